@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
@@ -53,11 +54,10 @@ class NoJava(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: what JAVA_HOME has to be for it, its version, and whether Spark can start it as it is."""
+    """A Java runtime: what JAVA_HOME has to be for it, and its version."""
 
     home: Path
     version: int
-    has_vector: bool
 
     @property
     def executable(self) -> Path:
@@ -96,12 +96,8 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 def inspect_java(home: Path) -> Java | str:
     """The Java in this directory, or what is wrong with it, to follow its name in a sentence."""
-    executable = str(home / "bin" / "java")
     try:
-        done = _ask(executable, _VECTOR, "-version")
-        has_vector = done.returncode == 0
-        if not has_vector:
-            done = _ask(executable, "-version")
+        done = _ask(home / "bin" / "java", "-version")
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
     version = _VERSION.search(done.stderr)
@@ -109,10 +105,10 @@ def inspect_java(home: Path) -> Java | str:
         return f"does not say its version: {done.stderr.strip()[:200]}"
     if int(version[1]) < OLDEST:
         return f"is Java {version[1]}"
-    return Java(home, int(version[1]), has_vector)
+    return Java(home, int(version[1]))
 
 
-def _ask(*command: str) -> subprocess.CompletedProcess[str]:
+def _ask(*command: Path | str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
 
 
@@ -125,18 +121,13 @@ def spark_home_of(java: Java, directory: Path) -> Path:
     left_out = f"{_VECTOR}|{_SECURITY_ACTION}" if java.version >= _WITHOUT_SECURITY_ACTION else _VECTOR
     wrapper = directory / "bin" / "java"
     wrapper.parent.mkdir(parents=True)
-    wrapper.write_text(_WRAPPER.format(left_out=left_out, java=_quoted(java.executable)))
+    wrapper.write_text(_WRAPPER.format(left_out=left_out, java=shlex.quote(str(java.executable))))
     wrapper.chmod(0o755)
     if os.access(wrapper, os.X_OK):
         return directory
-    if java.has_vector:
+    if _ask(java.executable, _VECTOR, "-version").returncode == 0:
         return java.home
     raise NoJava(
         f"{java.executable} lacks the module jdk.incubator.vector, and programs cannot be run from {directory}: "
         "set TMPDIR to a directory that is not mounted noexec, or JAVA_HOME to a complete Java"
     )
-
-
-def _quoted(path: Path) -> str:
-    """A word of a shell command."""
-    return "'" + str(path).replace("'", "'\\''") + "'"

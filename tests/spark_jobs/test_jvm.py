@@ -11,17 +11,6 @@ import pytest
 
 from spark_jobs import jvm
 from spark_jobs.java import Java
-from spark_jobs.jvm import Log
-
-
-def _say(log: Log, text: bytes) -> None:
-    """As Java would, to its end."""
-    end = log.open()
-    os.write(end, text)
-    os.close(end)
-    assert log.reader is not None
-    log.reader.join()
-
 
 #: What a worker says that was idle for a minute.
 _RETIRED: Final = """\
@@ -38,33 +27,31 @@ BrokenPipeError: [Errno 32] Broken pipe
 _OTHER: Final = _RETIRED.replace("BrokenPipeError: [Errno 32] Broken pipe", "MemoryError")
 
 
-def test_what_java_says_is_seen(capsys: pytest.CaptureFixture[str]) -> None:
-    _say(Log(), b"one\n  two \xff\n\nthree")
-    assert capsys.readouterr() == ("", "one\n  two \ufffd\n\nthree")
+def _shown(text: str) -> str:
+    return "".join(jvm.without_complaints(text.splitlines(keepends=True)))
 
 
-@pytest.mark.parametrize("text", [_OURS, _OTHER, _RETIRED[:-40]])
-def test_so_are_tracebacks(capsys: pytest.CaptureFixture[str], text: str) -> None:
-    _say(Log(), f"before\n{text}".encode())
-    assert capsys.readouterr().err == f"before\n{text}"
+@pytest.mark.parametrize("text", ["one\n  two \ufffd\n\nthree", _OURS, _OTHER, _RETIRED[:-40]])
+def test_what_java_says_is_seen_and_so_are_tracebacks(text: str) -> None:
+    assert _shown(f"before\n{text}") == f"before\n{text}"
 
 
-def test_retired_workers_complain_in_vain(capsys: pytest.CaptureFixture[str]) -> None:
-    _say(Log(), f"one\n{_RETIRED}{_RETIRED}two\n{_OTHER}{_RETIRED}".encode())
-    assert capsys.readouterr().err == f"one\ntwo\n{_OTHER}"
+def test_retired_workers_complain_in_vain() -> None:
+    assert _shown(f"one\n{_RETIRED}{_RETIRED}two\n{_OTHER}{_RETIRED}") == f"one\ntwo\n{_OTHER}"
 
 
-def test_so_do_two_at_a_time(capsys: pytest.CaptureFixture[str]) -> None:
+def test_so_do_two_at_a_time() -> None:
     mixed = "".join(line * 2 for line in _RETIRED.splitlines(keepends=True))
-    _say(Log(), f"one\n{mixed}two\n".encode())
-    assert capsys.readouterr().err == "one\ntwo\n"
+    assert _shown(f"one\n{mixed}two\n") == "one\ntwo\n"
 
 
-def test_everything_is_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    log = Log()
-    log.everything = True
-    _say(log, f"one\n{_RETIRED}".encode())
-    assert capsys.readouterr().err == f"one\n{_RETIRED}"
+@pytest.mark.parametrize(("quiet", "says"), [(True, "one \ufffd\ntwo"), (False, f"one \ufffd\n{_RETIRED}two")])
+def test_it_is_read_to_its_end(quiet: bool, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    source, end = os.pipe()
+    os.write(end, b"one \xff\n" + _RETIRED.encode() + b"two")
+    os.close(end)
+    jvm._forward(source, quiet=quiet)
+    assert capsys.readouterr() == ("", says)
 
 
 @pytest.fixture
@@ -73,7 +60,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in list(os.environ):
         if name.startswith(("SPARK", "PYSPARK", "JAVA", "MASTER", "PYTHONPATH")):
             monkeypatch.delenv(name)
-    monkeypatch.setattr(jvm, "find_java", lambda environment: Java(tmp_path / "jdk", 21, has_vector=True))
+    monkeypatch.setattr(jvm, "find_java", lambda environment: Java(tmp_path / "jdk", 21))
     return tmp_path
 
 
