@@ -18,9 +18,9 @@ import pytest
 
 from protocols.amqp.message import AMQP_VALUE, encode_section
 from protocols.amqp.performatives import Accepted, Discharge
-from tests.interop.amqp_client import AmqpClient, Delivery, Lost, SocketWire, amqp
+from tests.support.amqp_client import AmqpClient, AmqpSocket, Delivery, message
 from tests.support.daemon import DaemonProcess, running
-from tests.support.sim_amqp import message
+from tests.support.links import Lost
 
 #: Brokers that are killed for each kind of work.
 ROUNDS: Final = 4
@@ -35,28 +35,24 @@ Work = Callable[[AmqpClient], None]
 def work_until_killed(broker: DaemonProcess, moment: float, work: Work) -> None:
     """Kill the broker after a while, in the middle of the work, and start it again."""
     killer = threading.Timer(moment, broker.signal, (signal.SIGKILL,))
-    wire = SocketWire(broker.ports["amqp"])
-    try:
-        client = AmqpClient(wire)
+    with AmqpSocket(broker.ports["amqp"]) as client:
         killer.start()
         with pytest.raises(Lost):
             work(client)
-    finally:
         killer.join()
-        wire.close()
     broker.wait()
     broker.start()
 
 
 def left_on(broker: DaemonProcess, name: str) -> list[int]:
     """Take everything from a queue: the numbers."""
-    with amqp(broker.ports["amqp"]) as client:
+    with AmqpSocket(broker.ports["amqp"]) as client:
         link = client.receiver(f"queue://{name}", credit=0)
         link.send_credit(100_000, drain=True)
         client.wait(lambda: link.credit == 0)
         deliveries = client.arrived
         for delivery in deliveries:
-            client.settle(delivery)
+            client.settle(delivery, settled=False)
         client.wait(lambda: len(client.confirmed) == len(deliveries))
     assert broker.queue(name)["messages"] == 0
     return [number(delivery) for delivery in deliveries]
@@ -98,15 +94,16 @@ class Transfers:
                     source.send_credit(7, drain=True)
                     client.wait(lambda: source.credit == 0)
                 else:
-                    client.wait(lambda: len(client.outcomes) > len(waiting) - 20)
+                    client.wait(lambda: len(client.outcomes) - len(client.confirmed) > len(waiting) - 20)
                 arrived, client.arrived = client.arrived, []
                 for delivery in arrived:
                     trying[delivery.id] = number(delivery)
                     self.tried.add(number(delivery))
-                    client.settle(delivery)
+                    client.settle(delivery, settled=False)
                 source.send_credit(50)
         finally:
-            self.accepted |= {waiting[context] for context, state in client.outcomes.items() if state == Accepted()}
+            accepted = {outcome.context for outcome in client.outcomes if outcome.state == Accepted()}
+            self.accepted |= {waiting[context] for context in accepted & waiting.keys()}
             self.settled |= {trying[id] for id in client.confirmed}
 
     def check(self, left: list[int]) -> None:
@@ -147,17 +144,19 @@ class Discharges:
         self.known |= set(numbers)
         client.put(filling, *[message(number) for number in numbers])
         while True:
-            [delivery] = client.take()
+            [delivery] = client.take(1)
             tx = client.declare(coordinator)
-            client.settle(delivery, tx=tx)
+            client.settle(delivery, settled=False, tx=tx)
             client.post(first, message(number(delivery)), tx=tx)
             client.post(second, message(number(delivery)), tx=tx)
             [context] = client.post(coordinator, encode_section(AMQP_VALUE, Discharge(tx, False)))
             more = next(self._numbers)
             self.known.add(more)
             client.post(filling, message(more))
-            client.wait(lambda context=context: context in client.outcomes)  # type: ignore[misc]
-            assert client.outcomes[context] == Accepted()
+            client.wait(lambda context=context: any(o.context is context for o in client.outcomes))  # type: ignore[misc]
+            [outcome] = [outcome for outcome in client.outcomes if outcome.context is context]
+            assert outcome.state == Accepted()
+            client.outcomes.clear()
             self.committed.add(number(delivery))
 
     def check(self, filled: list[int], first: list[int], second: list[int]) -> None:
@@ -183,14 +182,14 @@ def test_transactions_are_whole_or_absent(tmp_path: Path) -> None:
 
 def test_a_rolled_back_transaction_stays_so(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
-        with amqp(broker.ports["amqp"]) as client:
+        with AmqpSocket(broker.ports["amqp"]) as client:
             coordinator, to = client.coordinator(), client.sender("queue://out")
             client.put(client.sender("queue://in"), message(1))
             client.receiver("queue://in")
-            [delivery] = client.take()
+            [delivery] = client.take(1)
             tx = client.declare(coordinator)
             client.put(to, message(2), tx=tx)
-            client.settle(delivery, tx=tx)
+            client.settle(delivery, settled=False, tx=tx)
             assert client.discharge(coordinator, tx, fail=True) == Accepted()
             open_one = client.declare(coordinator)
             client.put(to, message(3), tx=open_one)

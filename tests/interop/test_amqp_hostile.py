@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,9 +30,9 @@ from protocols.amqp.performatives import (
     Target,
     Transfer,
 )
-from tests.interop.amqp_client import AmqpClient, SocketWire, amqp
+from tests.support.amqp_client import AmqpClient, AmqpSocket, message
 from tests.support.daemon import DaemonProcess, running
-from tests.support.sim_amqp import message
+from tests.support.links import Lost, RawSocket
 
 MIB: Final = 1 << 20
 
@@ -153,7 +153,7 @@ def ends(client: AmqpClient, scope: str, link: object) -> str | None:
     if scope == CONNECTION:
         error = client.rest()
     else:
-        of = client.session if scope == SESSION else link
+        of = client.ses if scope == SESSION else link
         client.wait(lambda: of in client.ends)
         error = client.ends[of]
     return None if error is None else error.condition
@@ -162,15 +162,15 @@ def ends(client: AmqpClient, scope: str, link: object) -> str | None:
 @contextmanager
 def innocent(broker: DaemonProcess) -> Iterator[Callable[[], None]]:
     """Somebody else, who was there before and goes on: to be called when the harm is done."""
-    with amqp(broker.ports["amqp"], container="innocent") as client:
+    with AmqpSocket(broker.ports["amqp"], container="innocent") as client:
         link = client.sender("queue://innocent")
         client.receiver("queue://innocent")
 
         def go_on() -> None:
             assert client.put(link, message("still here")) == [Accepted()]
-            (delivery,) = client.take()
+            (delivery,) = client.take(1)
             assert delivery.body == "still here"
-            client.settle(delivery)
+            client.settle(delivery, settled=False)
             client.wait(lambda: delivery.id in client.confirmed)
 
         go_on()
@@ -180,19 +180,19 @@ def innocent(broker: DaemonProcess) -> Iterator[Callable[[], None]]:
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_costs_only_its_sender(broker: DaemonProcess, name: str) -> None:
     data, scope, condition = BAD[name]
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         link = culprit.sender("queue://culprit")
-        culprit.wire.send(data)
+        culprit.raw(data)
         assert ends(culprit, scope, link) == condition
         go_on()
 
 
 def test_more_messages_than_credit(broker: DaemonProcess) -> None:
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         link = culprit.sender("queue://eager")
         allowed = link.credit
         payload = message("x", durable=False)
-        culprit.wire.send(b"".join(transfer(id, payload=payload, settled=True) for id in range(allowed * 3)))
+        culprit.raw(b"".join(transfer(id, payload=payload, settled=True) for id in range(allowed * 3)))
         assert ends(culprit, LINK, link) == "amqp:link:transfer-limit-exceeded"
         go_on()
     # What was gathered before credit was used up counts; credit was given anew as messages were taken.
@@ -201,74 +201,74 @@ def test_more_messages_than_credit(broker: DaemonProcess) -> None:
 
 def test_empty_frames_without_end(broker: DaemonProcess) -> None:
     """More frames than a session's window holds, all of one message: they cost nothing that lasts."""
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         culprit.sender("queue://endless")
         before = broker.memory_bytes()
-        culprit.wire.send(transfer(0, more=True))
+        culprit.raw(transfer(0, more=True))
         for _ in range(20):
-            culprit.wire.send(transfer(None, more=True) * 1000)
+            culprit.raw(transfer(None, more=True) * 1000)
             go_on()
-        culprit.wire.send(transfer(None, payload=message("1")))
+        culprit.raw(transfer(None, payload=message("1")))
         culprit.receiver("queue://endless")
-        assert [delivery.body for delivery in culprit.take()] == ["1"]
+        assert [delivery.body for delivery in culprit.take(1)] == ["1"]
         assert broker.memory_bytes() - before < 10 * MIB
 
 
 def test_a_message_that_never_ends_is_cut_off(broker: DaemonProcess) -> None:
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         link = culprit.sender("queue://endless")
         before = broker.memory_bytes()
-        culprit.wire.send(transfer(0, payload=b"x" * 100_000, more=True))
+        culprit.raw(transfer(0, payload=b"x" * 100_000, more=True))
         for _ in range(110):
-            culprit.wire.send(transfer(None, payload=b"x" * 100_000, more=True))
+            culprit.raw(transfer(None, payload=b"x" * 100_000, more=True))
         assert ends(culprit, LINK, link) == "amqp:link:message-size-exceeded"
         go_on()
         assert broker.memory_bytes() - before < 30 * MIB
         # The link is gone, the session goes on: our codec has to know of the delivery that we made ourselves.
-        culprit.session.next_delivery_id = 1
+        culprit.ses.next_delivery_id = 1
         assert culprit.put(culprit.sender("queue://endless"), message("1")) == [Accepted()]
 
 
 def test_many_messages_that_never_end_cost_little_memory(broker: DaemonProcess) -> None:
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         before = broker.memory_bytes()
         for handle in range(8):
             culprit.sender(f"queue://endless.{handle}")
-            culprit.wire.send(transfer(handle, handle=handle, payload=b"x" * 100_000, more=True))
-            culprit.wire.send(transfer(None, handle=handle, payload=b"x" * 100_000, more=True) * 80)
+            culprit.raw(transfer(handle, handle=handle, payload=b"x" * 100_000, more=True))
+            culprit.raw(transfer(None, handle=handle, payload=b"x" * 100_000, more=True) * 80)
         go_on()
         assert broker.memory_bytes() - before < 80 * MIB
 
 
 def test_half_a_message_and_a_dead_socket(broker: DaemonProcess) -> None:
-    with amqp(broker.ports["amqp"]) as sender:
+    with AmqpSocket(broker.ports["amqp"]) as sender:
         sender.sender("queue://amqp-half")
-        sender.wire.send(transfer(0, payload=message("1"), more=True))
+        sender.raw(transfer(0, payload=message("1"), more=True))
         sender.drop()
-    with amqp(broker.ports["amqp"]) as other:
+    with AmqpSocket(broker.ports["amqp"]) as other:
         assert other.put(other.sender("queue://amqp-half"), message("2")) == [Accepted()]
     assert broker.queue("amqp-half")["messages"] == 1
 
 
 def test_a_message_after_an_aborted_one(broker: DaemonProcess) -> None:
     """An aborted message is nothing, and the next has its credit and its id."""
-    with amqp(broker.ports["amqp"]) as client:
+    with AmqpSocket(broker.ports["amqp"]) as client:
         link = client.sender("queue://aborted")
         parts = [
             transfer(0, payload=b"half", more=True),
             transfer(None, aborted=True),
             transfer(1, payload=message("1")),
         ]
-        client.wire.send(b"".join(parts))
+        client.raw(b"".join(parts))
         client.receiver("queue://aborted")
-        assert [delivery.body for delivery in client.take()] == ["1"]
+        assert [delivery.body for delivery in client.take(1)] == ["1"]
         assert link not in client.ends
 
 
 def test_ids_go_round(broker: DaemonProcess) -> None:
     """Delivery ids and transfer ids are serial numbers: after 2^32 - 1 comes 0."""
-    with amqp(broker.ports["amqp"]) as client:
-        session = client.session = client.codec.new_session()
+    with AmqpSocket(broker.ports["amqp"]) as client:
+        session = client.ses = client.codec.new_session()
         session.next_outgoing_id = session.next_delivery_id = 2**32 - 2
         session.send_begin()
         link = session.new_sender("round")
@@ -284,11 +284,11 @@ def test_ids_go_round(broker: DaemonProcess) -> None:
 @pytest.mark.parametrize("count", [3_000, 5_000])
 def test_unsettled_deliveries_that_we_never_heard_of(broker: DaemonProcess, count: int) -> None:
     """ATTACH with a large unsettled map: as many as a frame may have values, or an error."""
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         unsettled: dict[bytes, Any] = {id.to_bytes(2): None for id in range(count)}
         made = Attach("n", 3, SENDER, target=Target("queue://u"), unsettled=unsettled, initial_delivery_count=0)
         link = culprit.sender("queue://u")
-        culprit.wire.send(frame(0, made.encode()))
+        culprit.raw(frame(0, made.encode()))
         if count > 4_096:
             assert ends(culprit, CONNECTION, None) == "amqp:decode-error"
         go_on()
@@ -296,7 +296,7 @@ def test_unsettled_deliveries_that_we_never_heard_of(broker: DaemonProcess, coun
 
 
 def test_transactions_left_open_are_limited_and_rolled_back(broker: DaemonProcess) -> None:
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as culprit:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as culprit:
         coordinator, link = culprit.coordinator(), culprit.sender("queue://left-open")
         open_ones = [culprit.declare(coordinator) for _ in range(100)]
         [refused] = culprit.put(coordinator, encode_section(AMQP_VALUE, Declare()))
@@ -311,7 +311,7 @@ def test_transactions_left_open_are_limited_and_rolled_back(broker: DaemonProces
 
 
 def test_a_transaction_of_somebody_else(broker: DaemonProcess) -> None:
-    with amqp(broker.ports["amqp"]) as owner, amqp(broker.ports["amqp"]) as thief:
+    with AmqpSocket(broker.ports["amqp"]) as owner, AmqpSocket(broker.ports["amqp"]) as thief:
         tx = owner.declare(owner.coordinator())
         link = thief.sender("queue://stolen")
         thief.post(link, message("x"), tx=tx)
@@ -338,16 +338,10 @@ def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, firs
     names = broker.queue_names()
     with innocent(broker) as go_on:
         names |= {"innocent"}
-        stranger = SocketWire(broker.ports["amqp"])
-        try:
-            stranger.send(first)
-            heard = b""
-            while data := stranger.recv():
-                heard += data
-        except ConnectionResetError:
-            pass
-        finally:
-            stranger.close()
+        with RawSocket(broker.ports["amqp"]) as stranger:
+            with suppress(Lost):
+                stranger.raw(first)
+            heard = stranger.rest()
         assert b"AMQP" in heard or not heard
         go_on()
     assert broker.queue_names() == names
@@ -355,12 +349,9 @@ def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, firs
 
 def test_who_never_finishes_the_handshake_is_cut_off(tmp_path: Path) -> None:
     settings = '[acceptors.http]\nprotocol = "http"\n[acceptors.amqp]\nprotocol = "amqp"\nhandshake-timeout = "300ms"\n'
-    with running(tmp_path, settings) as broker:
-        stranger = SocketWire(broker.ports["amqp"])
-        stranger.send(AMQP_HEADER)
-        while stranger.recv():
-            pass
-        stranger.close()
+    with running(tmp_path, settings) as broker, RawSocket(broker.ports["amqp"]) as stranger:
+        stranger.raw(AMQP_HEADER)
+        stranger.rest()
         broker.await_log("connection.handshake_timeout")
 
 
@@ -373,30 +364,22 @@ def test_logins(tmp_path: Path) -> None:
             SaslInit("X"),
         ]
         for login in wrong:
-            stranger = SocketWire(broker.ports["amqp"])
-            stranger.send(
-                SASL_HEADER + frame(0, login.encode(), TYPE_SASL) + AMQP_HEADER + frame(0, Open("c").encode())
-            )
-            heard = b""
-            while data := stranger.recv():
-                heard += data
-            stranger.close()
+            opening = AMQP_HEADER + frame(0, Open("c").encode())
+            with RawSocket(broker.ports["amqp"]) as stranger:
+                stranger.raw(SASL_HEADER + frame(0, login.encode(), TYPE_SASL) + opening)
+                heard = stranger.rest()
             assert SaslOutcome(SaslCode.AUTH).encode() in heard or login.mechanism == "X", login
             assert heard.count(b"AMQP") == 1, "nothing but SASL was spoken"
-        without = SocketWire(broker.ports["amqp"])
-        without.send(AMQP_HEADER + frame(0, Open("c").encode()))
-        heard = b""
-        while data := without.recv():
-            heard += data
-        without.close()
-        assert heard[:8] == SASL_HEADER
+        with RawSocket(broker.ports["amqp"]) as without:
+            without.raw(AMQP_HEADER + frame(0, Open("c").encode()))
+            assert without.rest()[:8] == SASL_HEADER
         assert "secret" not in broker.log
 
 
 def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess) -> None:
     """The backlog of a consumer that does not read is the queue's; only a window of it is in flight."""
     body = "x" * 65_536
-    with innocent(broker) as go_on, amqp(broker.ports["amqp"]) as deaf, amqp(broker.ports["amqp"]) as other:
+    with innocent(broker) as go_on, AmqpSocket(broker.ports["amqp"]) as deaf, AmqpSocket(broker.ports["amqp"]) as other:
         deaf.receiver("queue://unread", credit=100_000)
         before = broker.memory_bytes()
         link = other.sender("queue://unread")

@@ -21,9 +21,9 @@ from proton.reactor import Container, Selector
 from protocols.amqp.encode import encode
 from protocols.amqp.message import AMQP_VALUE, encode_application_properties, encode_section
 from protocols.amqp.types import Described, identity
-from tests.interop.amqp_client import AmqpClient, amqp
 from tests.interop.amqp_values import VALUES
 from tests.interop.programs import BUILD_S, RUN_S, forwarding
+from tests.support.amqp_client import AmqpClient, AmqpSocket
 from tests.support.daemon import DaemonProcess
 
 #: What clients do not give back as it was, each seen on its own: by design (rhea's numbers are doubles, Java's
@@ -97,7 +97,7 @@ def collected(client: AmqpClient, address: str) -> dict[str, object]:
     link = client.receiver(address, credit=1000)
     found: dict[str, object] = {}
     while True:
-        (delivery,) = client.take()
+        (delivery,) = client.take(1)
         assert delivery.link is link
         name = delivery.message.application_properties["case"]
         if name == "end":
@@ -147,7 +147,7 @@ def available(port: int) -> dict[str, list[str]]:
 
 def test_our_own_codec(broker: DaemonProcess) -> None:
     """Without a client between: the broker gives back the very bytes."""
-    with amqp(broker.ports["amqp"]) as client:
+    with AmqpSocket(broker.ports["amqp"]) as client:
         client.receiver("queue://types.own", credit=1000)
         sent = [message(name, kind, value) for kind, cases in VALUES.items() for name, value in cases.items()]
         client.put(client.sender("queue://types.own"), *sent)
@@ -160,7 +160,7 @@ def test_every_pair_of_clients(broker: DaemonProcess) -> None:
     commands = available(port)
     peers = ["proton", *commands]
     with ExitStack() as stack:
-        client = stack.enter_context(amqp(port))
+        client = stack.enter_context(AmqpSocket(port))
         for name in peers:
             link = client.sender(f"queue://types.1.{name}")
             for kind, cases in VALUES.items():

@@ -16,7 +16,7 @@ from broker.sessions.tick import APOLOGY
 from tests.support.daemon import ROOT, DaemonProcess, running
 from tests.support.links import Lost
 from tests.support.sim_gate import cheap_user
-from tests.support.stomp_client import stomp_socket
+from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import DURABLE, connected
 
 
@@ -27,7 +27,7 @@ def wrapped(fault: str) -> tuple[str, ...]:
 
 def test_a_session_that_fails_costs_nobody_else(tmp_path: Path) -> None:
     with running(tmp_path, wrapper=wrapped("deliver")) as broker, connected(broker.port) as other:
-        with stomp_socket(broker.port) as victim:
+        with StompSocket(broker.port) as victim:
             victim.connect()
             victim.do("SUBSCRIBE", {"destination": "/queue/q", "id": "s", "ack": "client-individual"})
             other.put("/queue/q", "poison", DURABLE)
@@ -83,7 +83,7 @@ def test_a_failing_disk_is_told_to_every_client_and_in_the_log(tmp_path: Path) -
     broker = DaemonProcess(tmp_path, wrapper=wrapped("sync"))
     try:
         broker.start()
-        with connected(broker.port) as sender, stomp_socket(broker.port) as bystander:
+        with connected(broker.port) as sender, StompSocket(broker.port) as bystander:
             bystander.connect()
             sender.put("/queue/q", "before", DURABLE)
             (tmp_path / "sync-fails").touch()

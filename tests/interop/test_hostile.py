@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.daemon import DaemonProcess, running
 from tests.support.links import PATIENCE_S
-from tests.support.stomp_client import CONNECT, frame, stomp_socket
+from tests.support.stomp_client import CONNECT, StompSocket, frame
 from tests.support.stomp_py import DURABLE, connected
 
 MIB = 1 << 20
@@ -46,7 +46,7 @@ BAD = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_input_costs_only_its_sender(broker: DaemonProcess, name: str) -> None:
     data, said = BAD[name]
-    with connected(broker.port) as bystander, stomp_socket(broker.port) as culprit:
+    with connected(broker.port) as bystander, StompSocket(broker.port) as culprit:
         bystander.subscribe("/queue/bystander")
         culprit.connect()
         culprit.socket.sendall(data)
@@ -59,7 +59,7 @@ def test_bad_input_costs_only_its_sender(broker: DaemonProcess, name: str) -> No
 
 def test_what_came_before_the_error_counts(broker: DaemonProcess) -> None:
     good = frame("SEND", {"destination": "/queue/before-error", **DURABLE}, b"good")
-    with stomp_socket(broker.port) as sender:
+    with StompSocket(broker.port) as sender:
         sender.connect().socket.sendall(good + b"EXPLODE\n\n\0" + good)
         assert sender.rest()[-1].command == "ERROR"
     assert broker.queue("before-error")["messages"] == 1
@@ -72,14 +72,14 @@ def test_what_came_before_the_error_counts(broker: DaemonProcess) -> None:
 )
 def test_who_does_not_introduce_himself_gets_nothing(broker: DaemonProcess, first: bytes) -> None:
     names = broker.queue_names()
-    with stomp_socket(broker.port) as stranger:
+    with StompSocket(broker.port) as stranger:
         stranger.socket.sendall(first)
         assert [answer.command for answer in stranger.rest()] == ["ERROR"]
     assert broker.queue_names() == names
 
 
 def test_versions_that_nobody_speaks(broker: DaemonProcess) -> None:
-    with stomp_socket(broker.port) as stranger:
+    with StompSocket(broker.port) as stranger:
         stranger.do("CONNECT", {"accept-version": "2.0", "host": "h"})
         (error,) = stranger.rest()
     assert error.command == "ERROR"
@@ -87,7 +87,7 @@ def test_versions_that_nobody_speaks(broker: DaemonProcess) -> None:
 
 
 def test_a_header_cannot_be_smuggled_through_a_receipt(broker: DaemonProcess) -> None:
-    with stomp_socket(broker.port) as sender:
+    with StompSocket(broker.port) as sender:
         sender.connect()
         sender.do("SEND", {"destination": "/queue/smuggled", "receipt": "1\ninjected:yes"}, b"x")
         receipt = sender.frame()
@@ -95,7 +95,7 @@ def test_a_header_cannot_be_smuggled_through_a_receipt(broker: DaemonProcess) ->
 
 
 def test_half_a_frame_and_a_dead_socket(broker: DaemonProcess) -> None:
-    with stomp_socket(broker.port) as sender:
+    with StompSocket(broker.port) as sender:
         sender.connect().socket.sendall(b"SEND\ndestination:/queue/half\n\nnot all of it")
         sender.socket.shutdown(socket.SHUT_WR)
         assert sender.rest()[-1].command == "ERROR"
@@ -103,7 +103,7 @@ def test_half_a_frame_and_a_dead_socket(broker: DaemonProcess) -> None:
 
 
 def test_who_shuts_his_side_still_gets_his_receipts(broker: DaemonProcess) -> None:
-    with stomp_socket(broker.port) as sender:
+    with StompSocket(broker.port) as sender:
         sender.connect()
         sender.do("SEND", {"destination": "/queue/shut", "receipt": "1", **DURABLE}, b"x")
         sender.socket.shutdown(socket.SHUT_WR)
@@ -112,7 +112,7 @@ def test_who_shuts_his_side_still_gets_his_receipts(broker: DaemonProcess) -> No
 
 
 def test_a_silent_peer_is_noticed_by_its_heart_beats(broker: DaemonProcess) -> None:
-    with connected(broker.port) as other, stomp_socket(broker.port) as dead:
+    with connected(broker.port) as other, StompSocket(broker.port) as dead:
         other.put("/queue/beats", "x", DURABLE)
         dead.do("CONNECT", {"accept-version": "1.2", "host": "h", "heart-beat": "500,500"})
         assert dead.frame().headers["heart-beat"] == "500,500"
@@ -130,7 +130,7 @@ def test_a_silent_peer_is_noticed_by_its_heart_beats(broker: DaemonProcess) -> N
 
 def test_slow_strangers_do_not_keep_a_client_waiting(broker: DaemonProcess) -> None:
     with ExitStack() as stack:
-        strangers = [stack.enter_context(stomp_socket(broker.port)) for _ in range(200)]
+        strangers = [stack.enter_context(StompSocket(broker.port)) for _ in range(200)]
         for at in range(0, 40, 10):
             for stranger in strangers:
                 stranger.socket.sendall(CONNECT[at : at + 1])
@@ -144,7 +144,7 @@ def test_slow_strangers_do_not_keep_a_client_waiting(broker: DaemonProcess) -> N
 def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
     with (
         running(tmp_path, ACCEPTORS + 'handshake-timeout = "300ms"\n') as broker,
-        stomp_socket(broker.port) as stranger,
+        StompSocket(broker.port) as stranger,
     ):
         stranger.socket.sendall(CONNECT[:10])
         assert stranger.rest() == []
@@ -152,7 +152,7 @@ def test_who_never_logs_in_is_cut_off(tmp_path: Path) -> None:
 
 
 def test_who_is_silent_without_heart_beats_is_dropped_after_a_while(tmp_path: Path) -> None:
-    with running(tmp_path, '[broker]\nconnection-ttl = "1s"\n') as broker, stomp_socket(broker.port) as silent:
+    with running(tmp_path, '[broker]\nconnection-ttl = "1s"\n') as broker, StompSocket(broker.port) as silent:
         silent.connect()
         begun = time.monotonic()
         assert silent.rest() == []
@@ -172,7 +172,7 @@ LOGINS = {
 def test_logins(tmp_path: Path) -> None:
     with running(tmp_path, "[security]\nlogin-failure-delay = 0\n", users={"alice": "secret"}) as broker:
         for name, login in LOGINS.items():
-            with stomp_socket(broker.port) as stranger:
+            with StompSocket(broker.port) as stranger:
                 stranger.do("CONNECT", {"accept-version": "1.2", "host": "h", **login})
                 stranger.do("SEND", {"destination": "/queue/a"}, b"x")
                 (error,) = stranger.rest()
@@ -188,10 +188,10 @@ def test_logins(tmp_path: Path) -> None:
 
 def test_connections_beyond_the_limit_are_refused(tmp_path: Path) -> None:
     with running(tmp_path, ACCEPTORS + "connections-allowed = 2\n") as broker:
-        with stomp_socket(broker.port) as one, stomp_socket(broker.port) as two:
+        with StompSocket(broker.port) as one, StompSocket(broker.port) as two:
             one.connect()
             two.connect()
-            with stomp_socket(broker.port) as three:
+            with StompSocket(broker.port) as three:
                 assert three.rest() == []
         broker.await_log("connection.refused")
 
@@ -201,7 +201,7 @@ def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess, a
     """The backlog of a consumer that does not read is the queue's, stored once; only a window of it is in flight."""
     name = f"unread-{ack}"
     body = b"x" * 65_536
-    with stomp_socket(broker.port) as deaf, connected(broker.port) as other:
+    with StompSocket(broker.port) as deaf, connected(broker.port) as other:
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect()
         deaf.do("SUBSCRIBE", {"id": "1", "destination": f"/queue/{name}", "ack": ack})
@@ -222,7 +222,7 @@ def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess, a
 
 
 def test_a_topic_subscriber_that_never_reads(broker: DaemonProcess) -> None:
-    with stomp_socket(broker.port) as deaf, connected(broker.port) as reader:
+    with StompSocket(broker.port) as deaf, connected(broker.port) as reader:
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect()
         deaf.do("SUBSCRIBE", {"id": "1", "destination": "/topic/loud"})
@@ -235,7 +235,7 @@ def test_a_topic_subscriber_that_never_reads(broker: DaemonProcess) -> None:
 def test_a_full_address_stops_its_producer_and_releases_it(broker: DaemonProcess) -> None:
     """BLOCK: the broker does not read from the producer, whose socket then fills up, and goes on when there is room."""
     messages = frame("SEND", {"destination": "/queue/narrow.q", **DURABLE}, b"x" * 50_000) * 400
-    with connected(broker.port) as consumer, stomp_socket(broker.port) as producer:
+    with connected(broker.port) as consumer, StompSocket(broker.port) as producer:
         producer.connect()
         producer.socket.settimeout(None)  # the consumer decides how long all of it takes
         sending = threading.Thread(target=producer.socket.sendall, args=(messages,))
@@ -258,7 +258,7 @@ def test_a_client_that_reads_no_answers_is_not_read_from(broker: DaemonProcess) 
     receipt = "r" * 1_000
     run = frame("BEGIN", {"transaction": "t", "receipt": receipt}) + frame("ABORT", {"transaction": "t"})
     run *= 100
-    with connected(broker.port) as bystander, stomp_socket(broker.port) as culprit:
+    with connected(broker.port) as bystander, StompSocket(broker.port) as culprit:
         culprit.connect()
         culprit.socket.setblocking(False)
         sent = 0

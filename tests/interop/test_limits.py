@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.daemon import DaemonProcess, running
-from tests.support.stomp_client import StompSocket, stomp_socket
+from tests.support.stomp_client import StompSocket
 
 LIMITS = {
     "the acceptor's (AMQ-6059)": '[acceptors.stomp]\nprotocol = "stomp"\nconnections-allowed = 3\n',
@@ -25,12 +25,12 @@ def answer(client: StompSocket) -> list[str]:
 def fill(broker: DaemonProcess, rounds: int) -> None:
     """Three are in, the fourth is not; when one has left, the next one is: as often as you like."""
     for _ in range(rounds):
-        with stomp_socket(broker.port) as one, stomp_socket(broker.port) as two, stomp_socket(broker.port) as three:
+        with StompSocket(broker.port) as one, StompSocket(broker.port) as two, StompSocket(broker.port) as three:
             for client in (one, two, three):
                 client.do("CONNECT", {"accept-version": "1.2", "host": "h", "login": "alice", "passcode": "secret"})
                 assert client.frame().command == "CONNECTED"
             for _ in range(3):
-                with stomp_socket(broker.port) as four:
+                with StompSocket(broker.port) as four:
                     assert answer(four) in ([], ["ERROR"])
             for client in (one, two, three):
                 client.do("DISCONNECT", {"receipt": "bye"})

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 from protocols.mqtt.encode import encode
 from tests.support.daemon import DaemonProcess, running
-from tests.support.links import PATIENCE_S
+from tests.support.links import RawSocket
 from tests.support.mqtt_client import greeting
 from tests.support.mqtt_world import SocketWorld
 
@@ -62,28 +61,17 @@ def innocent(broker: DaemonProcess) -> Iterator[Callable[[], None]]:
         world.close()
 
 
-def rest(sock: socket.socket) -> bytes:
-    """All that is said until the broker hangs up."""
-    heard = b""
-    with suppress(ConnectionResetError):
-        while data := sock.recv(65_536):
-            heard += data
-    return heard
-
-
-@contextmanager
-def opened(broker: DaemonProcess) -> Iterator[socket.socket]:
+def opened(broker: DaemonProcess) -> RawSocket:
     """A socket."""
-    with socket.create_connection(("127.0.0.1", broker.ports["mqtt"]), PATIENCE_S) as sock:
-        yield sock
+    return RawSocket(broker.ports["mqtt"])
 
 
 def test_who_does_not_introduce_himself(broker: DaemonProcess) -> None:
     with innocent(broker) as go_on:
         for name, first in BEFORE.items():
             with opened(broker) as sock:
-                sock.sendall(first)
-                heard = rest(sock)
+                sock.raw(first)
+                heard = sock.rest()
             assert heard[:1] in (b"", b"\x20"), name
         go_on()
 
@@ -92,25 +80,26 @@ def test_bad_input_costs_only_its_sender(broker: DaemonProcess) -> None:
     with innocent(broker) as go_on:
         for name, data in AFTER.items():
             with opened(broker) as sock:
-                sock.sendall(CONNECT)
-                assert sock.recv(1)[0] == 0x20
-                sock.sendall(data)
-                assert b"\xe0" in rest(sock), f"{name}: DISCONNECT tells why"
+                sock.raw(CONNECT)
+                sock.read()
+                assert sock.got[0] == 0x20
+                sock.raw(data)
+                assert b"\xe0" in sock.rest(), f"{name}: DISCONNECT tells why"
         go_on()
 
 
 def test_who_never_finishes_the_handshake_is_cut_off(tmp_path: Path) -> None:
     settings = '[acceptors.http]\nprotocol = "http"\n[acceptors.mqtt]\nprotocol = "mqtt"\nhandshake-timeout = "300ms"\n'
     with running(tmp_path, settings) as broker, opened(broker) as sock:
-        sock.sendall(CONNECT[:5])
-        assert rest(sock) == b""
+        sock.raw(CONNECT[:5])
+        assert sock.rest() == b""
         broker.await_log("connection.handshake_timeout")
 
 
 def test_who_never_reads_stalls_nobody_and_costs_little(broker: DaemonProcess) -> None:
     """QoS 0 for somebody who does not read is kept within the subscription's limit, and the sockets'."""
     with innocent(broker) as go_on, opened(broker) as deaf:
-        deaf.sendall(CONNECT + b"\x82\x0c\0\1\0\0\x06unread\0")
+        deaf.raw(CONNECT + b"\x82\x0c\0\1\0\0\x06unread\0")
         world = SocketWorld(broker.ports["mqtt"])
         publisher = world.connect("loud")
         before = broker.memory_bytes()
@@ -126,5 +115,5 @@ def test_half_a_packet_and_a_dead_socket(broker: DaemonProcess) -> None:
     with innocent(broker) as go_on:
         for _ in range(20):
             with opened(broker) as sock:
-                sock.sendall(CONNECT + b"\x30\x80\x80\x04\0\4half" + bytes(10_000))
+                sock.raw(CONNECT + b"\x30\x80\x80\x04\0\4half" + bytes(10_000))
         go_on()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 
 from protocols.amqp.performatives import Accepted
-from tests.interop.amqp_client import SocketWire, amqp
+from tests.support.amqp_client import AmqpSocket, message
 from tests.support.daemon import DaemonProcess, running
-from tests.support.sim_amqp import message
+from tests.support.links import Lost, RawSocket
 from tests.support.stomp_py import DURABLE, connected
 
 SETTINGS = """
@@ -25,16 +26,6 @@ also = "amqp"
 """
 
 
-class Slowly(SocketWire):
-    """A socket that is closed afterwards."""
-
-    def __enter__(self) -> Slowly:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
     """A broker whose STOMP port takes AMQP too."""
@@ -43,32 +34,35 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 def test_both_protocols_on_one_port(both: DaemonProcess) -> None:
-    with connected(both.port) as stomp, amqp(both.port) as client:
+    with connected(both.port) as stomp, AmqpSocket(both.port) as client:
         client.receiver("queue://crossing")
         stomp.subscribe("/queue/back")
         stomp.put("/queue/crossing", "to AMQP", DURABLE)
-        assert [delivery.body for delivery in client.take()] == [b"to AMQP"], "its content-length says bytes"
+        assert [delivery.body for delivery in client.take(1)] == [b"to AMQP"], "its content-length says bytes"
         assert client.put(client.sender("queue://back"), message("to STOMP")) == [Accepted()]
         assert stomp.take().text == "to STOMP"
 
 
 def test_first_bytes_that_come_one_by_one(both: DaemonProcess) -> None:
-    with Slowly(both.port) as wire:
+    with RawSocket(both.port) as wire:
         for byte in b"AMQP\x00\x01\x00\x00":
-            wire.send(bytes([byte]))
-        assert wire.recv()[:8] == b"AMQP\x00\x01\x00\x00"
-    with Slowly(both.port) as wire:
+            wire.raw(bytes([byte]))
+        wire.read()
+        assert wire.got[:8] == b"AMQP\x00\x01\x00\x00"
+    with RawSocket(both.port) as wire:
         for byte in b"CONNECT\naccept-version:1.2\nhost:h\n\n\0":
-            wire.send(bytes([byte]))
-        assert wire.recv().startswith(b"CONNECTED\n")
+            wire.raw(bytes([byte]))
+        wire.read()
+        assert wire.got.startswith(b"CONNECTED\n")
 
 
 def test_who_speaks_what_is_not_spoken_here_is_in_the_log(both: DaemonProcess) -> None:
     """Also where the session says nothing: MQTT on a port for STOMP and AMQP."""
     for first in (b"\x10\x0c\0\4MQTT\4\2\0\x3c\0\0", b"\x16\3\1\0\5hello", b"AMQP\0\0\x09\1"):
-        with Slowly(both.port) as wire:
-            wire.send(first)
-            wire.recv()
+        with RawSocket(both.port) as wire:
+            wire.raw(first)
+            with suppress(Lost):
+                wire.read()
     for speaks in ("mqtt", "TLS", '"AMQP 0-9-1"'):
         both.await_log(f" speaks={speaks} advice=")
 
@@ -77,10 +71,6 @@ def test_who_speaks_what_is_not_spoken_here_is_in_the_log(both: DaemonProcess) -
     "first", [b"\xff" * 20_000, b"GET / HTTP/1.1\r\n\r\n", b"AMQX\x00\x01\x00\x00\n"], ids=["noise", "HTTP", "nearly"]
 )
 def test_neither(both: DaemonProcess, first: bytes) -> None:
-    with Slowly(both.port) as wire:
-        wire.send(first)
-        try:
-            while wire.recv():
-                pass
-        except ConnectionResetError:
-            pass
+    with RawSocket(both.port) as wire:
+        wire.raw(first)
+        wire.rest()

@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.daemon import DaemonProcess, NotReady, running
 from tests.support.links import Lost
-from tests.support.stomp_client import StompSocket, stomp_socket
+from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import DURABLE, connected
 
 SHIPPED = """
@@ -34,7 +34,7 @@ ENDED_S = 5.0
 
 def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
-        with stomp_socket(broker.port) as sender:
+        with StompSocket(broker.port) as sender:
             sender.connect()
             for number in range(200):
                 sender.do("SEND", {"destination": "/queue/q", "receipt": str(number), **DURABLE}, b"x" * 10_000)
@@ -53,7 +53,7 @@ def test_sigterm_lets_confirmations_out_and_says_goodbye(tmp_path: Path) -> None
 
 
 def test_peers_that_do_not_read_cannot_keep_a_broker_from_stopping(tmp_path: Path) -> None:
-    with running(tmp_path) as broker, stomp_socket(broker.port) as deaf, stomp_socket(broker.port) as silent:
+    with running(tmp_path) as broker, StompSocket(broker.port) as deaf, StompSocket(broker.port) as silent:
         deaf.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect()
         deaf.do("SUBSCRIBE", {"id": "1", "destination": "/queue/q"})
@@ -122,7 +122,7 @@ def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
     strace = [STRACE, "-f", "-ttt", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
     strace += ["-e", f"inject=fdatasync:error=EIO:when={FAILING_SYNC}+"]
     with running(tmp_path, wrapper=strace) as broker:
-        with stomp_socket(broker.port) as sender:
+        with StompSocket(broker.port) as sender:
             sender.connect()
             confirmed = 0
             while confirmed < FAILING_SYNC and send_one(sender, confirmed):

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 from paho.mqtt.packettypes import PacketTypes
 
-from tests.interop.amqp_client import amqp
+from tests.support.amqp_client import AmqpSocket
 from tests.support.daemon import DaemonProcess, running
 from tests.support.paho_client import Paho, properties
 from tests.support.stomp_py import DURABLE, connected
@@ -33,7 +33,7 @@ def stomp_holds(broker: DaemonProcess) -> Iterator[None]:
 
 @contextmanager
 def amqp_holds(broker: DaemonProcess) -> Iterator[None]:
-    with amqp(broker.ports["amqp"]) as client:
+    with AmqpSocket(broker.ports["amqp"]) as client:
         client.receiver(f"queue://{QUEUE}", credit=HELD)
         client.take(HELD)
         yield
@@ -72,14 +72,14 @@ def stomp_takes(broker: DaemonProcess) -> Taken:
 
 
 def amqp_takes(broker: DaemonProcess) -> Taken:
-    with amqp(broker.ports["amqp"]) as client:
+    with AmqpSocket(broker.ports["amqp"]) as client:
         client.receiver(f"queue://{QUEUE}")
         found: Taken = []
         for delivery in client.take(len(NUMBERS)):
             assert isinstance(delivery.body, bytes)
             count = delivery.message.header.delivery_count
             found.append((int(delivery.body.partition(b" ")[0]), count > 0))
-            client.settle(delivery)
+            client.settle(delivery, settled=False)
         client.wait(lambda: len(client.confirmed) == len(NUMBERS))
         client.leave()
     return found

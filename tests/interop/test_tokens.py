@@ -20,7 +20,7 @@ from tests.support.issuer import AUDIENCE, ISSUER, fresh_token, key_set, public_
 from tests.support.paho_client import Paho
 from tests.support.paho_client import connected as mqtt
 from tests.support.proton_client import connected as proton
-from tests.support.stomp_client import stomp_socket
+from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import connected as stomp
 
 SETTINGS = f"""
@@ -56,7 +56,7 @@ def settings(keys: str) -> str:
 
 def greeted(broker: DaemonProcess, text: str = "") -> str:
     """The answer to a CONNECT with a token."""
-    with stomp_socket(broker.port) as client:
+    with StompSocket(broker.port) as client:
         client.do("CONNECT", {"accept-version": "1.2", "host": "h"} | ({"passcode": text} if text else {}))
         return client.frame().command
 
@@ -144,7 +144,7 @@ def test_nobody_else_comes_in(broker: DaemonProcess) -> None:
 
 
 def test_a_connection_ends_with_its_token(broker: DaemonProcess) -> None:
-    with stomp_socket(broker.port) as client:
+    with StompSocket(broker.port) as client:
         client.do("CONNECT", {"accept-version": "1.2", "host": "h", "passcode": fresh_token(seconds=2)})
         assert [frame.command for frame in client.rest()] == ["CONNECTED"]
     broker.await_log("login.expired")

@@ -11,7 +11,7 @@ from pathlib import Path
 from broker.security.users_file import StoredUser, read_users, write_users
 from tests.support.daemon import DaemonProcess, running
 from tests.support.sim_gate import cheap_user
-from tests.support.stomp_client import stomp_socket
+from tests.support.stomp_client import StompSocket
 
 SETTINGS = """
 [security]
@@ -41,7 +41,7 @@ def test_rights_that_are_taken_away_end_what_lives_by_them(tmp_path: Path) -> No
         users = {name: cheap_user("secret", "senders", "readers") for name in ("alice", "bob")}
         broker.set_users(users)
         reload(broker)
-        with stomp_socket(broker.port) as reader, stomp_socket(broker.port) as sender:
+        with StompSocket(broker.port) as reader, StompSocket(broker.port) as sender:
             for client, name in ((reader, "alice"), (sender, "bob")):
                 client.do("CONNECT", login(name))
                 assert client.frame().command == "CONNECTED"
@@ -55,12 +55,12 @@ def test_rights_that_are_taken_away_end_what_lives_by_them(tmp_path: Path) -> No
         (broker.data / "users.toml").unlink()
         broker.signal(signal.SIGHUP)
         broker.await_log("reload.refused")
-        with stomp_socket(broker.port) as alice:
+        with StompSocket(broker.port) as alice:
             alice.do("CONNECT", login("alice"))
             assert alice.frame().command == "CONNECTED", "what was read before stays"
         (broker.data / "users.toml").touch(mode=0o600)
         reload(broker)
-        with stomp_socket(broker.port) as alice:
+        with StompSocket(broker.port) as alice:
             alice.do("CONNECT", login("alice"))
             assert [frame.command for frame in alice.rest()] == ["ERROR"], "an empty file lets nobody in"
 

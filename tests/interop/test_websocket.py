@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -11,10 +10,10 @@ from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
 from protocols.amqp.performatives import Accepted
-from tests.interop.amqp_client import PATIENCE_S, AmqpClient, SocketWire, amqp
 from tests.interop.programs import node, run
+from tests.support.amqp_client import AmqpSocket, AmqpWebSocket, message
 from tests.support.daemon import DaemonProcess, running
-from tests.support.sim_amqp import message
+from tests.support.links import PATIENCE_S, RawSocket
 
 SETTINGS = """
 [acceptors.http]
@@ -30,37 +29,11 @@ websocket = true
 """
 
 
-class WebSocketWire:
-    """Bytes in binary messages."""
-
-    def __init__(self, connection: ClientConnection) -> None:
-        self.connection = connection
-
-    def send(self, data: bytes) -> None:
-        """See Wire."""
-        self.connection.send(data)
-
-    def recv(self) -> bytes:
-        """See Wire."""
-        try:
-            data = self.connection.recv(PATIENCE_S)
-        except ConnectionClosed:
-            return b""
-        assert isinstance(data, bytes)
-        return data
-
-    def close(self) -> None:
-        """See Wire."""
-        self.connection.close()
-
-
-@contextmanager
-def opened(broker: DaemonProcess, *subprotocols: str) -> Iterator[WebSocketWire]:
-    """A WebSocket that is closed afterwards."""
+def opened(broker: DaemonProcess, *subprotocols: str) -> ClientConnection:
+    """A WebSocket."""
     names = [Subprotocol(name) for name in subprotocols]
     url = f"ws://127.0.0.1:{broker.ports['web']}/"
-    with connect(url, subprotocols=names or None, proxy=None, max_size=None) as connection:
-        yield WebSocketWire(connection)
+    return connect(url, subprotocols=names or None, proxy=None, max_size=None)
 
 
 @pytest.fixture(scope="module")
@@ -71,8 +44,8 @@ def web(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
 
 
 def test_messages_both_ways(web: DaemonProcess) -> None:
-    with opened(web, "amqp") as wire, amqp(web.ports["amqp"]) as other:
-        client = AmqpClient(wire)
+    with opened(web, "amqp") as connection, AmqpSocket(web.ports["amqp"]) as other:
+        client = AmqpWebSocket(connection)
         client.receiver("queue://web")
         bodies = ["1", "x" * 3_000_000]
         link = other.sender("queue://web")
@@ -93,21 +66,18 @@ def test_a_subprotocol_that_is_not_amqp(web: DaemonProcess, offered: tuple[str, 
 
 
 def test_text_is_no_amqp(web: DaemonProcess) -> None:
-    with opened(web, "amqp") as wire:
-        wire.connection.send("AMQP")
-        assert wire.recv() == b""
-        assert wire.connection.close_code == 1003
+    with opened(web, "amqp") as connection:
+        connection.send("AMQP")
+        with pytest.raises(ConnectionClosed):
+            connection.recv(PATIENCE_S)
+        assert connection.close_code == 1003
 
 
 def test_amqp_without_a_websocket(web: DaemonProcess) -> None:
     """It is no HTTP request: nobody answers it as AMQP, and nobody keeps it waiting."""
-    wire = SocketWire(web.ports["web"])
-    wire.send(b"AMQP\x00\x01\x00\x00" + b"\r\n\r\n")
-    heard = b""
-    while data := wire.recv():
-        heard += data
-    wire.close()
-    assert b"AMQP" not in heard
+    with RawSocket(web.ports["web"]) as stranger:
+        stranger.raw(b"AMQP\x00\x01\x00\x00" + b"\r\n\r\n")
+        assert b"AMQP" not in stranger.rest()
 
 
 def test_rhea(web: DaemonProcess) -> None:

@@ -35,9 +35,9 @@ from tests.simulation.crossing import (
     texts,
 )
 from tests.simulation.world import small
+from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import FOR_EVER, Connecting, SimCarrier
-from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 #: A hundred thousand in `make explore` over all fates, some thousand in `make test`.

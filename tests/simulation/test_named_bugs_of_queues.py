@@ -10,7 +10,7 @@ from broker.engine.routing import alter
 from protocols.amqp.performatives import Header
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, held, small
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import frame
 

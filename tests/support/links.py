@@ -9,7 +9,8 @@ from __future__ import annotations
 import select
 import socket
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, Self
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
@@ -26,6 +27,12 @@ class Link:
     """A client's end of a connection."""
 
     closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.drop()
 
     def heard(self, data: bytes) -> None:
         """Bytes from the broker."""
@@ -113,6 +120,24 @@ class SocketLink(StreamLink):
 
     def _receive(self) -> bytes:
         return self.socket.recv(1 << 18)
+
+
+class RawSocket(SocketLink):
+    """A peer that speaks bytes of its own; `got` is what it was told."""
+
+    def __init__(self, port: int) -> None:
+        super().__init__(port)
+        self.got = b""
+
+    def heard(self, data: bytes) -> None:
+        """See Link."""
+        self.got += data
+
+    def rest(self) -> bytes:
+        """All that it is told until the broker hangs up.  Raises TimeoutError."""
+        with suppress(Lost):
+            self.wait(lambda: False)
+        return self.got
 
 
 class WebSocketLink(StreamLink):

@@ -23,7 +23,7 @@ from tests.support.daemon import DaemonProcess, running
 from tests.support.links import Lost
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker, SimClient
-from tests.support.stomp_client import ServerFrame, stomp_socket
+from tests.support.stomp_client import ServerFrame, StompSocket
 from tests.support.stomp_py import Client, connected
 
 HOUR: Final = 3_600_000
@@ -191,7 +191,7 @@ def soak(directory: Path, seconds: float, *, look_s: float, tell: Callable[[Samp
     done = Soaked()
     with running(directory, REAL) as broker:
         for _ in range(WARM_UP_CONNECTIONS):
-            with stomp_socket(broker.port) as stranger:
+            with StompSocket(broker.port) as stranger:
                 stranger.connect()
         begun = last = time.monotonic()
         while time.monotonic() - begun < seconds:

@@ -6,8 +6,7 @@ the codec is not made twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -242,16 +241,6 @@ class StompSocket(StompClient, SocketLink):
     def __init__(self, port: int, version: str = "1.2") -> None:
         SocketLink.__init__(self, port)
         StompClient.__init__(self, version)
-
-
-@contextmanager
-def stomp_socket(port: int) -> Iterator[StompSocket]:
-    """A socket that is closed afterwards."""
-    found = StompSocket(port)
-    try:
-        yield found
-    finally:
-        found.drop()
 
 
 def _dashed(headers: dict[str, str]) -> dict[str, str]:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from broker.security.login import Policy
 from tests.broker.security.verbs import NAME, PASSWORD, QUEUE, prepared
-from tests.support.sim_amqp import AmqpSim
+from tests.support.amqp_client import AmqpSim
 from tests.support.sim_gate import cheap_user
 
 
-@dataclass(eq=False)
 class LosesItsRoles(AmqpSim):
     """A client whose user loses all roles between the outcome of SASL and OPEN."""
 
-    said: int = 0
+    said = 0
 
     def say(self) -> None:
         """See AmqpSim."""

@@ -11,9 +11,9 @@ from broker.security.login import Policy
 from broker.sessions.login import Door, Peer
 from protocols.mqtt.codes import V5, V311
 from tests.broker.security.logins import BOB, Bench
+from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import greeting
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimClient, configured
 from tests.support.sim_gate import cheap_user
 

@@ -15,9 +15,9 @@ from protocols.amqp.link import Link
 from protocols.amqp.performatives import Error, Properties, Rejected, Source, Target, TerminusDurability
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.packets import Will
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import SimCarrier
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimClient, configured
 
 P = Permission

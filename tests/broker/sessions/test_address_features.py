@@ -11,8 +11,8 @@ from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Rejected
 from protocols.mqtt.properties import USER_PROPERTY
 from tests.simulation.world import held, small
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 

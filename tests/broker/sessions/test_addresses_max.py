@@ -9,8 +9,8 @@ from protocols.amqp.types import Described, Symbol
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.properties import REASON_STRING
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
 

@@ -16,8 +16,8 @@ from protocols.amqp.performatives import Modified, Properties, Rejected
 from protocols.amqp.types import UInt
 from protocols.mqtt.properties import USER_PROPERTY
 from tests.simulation.world import small
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
 
 FORGED = {

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from tests.simulation.world import small
-from tests.support.sim_amqp import AmqpSim
+from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 PAGED = {"match": "a", "max-size-messages": 3, "max-read-page-messages": 2, "address-full-policy": "PAGE"}

@@ -8,9 +8,9 @@ import pytest
 
 from protocols.mqtt.codes import ReasonCode
 from tests.simulation.world import small
+from tests.support.amqp_client import AmqpSim
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim
 
 #: Makes a client of each protocol, which consumes from the address q; whether it was hung up on, and why.
 Hung = Callable[[], tuple[bool, str]]

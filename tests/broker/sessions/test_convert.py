@@ -11,7 +11,7 @@ from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, encode_secti
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Timestamp, ULong
 from tests.simulation.world import held, small
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 

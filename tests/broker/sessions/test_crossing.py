@@ -25,8 +25,8 @@ from protocols.amqp.types import Char, Symbol, Timestamp, UInt, ULong
 from protocols.mqtt.codes import V5
 from protocols.mqtt.properties import CONTENT_TYPE, USER_PROPERTY
 from tests.simulation.world import held, small
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import FOR_EVER, SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 from tests.support.stomp_client import ServerFrame
 

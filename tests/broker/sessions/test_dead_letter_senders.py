@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from protocols.mqtt.properties import USER_PROPERTY
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 
 USERS = {"bob": "pw", "ops": "pw"}
 

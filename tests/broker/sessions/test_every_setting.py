@@ -8,8 +8,8 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.queue import Queue
 from protocols.mqtt.codes import ReasonCode
 from tests.simulation.world import held, small
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 #: A value other than the default of each setting that a queue takes its attributes from, and how the queue has it.

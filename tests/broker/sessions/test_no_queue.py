@@ -19,8 +19,8 @@ from tests.broker.sessions.amqp.harness import started
 from tests.broker.sessions.large import body, config
 from tests.broker.sessions.no_queue import DEAD, WHY, shut
 from tests.simulation.world import check_accounts, held, journal_records, small
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
 

@@ -8,8 +8,8 @@ import pytest
 
 from protocols.mqtt.properties import USER_PROPERTY
 from tests.simulation.world import small
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 #: The notes that came since the last call, as text by name.

@@ -6,7 +6,7 @@ from broker.config.addresses import AddressSection
 from broker.config.addresses import Queue as QueueSection
 from protocols.amqp.performatives import Properties, Source
 from tests.simulation.world import held, small
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimClient
 
 

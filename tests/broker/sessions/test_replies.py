@@ -11,9 +11,9 @@ from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Source
 from protocols.amqp.types import Byte
 from protocols.mqtt.properties import RESPONSE_TOPIC
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_client import MqttClient
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimClient
 
 

@@ -12,8 +12,8 @@ from broker.engine.moves import dead_letter, move
 from broker.engine.queues import removal
 from broker.sessions.tick import APOLOGY
 from tests.simulation.world import everything, held, small
+from tests.support.amqp_client import AmqpSim
 from tests.support.interpreted import interpreted
-from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.stomp_client import frame
 

@@ -11,7 +11,7 @@ from broker.engine.operators.disk import exceeded
 from broker.engine.queues.usage import Disk
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.simulation.world import check_accounts, check_counters, small
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimClient, configured
 from tests.support.sim_files import SimFiles
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.sim_amqp import AmqpSim
+from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.world import small
-from tests.support.sim_amqp import AmqpSim
+from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 SELECTOR = "apache.org:selector-filter:string"

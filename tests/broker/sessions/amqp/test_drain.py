@@ -5,7 +5,7 @@ from __future__ import annotations
 from protocols.amqp.performatives import Rejected
 from protocols.amqp.types import Described, Symbol
 from tests.broker.sessions.amqp.harness import SELECTOR
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 

@@ -16,7 +16,7 @@ from protocols.amqp.performatives import (
     Target,
 )
 from protocols.amqp.types import Array, Described, Symbol, UInt, ULong
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 ROLES = ["source", "target"]

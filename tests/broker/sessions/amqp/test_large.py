@@ -12,7 +12,7 @@ from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_section
 from protocols.amqp.performatives import Accepted, Header, Rejected, Released, Source, Target, Transfer
 from protocols.amqp.sender import Sender
 from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
-from tests.support.sim_amqp import AmqpSim
+from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
 
 #: Frames so small that a large message needs many.

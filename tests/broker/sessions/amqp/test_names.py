@@ -8,7 +8,7 @@ import pytest
 
 from protocols.amqp.performatives import Accepted, Received, Source, Target, TerminusDurability
 from tests.simulation.world import held
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 _UNSETTLED: dict[str, Any] = {"unsettled": {b"1": Accepted(), b"2": Received(0, 5), b"3": None}}

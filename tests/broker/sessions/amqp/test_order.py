@@ -9,7 +9,7 @@ import pytest
 
 from protocols.amqp.performatives import Accepted, Properties, TransactionalState
 from protocols.amqp.sender import Sender
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 

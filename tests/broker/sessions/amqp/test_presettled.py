@@ -9,7 +9,7 @@ from tests.broker.sessions.amqp.harness import started
 from tests.broker.sessions.large import body, config
 from tests.broker.sessions.no_queue import DEAD, WHY, shut
 from tests.simulation.world import held, small
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 TO_OFF = Properties(to="queue://off")

@@ -8,7 +8,7 @@ from broker.engine.model.message import RoutingType
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import Accepted, Properties, Rejected, Source, Target
 from tests.simulation.world import held
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 

@@ -10,7 +10,7 @@ from protocols.amqp.performatives import SENDER, Accepted, ReceiverSettleMode, T
 from protocols.amqp.sender import Sender
 from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
-from tests.support.sim_amqp import AmqpSim, Outcome, message
+from tests.support.amqp_client import AmqpSim, Outcome, message
 from tests.support.sim_broker import SimBroker
 
 

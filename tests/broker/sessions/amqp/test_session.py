@@ -20,7 +20,7 @@ from protocols.amqp.performatives import (
 from protocols.amqp.types import Described, Symbol, Timestamp
 from tests.broker.sessions.amqp.harness import SELECTOR, started
 from tests.simulation.world import counts, held, small
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
 

@@ -9,7 +9,7 @@ import pytest
 from protocols.amqp.events import Detached
 from protocols.amqp.performatives import Properties, Rejected, Source, Target
 from tests.broker.sessions.amqp.harness import started
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 DURABLE: dict[str, Any] = {"durable": 2, "expiry_policy": "never"}

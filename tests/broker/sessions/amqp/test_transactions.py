@@ -19,7 +19,7 @@ from protocols.amqp.performatives import (
 )
 from tests.broker.sessions.amqp.harness import started
 from tests.simulation.world import held
-from tests.support.sim_amqp import AmqpSim, message
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker
 
 

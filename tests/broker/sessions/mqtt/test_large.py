@@ -25,10 +25,10 @@ from protocols.mqtt.properties import (
 )
 from store.bodies import DIRECTORY
 from tests.broker.sessions.large import LARGE, body, config, data_of, files_of, message, value_of
+from tests.support.amqp_client import AmqpSim
 from tests.support.bodies import body_of
 from tests.support.mqtt_client import MqttClient, greeting
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
-from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_files import refusing
 
 P = PacketType

@@ -33,9 +33,9 @@ from protocols.mqtt.properties import (
     USER_PROPERTY,
 )
 from tests.broker.sessions.mqtt.harness import USERS, authenticate, carrier, queues, with_mqtt
+from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_client import greeting, wish
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_amqp import AmqpSim, message
 from tests.support.sim_broker import SimBroker, SimPeer, configured
 
 P = PacketType

@@ -13,8 +13,8 @@ from store.bodies import SUFFIX
 from store.errors import Corrupt
 from store.inspect import verify
 from tests.broker.sessions.large import LARGE, body, config, files_of
+from tests.support.amqp_client import AmqpSim
 from tests.support.bodies import body_of
-from tests.support.sim_amqp import AmqpSim
 from tests.support.sim_broker import SimBroker, SimClient, configured
 from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame

@@ -1,9 +1,15 @@
-"""An AMQP client of the simulated broker: the codec in its other role, on a perfect wire."""
+"""An AMQP client of frames: the codec in its other role, over any link, with one session.
+
+A broker in a process is waited for; a simulated one has said by then what it will.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from websockets.sync.client import ClientConnection
 
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.encode import encode
@@ -42,6 +48,8 @@ from protocols.amqp.performatives import (
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
+from tests.support.links import Link as Carrier
+from tests.support.links import Lost, SocketLink, WebSocketLink
 from tests.support.sim_broker import SimBroker, SimPeer
 
 
@@ -91,34 +99,34 @@ class Outcome:
     settled: bool
 
 
-@dataclass(eq=False)
-class AmqpSim(SimPeer):
+class AmqpClient(Carrier):
     """One connection with one session."""
 
-    broker: SimBroker
-    container: str = "sim"
-    login: tuple[str, str] | None = None
-    desired: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
-    idle_time_out: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__init__(self.broker, "amqp", self.broker.number())
-        self.broker.attached(self)
+    def __init__(
+        self,
+        container: str,
+        *,
+        login: tuple[str, str] | None = None,
+        desired: tuple[str, ...] = (),
+        limits: Limits | None = None,
+        idle_time_out: int | None = None,
+    ) -> None:
         self.codec = AmqpConnection(
-            self.limits, container_id=self.container, server=False, mechanisms=("PLAIN",) if self.login else ()
+            limits or Limits(), container_id=container, server=False, mechanisms=("PLAIN",) if login else ()
         )
-        self.events: list[Event] = []
+        self.events: list[Event] = []  # all but messages
         self.arrived: list[Delivery] = []
         self.outcomes: list[Outcome] = []
+        self.confirmed: set[int] = set()  # deliveries whose outcome the broker has settled
+        self.ends: dict[object, Error | None] = {}  # links and sessions that the broker has ended
         self.say()
-        if self.login:
-            self.codec.send_sasl(SaslInit("PLAIN", b"\0" + "\0".join(self.login).encode()))
+        if login:
+            self.codec.send_sasl(SaslInit("PLAIN", b"\0" + "\0".join(login).encode()))
             self.say()
             if self.closed:
                 return
-        self.codec.send_open(desired_capabilities=self.desired, idle_time_out=self.idle_time_out)
-        self.say()
+        self.codec.send_open(desired_capabilities=desired, idle_time_out=idle_time_out)
+        self.wait(lambda: self.open is not None)
         self.ses: Session = self.codec.new_session()
         if self.open is not None and not self.closed:
             self.ses.send_begin()
@@ -127,16 +135,36 @@ class AmqpSim(SimPeer):
     # -- the wire --------------------------------------------------------------------------------------------------
 
     def heard(self, data: bytes) -> None:
-        """See SimPeer."""
+        """See Link."""
         self.codec.receive_data(data)
         while events := self.codec.events():
             for event in events:
-                self.events.append(event)
-                if isinstance(event, Transfers):
-                    for id, payload in zip(event.ids, event.payloads, strict=True):
-                        self.arrived.append(Delivery(event.link, id, payload, event.settled))
-                elif isinstance(event, Dispositions):
-                    self.outcomes += [Outcome(context, event.state, event.settled) for context in event.contexts]
+                self._on(event)
+
+    def _on(self, event: Event) -> None:
+        if isinstance(event, Transfers):
+            for id, payload in zip(event.ids, event.payloads, strict=True):
+                self.arrived.append(Delivery(event.link, id, payload, event.settled))
+            return
+        self.events.append(event)
+        if isinstance(event, Dispositions):
+            self.outcomes += [Outcome(context, event.state, event.settled) for context in event.contexts]
+            if isinstance(event.link, Receiver):
+                self.confirmed.update(range(event.first, event.first + len(event.contexts)))
+        elif isinstance(event, Detached):
+            self.ends[event.link] = event.error
+        elif isinstance(event, Ended):
+            self.ends[event.session] = event.error
+
+    def wait(self, enough: Callable[[], object]) -> None:
+        """See Link."""
+        self.say()
+        super().wait(enough)
+
+    def read(self) -> None:
+        """See Link; and what there is to say to it."""
+        super().read()
+        self.say()
 
     def say(self) -> None:
         """Everything that the codec has to say, and what follows from it."""
@@ -145,6 +173,20 @@ class AmqpSim(SimPeer):
             if not data or self.closed:
                 return
             self.raw(data)
+
+    def rest(self) -> Error | None:
+        """Read until the broker hangs up: the error of its CLOSE, if it says one.  Raises TimeoutError."""
+        try:
+            self.wait(lambda: False)
+        except Lost:
+            closes = self.of(Close)
+            return closes[0].error if closes else None
+        raise AssertionError("the broker goes on")
+
+    def leave(self) -> None:
+        """CLOSE, and the broker's."""
+        self.codec.send_close()
+        assert self.rest() is None
 
     def of(self, kind: type[Any]) -> list[Any]:
         """Events of one kind, which are taken away."""
@@ -183,7 +225,7 @@ class AmqpSim(SimPeer):
         link = self.ses.new_sender(name or f"to {address} {len(self.ses.links)}")
         target = more.pop("target", None) or Target(address, capabilities=capabilities)
         link.send_attach(source=Source("me"), target=target, **more)
-        self.say()
+        self.wait(lambda: link.credit > 0 or link in self.ends)
         return link
 
     def receiver(
@@ -194,7 +236,7 @@ class AmqpSim(SimPeer):
         options = {key: more.pop(key) for key in tuple(more) if key in Source.__dataclass_fields__}
         source = more.pop("source", Source(address, capabilities=capabilities, **options))
         link.send_attach(source=source, target=Target("me"), **more)
-        self.say()
+        self.wait(lambda: link.attach is not None or link in self.ends)
         if credit and link.attach is not None and link.attach.source is not None:
             link.send_credit(credit)
             self.say()
@@ -232,10 +274,30 @@ class AmqpSim(SimPeer):
         outcomes, self.outcomes = self.outcomes, []
         return outcomes
 
-    def take(self) -> list[Delivery]:
-        """What has arrived since the last call."""
-        arrived, self.arrived = self.arrived, []
-        return arrived
+    def post(self, link: Sender, *payloads: bytes, tx: bytes | None = None) -> list[object]:
+        """Send as soon as there is credit, and wait for no more; what their outcomes are kept under."""
+        state = None if tx is None else TransactionalState(tx)
+        contexts: list[object] = [object() for _ in payloads]
+        self.wait(lambda: link.room >= len(payloads))
+        link.send(payloads, contexts, state=state)
+        self.say()
+        return contexts
+
+    def put(self, link: Sender, *payloads: bytes, tx: bytes | None = None) -> list[DeliveryState | None]:
+        """Send, and wait for the outcomes, which are taken away."""
+        contexts = self.post(link, *payloads, tx=tx)
+        self.wait(lambda: set(contexts) <= {outcome.context for outcome in self.outcomes})
+        states = {outcome.context: outcome.state for outcome in self.outcomes}
+        self.outcomes = [outcome for outcome in self.outcomes if outcome.context not in contexts]
+        return [states[context] for context in contexts if context in states]
+
+    def take(self, number: int | None = None) -> list[Delivery]:
+        """The next so many messages; or what has arrived since the last call."""
+        if number is not None:
+            self.wait(lambda: len(self.arrived) >= number)
+        taken = self.arrived[:number]
+        del self.arrived[: len(taken)]
+        return taken
 
     def bodies(self) -> list[object]:
         """The bodies of it."""
@@ -260,15 +322,36 @@ class AmqpSim(SimPeer):
 
     def declare(self, link: Sender) -> bytes:
         """Begin a transaction."""
-        [outcome] = self.send(link, encode_section(AMQP_VALUE, Declare()))
-        assert isinstance(outcome.state, Declared)
-        return outcome.state.txn_id
+        [state] = self.put(link, encode_section(AMQP_VALUE, Declare()))
+        assert isinstance(state, Declared)
+        return state.txn_id
 
     def discharge(self, link: Sender, tx: bytes, *, fail: bool = False) -> DeliveryState | None:
         """End a transaction; the coordinator's answer, None if there is none yet."""
-        context = object()
-        link.send([encode_section(AMQP_VALUE, Discharge(tx, fail))], [context])
-        self.say()
-        states = [outcome.state for outcome in self.outcomes if outcome.context is context]
-        self.outcomes = [outcome for outcome in self.outcomes if outcome.context is not context]
+        states = self.put(link, encode_section(AMQP_VALUE, Discharge(tx, fail)))
         return states[0] if states else None
+
+
+class AmqpSim(AmqpClient, SimPeer):
+    """A client of the simulated broker, on a perfect wire."""
+
+    def __init__(self, broker: SimBroker, container: str = "sim", **more: Any) -> None:
+        SimPeer.__init__(self, broker, "amqp", broker.number())
+        broker.attached(self)
+        AmqpClient.__init__(self, container, **more)
+
+
+class AmqpSocket(AmqpClient, SocketLink):
+    """A client on a socket of its own, for peers and moments that no library offers."""
+
+    def __init__(self, port: int, container: str = "interop") -> None:
+        SocketLink.__init__(self, port)
+        AmqpClient.__init__(self, container)
+
+
+class AmqpWebSocket(AmqpClient, WebSocketLink):
+    """A client in a WebSocket."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        WebSocketLink.__init__(self, connection)
+        AmqpClient.__init__(self, "web")
