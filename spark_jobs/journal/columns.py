@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.journal.gather import Batch, Places, array, text, times, words
+from spark_jobs.journal.gather import Batch, Group, Places, array, text, times, words
 from spark_jobs.journal.heads import Headers, amqp_headers, stomp_headers
 from spark_jobs.journal.layout import PACKETS, PLURAL, REFERENCE, Bools, Int64s, ramps
 from spark_jobs.journal.names import Lookup
@@ -52,6 +52,10 @@ def _whole(field: str) -> Places:
 _QUEUE_IDS: Final[Places] = {
     **dict.fromkeys((*PLURAL, T.DEAD_LETTERED, T.EXPIRED), "queue_id"),
     **dict.fromkeys((T.QUEUE, T.QUEUE_DELETED), "id"),
+}
+_MESSAGE_IDS: Final[Places] = {
+    **_whole("id"),
+    **{T.DEAD_LETTERED: "old_id", T.EXPIRED: "old_id", T.DUPLICATE_ID: "message_id"},
 }
 _SESSION_IDS: Final[Places] = {
     **dict.fromkeys(PACKETS, "session_id"),
@@ -125,22 +129,15 @@ def _record_type(batch: Batch) -> pa.Array:
 
 
 def _message_id(batch: Batch) -> pa.Array:
-    single = {**_whole("id"), T.DEAD_LETTERED: "old_id", T.EXPIRED: "old_id", T.DUPLICATE_ID: "message_id"}
-    values, valid = batch.integers(single)
-    for type in batch.groups.keys() & set(PLURAL):
-        group = batch.groups[type]
-        values[group.rows] = group.records.ids()
-        valid[group.rows] = True
-    return array(pa.int64(), values, valid)
+    def of(group: Group) -> Int64s:
+        field = _MESSAGE_IDS.get(group.records.type)
+        return group.records.ids() if field is None else group.field(field)
+
+    return array(pa.int64(), *batch.filled((*_MESSAGE_IDS, *PLURAL), of))
 
 
 def _packet_id(batch: Batch) -> pa.Array:
-    values = np.zeros(batch.rows, np.int64)
-    valid = np.zeros(batch.rows, np.bool_)
-    for type in batch.groups.keys() & set(PACKETS):
-        group = batch.groups[type]
-        values[group.rows] = group.records.packet_ids()
-        valid[group.rows] = True
+    values, valid = batch.filled(PACKETS, lambda group: group.records.packet_ids())
     return array(pa.int32(), values.astype(np.int32), valid)
 
 
@@ -162,14 +159,13 @@ def _session(batch: Batch) -> pa.Array:
 
 def _named(batch: Batch, places: Places, known_ids: Lookup, known_names: pa.Array) -> pa.Array:
     """The names that the segment gives to the ids of a column."""
-    names = np.zeros(batch.rows, np.int64)
-    valid = np.zeros(batch.rows, np.bool_)
-    for type in batch.groups.keys() & places.keys():
-        group = batch.groups[type]
-        indices, known = known_ids.find(group.records.field(places[type]))
-        names[group.rows] = group.spread(indices)
-        valid[group.rows] = group.spread(known)
-    return known_names.take(array(pa.int64(), names, valid))
+
+    def of(group: Group) -> Int64s:
+        indices, known = known_ids.find(group.records.field(places[group.records.type]))
+        return group.spread(np.where(known, indices, -1))
+
+    indices, valid = batch.filled(places, of)
+    return known_names.take(array(pa.int64(), indices, valid & (indices >= 0)))
 
 
 def _queue_ids(batch: Batch) -> pa.Array:

@@ -8,7 +8,7 @@ every second element is a string and the others are what lies between.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -141,16 +141,18 @@ class Batch:
         values = values[self.indices]
         return values if self._row_of is None else values.take(self._row_of)
 
-    def integers(self, places: Places) -> tuple[Int64s, Bools]:
-        """The values of a column, and which there are."""
+    def filled(self, types: Iterable[int], of: Callable[[Group], Int64s]) -> tuple[Int64s, Bools]:
+        """Numbers in the rows of these types, as `of` gives them for each of their rows, and which rows those are."""
         values = np.zeros(self.rows, np.int64)
         valid = np.zeros(self.rows, np.bool_)
-        for type, name in places.items():
-            group = self.groups.get(type)
-            if group is not None:
-                values[group.rows] = group.field(name)
-                valid[group.rows] = True
+        for group in (self.groups[type] for type in types if type in self.groups):
+            values[group.rows] = of(group)
+            valid[group.rows] = True
         return values, valid
+
+    def integers(self, places: Places) -> tuple[Int64s, Bools]:
+        """The values of a column, and which there are."""
+        return self.filled(places, lambda group: group.field(places[group.records.type]))
 
     def spans(self, places: Places, *, empty: bool = False) -> tuple[Int64s, Int64s, Int64s]:
         """The rows in which a column has bytes, where those begin in the segment, and how many they are.
