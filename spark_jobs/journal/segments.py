@@ -18,9 +18,9 @@ from typing import Final
 
 from spark_jobs.journal import files
 from spark_jobs.journal.walk import UNKNOWN
-from store.decode import decode_opened
+from store.decode import Opened, decode
 from store.errors import Corrupt
-from store.record import RecordError, RecordType
+from store.record import RecordError
 from store.retention import DIRECTORY, day_name
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, BadHeader, decode_header
 from store.segment_directory import open_segment
@@ -105,10 +105,11 @@ def next_id_at(ref: SegmentRef) -> int:
     start = _read(ref, SEGMENT_HEADER_BYTES + ENTRY_HEADER_BYTES)
     data = _read(ref, min(SEGMENT_HEADER_BYTES + int.from_bytes(start[_LENGTH], "little"), ref.limit))
     try:
-        first = next(open_segment(ref.uri, ref.number, data).records(), None)
-        return decode_opened(data, first[5]).next_id if first and first[3] == RecordType.OPENED else 0
+        raw = next(open_segment(ref.uri, ref.number, data).records(), None)
+        first = None if raw is None else decode(data, raw[5])
     except (Corrupt, RecordError):
         return 0
+    return first.next_id if isinstance(first, Opened) else 0
 
 
 def _places_of(ref: SegmentRef) -> Iterator[str]:

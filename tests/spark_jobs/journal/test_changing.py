@@ -13,35 +13,21 @@ from spark_jobs.journal.snapshot import ATTEMPTS_MAX, Vanished, next_id_at, read
 from store.files import OsFiles
 from store.manifest import MANIFEST, append, removed_line
 from store.segment import segment_name
-from tests.spark_jobs.journal.disks import check, kept, live, path_of, pinned, truth, write
+from tests.spark_jobs.journal.conftest import Before
+from tests.spark_jobs.journal.disks import check, kept, live, path_of, pinned, truth
 from tests.spark_jobs.journals import Growing
 
 
-@pytest.fixture
-def growing(tmp_path: Path) -> Growing:
-    """A broker's data directory with retention, live segments among the kept ones."""
-    return write(tmp_path / "data")
-
-
-@pytest.fixture
-def data(growing: Growing) -> Path:
-    return growing.data
-
-
-def once(
-    monkeypatch: pytest.MonkeyPatch, when: Callable[[str], bool], do: Callable[[], object], times: int = 1
-) -> None:
-    """Let something happen before the first files that answer `when` are read."""
-    read = files.read
+def once(when: Callable[[str], bool], do: Callable[[], object], times: int = 1) -> Callable[..., None]:
+    """What lets something happen before the first files that answer `when` are read."""
     left = [times]
 
-    def change(place: str, nbytes: int | None = None) -> bytes:
+    def change(place: str, nbytes: int | None = None) -> None:
         if left[0] and when(place):
             left[0] -= 1
             do()
-        return read(place, nbytes)
 
-    monkeypatch.setattr(files, "read", change)
+    return change
 
 
 def move(data: Path, number: int) -> None:
@@ -51,17 +37,17 @@ def move(data: Path, number: int) -> None:
 
 
 @pytest.mark.parametrize("suffix", [segment_name(1)[:4], MANIFEST])
-def test_a_segment_that_moves_while_it_is_looked_at(data: Path, monkeypatch: pytest.MonkeyPatch, suffix: str) -> None:
+def test_a_segment_that_moves_while_it_is_looked_at(data: Path, before: Before, suffix: str) -> None:
     number = live(data)[0]
     whole = truth(data)
-    once(monkeypatch, lambda place: suffix in place, lambda: move(data, number))
+    before("read", once(lambda place: suffix in place, lambda: move(data, number)))
     snapshot = pinned(data)
     check(snapshot, whole)
     assert snapshot.missing == ()
     assert [ref.kept for ref in snapshot.segments if ref.number == number] == [True]
 
 
-def test_a_segment_that_a_limit_removes_while_it_is_looked_at(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_a_limit_removes_while_it_is_looked_at(data: Path, before: Before) -> None:
     number = min(kept(data))
     whole = truth(data)
     day = path_of(data, number).parent
@@ -70,78 +56,70 @@ def test_a_segment_that_a_limit_removes_while_it_is_looked_at(data: Path, monkey
         append(OsFiles(), str(day), [removed_line(number, "bytes")])
         path_of(data, number).unlink()
 
-    once(monkeypatch, lambda place: place.endswith(MANIFEST), remove)
+    before("read", once(lambda place: place.endswith(MANIFEST), remove))
     assert pinned(data).segments[0].number == number, "the listing came first; reading it will tell"
     snapshot = pinned(data)
     check(snapshot, whole)
     assert (snapshot.missing, [gap.first_segment for gap in snapshot.trimmed]) == ((), [number])
 
 
-def test_a_segment_that_vanishes_each_time_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_vanishes_each_time_is_told(data: Path, before: Before) -> None:
     path = path_of(data, live(data)[0])
     hidden = path.with_suffix(".hidden")
-    list_dir = files.list_dir
 
-    def show(place: str) -> list[files.Found]:
+    def show(place: str) -> None:
         if hidden.exists():
             hidden.rename(path)
-        return list_dir(place)
 
-    monkeypatch.setattr(files, "list_dir", show)
-    once(monkeypatch, lambda place: place == str(path), lambda: path.rename(hidden), times=ATTEMPTS_MAX - 1)
+    before("list_dir", show)
+    before("read", once(lambda place: place == str(path), lambda: path.rename(hidden), times=ATTEMPTS_MAX - 1))
     check(pinned(data), truth(data))
-    once(monkeypatch, lambda place: place == str(path), lambda: path.rename(hidden), times=ATTEMPTS_MAX)
+    before("read", once(lambda place: place == str(path), lambda: path.rename(hidden), times=ATTEMPTS_MAX))
     with pytest.raises(Vanished, match=path.name):
         pinned(data)
 
 
 @pytest.mark.usefixtures("untold")
-def test_a_segment_in_front_of_a_hole_that_vanishes(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_in_front_of_a_hole_that_vanishes(data: Path, before: Before) -> None:
     """Its header was there; it is looked for again, and has moved."""
     whole = truth(data)
     number = live(data)[-3]
     path = path_of(data, number)
     path_of(data, number + 1).unlink()
-    read = files.read
 
-    def vanishing(place: str, nbytes: int | None = None) -> bytes:
+    def vanishing(place: str, nbytes: int | None = None) -> None:
         if place == str(path) and nbytes is None and path.exists():
             move(data, number)
-        return read(place, nbytes)
 
-    monkeypatch.setattr(files, "read", vanishing)
+    before("read", vanishing)
     snapshot = pinned(data)
     check(snapshot, whole)
     assert [ref.kept for ref in snapshot.segments if ref.number == number] == [True]
 
 
-def test_a_day_that_goes_while_it_is_looked_at(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_day_that_goes_while_it_is_looked_at(data: Path, before: Before) -> None:
     whole = truth(data)
-    list_dir = files.list_dir
 
-    def going(place: str) -> list[files.Found]:
+    def going(place: str) -> None:
         if "date=" in place and Path(place).exists():
             shutil.rmtree(place)
-        return list_dir(place)
 
-    monkeypatch.setattr(files, "list_dir", going)
+    before("list_dir", going)
     snapshot = pinned(data)
     assert not any(ref.kept for ref in snapshot.segments)
     assert snapshot.missing == ()
     check(snapshot, whole)
 
 
-def test_a_segment_that_moves_between_two_listings_is_seen_twice(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_segment_that_moves_between_two_listings_is_seen_twice(data: Path, before: Before) -> None:
     number = live(data)[0]
     whole = truth(data)
-    list_dir = files.list_dir
 
-    def moving(place: str) -> list[files.Found]:
+    def moving(place: str) -> None:
         if "date=" in place and number in live(data):
             move(data, number)
-        return list_dir(place)
 
-    monkeypatch.setattr(files, "list_dir", moving)
+    before("list_dir", moving)
     snapshot = pinned(data)
     check(snapshot, whole)
     assert [ref.kept for ref in snapshot.segments if ref.number == number] == [True]
@@ -163,10 +141,10 @@ def test_what_seems_to_be_missing_is_looked_for_again(data: Path, monkeypatch: p
     assert snapshot.missing == ()
 
 
-def test_a_manifest_that_goes_while_it_is_looked_at(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_goes_while_it_is_looked_at(data: Path, before: Before) -> None:
     whole = truth(data)
     (manifest,) = data.rglob(MANIFEST)
-    once(monkeypatch, lambda place: place == str(manifest), manifest.unlink)
+    before("read", once(lambda place: place == str(manifest), manifest.unlink))
     check(pinned(data), whole)
 
 

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.journal import files
 from spark_jobs.journal.snapshot import UNKNOWN, Gap, next_id_at, read_segment, take
 from spark_jobs.journal.walk import walk
 from store.files import OsFiles
@@ -20,6 +19,7 @@ from store.manifest import MANIFEST, append, removed_line
 from store.retention import DIRECTORY, RetentionSettings
 from store.segment import segment_name, segment_number
 from tests.spark_jobs.journal import making
+from tests.spark_jobs.journal.conftest import Before
 from tests.spark_jobs.journal.disks import (
     check,
     dump,
@@ -33,17 +33,6 @@ from tests.spark_jobs.journal.disks import (
 )
 from tests.store.workload import BROKER_ID, DAY, Script, Station
 from tests.support.sim_files import SimFiles
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory with every segment that ever was, not to be changed."""
-    return write(tmp_path_factory.mktemp("original") / "data").data
-
-
-@pytest.fixture
-def data(original: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(original, tmp_path / "data"))
 
 
 def remove(data: Path, *numbers: int) -> None:
@@ -394,20 +383,19 @@ def test_nothing_that_can_be_read(data: Path) -> None:
 
 @pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize("which", ["first live", "in front of a hole", "newest"])
-def test_a_disk_that_does_not_give_a_segment_back(data: Path, monkeypatch: pytest.MonkeyPatch, which: str) -> None:
+def test_a_disk_that_does_not_give_a_segment_back(data: Path, before: Before, which: str) -> None:
     """Its header still comes, if it is not the first live one's."""
     whole = truth(data)
     number = {"first live": live(data)[0], "in front of a hole": live(data)[-3], "newest": max(whole)}[which]
     if which == "in front of a hole":
         remove(data, number + 1)
-    bad, read = str(path_of(data, number)), files.read
+    bad = str(path_of(data, number))
 
-    def failing(place: str, nbytes: int | None = None) -> bytes:
+    def failing(place: str, nbytes: int | None = None) -> None:
         if place == bad and (nbytes is None or which == "first live"):
             raise OSError(errno.EIO, "Input/output error", place)
-        return read(place, nbytes)
 
-    monkeypatch.setattr(files, "read", failing)
+    before("read", failing)
     snapshot = pinned(data)
     (ref,) = [ref for ref in snapshot.segments if ref.number == number]
     assert ref.first_position == whole[number].first
@@ -422,18 +410,17 @@ def test_a_disk_that_does_not_give_a_segment_back(data: Path, monkeypatch: pytes
 
 @pytest.mark.usefixtures("untold")
 @pytest.mark.parametrize("whole", [True, False], ids=["header", "all"])
-def test_a_denied_segment_is_an_error(data: Path, monkeypatch: pytest.MonkeyPatch, whole: bool) -> None:
+def test_a_denied_segment_is_an_error(data: Path, before: Before, whole: bool) -> None:
     """Nothing is lost: whoever may read it shall."""
     number = live(data)[-3]
     remove(data, number + 1)
-    bad, read = str(path_of(data, number)), files.read
+    bad = str(path_of(data, number))
 
-    def denied(place: str, nbytes: int | None = None) -> bytes:
+    def denied(place: str, nbytes: int | None = None) -> None:
         if place == bad and (whole or nbytes is None):
             raise PermissionError(errno.EACCES, "Permission denied", place)
-        return read(place, nbytes)
 
-    monkeypatch.setattr(files, "read", denied)
+    before("read", denied)
     with pytest.raises(PermissionError):
         pinned(data)
 
@@ -466,10 +453,3 @@ def test_any_segments_spoilt_or_removed_are_counted_once(
         counted += len(found.positions) + sum(hole.records for hole in found.holes if hole.records != UNKNOWN)
     assert counted == snapshot.next_position == max(known.end for known in whole.values())
     shutil.rmtree(data.parent)
-
-
-def test_the_truth_is_not_empty(original: Path) -> None:
-    whole = truth(original)
-    assert all(known.records for known in whole.values())
-    assert len(kept(original)) > 10
-    assert len(live(original)) > 3

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import resource
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,19 +18,8 @@ from spark_jobs.journal.segments import OpenSegments
 from spark_jobs.journal.snapshot import Snapshot, Vanished, next_id_at, read_segment, take
 from spark_jobs.jvm import ROOT
 from store.segment import segment_name
-from tests.spark_jobs.journal.disks import kept, live, path_of, write
-
-
-@pytest.fixture(scope="module")
-def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A broker's data directory with retention; nobody changes it."""
-    return write(tmp_path_factory.mktemp("data")).data
-
-
-@pytest.fixture
-def data(original: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(original, tmp_path / "data"))
+from tests.spark_jobs.journal.conftest import Before
+from tests.spark_jobs.journal.disks import kept, live, path_of
 
 
 @pytest.fixture
@@ -91,16 +79,10 @@ def test_one_that_moves_before_it_is_opened_is_opened_where_it_is(data: Path, op
 
 
 def test_one_that_goes_before_it_is_opened_is_looked_for_again(
-    data: Path, opened: OpenSegments, monkeypatch: pytest.MonkeyPatch
+    data: Path, opened: OpenSegments, before: Before
 ) -> None:
     path = path_of(data, kept(data)[0])
-    keep_open = files.keep_open
-
-    def vanishing(place: str, until: ExitStack) -> str:
-        path.unlink(missing_ok=True)
-        return keep_open(place, until)
-
-    monkeypatch.setattr(files, "keep_open", vanishing)
+    before("keep_open", lambda place, until: path.unlink(missing_ok=True))
     snapshot = take([str(data)], opened=opened)
     assert path.name not in {Path(ref.uri).name for ref in snapshot.segments}
 
@@ -139,11 +121,9 @@ def test_no_more_is_asked_for_than_needed(monkeypatch: pytest.MonkeyPatch) -> No
     assert asked == [(1000, 5000), (1000, -1)]
 
 
-def test_one_that_cannot_be_opened_is_left_to_who_reads_it(
-    data: Path, opened: OpenSegments, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(place: str, until: ExitStack) -> str:
+def test_one_that_cannot_be_opened_is_left_to_who_reads_it(data: Path, opened: OpenSegments, before: Before) -> None:
+    def fail(place: str, until: ExitStack) -> None:
         raise OSError(errno.EIO, "the disk", place)
 
-    monkeypatch.setattr(files, "keep_open", fail)
+    before("keep_open", fail)
     assert not any(ref.opened_at for ref in take([str(data)], opened=opened).segments)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.journal import files
 from spark_jobs.journal.files import BadLocation
 from spark_jobs.journal.snapshot import (
     NoJournal,
@@ -26,24 +25,10 @@ from store.manifest import MANIFEST, Manifest
 from store.retention import DIRECTORY
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, decode_header, scan, segment_name
 from tests.spark_jobs.journal import making
-from tests.spark_jobs.journal.disks import check, kept, live, path_of, pinned, truth, without_manifests, write
+from tests.spark_jobs.journal.conftest import Before
+from tests.spark_jobs.journal.disks import check, kept, live, path_of, pinned, truth, without_manifests
 from tests.spark_jobs.journals import Growing
 from tests.store.workload import BROKER_ID
-
-
-@pytest.fixture
-def growing(tmp_path: Path) -> Growing:
-    """A broker's data directory with retention, live segments among the kept ones."""
-    made = write(tmp_path / "data")
-    assert len(kept(made.data)) > 10
-    assert min(live(made.data)) < max(kept(made.data))
-    return made
-
-
-@pytest.fixture
-def data(growing: Growing) -> Path:
-    return growing.data
-
 
 # -- a whole journal ---------------------------------------------------------------------------------------------------
 
@@ -71,15 +56,9 @@ def test_times_are_those_of_the_manifests_and_of_the_newest_segment(data: Path) 
         assert (ref.first_time, ref.last_time) == known
 
 
-def test_kept_segments_are_not_opened(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    read = files.read
-
-    def noted(place: str, nbytes: int | None = None) -> bytes:
-        opened.append(place)
-        return read(place, nbytes)
-
-    monkeypatch.setattr(files, "read", noted)
+def test_kept_segments_are_not_opened(data: Path, before: Before) -> None:
+    opened: list[str] = []
+    before("read", lambda place, nbytes=None: opened.append(place))
     pinned(data)
     days = sorted(str(path) for path in data.rglob(MANIFEST))
     assert sorted(place for place in opened if DIRECTORY in place) == days
