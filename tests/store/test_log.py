@@ -53,9 +53,15 @@ def entry(segment: int, first: int, *records: bytes) -> Entry:
     return Entry(segment=segment, ticket=1, first=first, count=len(parts), timestamp=EPOCH, nbytes=nbytes, parts=parts)
 
 
-def test_segments_on_the_disk() -> None:
-    bench = Bench()
-    bench.log.open()
+@pytest.fixture
+def bench() -> Bench:
+    """One that is open."""
+    opened = Bench()
+    opened.log.open()
+    return opened
+
+
+def test_segments_on_the_disk(bench: Bench) -> None:
     bench.log.allocate(1)
     assert bench.files.paths() == [f"{HOME}/0000000001.spare"]
     assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (1, 4096, False)
@@ -71,9 +77,7 @@ def test_segments_on_the_disk() -> None:
     bench.log.close()
 
 
-def test_one_batch_is_one_write_and_one_sync() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_one_batch_is_one_write_and_one_sync(bench: Bench) -> None:
     bench.log.begin(1, BROKER_ID, 10)
     done = len(bench.files.history)
     bench.log.append([entry(1, 10, record.ids(5), record.closed()), entry(1, 12)])
@@ -105,9 +109,7 @@ def test_without_clocks_nothing_is_slow(files: SimFiles) -> None:
     assert log.counters.slow_syncs == 1
 
 
-def test_two_cannot_own_a_directory() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_two_cannot_own_a_directory(bench: Bench) -> None:
     with pytest.raises(DirectoryLocked, match="process 4242"):
         bench.another().open()
     bench.log.close()
@@ -115,9 +117,7 @@ def test_two_cannot_own_a_directory() -> None:
     bench.another().open()
 
 
-def test_spares_of_an_earlier_run_go() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_spares_of_an_earlier_run_go(bench: Bench) -> None:
     bench.log.allocate(7)
     bench.log.close()
     bench.another().open()
@@ -179,9 +179,7 @@ def test_a_sixteenth_of_a_segment_is_the_least() -> None:
     assert again.spare_bytes == 256
 
 
-def test_room_for_a_segment_that_was_begun_already_is_not_made() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_room_for_a_segment_that_was_begun_already_is_not_made(bench: Bench) -> None:
     bench.log.begin(1, BROKER_ID, 0)
     bench.log.allocate(1)
     assert bench.log.spare_bytes == 0
@@ -211,10 +209,8 @@ def test_the_spare_gives_its_room_when_the_disk_is_full() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
-def test_after_a_failed_sync_everything_fails(fault: Fault) -> None:
-    bench = Bench()
+def test_after_a_failed_sync_everything_fails(bench: Bench, fault: Fault) -> None:
     log = bench.log
-    log.open()
     log.begin(1, BROKER_ID, 0)
     bench.files.plan(2, fault)
     with pytest.raises(LogError, match="writing"):
@@ -262,9 +258,7 @@ def test_an_error_while_a_spare_is_given_back() -> None:
         bench.log.allocate(1)
 
 
-def test_cutting_keeps_a_copy_of_what_is_not_zero() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_cutting_keeps_a_copy_of_what_is_not_zero(bench: Bench) -> None:
     bench.segments(1)
     written = bench.files.read(bench.log.path(1))[64:].rstrip(b"\0")
     bench.log.cut(1, 64)
@@ -275,9 +269,7 @@ def test_cutting_keeps_a_copy_of_what_is_not_zero() -> None:
     assert [p for p in bench.files.paths() if "torn" in p] == [torn]
 
 
-def test_trimmed_segments_are_gone_for_good() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_trimmed_segments_are_gone_for_good(bench: Bench) -> None:
     bench.segments(3)
     bench.log.trim([1, 2])
     bench.files.crash(0.0)
@@ -350,9 +342,7 @@ def test_keeping_waits_while_the_disk_is_full() -> None:
     assert len(kept(bench)) == 3
 
 
-def test_a_crash_passes_through() -> None:
-    bench = Bench()
-    bench.log.open()
+def test_a_crash_passes_through(bench: Bench) -> None:
     bench.files.plan(1, Fault.CRASH)
     with pytest.raises(Crash):
         bench.log.begin(1, BROKER_ID, 0)

@@ -65,6 +65,11 @@ class ListLog:
     def close(self) -> None: ...
 
 
+@pytest.fixture
+def log() -> ListLog:
+    return ListLog()
+
+
 def entry(ticket: int, nbytes: int = 8) -> Entry:
     return Entry(segment=1, ticket=ticket, first=ticket, count=1, timestamp=0, nbytes=nbytes, parts=[bytes(8)])
 
@@ -77,8 +82,7 @@ def never(error: Exception) -> None:
     raise AssertionError(f"failed: {error}")
 
 
-def test_what_has_gathered_is_one_batch_cut_by_other_work() -> None:
-    log = ListLog()
+def test_what_has_gathered_is_one_batch_cut_by_other_work(log: ListLog) -> None:
     announced: list[int] = []
     writer = InlineWriter(log, announced.append, never)
     for work in (begin(1), entry(1), entry(2), begin(2), entry(3), Trim([1]), entry(4)):
@@ -97,8 +101,7 @@ def test_what_has_gathered_is_one_batch_cut_by_other_work() -> None:
     assert announced == [2, 3, 4]
 
 
-def test_a_batch_is_bounded() -> None:
-    log = ListLog()
+def test_a_batch_is_bounded(log: ListLog) -> None:
     announced: list[int] = []
     writer = InlineWriter(log, announced.append, never)
     for ticket in range(1, 6):
@@ -107,8 +110,7 @@ def test_a_batch_is_bounded() -> None:
     assert announced == [2, 4, 5]
 
 
-def test_trimming_before_any_segment_was_begun_asks_for_no_room() -> None:
-    log = ListLog()
+def test_trimming_before_any_segment_was_begun_asks_for_no_room(log: ListLog) -> None:
     writer = InlineWriter(log, never_announced, never)
     writer.submit(Trim([4]))
     writer.close()
@@ -119,8 +121,7 @@ def never_announced(ticket: int) -> None:
     raise AssertionError(f"announced: {ticket}")
 
 
-def test_room_that_was_asked_for_is_made_at_the_next_step() -> None:
-    log = ListLog()
+def test_room_that_was_asked_for_is_made_at_the_next_step(log: ListLog) -> None:
     writer = InlineWriter(log, never_announced, never)
     writer.prepare(7)
     assert log.ready == 0
@@ -128,8 +129,7 @@ def test_room_that_was_asked_for_is_made_at_the_next_step() -> None:
     assert log.ready == 7
 
 
-def test_waiting_for_room_announces_nothing_yet() -> None:
-    log = ListLog()
+def test_waiting_for_room_announces_nothing_yet(log: ListLog) -> None:
     announced: list[int] = []
     writer = InlineWriter(log, announced.append, never)
     writer.submit(entry(1))
@@ -140,8 +140,7 @@ def test_waiting_for_room_announces_nothing_yet() -> None:
     assert announced == [1]
 
 
-def test_a_failure_is_told_once_and_ends_everything() -> None:
-    log = ListLog()
+def test_a_failure_is_told_once_and_ends_everything(log: ListLog) -> None:
     announced: list[int] = []
     failures: list[Exception] = []
     writer = InlineWriter(log, announced.append, failures.append)
@@ -158,8 +157,7 @@ def test_a_failure_is_told_once_and_ends_everything() -> None:
     assert writer.error is failures[0]
 
 
-def test_a_failure_while_waiting_for_room_is_told_by_the_next_step() -> None:
-    log = ListLog()
+def test_a_failure_while_waiting_for_room_is_told_by_the_next_step(log: ListLog) -> None:
     failures: list[Exception] = []
     writer = InlineWriter(log, never_announced, failures.append)
     log.fail = True
@@ -179,8 +177,7 @@ def started(log: ListLog, announce: Callable[[int], None], failed: Callable[[Exc
     return writer
 
 
-def test_the_thread_writes_in_groups_while_it_is_busy() -> None:
-    log = ListLog()
+def test_the_thread_writes_in_groups_while_it_is_busy(log: ListLog) -> None:
     announced: list[int] = []
     writer = started(log, announced.append, never)
     log.gate.clear()
@@ -194,8 +191,7 @@ def test_the_thread_writes_in_groups_while_it_is_busy() -> None:
     assert announced == [1, 99]
 
 
-def test_the_thread_makes_room() -> None:
-    log = ListLog()
+def test_the_thread_makes_room(log: ListLog) -> None:
     writer = started(log, never_announced, never)
     writer.wait_ready(3)
     assert log.ready == 3
@@ -205,8 +201,7 @@ def test_the_thread_makes_room() -> None:
 
 
 @pytest.mark.parametrize("waiting", [False, True])
-def test_the_thread_ends_with_its_failure(waiting: bool) -> None:
-    log = ListLog()
+def test_the_thread_ends_with_its_failure(log: ListLog, waiting: bool) -> None:
     failures: list[Exception] = []
     told = threading.Event()
 
@@ -232,8 +227,7 @@ def test_the_thread_ends_with_its_failure(waiting: bool) -> None:
     assert log.done == []
 
 
-def test_a_large_body_goes_after_the_entries_before_it_and_a_part_of_one_need_not_wait() -> None:
-    log = ListLog()
+def test_a_large_body_goes_after_the_entries_before_it_and_a_part_of_one_need_not_wait(log: ListLog) -> None:
     files = SimFiles()
     log.bodies = BodyFiles(files, "journal", keep_free=0)
     path = log.bodies.path(7)
@@ -257,8 +251,7 @@ def test_a_large_body_goes_after_the_entries_before_it_and_a_part_of_one_need_no
     assert files.paths() == [log.bodies.path(8)]
 
 
-def test_an_upload_that_is_broken_off_goes_in_its_turn_and_asks_for_no_room() -> None:
-    log = ListLog()
+def test_an_upload_that_is_broken_off_goes_in_its_turn_and_asks_for_no_room(log: ListLog) -> None:
     files = SimFiles()
     log.bodies = BodyFiles(files, "journal", keep_free=0)
     writer = InlineWriter(log, lambda ticket: None, never)

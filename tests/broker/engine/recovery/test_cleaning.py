@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +20,12 @@ from tests.support.bodies import body_of
 SEGMENT = 8 << 10
 STEP_MS = Limits().cleaning_period
 MULTICAST = RoutingType.MULTICAST
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """An engine with segments that are full soon."""
+    return Bench(segment_bytes=SEGMENT)
 
 
 class Churn:
@@ -55,9 +62,8 @@ def segments(bench: Bench) -> int:
     return len(bench.engine.journal.space.segments)
 
 
-def test_more_queues_than_a_segment_can_define() -> None:
+def test_more_queues_than_a_segment_can_define(bench: Bench) -> None:
     """Their definitions stay where they are, until cleaning is worth it, and do not fill each new segment."""
-    bench = Bench(segment_bytes=SEGMENT)
     for number in range(120):
         bench.take(f"queue.{number}")
     journal = bench.engine.journal
@@ -73,8 +79,7 @@ def test_more_queues_than_a_segment_can_define() -> None:
     assert sum(name.startswith("queue.") for name in again.engine.queues) == 120
 
 
-def test_one_message_that_stays_does_not_keep_the_journal() -> None:
-    bench = Bench(segment_bytes=SEGMENT)
+def test_one_message_that_stays_does_not_keep_the_journal(bench: Bench) -> None:
     (stays,) = bench.sent("a", b"stays")
     churn(bench, 40)
     assert segments(bench) <= 5
@@ -95,8 +100,7 @@ def test_without_cleaning_it_would() -> None:
     assert segments(bench) >= 15
 
 
-def test_a_journal_that_is_mostly_alive_is_left_alone() -> None:
-    bench = Bench(segment_bytes=SEGMENT)
+def test_a_journal_that_is_mostly_alive_is_left_alone(bench: Bench) -> None:
     journal = bench.engine.journal
     while journal.segment < 20:
         bench.sent("a", *[b"x" * 200] * 8)
@@ -169,9 +173,8 @@ def test_what_leaves_a_queue_while_it_is_being_copied_does_not_come_back() -> No
     assert [again.bodies(name) for name in ("one", "two")] == [[], [b"both"]]
 
 
-def test_order_is_that_of_arrival_after_a_restart() -> None:
+def test_order_is_that_of_arrival_after_a_restart(bench: Bench) -> None:
     """Copies lie behind younger messages in the journal."""
-    bench = Bench(segment_bytes=SEGMENT)
     bench.sent("a", b"1", b"2")
     churn(bench, 3)
     bench.sent("a", b"3")

@@ -34,6 +34,12 @@ from tests.support.sim_files import refusing
 P = PacketType
 
 
+@pytest.fixture
+def world() -> SimWorld:
+    """A broker with a low limit for bodies in memory."""
+    return SimWorld(config())
+
+
 def packet(version: int, topic: str, payload: bytes, qos: int, packet_id: int = 1, *, dup: bool = False) -> bytes:
     """A PUBLISH."""
     out: list[bytes] = []
@@ -57,8 +63,7 @@ def taking(world: SimWorld, nbytes: int, client_id: str, **more: Any) -> MqttCli
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
 @pytest.mark.parametrize("nbytes", [LARGE - 1, LARGE, 700_000])
-def test_in_and_out(version: int, qos: int, nbytes: int) -> None:
-    world = SimWorld(config())
+def test_in_and_out(world: SimWorld, version: int, qos: int, nbytes: int) -> None:
     sender = world.connect("sender", version=version)
     holder = world.connect("holder", clean=False, expiry=FOR_EVER, auto=False)
     reader = world.connect("reader", version=version)
@@ -79,8 +84,7 @@ def test_in_and_out(version: int, qos: int, nbytes: int) -> None:
     assert reader.payloads() == [b"after"]
 
 
-def test_nobody_has_subscribed() -> None:
-    world = SimWorld(config())
+def test_nobody_has_subscribed(world: SimWorld) -> None:
     sender = world.connect("sender")
     sender.publish("a", body(), 1)
     assert sender.replies(P.PUBACK) == [(1, 0x10)]
@@ -88,8 +92,7 @@ def test_nobody_has_subscribed() -> None:
 
 
 @pytest.mark.parametrize("step", [1, 7, 999])
-def test_a_packet_that_comes_in_small_pieces(step: int) -> None:
-    world = SimWorld(config())
+def test_a_packet_that_comes_in_small_pieces(world: SimWorld, step: int) -> None:
     sender, reader = world.connect("sender"), world.connect("reader")
     reader.subscribe("#", qos=1)
     data = packet(V5, "a/b", body(2 * LARGE), 1) + packet(V5, "a/b", b"small", 1, 2) + packet(V5, "c", body(), 1, 3)
@@ -99,9 +102,8 @@ def test_a_packet_that_comes_in_small_pieces(step: int) -> None:
     assert sender.replies(P.PUBACK) == [(1, 0), (2, 0), (3, 0)]
 
 
-def test_packets_that_are_sent_at_once_stay_in_order() -> None:
+def test_packets_that_are_sent_at_once_stay_in_order(world: SimWorld) -> None:
     """Small ones before and behind large ones, with the goodbye, in one read."""
-    world = SimWorld(config())
     sender, reader = world.connect("sender"), world.connect("reader")
     reader.subscribe("a", qos=2)
     sizes = [10, LARGE, 20, 30, 5 * LARGE, 6 * LARGE, 40]
@@ -112,8 +114,7 @@ def test_packets_that_are_sent_at_once_stay_in_order() -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_what_was_confirmed_is_there_after_a_restart(crash: bool) -> None:
-    world = SimWorld(config())
+def test_what_was_confirmed_is_there_after_a_restart(world: SimWorld, crash: bool) -> None:
     reader = world.connect("reader", clean=False, expiry=FOR_EVER)
     reader.subscribe("a", qos=2)
     reader.drop()
@@ -129,8 +130,7 @@ def test_what_was_confirmed_is_there_after_a_restart(crash: bool) -> None:
     assert not files_of(world.broker)
 
 
-def test_nothing_is_confirmed_before_it_is_durable() -> None:
-    world = SimWorld(config())
+def test_nothing_is_confirmed_before_it_is_durable(world: SimWorld) -> None:
     sender = world.connect("sender")
     reader = world.connect("reader", clean=False, expiry=FOR_EVER)
     reader.subscribe("a", qos=1)
@@ -144,8 +144,7 @@ def test_nothing_is_confirmed_before_it_is_durable() -> None:
 
 
 @pytest.mark.parametrize("how", ["drop", "take over", "shutdown", "wrong"])
-def test_an_upload_that_breaks_off_leaves_nothing(how: str) -> None:
-    world = SimWorld(config())
+def test_an_upload_that_breaks_off_leaves_nothing(world: SimWorld, how: str) -> None:
     reader = world.connect("reader")
     reader.subscribe("a", qos=2)
     sender = world.connect("sender", clean=False, expiry=FOR_EVER)
@@ -168,8 +167,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(how: str) -> None:
         assert reader.payloads() == [body(5 * LARGE)], "it never counted as received"
 
 
-def test_a_repeated_publish_of_qos_2_is_no_second_message() -> None:
-    world = SimWorld(config())
+def test_a_repeated_publish_of_qos_2_is_no_second_message(world: SimWorld) -> None:
     reader = world.connect("reader")
     reader.subscribe("a", qos=2)
     sender = world.connect("sender", clean=False, expiry=FOR_EVER, auto=False)
@@ -193,8 +191,7 @@ def test_a_repeated_publish_of_qos_2_is_no_second_message() -> None:
 
 @pytest.mark.parametrize("version", [V311, V5])
 @pytest.mark.parametrize("qos", [0, 1, 2])
-def test_what_is_refused_is_read_to_its_end(version: int, qos: int) -> None:
-    world = SimWorld(config())
+def test_what_is_refused_is_read_to_its_end(world: SimWorld, version: int, qos: int) -> None:
     reader, sender = world.connect("reader"), world.connect("sender", version=version, auto=False)
     reader.subscribe("a", qos=0)
     sender.raw(packet(version, "$SYS/a", body(), qos, 1) + packet(version, "a", b"next", qos, 2))
@@ -206,8 +203,7 @@ def test_what_is_refused_is_read_to_its_end(version: int, qos: int) -> None:
     assert len(world.broker.reported("mqtt.publish_dropped")) == (not (qos and version == V5))
 
 
-def test_a_full_disk_refuses_it_and_says_so() -> None:
-    world = SimWorld(config())
+def test_a_full_disk_refuses_it_and_says_so(world: SimWorld) -> None:
     reader, sender = world.connect("reader"), world.connect("sender")
     old = world.connect("old", version=V311)
     reader.subscribe("a", qos=1)
@@ -228,8 +224,7 @@ def test_a_full_disk_refuses_it_and_says_so() -> None:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
-def test_a_retained_message(qos: int) -> None:
-    world = SimWorld(config())
+def test_a_retained_message(world: SimWorld, qos: int) -> None:
     sender = world.connect("sender")
     sender.publish("a", body(), qos, retain=True)
     assert len(files_of(world.broker)) == 1
@@ -273,8 +268,7 @@ def test_the_packet_limits_of_both_sides() -> None:
     assert sender.goodbye.reason_code == 0x95
 
 
-def test_a_new_connection_may_take_less_than_the_one_before() -> None:
-    world = SimWorld(config())
+def test_a_new_connection_may_take_less_than_the_one_before(world: SimWorld) -> None:
     reader = world.connect("reader", clean=False, expiry=FOR_EVER, auto=False)
     reader.subscribe("a", qos=1)
     world.connect("sender").publish("a", body(), 1)
@@ -289,8 +283,7 @@ def test_a_new_connection_may_take_less_than_the_one_before() -> None:
     assert [why for _, why in dead(world)] == ["too-large"]
 
 
-def test_flow_control() -> None:
-    world = SimWorld(config())
+def test_flow_control(world: SimWorld) -> None:
     reader = world.connect("reader", properties=[(RECEIVE_MAXIMUM, 2)], auto=False)
     reader.subscribe("a", qos=1)
     sender = world.connect("sender")
@@ -318,8 +311,7 @@ def slow(world: SimWorld, client_id: str) -> tuple[MqttClient, int]:
     return reader, len(world._carriers) - 2
 
 
-def test_what_follows_waits_and_is_not_read_into_memory() -> None:
-    world = SimWorld(config())
+def test_what_follows_waits_and_is_not_read_into_memory(world: SimWorld) -> None:
     reader, at = slow(world, "reader")
     carrier = world._carriers[at]
     assert len(carrier._waiting) < 600_000, "a piece, not the message"
@@ -335,8 +327,7 @@ def test_what_follows_waits_and_is_not_read_into_memory() -> None:
 
 
 @pytest.mark.parametrize("how", ["take over", "shutdown", "goodbye"])
-def test_a_connection_that_ends_in_the_middle_of_a_packet_says_nothing_more(how: str) -> None:
-    world = SimWorld(config())
+def test_a_connection_that_ends_in_the_middle_of_a_packet_says_nothing_more(world: SimWorld, how: str) -> None:
     reader, at = slow(world, "reader")
     carrier = world._carriers[at]
     if how == "take over":
@@ -355,8 +346,7 @@ def test_a_connection_that_ends_in_the_middle_of_a_packet_says_nothing_more(how:
         assert world.connect("reader", clean=False, expiry=FOR_EVER).payloads() == [body(2_000_000)]
 
 
-def test_a_file_that_cannot_be_read_costs_the_connection_and_is_a_dead_letter() -> None:
-    world = SimWorld(config())
+def test_a_file_that_cannot_be_read_costs_the_connection_and_is_a_dead_letter(world: SimWorld) -> None:
     reader = world.connect("reader", clean=False, expiry=FOR_EVER)
     reader.subscribe("a", qos=1)
     reader.drop()
@@ -374,8 +364,7 @@ def test_a_file_that_cannot_be_read_costs_the_connection_and_is_a_dead_letter() 
     assert world.connect("reader", clean=False, expiry=FOR_EVER).payloads() == [b"behind"]
 
 
-def test_a_file_that_cannot_be_read_for_now_costs_the_connection_alone() -> None:
-    world = SimWorld(config())
+def test_a_file_that_cannot_be_read_for_now_costs_the_connection_alone(world: SimWorld) -> None:
     reader = world.connect("reader", clean=False, expiry=FOR_EVER)
     reader.subscribe("a", qos=1)
     reader.drop()
@@ -391,8 +380,7 @@ def test_a_file_that_cannot_be_read_for_now_costs_the_connection_alone() -> None
 # -- from and to the other protocols -----------------------------------------------------------------------------------
 
 
-def test_from_stomp_and_amqp() -> None:
-    world = SimWorld(config())
+def test_from_stomp_and_amqp(world: SimWorld) -> None:
     reader = world.connect("reader")
     reader.subscribe("a", qos=2)
     stomp, amqp = world.broker.connect(), AmqpSim(world.broker)

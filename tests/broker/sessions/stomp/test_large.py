@@ -20,6 +20,12 @@ from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
 
 
+@pytest.fixture
+def broker() -> SimBroker:
+    """A broker with a low limit for bodies in memory."""
+    return SimBroker(config())
+
+
 def received(client: SimClient, data: bytes) -> bool:
     """Whether the client got one message, with this body, and acknowledges it."""
     (message,) = client.messages()
@@ -41,9 +47,7 @@ def send(client: SimClient, data: bytes, *, sized: bool, **headers: str) -> None
 
 @pytest.mark.parametrize("sized", [True, False])
 @pytest.mark.parametrize("nbytes", [LARGE - 1, LARGE, LARGE + 1, 700_000])
-def test_in_and_out(sized: bool, nbytes: int) -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_in_and_out(client: SimClient, broker: SimBroker, sized: bool, nbytes: int) -> None:
     send(client, body(nbytes), sized=sized)
     assert len(files_of(broker)) == (nbytes >= LARGE)
     client.subscribe("/queue/q")
@@ -54,9 +58,7 @@ def test_in_and_out(sized: bool, nbytes: int) -> None:
 
 
 @pytest.mark.parametrize("crash", [True, False])
-def test_is_there_after_a_restart(crash: bool) -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_is_there_after_a_restart(client: SimClient, broker: SimBroker, crash: bool) -> None:
     client.confirmed("/queue/q", body())
     client.send("/queue/q", body(), persistent="false")
     client.raw(frame("SEND", {"destination": "/queue/q", "persistent": "true"}, body())[:2000])  # not whole
@@ -69,9 +71,7 @@ def test_is_there_after_a_restart(crash: bool) -> None:
     assert not files_of(broker)
 
 
-def test_what_is_consumed_automatically_goes_when_its_last_byte_has_left() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_what_is_consumed_automatically_goes_when_its_last_byte_has_left(client: SimClient, broker: SimBroker) -> None:
     for data in (body(600_000), b"behind", body(700_000)):
         client.confirmed("/queue/q", data)
     reader = broker.connect()
@@ -83,9 +83,7 @@ def test_what_is_consumed_automatically_goes_when_its_last_byte_has_left() -> No
     assert not files_of(broker)
 
 
-def test_a_reader_that_leaves_in_the_middle() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_reader_that_leaves_in_the_middle(client: SimClient, broker: SimBroker) -> None:
     client.confirmed("/queue/q", body(700_000))
     reader = broker.connect()
     reader.stalled = True
@@ -97,9 +95,7 @@ def test_a_reader_that_leaves_in_the_middle() -> None:
     assert message.headers["redelivered"] == "true"
 
 
-def test_what_was_sent_before_and_after_keeps_its_order() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_what_was_sent_before_and_after_keeps_its_order(client: SimClient, broker: SimBroker) -> None:
     sends = [(b"one", True), (body(), True), (b"two", True), (body(5000), False), (b"three", True)]
     raw = b"".join(
         frame("SEND", {"destination": "/queue/q"}, data) if sized else b"SEND\ndestination:/queue/q\n\n" + data + b"\0"
@@ -111,8 +107,7 @@ def test_what_was_sent_before_and_after_keeps_its_order() -> None:
 
 
 @pytest.mark.parametrize("sized", [True, False])
-def test_an_upload_that_breaks_off_leaves_nothing(sized: bool) -> None:
-    broker = SimBroker(config())
+def test_an_upload_that_breaks_off_leaves_nothing(broker: SimBroker, sized: bool) -> None:
     head = b"SEND\ndestination:/queue/q\n" + (b"content-length:5000\n" if sized else b"") + b"\n"
     for end in ("drop", "eof", "shut down"):
         client = broker.connect()
@@ -130,9 +125,7 @@ def test_an_upload_that_breaks_off_leaves_nothing(sized: bool) -> None:
         assert not files_of(broker)
 
 
-def test_a_wrong_length_leaves_nothing() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_wrong_length_leaves_nothing(client: SimClient, broker: SimBroker) -> None:
     client.raw(b"SEND\ndestination:/queue/q\nreceipt:1\ncontent-length:2999\n\n" + body() + b"\0")
     assert client.take("ERROR")
     assert not client.take("RECEIPT")
@@ -152,9 +145,7 @@ def test_large_body_bytes_max(nbytes: int, taken: bool, sized: bool) -> None:
     assert len(files_of(broker)) == taken
 
 
-def test_a_schedule_that_repeats_is_refused_before_the_body() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_schedule_that_repeats_is_refused_before_the_body(client: SimClient, broker: SimBroker) -> None:
     client.raw(frame("SEND", {"destination": "/queue/q", "AMQ_SCHEDULED_REPEAT": "2"}, body())[:1500])
     (error,) = client.take("ERROR")
     assert error.headers["message"] == "not supported"
@@ -171,8 +162,7 @@ def test_off() -> None:
     assert not files_of(broker)
 
 
-def test_a_disk_without_room_refuses_before_the_journal_lacks_it() -> None:
-    broker = SimBroker(config())
+def test_a_disk_without_room_refuses_before_the_journal_lacks_it(broker: SimBroker) -> None:
     broker.files.capacity = broker.files.used() + (1 << 20) + 4000  # a segment is kept free
     client = broker.connect()
     data = body(9 << 20)
@@ -221,9 +211,7 @@ def test_two_subscribers_and_a_dead_letter_share_the_file() -> None:
     assert not files_of(broker)
 
 
-def test_expiry_purge_and_deletion() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_expiry_purge_and_deletion(client: SimClient, broker: SimBroker) -> None:
     client.confirmed("/queue/q", body(), expires=str(broker.now + 1000))
     broker.advance(60_000)
     assert [body_of(m) for m, _ in broker.engine.messages.browse(broker.engine.queue("ExpiryQueue"))] == [body()]
@@ -236,9 +224,7 @@ def test_expiry_purge_and_deletion() -> None:
     assert not files_of(broker)
 
 
-def test_a_transaction_that_is_rolled_back_leaves_nothing() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_transaction_that_is_rolled_back_leaves_nothing(client: SimClient, broker: SimBroker) -> None:
     for end in ("ABORT", "COMMIT"):
         client.do("BEGIN", {"transaction": "t"})
         client.send("/queue/q", body(), persistent="true", transaction="t")
@@ -260,9 +246,7 @@ def test_whoever_may_not_send_learns_it_before_the_body() -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", body()[:-1], body()[:-1] + b"?"])
-def test_a_body_that_cannot_be_read_cuts_its_receiver_off(damage: bytes) -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_body_that_cannot_be_read_cuts_its_receiver_off(client: SimClient, broker: SimBroker, damage: bytes) -> None:
     client.confirmed("/queue/q", body())
     (path,) = files_of(broker)
     broker.files.put(path, damage)
@@ -288,9 +272,7 @@ def test_a_body_that_cannot_be_read_for_now_comes_again_and_has_not_failed(numbe
     assert received(client, body())
 
 
-def test_a_body_that_cannot_be_converted_for_now_comes_again() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_body_that_cannot_be_converted_for_now_comes_again(client: SimClient, broker: SimBroker) -> None:
     client.confirmed("/queue/q", body(), content_type="text/plain")
     with refusing(broker.files, errno.EMFILE):
         reader = AmqpSim(broker)
@@ -304,9 +286,7 @@ def test_a_body_that_cannot_be_converted_for_now_comes_again() -> None:
     assert not broker.engine.queues.get("DLQ") or not broker.engine.queue("DLQ").message_count
 
 
-def test_a_body_that_is_missing_stops_the_start() -> None:
-    broker = SimBroker(config())
-    client = broker.connect()
+def test_a_body_that_is_missing_stops_the_start(client: SimClient, broker: SimBroker) -> None:
     client.confirmed("/queue/q", body())
     broker.shut_down()
     (path,) = files_of(broker)
