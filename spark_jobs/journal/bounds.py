@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,16 +18,6 @@ CLOCK_SLACK_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Where records may lie: positions and times from the first to below `end` and up to `last_time`, None: open."""
-
-    first: int
-    end: int | None
-    first_time: int
-    last_time: int | None
-
-
-@dataclass(frozen=True, slots=True)
 class Bounds:
     """Half-open ranges of positions and of times (ms since the epoch), None: open."""
 
@@ -39,10 +29,10 @@ class Bounds:
     def within(self, other: Bounds) -> Bounds:
         """What lies within both."""
         return Bounds(
-            _highest(self.from_position, other.from_position),
-            _lowest(self.to_position, other.to_position),
-            _highest(self.from_time, other.from_time),
-            _lowest(self.to_time, other.to_time),
+            _furthest(max, self.from_position, other.from_position),
+            _furthest(min, self.to_position, other.to_position),
+            _furthest(max, self.from_time, other.from_time),
+            _furthest(min, self.to_time, other.to_time),
         )
 
     def have(self, found: Walk) -> Bools:
@@ -63,12 +53,13 @@ class Bounds:
         parts = (hole.within(self.from_position, self.to_position) for hole in found.holes)
         return [part for part in parts if part is not None]
 
-    def meet(self, span: Span) -> bool:
-        """Whether anything of a span may be within."""
-        end = None if span.end is None else max(span.end, span.first + 1)  # one without records is where it would be
-        behind = None if span.last_time is None else span.last_time + 1
-        return _overlap(span.first, end, self.from_position, self.to_position) and _overlap(
-            span.first_time, behind, self.from_time, self.to_time
+    def meet(self, first: int, end: int | None, first_time: int, last_time: int | None) -> bool:
+        """Whether records may be within that lie at positions from `first` to below `end`, at times up to `last_time`;
+        None: open."""
+        end = None if end is None else max(end, first + 1)  # one without records is where it would be
+        behind = None if last_time is None else last_time + 1
+        return _overlap(first, end, self.from_position, self.to_position) and _overlap(
+            first_time, behind, self.from_time, self.to_time
         )
 
     def cut(self, gaps: Sequence[Gap]) -> Iterator[Gap]:
@@ -80,7 +71,7 @@ class Bounds:
                 first = first if self.from_position is None else max(first, self.from_position)
                 end = end if self.to_position is None else min(end, self.to_position)
             last_time = gap.until + CLOCK_SLACK_MS if gap.until else None
-            if self.meet(Span(first, end, gap.since - CLOCK_SLACK_MS, last_time)) and (end is None or first < end):
+            if (end is None or first < end) and self.meet(first, end, gap.since - CLOCK_SLACK_MS, last_time):
                 yield gap if end is None else replace(gap, first_position=first, records=end - first)
 
 
@@ -88,12 +79,9 @@ class Bounds:
 UNBOUNDED: Final = Bounds()
 
 
-def _highest(one: int | None, other: int | None) -> int | None:
-    return max((each for each in (one, other) if each is not None), default=None)
-
-
-def _lowest(one: int | None, other: int | None) -> int | None:
-    return min((each for each in (one, other) if each is not None), default=None)
+def _furthest(of: Callable[[list[int]], int], one: int | None, other: int | None) -> int | None:
+    given = [each for each in (one, other) if each is not None]
+    return of(given) if given else None
 
 
 def _overlap(first: int, end: int | None, low: int | None, high: int | None) -> bool:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.journal.gather import Batch, Group, Places, array, text, times, words
-from spark_jobs.journal.heads import Headers, amqp_headers, stomp_headers
+from spark_jobs.journal.headers import Headers, amqp_headers, stomp_headers
 from spark_jobs.journal.layout import PACKETS, PLURAL, REFERENCE, Bools, Int64s, ramps
 from spark_jobs.journal.names import Lookup
 from spark_jobs.journal.schema import RECORDS

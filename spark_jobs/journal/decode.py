@@ -20,7 +20,6 @@ from spark_jobs.journal.walk import UNKNOWN, Hole, Walk
 #: Rows of a batch at most: small enough to stay in a core's cache, large enough that a batch costs nothing.
 BATCH_ROWS: Final = 32768
 
-
 #: Bytes of a segment that a batch is made of at most, unless one record is longer: bounds the memory that bodies take.
 BATCH_BYTES: Final = 16 << 20
 
@@ -51,7 +50,14 @@ class Selection:
         return np.flatnonzero(wanted)
 
 
-def decode(data: bytes, found: Walk, selection: Selection) -> Iterator[pa.RecordBatch]:
+def decode(
+    data: bytes,
+    found: Walk,
+    selection: Selection,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
     """The selected records of a segment, and its damage, as batches of the selected columns (schema.RECORDS).
 
     Each hole that may concern the bounds is a row of record type `damage` (segment, offset, position, count, text), and
@@ -62,12 +68,12 @@ def decode(data: bytes, found: Walk, selection: Selection) -> Iterator[pa.Record
     holes = selection.bounds.holes(found)
     if holes:
         yield _damage(segment, holes, schema)
-    for indices in _cut(segment, selection.indices(found)):
+    for indices in _cut(segment, selection.indices(found), batch_rows, batch_bytes):
         batch = _narrowed(Batch(segment, indices), selection.conditions)
         arrays = [COLUMNS[name](batch) for name in selection.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for start in range(0, batch.rows, BATCH_ROWS):
-            yield whole.slice(start, BATCH_ROWS)
+        for start in range(0, batch.rows, batch_rows):
+            yield whole.slice(start, batch_rows)
 
 
 def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
@@ -78,8 +84,8 @@ def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
     return batch
 
 
-def _cut(segment: Segment, indices: Int64s) -> Iterator[Int64s]:
-    """The records of one batch after the other: at most BATCH_ROWS rows and BATCH_BYTES bytes, or a single record."""
+def _cut(segment: Segment, indices: Int64s, batch_rows: int, batch_bytes: int) -> Iterator[Int64s]:
+    """The records of one batch after the other: at most so many rows and bytes, or a single record."""
     counts = np.ones(len(indices), np.int64)
     offsets = segment.walk.offsets[indices]
     types = segment.walk.types[indices]
@@ -90,8 +96,8 @@ def _cut(segment: Segment, indices: Int64s) -> Iterator[Int64s]:
     following = np.append(segment.walk.offsets[1:], segment.walk.end)[indices]
     start = 0
     while start < len(indices):
-        by_rows = np.searchsorted(rows, rows[start] - counts[start] + BATCH_ROWS, "right")
-        by_bytes = np.searchsorted(following, offsets[start] + BATCH_BYTES, "right")
+        by_rows = np.searchsorted(rows, rows[start] - counts[start] + batch_rows, "right")
+        by_bytes = np.searchsorted(following, offsets[start] + batch_bytes, "right")
         end = max(int(min(by_rows, by_bytes)), start + 1)
         yield indices[start:end]
         start = end

@@ -17,7 +17,7 @@ from dataclasses import astuple, dataclass, fields, replace
 from typing import Any, Final
 
 from spark_jobs.journal import files
-from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds, Span
+from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds
 from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import Pinning
 from spark_jobs.journal.segments import Gap, OpenSegments, SegmentRef, Vanished, next_id_at, read_segment
@@ -122,16 +122,9 @@ class Snapshot:
         except (AttributeError, IndexError, KeyError, TypeError) as error:
             raise ValueError(f"this is no snapshot: {error!r}") from error
 
-    def bounded(
-        self,
-        *,
-        from_position: int | None = None,
-        to_position: int | None = None,
-        from_time: int | None = None,
-        to_time: int | None = None,
-    ) -> Snapshot:
-        """What of it is within these bounds too.  See `within`."""
-        return self.within(Bounds(from_position, to_position, from_time, to_time))
+    def bounded(self, **bounds: int | None) -> Snapshot:
+        """What of it is within these bounds (the fields of Bounds) too.  See `within`."""
+        return self.within(Bounds(**bounds))
 
     def within(self, bounds: Bounds) -> Snapshot:
         """Without the segments and holes that have nothing within these bounds and its own.
@@ -142,14 +135,14 @@ class Snapshot:
         bounds = bounds.within(self.bounds)
         return replace(
             self,
-            segments=tuple(ref for ref, span in zip(self.segments, self._spans(), strict=True) if bounds.meet(span)),
+            segments=tuple(ref for ref, span in zip(self.segments, self._spans(), strict=True) if bounds.meet(*span)),
             missing=tuple(bounds.cut(self.missing)),
             trimmed=tuple(bounds.cut(self.trimmed)),
             bounds=bounds,
         )
 
-    def _spans(self) -> Iterator[Span]:
-        """Where the records of each segment may lie, by what is known of it and of its neighbours.
+    def _spans(self) -> Iterator[tuple[int, int | None, int, int | None]]:
+        """Where the records of each segment may lie (Bounds.meet), by what is known of it and of its neighbours.
 
         A segment is begun after the one before it was begun, and before it its entries are not; all of them are sealed
         before the next one is begun.
@@ -162,7 +155,7 @@ class Snapshot:
                 first_time = before.created - CLOCK_SLACK_MS
             if not last_time and behind is not None and behind.created:
                 last_time = behind.created + CLOCK_SLACK_MS
-            yield Span(ref.first_position, end, first_time, last_time or None)
+            yield ref.first_position, end, first_time, last_time or None
 
     def partitions(self, target_bytes: int = PARTITION_BYTES) -> list[list[SegmentRef]]:
         """The segments in order, packed to at most `target_bytes`; one that is larger stands alone."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
 from typing import Any
 
-from spark_jobs.journal.heads import amqp_headers
+from spark_jobs.journal.headers import amqp_headers
 from store import decode
 from store.body import BodyReference
 from store.decode import RawRecord
@@ -215,7 +215,7 @@ def _origin(annotations: bytes) -> int | None:
 
 def _properties(head: bytes, format: int) -> list[tuple[str, str | None]] | None:
     if format != 1:
-        return amqp_headers(head) if format == 2 else None  # which has its own oracle, in test_heads
+        return amqp_headers(head) if format == 2 else None  # which has its own oracle, in test_headers
     found: dict[str, str] = {}
     for line in head.split(b"\n")[:-1]:
         name, _, value = line.decode("utf-8", "backslashreplace").partition(":")

@@ -12,7 +12,7 @@ from proton import Message as ProtonMessage
 from proton import byte, char, float32, int32, short, symbol, timestamp, ubyte, uint, ulong, ushort
 
 from protocols.amqp.message import Message, encode_annotations, encode_application_properties
-from spark_jobs.journal.heads import amqp_headers, stomp_headers
+from spark_jobs.journal.headers import amqp_headers, stomp_headers
 
 #: Values of application properties, and their texts.
 VALUES: dict[str, tuple[object, str | None]] = {
