@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from broker.sessions.convert import CONVERTED_BYTES_MAX
 from protocols.amqp.encode import encode
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import AMQP_SEQUENCE, DATA, Message, encode_section
@@ -254,21 +255,17 @@ def test_from_stomp_to_amqp_and_back(broker: SimBroker, client: AmqpSim) -> None
 
 
 @pytest.mark.parametrize("kind", [0xB0, 0xB1])
-def test_values_and_several_sections_above_what_is_converted_in_memory(
-    kind: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("broker.sessions.stomp.large.CONVERTED_BYTES_MAX", 2000)
-    monkeypatch.setattr("broker.sessions.convert.CONVERTED_BYTES_MAX", 2000)
-    broker, client = started()
+def test_values_and_several_sections_above_what_is_converted_in_memory(broker: SimBroker, kind: int) -> None:
+    client, stomp = AmqpSim(broker), broker.connect()
     link = client.sender("q", "queue")
-    text = b"text " * 1000
-    several = encode(Header(True)) + b"".join(encode_section(DATA, body(n)) for n in (3000, 100, 0, 3001))
-    sequence = encode(Header(True)) + encode_section(AMQP_SEQUENCE, [body(100)] * 50)
-    client.send(link, value_of(text, kind), several, sequence, message(body(4000)))
-    stomp = broker.connect()
-    stomp.subscribe("/queue/q")
+    stomp.subscribe("/queue/q", ack="auto")
+    most = CONVERTED_BYTES_MAX
+    text = b"text " * (most // 5 + 1)
+    several = encode(Header(True)) + b"".join(encode_section(DATA, body(n)) for n in (most, 100, 0, 3001))
+    sequence = encode(Header(True)) + encode_section(AMQP_SEQUENCE, [body(1 << 20)] * 11)
+    client.send(link, value_of(text, kind), several, sequence, message(body(most + 1)))
     found = stomp.messages()
-    assert [each.body for each in found] == [text, body(3000) + body(100) + body(3001), body(4000)]
+    assert [each.body for each in found] == [text, body(most) + body(100) + body(3001), body(most + 1)]
     assert [int(each.headers["content-length"]) for each in found] == [len(each.body) for each in found]
     ((dead, _),) = broker.engine.messages.browse(broker.engine.queue("DLQ"))
     assert (dead.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from broker.engine.model.message import Message
+from broker.sessions.convert import CONVERTED_BYTES_MAX
 from protocols.amqp.encode import encode
+from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.amqp.message import AMQP_SEQUENCE, encode_section
 from protocols.amqp.performatives import Header
 from protocols.mqtt.codes import V5, V311, PacketType
@@ -398,16 +400,13 @@ def test_from_stomp_and_amqp(world: SimWorld) -> None:
 
 
 @pytest.mark.parametrize("text", [False, True])
-@pytest.mark.parametrize("converted", [0, 10 << 20])
-def test_to_stomp_and_amqp(text: bool, converted: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not converted:
-        monkeypatch.setattr("broker.sessions.stomp.large.CONVERTED_BYTES_MAX", LARGE)
-        monkeypatch.setattr("broker.sessions.convert.CONVERTED_BYTES_MAX", LARGE)
-    world = SimWorld(config())
-    stomp, amqp = world.broker.connect(), AmqpSim(world.broker)
+@pytest.mark.parametrize("nbytes", [4000, CONVERTED_BYTES_MAX + 4])
+def test_to_stomp_and_amqp(text: bool, nbytes: int) -> None:
+    world = SimWorld(config(mqtt={"maximum_packet_size": 2 * nbytes}))
+    stomp, amqp = world.broker.connect(), AmqpSim(world.broker, limits=AmqpLimits(message_bytes_max=2 * nbytes))
     stomp.subscribe("/topic/a")
     amqp.receiver("a", "topic")
-    payload = b"text" * 1000 if text else body(4000)
+    payload = b"text" * (nbytes // 4) if text else body(nbytes)
     properties = [(PAYLOAD_FORMAT_INDICATOR, 1)] if text else []
     world.connect("sender").publish("a", payload, 1, properties=[*properties, (USER_PROPERTY, ("color", "red"))])
     (found,) = stomp.messages()
