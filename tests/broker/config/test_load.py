@@ -34,6 +34,26 @@ from broker.engine.model.settings_match import SettingsTable
 Write = Callable[[str], Path]
 
 
+Row = tuple[str, str, str, str]
+
+
+def acceptor(protocol: str, setting: str, value: str, fix: str) -> Row:
+    """What is wrong with a setting of an acceptor: the text, the key, the value, and how it is corrected."""
+    return f'[acceptors.a]\nprotocol = "{protocol}"\n{setting} = {value}\n', f"acceptors.a.{setting}", value, fix
+
+
+def origin(value: str) -> Row:
+    """The same for an origin of WebSockets."""
+    fix = "give a scheme and a host as browsers send them"
+    text, key, _, _ = acceptor("mqtt", "websocket-origins", f"[{value}]", fix)
+    return text, f"{key}[0]", value, fix
+
+
+def address(setting: str, value: str, fix: str) -> Row:
+    """The same for a setting of addresses."""
+    return f'[[address-settings]]\nmatch = "#"\n{setting} = {value}\n', f'address-settings["#"].{setting}', value, fix
+
+
 def problems(path: Path | None, environment: dict[str, str] | None = None) -> list[Problem]:
     with pytest.raises(ConfigError) as caught:
         load(path, environment or {})
@@ -215,43 +235,13 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
             '"openwire"',
             "this version does not speak openwire yet: remove the acceptor",
         ),
-        ('[acceptors.a]\nprotocol = "stomp"\nport = 65536\n', "acceptors.a.port", "65536", "give 65535 or less"),
-        (
-            '[acceptors.a]\nprotocol = "stomp"\nheart-beat-to-connection-ttl-modifier = nan\n',
-            "acceptors.a.heart-beat-to-connection-ttl-modifier",
-            "nan",
-            "give a finite number",
-        ),
-        (
-            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["app.example.org"]\n',
-            "acceptors.a.websocket-origins[0]",
-            '"app.example.org"',
-            "give a scheme and a host as browsers send them",
-        ),
-        (
-            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["https://app.example.org/"]\n',
-            "acceptors.a.websocket-origins[0]",
-            '"https://app.example.org/"',
-            "give a scheme and a host as browsers send them",
-        ),
-        (
-            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["https://App.example.org"]\n',
-            "acceptors.a.websocket-origins[0]",
-            '"https://App.example.org"',
-            "give a scheme and a host as browsers send them",
-        ),
-        (
-            '[acceptors.a]\nprotocol = "mqtt"\nwebsocket-origins = ["https://app.example.org:443"]\n',
-            "acceptors.a.websocket-origins[0]",
-            '"https://app.example.org:443"',
-            "give a scheme and a host as browsers send them",
-        ),
-        (
-            '[acceptors.a]\nprotocol = "http"\nhandshake-timeout = 5\n',
-            "acceptors.a.handshake-timeout",
-            "5",
-            "there is no such setting",
-        ),
+        acceptor("stomp", "port", "65536", "give 65535 or less"),
+        acceptor("stomp", "heart-beat-to-connection-ttl-modifier", "nan", "give a finite number"),
+        origin('"app.example.org"'),
+        origin('"https://app.example.org/"'),
+        origin('"https://App.example.org"'),
+        origin('"https://app.example.org:443"'),
+        acceptor("http", "handshake-timeout", "5", "there is no such setting"),
         ("[addresses.a.queues.q]\n", "addresses.a.queues.q.routing-type", "", "this key is needed: add it"),
         (
             '[addresses.a.queues.q]\nrouting-type = "anycast"\n',
@@ -264,42 +254,12 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
         ("[broker]\nname = bartleby\n", "line 2, column 8", "", "correct the TOML there; a text needs quotes"),
         ("[[address-settings]]\n", "address-settings[0].match", "", "this key is needed: add it"),
         ("[address-settings]\n", "address-settings", "", "write [[address-settings]]"),
-        (
-            '[[address-settings]]\nmatch = "#"\npage-full-policy = "PAGE"\n',
-            'address-settings["#"].page-full-policy',
-            '"PAGE"',
-            'give one of "OFF", "DROP", "FAIL"',
-        ),
-        (
-            '[[address-settings]]\nmatch = "#"\naddress-full-policy = "STOP"\n',
-            'address-settings["#"].address-full-policy',
-            '"STOP"',
-            'give one of "BLOCK", "DROP", "FAIL", "PAGE"',
-        ),
-        (
-            '[[address-settings]]\nmatch = "#"\ndelivery-count-persistence = true\n',
-            'address-settings["#"].delivery-count-persistence',
-            "true",
-            'give one of "on-return", "strict"',
-        ),
-        (
-            '[[address-settings]]\nmatch = "#"\nmax-redelivery-records = 10\n',
-            'address-settings["#"].max-redelivery-records',
-            "10",
-            "delivery counts are never forgotten",
-        ),
-        (
-            '[[address-settings]]\nmatch = "#"\nmax-size-byte = 10\n',
-            'address-settings["#"].max-size-byte',
-            "10",
-            "did you mean max-size-bytes?",
-        ),
-        (
-            '[[address-settings]]\nmatch = "#"\npage-size-bytes = 10\n',
-            'address-settings["#"].page-size-bytes',
-            "10",
-            "paged messages stay in the journal",
-        ),
+        address("page-full-policy", '"PAGE"', 'give one of "OFF", "DROP", "FAIL"'),
+        address("address-full-policy", '"STOP"', 'give one of "BLOCK", "DROP", "FAIL", "PAGE"'),
+        address("delivery-count-persistence", "true", 'give one of "on-return", "strict"'),
+        address("max-redelivery-records", "10", "delivery counts are never forgotten"),
+        address("max-size-byte", "10", "did you mean max-size-bytes?"),
+        address("page-size-bytes", "10", "paged messages stay in the journal"),
         (
             '[[security-settings]]\nmatch = "#"\nview = ["admin"]\n',
             'security-settings["#"].view',
