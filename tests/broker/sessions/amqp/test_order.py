@@ -10,7 +10,6 @@ import pytest
 from protocols.amqp.performatives import Accepted, Properties, TransactionalState
 from protocols.amqp.sender import Sender
 from tests.support.amqp_client import AmqpSim, message
-from tests.support.sim_broker import SimBroker
 
 
 def in_turns(client: AmqpSim, links: Sequence[Sender], count: int, seed: object) -> list[str]:
@@ -48,7 +47,7 @@ def test_links_of_two_sessions(client: AmqpSim) -> None:
         assert in_turns(client, links, 60, "sessions") == client.bodies()
 
 
-def test_what_one_link_sends_to_another_address_keeps_no_place(client: AmqpSim, broker: SimBroker) -> None:
+def test_what_one_link_sends_to_another_address_keeps_no_place(client: AmqpSim) -> None:
     """Links of different addresses take turns without an end to the runs of either."""
     for address in "ab":
         client.receiver(address, "queue", credit=200)

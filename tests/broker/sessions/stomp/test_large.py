@@ -95,7 +95,7 @@ def test_a_reader_that_leaves_in_the_middle(client: SimClient, broker: SimBroker
     assert message.headers["redelivered"] == "true"
 
 
-def test_what_was_sent_before_and_after_keeps_its_order(client: SimClient, broker: SimBroker) -> None:
+def test_what_was_sent_before_and_after_keeps_its_order(client: SimClient) -> None:
     sends = [(b"one", True), (body(), True), (b"two", True), (body(5000), False), (b"three", True)]
     raw = b"".join(
         frame("SEND", {"destination": "/queue/q"}, data) if sized else b"SEND\ndestination:/queue/q\n\n" + data + b"\0"

@@ -90,7 +90,7 @@ def test_priority(priority: str | None) -> None:
     assert through(pair(), given).headers["priority"] == (priority or "4")
 
 
-def test_higher_priorities_come_first(client: SimClient, broker: SimBroker) -> None:
+def test_higher_priorities_come_first(client: SimClient) -> None:
     for priority in "0494":
         client.send("/queue/a", priority.encode(), priority=priority)
     client.subscribe("/queue/a")
