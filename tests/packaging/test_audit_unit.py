@@ -10,9 +10,9 @@ from typing import Final
 
 import pytest
 
-from tests.packaging.test_nightly_audit import Nights
-from tests.packaging.test_systemd_unit import SERVICE as BROKER
-from tests.packaging.test_systemd_unit import sections_of
+from tests.packaging.nights import Nights
+from tests.packaging.units import SERVICE as BROKER
+from tests.packaging.units import sections_of
 
 ETC: Final = Path(__file__).parents[2] / "etc"
 UNITS: Final = ("bartleby-audit.service", "bartleby-audit.timer")

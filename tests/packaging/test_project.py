@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import tomllib
 from pathlib import Path
-from typing import Any, Final
 
 import click
 import pytest
@@ -15,10 +13,7 @@ import pytest
 import broker
 from broker.__main__ import main
 from broker.cli.main import cli
-
-ROOT: Final = Path(__file__).parents[2]
-PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())
-PROJECT: Final = PYPROJECT["project"]
+from tests.packaging.project import PROJECT, PYPROJECT, ROOT
 
 
 def _names(requirements: list[str]) -> set[str]:

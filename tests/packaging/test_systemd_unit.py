@@ -7,7 +7,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Final
 
 import click
 import pytest
@@ -15,26 +14,7 @@ import pytest
 from broker.cli.main import cli
 from broker.config import load
 from broker.daemon import run as daemon
-
-UNIT: Final = Path(__file__).parents[2] / "etc" / "bartleby.service"
-
-
-def sections_of(unit: Path) -> dict[str, dict[str, list[str]]]:
-    """Of each section the values of each key; unlike in other such files a key may stand several times."""
-    sections: dict[str, dict[str, list[str]]] = {}
-    keys: dict[str, list[str]] = {}
-    for line in unit.read_text().splitlines():
-        if line.startswith("["):
-            keys = sections.setdefault(line.strip("[]"), {})
-        elif line and not line.startswith("#"):
-            key, equals, value = line.partition("=")
-            assert equals, line
-            keys.setdefault(key, []).append(value)
-    return sections
-
-
-SECTIONS: Final = sections_of(UNIT)
-SERVICE: Final = SECTIONS["Service"]
+from tests.packaging.units import SECTIONS, SERVICE, UNIT
 
 
 def _one(key: str) -> str:

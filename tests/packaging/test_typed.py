@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.packaging.test_project import PYPROJECT, ROOT
+from tests.packaging.project import PYPROJECT, ROOT
 
 
 @pytest.mark.parametrize("package", PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"])
