@@ -21,6 +21,19 @@ def test_tests_do_not_sleep() -> None:
     assert [found for source in tidy.sources("tests") for found in tidy.sleeps(source)] == []
 
 
+def test_test_modules_import_nothing_from_each_other() -> None:
+    folders = ("tests/broker", "tests/packaging", "tests/protocols", "tests/store", "tests/support")
+    assert [found for source in tidy.sources(*folders) for found in tidy.borrows(source)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seen"),
+    [("from tests.a.test_b import c", 1), ("from tests.a.harness import test_b", 0), ("import pytest", 0)],
+)
+def test_a_borrowed_helper_is_seen(text: str, seen: int) -> None:
+    assert len(tidy.borrows(Source("tests/test_x.py", text))) == seen
+
+
 def test_functions_are_short() -> None:
     assert [found for source in tidy.sources(*tidy.OURS) for found in tidy.too_long(source)] == []
 

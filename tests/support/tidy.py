@@ -84,6 +84,15 @@ def sleeps(source: Source) -> list[str]:
     ]
 
 
+def borrows(source: Source) -> list[str]:
+    """Imports from test modules: what tests share is in a module of its own, or a fixture."""
+    return [
+        f"{source.path}:{node.lineno}: {node.module}: what tests share is in no test module"
+        for node in ast.walk(source.tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_")
+    ]
+
+
 #: Lines of a function, with its docstring: what is longer wants to be several.
 FUNCTION_LINES_MAX: Final = 70
 
