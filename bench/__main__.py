@@ -14,15 +14,14 @@ import click
 from rich.console import Console
 
 from bench import own_cost, report
-from bench.amqp_brokers import Artemis
-from bench.brokers import ActiveMQ, Bartleby, Broker, Connected, NotAvailable
+from bench.brokers import ActiveMQ, Artemis, Bartleby, Broker, Connected, Mosquitto, RabbitMQ
 from bench.cases import IDLE, NAMES, PROTOCOLS, RECOVERY, Plan, Recovery, Row, idle, measure, recover
 from bench.consumer import AckMode
 from bench.generator import Load, Target
 from bench.link import BrokerFailed
 from bench.messages import LAP, FrameTemplate, Pool
-from bench.mqtt_brokers import Mosquitto, RabbitMQ
 from bench.mqtt_idle import Idle
+from tests.support.process import NotAvailable
 
 FAILED = 1  # exit status: a target was missed (with --check), or a broker misbehaved
 UNUSABLE = 2  # exit status: bad options, or a broker that was asked for cannot be started

@@ -13,13 +13,14 @@ from typing import Final
 
 from bench import amqp_generator, mqtt_load
 from bench.amqp_messages import AmqpPool
-from bench.brokers import Broker, NotAvailable
+from bench.brokers import Broker
 from bench.consumer import AckMode
 from bench.generator import Load, Outcome, drain, fill, run
 from bench.messages import FrameTemplate, Pool
 from bench.mqtt_idle import Idle
 from bench.mqtt_idle import measure as measure_idle
 from bench.mqtt_messages import MqttPool
+from tests.support.process import NotAvailable
 
 Say = Callable[[str], None]
 

@@ -7,7 +7,6 @@ The sender makes the body while it sends, the receiver checks its checksum while
 
 from __future__ import annotations
 
-import re
 import select
 import socket
 import sys
@@ -61,13 +60,6 @@ def checksum(nbytes: int) -> int:
     for piece in pieces(nbytes):
         crc = crc32c(piece, crc)
     return crc
-
-
-def peak_bytes(pid: int) -> int:
-    """The most memory that a process ever had."""
-    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-    assert found is not None
-    return int(found[1]) * 1024
 
 
 # -- STOMP -------------------------------------------------------------------------------------------------------------
@@ -270,7 +262,7 @@ def measure(broker: Bartleby, protocol: str, nbytes: int) -> Seen:
     expected = nbytes, checksum(nbytes) if protocol == "stomp" else _by_sections(nbytes)
     if found != expected:
         raise BrokerFailed(f"another body came back: {found} instead of {expected}")
-    return Seen(protocol, sent - begun, received - sent, peak_bytes(broker.pid))
+    return Seen(protocol, sent - begun, received - sent, broker.process.peak_bytes())
 
 
 def _by_sections(nbytes: int) -> int:

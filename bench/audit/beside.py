@@ -22,9 +22,10 @@ from typing import Final
 
 from rich.table import Table
 
-from bench.brokers import Bartleby, cpu_seconds
+from bench.brokers import Bartleby
 from bench.generator import Load, Outcome, Target, run
 from bench.messages import FrameTemplate, Pool
+from tests.support.process import cpu_seconds
 
 #: The part of its throughput that a broker keeps at least beside an audit.
 TARGET: Final = 0.95

@@ -12,18 +12,16 @@ import pytest
 from click.testing import CliRunner
 
 from bench.__main__ import UNUSABLE, main
-from bench.amqp_brokers import Artemis
 from bench.amqp_consumer import AmqpConsumer
 from bench.amqp_generator import run
 from bench.amqp_link import AmqpLink
 from bench.amqp_messages import AmqpPool
 from bench.amqp_producer import AmqpProducer
-from bench.brokers import Bartleby, NotAvailable
+from bench.brokers import Artemis, Bartleby, RabbitMQ
 from bench.cases import AMQP_DURABLE, AMQP_NONDURABLE, Case, Plan, Row
 from bench.generator import Load, Outcome
 from bench.link import BrokerFailed
 from bench.messages import LAP, FrameTemplate
-from bench.mqtt_brokers import RabbitMQ
 from bench.report import verdicts
 from protocols.amqp.composite import Composite, decode_body
 from protocols.amqp.decode import DEFAULT_LIMITS
@@ -43,6 +41,8 @@ from protocols.amqp.performatives import (
     Target,
     Transfer,
 )
+from tests.support import peers
+from tests.support.process import NotAvailable
 
 SHAPE = FrameTemplate(destinations=4, seed=7)
 COUNT = 400
@@ -331,7 +331,7 @@ def test_bartleby_passes_and_what_it_refuses_is_told(tmp_path: Path, settled: Am
 
 
 def test_what_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RabbitMQ, "PROGRAM", tmp_path / "nowhere")
+    monkeypatch.setattr(peers.RabbitMQ, "PROGRAM", tmp_path / "nowhere")
     for broker, says in (
         (Artemis(tmp_path, None), "mvn dependency:copy"),
         (Artemis(tmp_path, tmp_path), "mvn dependency:copy"),
@@ -346,7 +346,7 @@ def test_what_is_not_installed_is_told(tmp_path: Path, monkeypatch: pytest.Monke
 def test_peers_that_are_not_installed_are_left_out_unless_they_are_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(RabbitMQ, "PROGRAM", tmp_path / "nowhere")
+    monkeypatch.setattr(peers.RabbitMQ, "PROGRAM", tmp_path / "nowhere")
     quick = ("run", "--case", "amqp-durable", "--messages", "300", "--rounds", "1", "--warm-up", "0")
     where = ("--artemis", str(tmp_path / "none"), "--data", str(tmp_path))
     result = CliRunner().invoke(main, [*quick, *where])

@@ -7,12 +7,14 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.brokers import ActiveMQ, Bartleby, Connected, NotAvailable, cpu_seconds
+from bench.brokers import ActiveMQ, Bartleby, Connected
 from bench.cases import Plan, Recovery, Row, measure, recover
 from bench.generator import Load, Outcome, Target
 from bench.messages import FrameTemplate
 from bench.report import document, machine, table, verdicts
 from tests.bench.fake_broker import FakeBroker
+from tests.support import peers
+from tests.support.process import NotAvailable, cpu_seconds
 
 QUICK = Plan(
     rounds=2, shape=FrameTemplate(destinations=2), load=Load(messages=200), warm_up_s=0.0, recovery_messages=300
@@ -104,7 +106,7 @@ def test_nobody_listening_is_told() -> None:
 
 
 def test_a_missing_package_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ActiveMQ, "HOME", tmp_path / "nowhere")
+    monkeypatch.setattr(peers.ActiveMQ, "HOME", tmp_path / "nowhere")
     broker = ActiveMQ(tmp_path)
     with pytest.raises(NotAvailable, match="install the Debian package activemq"):
         broker.start()

@@ -18,8 +18,10 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tests.compare.brokers import artemis, artemis_version, bartleby
+from tests.compare.configuration import artemis, bartleby
 from tests.compare.recorded import DIFFERENCES, RECORDED, differences, load, observe, save
+from tests.support.peers import Artemis
+from tests.support.process import started
 
 
 @click.command()
@@ -33,14 +35,14 @@ from tests.compare.recorded import DIFFERENCES, RECORDED, differences, load, obs
 def main(context: click.Context, home: Path | None, record: bool, only: tuple[str, ...], quiet_ms: int) -> None:
     """Run the scenarios and show a table of the differences."""
     before = load()
-    with tempfile.TemporaryDirectory() as directory, bartleby(Path(directory)) as ports:
-        ours = observe(ports, quiet_ms / 1000, only)
+    with tempfile.TemporaryDirectory() as directory, started(bartleby(Path(directory))) as broker:
+        ours = observe(broker.ports, quiet_ms / 1000, only)
     theirs = before["artemis"]
     version = before["version"]
     if home is not None:
-        version = artemis_version(home)
-        with tempfile.TemporaryDirectory() as directory, artemis(home, Path(directory)) as ports:
-            theirs = observe(ports, quiet_ms / 1000, only)
+        version = Artemis.version(home)
+        with tempfile.TemporaryDirectory() as directory, started(artemis(Path(directory), home)) as peer:
+            theirs = observe(peer.ports, quiet_ms / 1000, only)
     if record and not only:
         save(version, artemis=theirs, bartleby=ours)
     named = DIFFERENCES.read_text()

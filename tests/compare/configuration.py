@@ -5,7 +5,15 @@ Each protocol has addresses of its own, named with it in front, so that scenario
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
+
+from broker.importing import translate
+from tests.support.daemon import DaemonProcess
+from tests.support.peers import Artemis
+
+Ports = dict[str, int]
 
 PROTOCOLS: Final = ("amqp", "stomp")
 
@@ -67,7 +75,7 @@ _DIVERTS: Final = """
 """
 
 
-def broker_xml(ports: dict[str, int]) -> str:
+def broker_xml(ports: Ports) -> str:
     """The file, with an acceptor on each of these ports, by protocol."""
 
     def each(text: str) -> str:
@@ -89,3 +97,20 @@ def broker_xml(ports: dict[str, int]) -> str:
 <addresses>{each(_ADDRESSES)}</addresses>
 </core></configuration>
 """
+
+
+def bartleby(directory: Path) -> DaemonProcess:
+    """Bartleby, with what `bartleby import` makes of the file."""
+    return DaemonProcess(directory, translate(broker_xml({"amqp": 5672, "stomp": 61613}).encode()).text)
+
+
+class Compared(Artemis):
+    """Artemis with an acceptor for each protocol, and no more durability than is compared."""
+
+    protocols: Sequence[str] = PROTOCOLS
+
+
+def artemis(directory: Path, home: Path) -> Compared:
+    """Artemis of this installation."""
+    options = ("--no-autotune", "--no-fsync", "--nio", "--role", "amq", "--java-memory", "512M")
+    return Compared(directory, home, *options, broker_xml=broker_xml)

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.compare.brokers import Ports, bartleby
+from tests.compare.configuration import Ports, bartleby
 from tests.compare.recorded import DIFFERENCES, differences, load, observe
 from tests.compare.scenarios import SCENARIOS
+from tests.support.process import started
 
 #: Those that wait for delays or scans, or that only tell about a client's own settings.
 SLOW = {"automatic-deletion", "expiry", "expiry-by-setting", "redelivery-with-a-delay", "scheduled-delivery"}
@@ -18,8 +19,8 @@ STOMP = {"sending-to-a-pattern", "max-consumers", "refused-for-good"}
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ports]:
-    with bartleby(tmp_path_factory.mktemp("compared")) as found:
-        yield found
+    with started(bartleby(tmp_path_factory.mktemp("compared"))) as broker:
+        yield broker.ports
 
 
 @pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - SLOW))

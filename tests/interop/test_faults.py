@@ -13,8 +13,9 @@ import pytest
 
 from broker.daemon.run import EXIT_FAULT, EXIT_JOURNAL
 from broker.sessions.tick import APOLOGY
-from tests.support.daemon import ROOT, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
 from tests.support.links import Lost
+from tests.support.process import ROOT
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import DURABLE, connected

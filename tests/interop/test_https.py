@@ -16,7 +16,8 @@ from broker.management.http import CONNECTIONS_MAX
 from broker.security.users_file import StoredUser
 from tests.broker.cli.harness import invoke
 from tests.support.certificates import Authority
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 from tests.support.sim_gate import cheap_user
 
 SETTINGS = """

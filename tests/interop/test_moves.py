@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 from tests.support.stomp_py import DURABLE, Client, Received, connected
 
 SETTINGS = """

@@ -9,7 +9,6 @@ from typing import Final
 
 import pytest
 
-from bench.large import peak_bytes
 from protocols.mqtt.codes import V311
 from protocols.mqtt.encode import PublishHead, encode
 from tests.interop.test_large import bodies
@@ -37,13 +36,13 @@ def test_paho_over_a_kill_and_in_little_memory(tmp_path: Path) -> None:
         sleeper = Paho(port, "sleeper", "3.1.1", clean_session=False)
         assert sleeper.subscribe("large/#", 2) == (2,)
         sleeper.leave()
-        before = peak_bytes(broker.pid)
+        before = broker.peak_bytes()
         sender = Paho(port, "sender", "5")
         for number in range(WAITING):
             assert sender.publish("large/a", body(number), 1 + number % 2) == 0
         assert sender.publish("large/kept", body(99), 1, retain=True) == 0
         sender.leave()
-        assert peak_bytes(broker.pid) - before < GROWTH_BYTES
+        assert broker.peak_bytes() - before < GROWTH_BYTES
         with socket.create_connection(("127.0.0.1", port)) as late:
             packet: list[bytes] = []
             PublishHead(V311, "large/a", qos=1).encode(packet, [body(0)], [1])
@@ -51,7 +50,7 @@ def test_paho_over_a_kill_and_in_little_memory(tmp_path: Path) -> None:
             assert late.recv(100) == bytes([0x20, 2, 0, 0])
             broker.restart()
         assert len(bodies(broker)) == WAITING + 1
-        before = peak_bytes(broker.pid)
+        before = broker.peak_bytes()
         sleeper = Paho(broker.ports["mqtt"], "sleeper", "3.1.1", clean_session=False)
         assert sleeper.present
         # What is sent with QoS 2 is shown by its client when it is released, behind all others.
@@ -60,6 +59,6 @@ def test_paho_over_a_kill_and_in_little_memory(tmp_path: Path) -> None:
         other.subscribe("large/kept", 0)
         (received,) = other.take()
         assert (received.retain, bytes(received.payload)) == (True, body(99))
-        assert peak_bytes(broker.pid) - before < GROWTH_BYTES
+        assert broker.peak_bytes() - before < GROWTH_BYTES
         for client in (sleeper, other):
             client.leave()

@@ -10,7 +10,6 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from bench.large import peak_bytes
 from tests.support.daemon import DaemonProcess, running
 from tests.support.links import PATIENCE_S, WebSocketLink
 from tests.support.mqtt_client import MqttClient, greeting
@@ -67,10 +66,10 @@ def test_a_large_packet_in_one_frame_takes_little_memory(web: DaemonProcess) -> 
     with opened(web, "mqtt") as connection:
         client = MqttClient().over(WebSocketLink(connection, 16 << 20)).connect(greeting("large"))
         client.subscribe("large", qos=1)
-        before = peak_bytes(web.pid)
+        before = web.peak_bytes()
         client.publish("large", payload, 1)
         assert client.payloads() == [payload]
-        assert peak_bytes(web.pid) - before < len(payload) // 2
+        assert web.peak_bytes() - before < len(payload) // 2
         client.disconnect()
 
 

@@ -12,7 +12,8 @@ from typing import Final
 
 import pytest
 
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 from tests.support.stomp_py import connected
 
 PAGES: Final = Path(__file__).parents[2] / "docs"

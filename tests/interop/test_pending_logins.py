@@ -14,7 +14,8 @@ import pytest
 
 from broker.security import passwords
 from broker.security.users_file import StoredUser
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 from tests.support.stomp_client import frame
 
 SETTINGS: Final = """

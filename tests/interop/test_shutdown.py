@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.daemon import DaemonProcess, NotReady, running
+from tests.support.daemon import DaemonProcess, running
 from tests.support.links import Lost
+from tests.support.process import NotReady
 from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import DURABLE, connected
 

@@ -15,7 +15,8 @@ from proton import Message, SSLDomain
 
 from broker.security.users_file import StoredUser
 from tests.support.certificates import Authority
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 from tests.support.proton_client import connected as proton
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_py import connected as stomp

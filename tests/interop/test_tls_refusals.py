@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.certificates import Authority
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 
 SETTINGS = """
 [acceptors.amqp]

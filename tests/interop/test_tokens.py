@@ -15,10 +15,11 @@ import pytest
 from proton import Message
 from stomp.exception import ConnectFailedException
 
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
 from tests.support.issuer import AUDIENCE, ISSUER, fresh_token, key_set, public_jwk, token
 from tests.support.paho_client import Paho
 from tests.support.paho_client import connected as mqtt
+from tests.support.process import PATIENCE_S
 from tests.support.proton_client import connected as proton
 from tests.support.stomp_client import StompSocket
 from tests.support.stomp_py import connected as stomp

@@ -9,7 +9,8 @@ from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin, Subprotocol
 
-from tests.support.daemon import PATIENCE_S, DaemonProcess, running
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S
 
 APP = "https://app.example.org"
 PROTOCOLS = {"stomp": "v12.stomp", "amqp": "amqp", "mqtt": "mqtt"}

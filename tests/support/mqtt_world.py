@@ -5,10 +5,7 @@ What the specification says, a test can check with both: where the other broker 
 
 from __future__ import annotations
 
-import socket
-import subprocess
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 from broker.config import Config
@@ -179,34 +176,3 @@ class SocketWorld(Connecting):
         """End all connections."""
         for client in self._clients:
             client.drop()
-
-
-class Mosquitto:
-    """A Mosquitto of its own."""
-
-    def __init__(self, program: str, directory: Path, *settings: str) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
-        config = directory / "mosquitto.conf"
-        lines = [
-            f"listener {self.port} 127.0.0.1",
-            "allow_anonymous true",
-            "user root",
-            "log_type information",
-            *settings,
-        ]
-        config.write_text("\n".join(lines) + "\n")
-        self._process = subprocess.Popen(
-            [program, "-c", str(config)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
-        )
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if " running" in line:
-                return
-        raise AssertionError("mosquitto ended")
-
-    def close(self) -> None:
-        """End it."""
-        self._process.kill()
-        self._process.communicate()

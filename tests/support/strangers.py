@@ -21,7 +21,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.support.certificates import Authority
-from tests.support.daemon import PATIENCE_S, DaemonProcess
+from tests.support.daemon import DaemonProcess
+from tests.support.process import PATIENCE_S
 from tests.support.stomp_client import frame
 
 SETTINGS: Final = """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -10,11 +9,10 @@ from typing import Final
 import pytest
 
 from tests.simulation.world import small
-from tests.support.mqtt_world import Mosquitto, SimWorld, SocketWorld
+from tests.support.mqtt_world import SimWorld, SocketWorld
+from tests.support.peers import Mosquitto
+from tests.support.process import NotAvailable
 from tests.support.sim_broker import SimBroker
-
-#: Where Debian puts it, which is not on everybody's path.
-_MOSQUITTO: Final = shutil.which("mosquitto") or shutil.which("/usr/sbin/mosquitto")
 
 #: Where Mosquitto 2.0.11 is not what the specification says, by test.
 MOSQUITTO_DIFFERS: Final = {
@@ -43,13 +41,15 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SimWorld |
     if request.param == "bartleby":
         yield SimWorld()
         return
-    if _MOSQUITTO is None:
-        pytest.skip("mosquitto is not installed")
     differs = MOSQUITTO_DIFFERS.get(request.node.name) or MOSQUITTO_DIFFERS.get(request.node.originalname)
     if differs is not None:
         pytest.skip(f"not as specified: {differs}")
-    broker = Mosquitto(_MOSQUITTO, tmp_path)
-    clients = SocketWorld(broker.port)
+    broker = Mosquitto(tmp_path)
+    try:
+        broker.start()
+    except NotAvailable as missing:
+        pytest.skip(str(missing))
+    clients = SocketWorld(broker.ports["mqtt"])
     try:
         yield clients
     finally:

@@ -1,0 +1,265 @@
+"""A broker in a process of its own, whichever it is: started, killed, started again, stopped, watched.
+
+    broker = Mosquitto(directory)
+    broker.start()    # returns once it serves
+    broker.kill()     # its data stay, so that the next start recovers
+    broker.start()
+    broker.close()
+
+What it writes is read on its pipes as it comes.  When a broker does not get ready, its last words are in the error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Final, Self, TypeVar
+
+from tests.support.fork_server import Forked
+
+ROOT: Final = Path(__file__).parents[2]
+
+#: How long a broker may take to get ready or to end, in seconds: many times what it needs on a busy machine.
+PATIENCE_S: Final = 60.0
+
+#: A process of this one, or of the fork server.
+Process = Forked | subprocess.Popen[str]
+
+#: Lines of a broker's last words.
+_LAST_LINES: Final = 40
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
+
+class NotReady(Exception):
+    """The broker ended, or was silent for too long, instead of getting ready; the text has its status and log."""
+
+
+class NotAvailable(Exception):
+    """This broker cannot be started here; the text says what to install."""
+
+
+class BrokerProcess:
+    """A broker in a directory of its own.
+
+    `ports` holds the port of each protocol once it runs; `started_s` is how long its last start took, in seconds.
+    """
+
+    name: str
+
+    #: What it says when it is ready, in a line of its output.
+    ready: re.Pattern[str]
+
+    def __init__(self, directory: Path, *, patience_s: float = PATIENCE_S) -> None:
+        self.directory = directory
+        self.ports: dict[str, int] = {}
+        self.starts = 0
+        self.started_s = 0.0
+        self._patience_s = patience_s
+        self._process: Process | None = None
+        self._pid = 0
+        self._readers: list[threading.Thread] = []
+        self._speaking = 0  # pipes that are not at their end
+        self._said: list[str] = []  # its output since its last start
+        self._lines: list[str] = []  # its errors, over all its lives
+        self._changed = threading.Condition()
+
+    def launch(self) -> Process:
+        """Start the process.  Raises NotAvailable."""
+        raise NotImplementedError
+
+    def on_ready(self, found: re.Match[str]) -> None:
+        """It says that it is ready.  Raises NotReady."""
+
+    # -- its life --------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Start, and wait until it is ready.  Raises NotAvailable, NotReady."""
+        assert self._process is None, "the broker runs already"
+        self.starts += 1
+        self._said = []
+        begun = time.monotonic()
+        process = self._process = self.launch()
+        self._pid = process.pid
+        pipes = [(pipe, lines) for pipe, lines in ((process.stdout, self._said), (process.stderr, self._lines)) if pipe]
+        self._speaking = len(pipes)
+        self._readers = [threading.Thread(target=self._read, args=each, name="broker log") for each in pipes]
+        for reader in self._readers:
+            reader.start()
+        with self._changed:
+            self._changed.wait_for(lambda: self._ready() or not self._speaking, self._patience_s)
+            found = self._ready()
+        if found is None:
+            raise self.not_ready()
+        self.on_ready(found)
+        self.started_s = time.monotonic() - begun
+        return self
+
+    def _ready(self) -> re.Match[str] | None:
+        return next(filter(None, map(self.ready.search, self._said)), None)
+
+    def _read(self, pipe: IO[str], lines: list[str]) -> None:
+        for line in pipe:
+            with self._changed:
+                lines.append(line)
+                self._changed.notify_all()
+        with self._changed:
+            self._speaking -= 1
+            self._changed.notify_all()
+
+    def not_ready(self) -> NotReady:
+        """The broker did not get ready: ends it, and says what it said."""
+        assert self._process is not None, "the broker does not run"
+        self._end()
+        status = self._forget()
+        words = "".join([*self._said, *self._lines][-_LAST_LINES:])
+        return NotReady(f"{self.name} is not ready, status {status}:\n{words}")
+
+    def kill(self) -> None:
+        """SIGKILL, in the middle of whatever it does."""
+        self.signal(signal.SIGKILL)
+        self.wait()
+
+    def stop(self) -> int:
+        """SIGTERM, and its exit status."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def restart(self) -> Self:
+        """Kill it and start it again."""
+        self.kill()
+        return self.start()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to all of its processes."""
+        assert self._process is not None, "the broker does not run"
+        os.killpg(self._pid, number)
+
+    def wait(self) -> int:
+        """Wait for its end; the exit status, negative for a signal.  Raises TimeoutExpired."""
+        assert self._process is not None, "the broker does not run"
+        self._process.wait(PATIENCE_S)
+        return self._forget()
+
+    def _end(self) -> None:
+        with suppress(ProcessLookupError):
+            self.signal(signal.SIGKILL)
+
+    def _forget(self) -> int:
+        process = self._process
+        assert process is not None
+        status = process.wait(PATIENCE_S)
+        for reader in self._readers:
+            reader.join(PATIENCE_S)
+        for pipe in (process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        self._process = None
+        return status
+
+    def close(self) -> None:
+        """End it if it still runs."""
+        if self._process is not None:
+            self._end()
+            self._forget()
+
+    # -- what it says, and what it costs ---------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and nobody has seen its end."""
+        return self._process is not None
+
+    @property
+    def pid(self) -> int:
+        """The broker's process id."""
+        return self._pid
+
+    @property
+    def log(self) -> str:
+        """All that it wrote to its errors, over all its lives."""
+        with self._changed:
+            return "".join(self._lines)
+
+    def await_log(self, text: str, *, times: int = 1) -> None:
+        """Wait until the log has `text` so many times."""
+        with self._changed:
+            found = self._changed.wait_for(lambda: sum(text in line for line in self._lines) >= times, PATIENCE_S)
+        assert found, f"{text!r} is not {times} times in the log:\n{self.log}"
+
+    def cpu_seconds(self) -> float:
+        """User and system time of its processes so far."""
+        return sum(map(cpu_seconds, self._processes()))
+
+    def memory_bytes(self) -> int:
+        """The resident memory of its processes."""
+        return sum(map(memory_bytes, self._processes()))
+
+    def peak_bytes(self) -> int:
+        """The most memory that its process ever had."""
+        found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
+        assert found is not None
+        return int(found[1]) * 1024
+
+    def _processes(self) -> list[int]:
+        """The processes of its session."""
+        return list(session(self._pid))
+
+
+def spawn(command: Sequence[str], environment: Mapping[str, str] | None = None, *, merged: bool) -> Process:
+    """A process that leads a session of its own; `merged`: its errors go where its output goes."""
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT if merged else subprocess.PIPE,
+        text=True,
+        errors="replace",
+        cwd=ROOT,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def cpu_seconds(pid: int) -> float:
+    """User and system time of a process so far, all its threads, dead ones too (proc(5), stat, fields 14 and 15)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def memory_bytes(pid: int) -> int:
+    """The resident memory of a process."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def session(leader: int) -> Iterator[int]:
+    """The processes of the session that this one leads."""
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if os.getsid(int(path.name)) == leader:
+                yield int(path.name)
+        except ProcessLookupError:
+            continue
+
+
+Broker = TypeVar("Broker", bound=BrokerProcess)
+
+
+@contextmanager
+def started(broker: Broker) -> Iterator[Broker]:
+    """A broker that runs; whatever becomes of it, it has ended afterwards."""
+    try:
+        yield broker.start()
+    except BaseException:
+        sys.stderr.write(f"--- log of the broker in {broker.directory}\n{broker.log}")
+        raise
+    finally:
+        broker.close()
