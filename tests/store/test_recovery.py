@@ -17,7 +17,6 @@ from store.segment import Entry, pack_entries, segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter
 from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, LIMITS, Station
-from tests.support.interpreted import interpreted
 from tests.support.sim_files import Fault, SimFiles
 
 Found = list[tuple[int, int, bytes]]
@@ -335,7 +334,6 @@ def test_a_segment_that_begins_at_the_wrong_position(rolled: SimFiles, first: in
         records(damaged)
 
 
-@interpreted
 def test_too_much_that_looks_like_entries(crashed: tuple[SimFiles, int]) -> None:
     """Each claims all bytes behind it: together more than may be looked at."""
     files, last_batch = crashed

@@ -17,7 +17,6 @@ from store.recovery import recover
 from store.repair import CannotRepair, Plan
 from store.segment import segment_name
 from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, Station
-from tests.support.interpreted import interpreted
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 BACKUP = "/data/before"
@@ -384,7 +383,6 @@ def test_bytes_between_entries_that_follow_each_other_cost_no_record() -> None:
     assert Station(files).queues == {7: "q"}
 
 
-@interpreted
 def test_what_lies_behind_too_many_bytes_that_look_like_entries_is_given_up() -> None:
     _, one, two = _first()
     decoy = segment.ENTRY_MAGIC + b"\xff" * 4
