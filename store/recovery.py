@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from itertools import islice
 
 from store import decode
 from store.decode import RawRecord
@@ -143,7 +144,8 @@ def named_segments(segment: Segment) -> dict[int, int]:
     The position is UNTOLD where older software began the segment.  Raises Corrupt.
     """
     named: dict[int, int] = {}
-    for index, raw in enumerate(segment.records()):
+    trims = any(type == RecordType.TRIMMED for type, _ in segment.count_types())
+    for index, raw in enumerate(islice(segment.records(), None if trims else 1)):
         if index == 0 and raw[3] == RecordType.OPENED:
             named.update(decode.decode_opened(segment.data, raw[5]).ends)
         elif index == 0:
