@@ -67,6 +67,10 @@ _DIRECTIONS: Final = pa.array(["from-client", "to-client"], pa.string())
 Maker = Callable[[Batch], pa.Array]
 
 
+def _int64(values: Int64s, valid: Bools | None = None) -> pa.Array:
+    return array(pa.int64(), values, valid)
+
+
 # -- makers of several columns ---------------------------------------------------------------------------------------
 
 
@@ -101,31 +105,20 @@ def _string(column: str, places: Places) -> tuple[str, Maker]:
     return column, make
 
 
+def _of_record(column: str, attribute: str, made: Callable[[npt.NDArray[Any]], pa.Array]) -> tuple[str, Maker]:
+    """What the walk knows of each record."""
+
+    def make(batch: Batch) -> pa.Array:
+        return made(batch.of_walk(getattr(batch.segment.walk, attribute)))
+
+    return column, make
+
+
 # -- makers of one column --------------------------------------------------------------------------------------------
 
 
-def _broker_id(batch: Batch) -> pa.Array:
-    return batch.segment.broker_ids(batch.rows)
-
-
 def _segment(batch: Batch) -> pa.Array:
-    return array(pa.int64(), np.full(batch.rows, batch.segment.walk.number, np.int64))
-
-
-def _offset(batch: Batch) -> pa.Array:
-    return array(pa.int64(), batch.of_walk(batch.segment.walk.offsets))
-
-
-def _position(batch: Batch) -> pa.Array:
-    return array(pa.int64(), batch.of_walk(batch.segment.walk.positions))
-
-
-def _entry_time(batch: Batch) -> pa.Array:
-    return times(batch.of_walk(batch.segment.walk.times))
-
-
-def _record_type(batch: Batch) -> pa.Array:
-    return _TYPES.take(array(pa.uint8(), batch.of_walk(batch.segment.walk.types)))
+    return _int64(np.full(batch.rows, batch.segment.walk.number, np.int64))
 
 
 def _message_id(batch: Batch) -> pa.Array:
@@ -133,7 +126,7 @@ def _message_id(batch: Batch) -> pa.Array:
         field = _MESSAGE_IDS.get(group.records.type)
         return group.records.ids() if field is None else group.field(field)
 
-    return array(pa.int64(), *batch.filled((*_MESSAGE_IDS, *PLURAL), of))
+    return _int64(*batch.filled((*_MESSAGE_IDS, *PLURAL), of))
 
 
 def _packet_id(batch: Batch) -> pa.Array:
@@ -146,15 +139,7 @@ def _direction(batch: Batch) -> pa.Array:
     if T.INFLIGHT in batch.groups:
         rows = batch.groups[T.INFLIGHT].rows
         sent[rows], valid[rows] = 1, True
-    return _DIRECTIONS.take(array(pa.int64(), np.minimum(sent, 1), valid))
-
-
-def _queue(batch: Batch) -> pa.Array:
-    return _named(batch, _QUEUE_IDS, batch.segment.queues, batch.segment.queue_names)
-
-
-def _session(batch: Batch) -> pa.Array:
-    return _named(batch, _SESSION_IDS, batch.segment.sessions, batch.segment.session_names)
+    return _DIRECTIONS.take(_int64(np.minimum(sent, 1), valid))
 
 
 def _named(batch: Batch, places: Places, known_ids: Lookup, known_names: pa.Array) -> pa.Array:
@@ -165,7 +150,7 @@ def _named(batch: Batch, places: Places, known_ids: Lookup, known_names: pa.Arra
         return group.spread(np.where(known, indices, -1))
 
     indices, valid = batch.filled(places, of)
-    return known_names.take(array(pa.int64(), indices, valid & (indices >= 0)))
+    return known_names.take(_int64(indices, valid & (indices >= 0)))
 
 
 def _queue_ids(batch: Batch) -> pa.Array:
@@ -182,7 +167,7 @@ def _queue_ids(batch: Batch) -> pa.Array:
         ids[np.repeat(bounds[group.rows].astype(np.int64), n) + ramps(n)] = group.records.ids()
     buffers = [pa.py_buffer(np.packbits(valid, bitorder="little")), pa.py_buffer(bounds)]
     type = RECORDS["queue_ids"].type
-    return pa.Array.from_buffers(type, batch.rows, buffers, children=[array(pa.int64(), ids)])
+    return pa.Array.from_buffers(type, batch.rows, buffers, children=[_int64(ids)])
 
 
 _ADDRESSES: Final[Places] = dict.fromkeys((*WHOLE, T.DEAD_LETTERED, T.EXPIRED, T.DROPPED), "address")
@@ -206,21 +191,17 @@ def _address(batch: Batch) -> pa.Array:
     return pc.replace_with_mask(made, pa.array(mask), replacements)
 
 
-def _protocol(batch: Batch) -> pa.Array:
-    return _FORMATS.take(array(pa.int64(), *batch.integers(_whole("format"))))
-
-
 def _reason(batch: Batch) -> pa.Array:
     codes, valid = batch.integers({T.REMOVED: "reason", T.DEAD_LETTERED: "reason", T.DROPPED: "reason"})
     if T.DEAD_LETTERED in batch.groups:
         codes[batch.groups[T.DEAD_LETTERED].rows] += DEATHS_FROM
-    return REASONS.take(array(pa.int64(), codes, valid))
+    return REASONS.take(_int64(codes, valid))
 
 
 def _size(batch: Batch) -> pa.Array:
     values, valid = batch.integers({**_whole("head_bytes"), T.DROPPED: "size"})
     values += _body_sizes(batch)[0]
-    return array(pa.int64(), values, valid)
+    return _int64(values, valid)
 
 
 def _expiry_source(batch: Batch) -> pa.Array:
@@ -228,7 +209,7 @@ def _expiry_source(batch: Batch) -> pa.Array:
     for type in batch.groups.keys() & set(WHOLE):
         group = batch.groups[type]
         valid[group.rows] = group.field("expiration") != 0
-    return _SOURCES.take(array(pa.int64(), codes, valid))
+    return _SOURCES.take(_int64(codes, valid))
 
 
 def _origin_message_id(batch: Batch) -> pa.Array:
@@ -242,7 +223,7 @@ def _origin_message_id(batch: Batch) -> pa.Array:
         if id is None:
             id = ids[annotations] = _origin(annotations)
         values[row] = id
-    return array(pa.int64(), values, values != 0)
+    return _int64(values, values != 0)
 
 
 def _origin(annotations: bytes) -> int:
@@ -282,11 +263,6 @@ def _body_sizes(batch: Batch) -> tuple[Int64s, Bools]:
     return values, valid
 
 
-def _body_bytes(batch: Batch) -> pa.Array:
-    values, valid = _body_sizes(batch)
-    return array(pa.int64(), values, valid)
-
-
 def _body(batch: Batch) -> pa.Array:
     bodies = batch.pieces(_whole("body"), empty=True).cast(pa.binary())
     rows, _ = _large(batch)
@@ -309,23 +285,23 @@ def _body_hash(batch: Batch) -> pa.Array:
 #: How each column of the view is made.
 COLUMNS: Final[dict[str, Maker]] = dict(
     (
-        ("broker_id", _broker_id),
+        ("broker_id", lambda batch: batch.segment.broker_ids(batch.rows)),
         ("segment", _segment),
-        ("offset", _offset),
-        ("position", _position),
-        ("time", _entry_time),
-        ("record_type", _record_type),
+        _of_record("offset", "offsets", _int64),
+        _of_record("position", "positions", _int64),
+        _of_record("time", "times", times),
+        _of_record("record_type", "types", lambda types: _TYPES.take(array(pa.uint8(), types))),
         ("message_id", _message_id),
         _number("new_message_id", {T.DEAD_LETTERED: "new_id", T.EXPIRED: "new_id"}, zero=False),
         _number("queue_id", _QUEUE_IDS, zero=False),
         ("queue_ids", _queue_ids),
-        ("queue", _queue),
+        ("queue", lambda batch: _named(batch, _QUEUE_IDS, batch.segment.queues, batch.segment.queue_names)),
         ("address", _address),
-        ("protocol", _protocol),
+        ("protocol", lambda batch: _FORMATS.take(_int64(*batch.integers(_whole("format"))))),
         _string("user", {**_whole("user"), T.DEAD_LETTERED: "user"}),
         _string("origin", _whole("origin")),
         ("size", _size),
-        ("body_bytes", _body_bytes),
+        ("body_bytes", lambda batch: _int64(*_body_sizes(batch))),
         _number("priority", _whole("priority")),
         _time("sent", _whole("timestamp")),
         _time("expiration", {**_whole("expiration"), T.EXPIRED: "expiration"}),
@@ -341,7 +317,7 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         _string("remote", {T.DEAD_LETTERED: "remote"}),
         _number("consumer_id", {T.DELIVERING: "consumer_id"}),
         _number("session_id", _SESSION_IDS),
-        ("session", _session),
+        ("session", lambda batch: _named(batch, _SESSION_IDS, batch.segment.sessions, batch.segment.session_names)),
         ("packet_id", _packet_id),
         ("direction", _direction),
         _number("count", {T.DROPPED: "count"}),
