@@ -2,6 +2,7 @@
 
     with spark_session("bartleby audit ledger", master=None, conf={}, progress=Progress()) as spark:
         ...
+    spark = open_session()          in a notebook: it ends with the process
 
 Who decides what, the first that says something:
 
@@ -15,6 +16,7 @@ Results belong on stdout, so nothing here or in Spark writes there.
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import warnings
@@ -26,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs import jvm
 from spark_jobs.priority import gives_way
+from spark_jobs.source import register
 
 if TYPE_CHECKING:
     from pyspark import SparkConf
@@ -117,6 +120,18 @@ def spark_session(
             stack.callback(progress.watch, None)
         stack.enter_context(_interrupts_told())
         yield spark
+
+
+def open_session(*, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
+    """A session for a notebook or a script, which knows the data source and ends with the process.
+
+    One that is there already is used, and left running.  Raises as spark_session.
+    """
+    session = ExitStack()
+    spark = session.enter_context(spark_session("bartleby", master=master, conf=conf))
+    atexit.register(session.close)
+    register(spark)
+    return spark
 
 
 def _start(
