@@ -78,7 +78,7 @@ def parse_bound(text: str) -> Bound:
     if text.startswith("pos:"):
         digits = text.removeprefix("pos:")
         if not _is_id(digits):
-            raise ValueError(f"{text!r} is no position: write pos:4711")
+            raise ValueError(f"{text!r} is not a position: write pos:4711")
         return Bound(position=int(digits))
     try:
         return Bound(time=parse_moment(text))
@@ -97,7 +97,7 @@ def parse_message_id(text: str) -> int:
     """An id, or a `message-id` header that ends with it, as STOMP clients see it.  Raises ValueError."""
     digits = text.rpartition(",")[2]
     if not _is_id(digits):
-        raise ValueError(f"{text!r} is no message id: give the number, or a message-id header that ends with it")
+        raise ValueError(f"{text!r} is not a message id: give the number, or a message-id header that ends with it")
     return int(digits)
 
 
@@ -118,7 +118,7 @@ def _settings(context: click.Context, parameter: click.Parameter, value: Sequenc
     for text in value:
         key, equals, setting = text.partition("=")
         if not equals or not key.startswith("spark."):
-            raise click.BadParameter(f"{text!r} is no setting like spark.executor.memory=4g", context, parameter)
+            raise click.BadParameter(f"{text!r} is not a setting like spark.executor.memory=4g", context, parameter)
         settings[key] = setting
     return settings
 
@@ -156,10 +156,10 @@ def _list_options(fail_over: str) -> Callable[[Command], Command]:
                 "addresses",
                 multiple=True,
                 metavar="PATTERN",
-                help="Only addresses like orders.# (* is one word, # any number); repeatable.",
+                help="Only addresses that match, such as orders.# (* is one word, # any number).  Repeatable.",
             ),
             click.option(
-                "--top", type=click.IntRange(1, TOP_MAX), default=TOP, show_default=True, help="Rows of each list."
+                "--top", type=click.IntRange(1, TOP_MAX), default=TOP, show_default=True, help="Rows in each list."
             ),
             click.option("--fail-over", type=click.IntRange(min=0), metavar="N", help=fail_over),
         )
@@ -199,7 +199,7 @@ def _running_options(command: Command) -> Command:
             help="Spark's master.  [default: what spark-submit or its files say, else local[*]]",
         ),
         click.option(
-            "--conf", multiple=True, metavar="K=V", callback=_settings, help="A setting of Spark; repeatable."
+            "--conf", multiple=True, metavar="K=V", callback=_settings, help="A Spark setting.  Repeatable."
         ),
         click.option("--spark-log", is_flag=True, help="Show Spark's own log, and no progress."),
     )
@@ -231,7 +231,7 @@ class Request:
         if format_ in TO_A_PATH and out is None:
             raise click.UsageError(f"--format {format_} needs --out PATH")
         if master is not None and not master.strip():
-            raise click.UsageError("--master names none: leave it out, or write local[*] or spark://HOST:PORT")
+            raise click.UsageError("--master is empty: leave it out, or write local[*] or spark://HOST:PORT")
         delivery = Delivery(format_, out)
         try:
             delivery.check()
@@ -253,7 +253,7 @@ def _options(kind: type[Options], start: Bound, end: Bound, **more: Any) -> Any:
 
 @click.group(epilog=STATUSES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
 def audit() -> None:
-    """Account for every message in a journal, with Spark.
+    """Account for every message in a journal.
 
     A JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path);
     several of one broker are read as one.  The broker may be running.
@@ -264,8 +264,8 @@ def audit() -> None:
 @click.argument("journal", nargs=-1)
 @_range_options
 @_list_options("Exit with 5 if more messages than this are still on the queues.")
-@click.option("--opening", metavar="DIR", help="Begin with the balance that --save-balance left there.")
-@click.option("--save-balance", metavar="DIR", help="Leave the closing balance there, for the next ledger.")
+@click.option("--opening", metavar="DIR", help="Begin with the balance that --save-balance wrote there.")
+@click.option("--save-balance", metavar="DIR", help="Write the closing balance there, for the next ledger.")
 @_running_options
 def ledger(
     start: Bound,
@@ -278,7 +278,7 @@ def ledger(
     balance: Mapping[str, Any] | None = None,
     **running: Any,
 ) -> None:
-    """Prove that every message that entered a queue has left it by name, once, or is still there.
+    """Prove that every message that entered a queue left it once, for a recorded reason, or is still there.
 
     Lists every message of which that is not true, with its history.
     """
@@ -299,13 +299,13 @@ def ledger(
     _run("ledger", request, lambda spark, snapshot: books.ledger(spark, snapshot, chosen))
 
 
-@audit.command(epilog=STATUSES, short_help="Who died, and why.")
+@audit.command(epilog=STATUSES, short_help="Which messages died, and why.")
 @click.argument("journal", nargs=-1)
 @_range_options
 @_list_options("Exit with 5 if more messages than this have died.")
 @_running_options
 def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any) -> None:
-    """Who died, where, why and how often; what became of the dead letters, and what keeps dying.
+    """Which messages died, where, why and how often; what happened to the dead letters, and what keeps dying.
 
     --address chooses by the address at which a message died.
     """
@@ -315,7 +315,7 @@ def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_ove
     _run("dlq", Request.of(**running), lambda spark, snapshot: dead_letters(spark, snapshot, chosen))
 
 
-@audit.command(epilog=STATUSES, short_help="What expired unread.")
+@audit.command(epilog=STATUSES, short_help="Which messages expired unread.")
 @click.argument("journal", nargs=-1)
 @_range_options
 @_list_options("Exit with 5 if more messages than this have expired.")
@@ -323,20 +323,20 @@ def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_ove
 def expiry(
     start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any
 ) -> None:
-    """What expired unread, after how long, by whose setting, and who could have read it."""
+    """Which messages expired unread, after how long, by which setting, and whether a consumer could have read them."""
     from spark_jobs.audits import expiry as expired
 
     chosen = _options(Options, start, end, addresses=addresses, top=top, fail_over=fail_over)
     _run("expiry", Request.of(**running), lambda spark, snapshot: expired.expiry(spark, snapshot, chosen))
 
 
-@audit.command(epilog=STATUSES, short_help="One message's whole life.")
+@audit.command(epilog=STATUSES, short_help="The whole life of one message.")
 @click.argument("message_id", metavar="MESSAGE-ID", callback=_parsed(parse_message_id, None))
 @click.argument("journal", nargs=-1)
 @_range_options
 @_output_options
 def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
-    """One message's whole life, from its first id to its last, and why it died.  Needs no Spark.
+    """The whole life of one message, from its first id to its last, and why it died.  Needs no Spark.
 
     MESSAGE-ID is any of its ids, as `bartleby queue browse` shows them, or a message-id header that ends with one.
     """

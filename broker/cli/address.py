@@ -18,11 +18,11 @@ _NUMBERS = ("queues", "messages", "bytes", "unrouted", "dropped")
 
 @click.group()
 def address() -> None:
-    """Look at the addresses of the running broker, make, delete and pause them, and send to them."""
+    """Show, create, delete and pause addresses of the running broker, and send to them."""
 
 
 @address.command("list")
-@click.option("--internal", is_flag=True, help="Also those that the broker has for itself.")
+@click.option("--internal", is_flag=True, help="Include the broker's own.")
 @remote_options
 @output_option
 def list_addresses(output: OutputFormat, internal: bool, **where: Any) -> None:
@@ -66,30 +66,32 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 
 @address.command()
 @click.argument("name")
-@click.option("--anycast", is_flag=True, help="Its messages go to one of its anycast queues.")
-@click.option("--multicast", is_flag=True, help="Its messages go to all of its multicast queues.")
+@click.option("--anycast", is_flag=True, help="Each message goes to one of its anycast queues.")
+@click.option("--multicast", is_flag=True, help="Each message goes to all of its multicast queues.")
 @remote_options
 @output_option
 def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **where: Any) -> None:
-    """Make the address NAME; with neither --anycast nor --multicast it is of its settings' default type."""
+    """Create the address NAME.
+
+    Without --anycast or --multicast its type is default-address-routing-type."""
     types = [kind for kind, wanted in (("ANYCAST", anycast), ("MULTICAST", multicast)) if wanted]
     answer = connect(**where).put(path_of("addresses", name), routing_type=types)
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"address {answer['name']} is made: {', '.join(answer['routing_types']).lower()}")
+        click.echo(f"address {answer['name']} was created: {', '.join(answer['routing_types']).lower()}")
 
 
 @address.command()
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also with its queues, their messages and consumers.")
-@click.option("--yes", is_flag=True, help="With --force: do not ask.")
+@click.option("--force", is_flag=True, help="Delete its queues, their messages and consumers too.")
+@click.option("--yes", is_flag=True, help="With --force: do not ask first.")
 @remote_options
 @output_option
 def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any) -> None:
     """Delete the address NAME.
 
-    One of the configuration is made again at the next reload or start.
+    If the configuration has it, the next reload or start creates it again.
     """
     remote = connect(**where)
     if force and not yes:
@@ -99,7 +101,7 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"address {answer['name']} is deleted, with {answer['queues']} queues")
+        click.echo(f"address {answer['name']} was deleted, with {answer['queues']} queues")
 
 
 @address.command()
@@ -107,7 +109,7 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
 @remote_options
 @output_option
 def pause(name: str, output: OutputFormat, **where: Any) -> None:
-    """Stop the deliveries of all queues on the address NAME, also of those that it will have."""
+    """Pause all queues of the address NAME, and those that it gets later."""
     say_paused(path_of("addresses", name), "pause", "address", output, where)
 
 
@@ -116,17 +118,19 @@ def pause(name: str, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def resume(name: str, output: OutputFormat, **where: Any) -> None:
-    """Let the deliveries of the queues on the address NAME go on."""
+    """Resume the queues of the address NAME."""
     say_paused(path_of("addresses", name), "resume", "address", output, where)
 
 
 @address.command()
 @click.argument("name")
 @click.argument("text")
-@click.option("--non-durable", is_flag=True, help="A restart may lose it.")
+@click.option("--non-durable", is_flag=True, help="The message does not survive a restart.")
 @click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True)
-@click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="Only to queues of this type.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="May be given several times.")
+@click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="Send to queues of this type only.")
+@click.option(
+    "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of the message.  Repeatable."
+)
 @remote_options
 @output_option
 def send(
@@ -139,9 +143,9 @@ def send(
     output: OutputFormat,
     **where: Any,
 ) -> None:
-    """Send a message of TEXT to the address NAME, or to the queue ADDRESS::QUEUE; exit status 5 if no queue took it.
+    """Send TEXT as a message to the address NAME, or to the queue ADDRESS::QUEUE.
 
-    The address is made if it is missing and may be.
+    The address is created if it is missing and that is allowed.  Exit status 5 if no queue took the message.
     """
     pairs = [each.partition("=") for each in properties]
     if not all(key and separator for key, separator, _ in pairs):
@@ -157,6 +161,6 @@ def send(
     if output == "json":
         print_json(answer)
     elif answer["taken"]:
-        click.echo(f"message {answer['message']} is sent to {name}")
+        click.echo(f"message {answer['message']} was sent to {name}")
     if not answer["taken"]:
         raise Failure(PARTIAL, f"no queue of address {answer['address']} took the message")

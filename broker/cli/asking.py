@@ -12,6 +12,6 @@ def confirm(question: str, done: str) -> None:
     try:
         agreed = click.confirm(question, err=True)
     except click.Abort:  # nobody sits there
-        raise Failure(USAGE, f"nothing was {done}: there is nobody to ask, so give --yes") from None
+        raise Failure(USAGE, f"nothing was {done}: there is no terminal to ask on, so give --yes") from None
     if not agreed:
         raise Failure(CHECK_FAILED, f"nothing was {done}")

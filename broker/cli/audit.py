@@ -49,7 +49,7 @@ class _Audits(click.Group):
 
 @click.group(cls=_Audits)
 def audit() -> None:
-    """Account for every message in a journal, with Spark.
+    """Account for every message in a journal.
 
     JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path);
     several of one broker are read as one.  Without it, the configured data directory is read.  The broker may be
@@ -110,13 +110,13 @@ _priority_option: Final = click.option(
     type=click.Choice(_PRIORITIES),
     default=_PRIORITIES[0],
     show_default=True,
-    help="Whether the audit runs where nobody else needs the machine, or like everybody.",
+    help="idle: use only what other processes leave; normal: take a full share.",
 )
 
 
 _WAITING: Final = (
-    "All cores of this machine are busy: the audit waits for what others leave, and may take many times as long.\n"
-    "--priority normal lets it take its share."
+    "All cores of this machine are busy: the audit waits for what other processes leave, and takes longer.\n"
+    "--priority normal gives it a full share."
 )
 
 

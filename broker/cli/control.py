@@ -22,19 +22,19 @@ def say_paused(path: str, verb: str, what: str, output: OutputFormat, where: dic
         return
     name = answer["name"]
     if verb == "resume" and answer["paused"]:
-        click.echo(f"{what} {name} goes on when its address does: bartleby address resume {answer['address']}")
+        click.echo(f"{what} {name} stays paused with its address: bartleby address resume {answer['address']}")
     else:
-        click.echo(f"{what} {name} is paused" if answer["paused"] else f"{what} {name} goes on")
+        click.echo(f"{what} {name} is paused" if answer["paused"] else f"{what} {name} is resumed")
 
 
 @queue.command("create")
 @click.argument("name")
 @click.argument("attributes", nargs=-1, metavar="[ATTRIBUTE=VALUE]...")
-@click.option("--address", default="", help="The address that it hangs on.  [default: the one of its name]")
-@click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="[default: what the address is]")
-@click.option("--filter", "selector", default="", help="Only messages that this selector fits enter it.")
-@click.option("--non-durable", is_flag=True, help="It is gone after a restart, with its messages.")
-@click.option("--make-address", is_flag=True, help="Make the address if it is missing, and let it have this type.")
+@click.option("--address", default="", help="Its address.  [default: the address of the same name]")
+@click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="[default: the type of the address]")
+@click.option("--filter", "selector", default="", help="Take only messages that match this selector.")
+@click.option("--non-durable", is_flag=True, help="A restart deletes the queue and its messages.")
+@click.option("--make-address", is_flag=True, help="Create the address if it is missing, and give it this type.")
 @remote_options
 @output_option
 def create_queue(
@@ -48,7 +48,7 @@ def create_queue(
     output: OutputFormat,
     **where: Any,
 ) -> None:
-    """Make the queue NAME: `bartleby queue create prices --make-address --type anycast ring-size=5`."""
+    """Create the queue NAME: `bartleby queue create prices --make-address --type anycast ring-size=5`."""
     asked: dict[str, Any] = _asked(attributes)
     asked |= {"address": address, "routing-type": kind or "", "filter": selector}
     asked |= {"durable": "false" if non_durable else "", "make-address": "true" if make_address else ""}
@@ -57,19 +57,19 @@ def create_queue(
         print_json(answer)
     else:
         shown = answer["routing_type"].lower()
-        click.echo(f"queue {answer['name']} is made: {shown}, on address {answer['address']}")
+        click.echo(f"queue {answer['name']} was created: {shown}, on address {answer['address']}")
 
 
 @queue.command("delete")
 @click.argument("name")
-@click.option("--force", is_flag=True, help="Also if it has messages or consumers.")
-@click.option("--yes", is_flag=True, help="With --force: do not ask.")
+@click.option("--force", is_flag=True, help="Delete it even if it has messages or consumers.")
+@click.option("--yes", is_flag=True, help="With --force: do not ask first.")
 @remote_options
 @output_option
 def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any) -> None:
     """Delete the queue NAME.
 
-    One of the configuration is made again at the next reload or start.
+    If the configuration has it, the next reload or start creates it again.
     """
     remote = connect(**where)
     if force and not yes:
@@ -79,7 +79,7 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"queue {answer['queue']} is deleted, with {answer['messages']} messages")
+        click.echo(f"queue {answer['queue']} was deleted, with {answer['messages']} messages")
 
 
 @queue.command("pause")
@@ -87,9 +87,9 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
 @remote_options
 @output_option
 def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
-    """Stop the deliveries of the queue NAME, until `resume`, also over restarts.
+    """Pause the deliveries of the queue NAME until `resume`, also across restarts.
 
-    Messages come in and expire meanwhile.
+    Messages still enter the queue and expire.
     """
     say_paused(queue_path(name), "pause", "queue", output, where)
 
@@ -99,7 +99,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
-    """Let the deliveries of the queue NAME go on."""
+    """Resume the deliveries of the queue NAME."""
     say_paused(queue_path(name), "resume", "queue", output, where)
 
 
@@ -111,7 +111,7 @@ def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
 def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat, **where: Any) -> None:
     """Change attributes of the queue NAME: `bartleby queue set orders ring-size=5 exclusive=true`.
 
-    A queue of the configuration has those of the configuration again after a reload or a restart.
+    If the configuration has the queue, the next reload or start restores its configured attributes.
     """
     asked = _asked(attributes)
     answer = connect(**where).post(f"{queue_path(name)}/attributes?{urlencode(asked)}")

@@ -12,14 +12,14 @@ from broker.cli.remote import connect, path_of, remote_options
 
 @click.group()
 def divert() -> None:
-    """Look at the diverts of the running broker, add and remove them."""
+    """List, add and remove diverts of the running broker."""
 
 
 @divert.command("list")
 @remote_options
 @output_option
 def list_diverts(output: OutputFormat, **where: Any) -> None:
-    """List all diverts, with how many messages each took since the start."""
+    """List all diverts, and how many messages each took since the start."""
     diverts = connect(**where).get("/api/v1/diverts")["diverts"]
     if output == "json":
         print_json(diverts)
@@ -43,8 +43,8 @@ def list_diverts(output: OutputFormat, **where: Any) -> None:
 @click.argument("name")
 @click.argument("address")
 @click.argument("forwarding", nargs=-1, required=True)
-@click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
-@click.option("--exclusive", is_flag=True, help="They do not reach ADDRESS itself.")
+@click.option("--filter", "selector", default="", help="Only messages that match this selector.")
+@click.option("--exclusive", is_flag=True, help="The messages do not reach ADDRESS itself.")
 @click.option(
     "--type",
     "kind",
@@ -53,8 +53,8 @@ def list_diverts(output: OutputFormat, **where: Any) -> None:
     show_default=True,
     help="Which queues of FORWARDING a copy may enter.",
 )
-@click.option("--add-header", multiple=True, metavar="NAME:VALUE", help="May be given several times.")
-@click.option("--remove-header", multiple=True, metavar="NAME", help="May be given several times.")
+@click.option("--add-header", multiple=True, metavar="NAME:VALUE", help="Add this to each copy.  Repeatable.")
+@click.option("--remove-header", multiple=True, metavar="NAME", help="Remove this from each copy.  Repeatable.")
 @remote_options
 @output_option
 def add(
@@ -69,7 +69,7 @@ def add(
     output: OutputFormat,
     **where: Any,
 ) -> None:
-    """Copy what is sent to ADDRESS to the addresses FORWARDING too, until the divert NAME is removed."""
+    """Add the divert NAME, which copies what is sent to ADDRESS to the addresses FORWARDING."""
     answer = connect(**where).put(
         path_of("diverts", name),
         address=address,
@@ -86,10 +86,10 @@ def add(
     click.echo(f"divert {answer['name']} is in force: {answer['address']} to {', '.join(forwarding)}")
     lacking = answer["without-queue"]
     if exclusive and len(lacking) == len(answer["forwarding-addresses"]):
-        click.echo(f"{', '.join(lacking)}: no queue yet; until there is one {address} keeps its messages", err=True)
+        click.echo(f"{', '.join(lacking)}: no queue yet; until there is one, messages stay at {address}", err=True)
         return
     for each in lacking:
-        click.echo(f"address {each} has no queue yet: until it has one, copies for it are dropped", err=True)
+        click.echo(f"address {each} has no queue yet: until it has one, its copies are dropped", err=True)
 
 
 @divert.command()
@@ -97,9 +97,11 @@ def add(
 @remote_options
 @output_option
 def remove(name: str, output: OutputFormat, **where: Any) -> None:
-    """Remove the divert NAME; one of the configuration is made again at the next reload or start."""
+    """Remove the divert NAME.
+
+    If the configuration has it, the next reload or start creates it again."""
     answer = connect(**where).delete(path_of("diverts", name))
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"divert {answer['divert']} is removed")
+        click.echo(f"divert {answer['divert']} was removed")

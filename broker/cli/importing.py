@@ -16,18 +16,18 @@ from broker.log import printable
     "-o",
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write it.  [default: standard output]",
+    help="The file to write.  [default: standard output]",
 )
 @click.option(
     "--report",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Where to write what became of each thing.  [default: standard error]",
+    help="Where to write the report.  [default: standard error]",
 )
 def import_(file: Path, output: Path | None, report: Path | None) -> None:
     """Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.
 
-    The report says of each thing in FILE whether it was taken over, taken over with a change, or has no counterpart,
-    and why.  Files that exist are not overwritten.
+    The report says whether each element of FILE was taken over, taken over with a change, or has no counterpart, and
+    why.  Existing files are not overwritten.
     """
     need("bartleby import", "import")
     from broker.importing import XML_BYTES_MAX, InvalidFile, translate

@@ -65,7 +65,11 @@ def _fields(value: inspect.Report | inspect.SegmentReport | inspect.Line | inspe
 
 @click.group()
 def journal() -> None:
-    """Read a journal, whether a broker runs on it or not.  DIR is the journal or the broker's data directory."""
+    """Inspect, repair, export and replay a journal.
+
+    DIR is the journal or the broker's data directory.  Stop the broker for compact, import and repair; the other
+    commands also work while it runs.
+    """
 
 
 @journal.command()
@@ -103,12 +107,12 @@ def _print_report(report: inspect.Report) -> None:
     ]
     print_table(columns, rows, right=["segment", "used", "entries", "records"])
     if report.torn:
-        click.echo("the newest segment has a torn tail: a broker writes it, or crashed; the next start cuts it off")
+        click.echo("the newest segment has a torn tail: a broker is writing it, or crashed; the next start cuts it off")
     if report.leftovers:
-        click.echo("no longer needed, the next start removes them: " + ", ".join(map(str, report.leftovers)))
+        click.echo("no longer needed; the next start removes: " + ", ".join(map(str, report.leftovers)))
     if report.kept_missing:
         numbers = ", ".join(map(str, report.kept_missing))
-        click.echo(f"kept, but no longer there: {numbers}; a broker does not need them, an audit will miss them")
+        click.echo(f"kept, but no longer there: {numbers}; a broker does not need them, but an audit would")
     if report.bodies.files:
         needless = f", {len(report.bodies.needless)} not needed" if report.bodies.needless else ""
         click.echo(f"{report.bodies.files} large bodies in files, {size_shown(report.bodies.nbytes)}{needless}")
@@ -118,10 +122,10 @@ def _print_report(report: inspect.Report) -> None:
 
 @journal.command("print")
 @_directory
-@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only records of this type; repeatable.")
+@click.option("--type", "types", multiple=True, metavar="TYPE", help="Only records of this type.  Repeatable.")
 @click.option("--from", "start", type=int, default=0, metavar="POSITION", help="Only records from this position on.")
-@click.option("--limit", type=click.IntRange(min=1, max=sys.maxsize), metavar="N", help="So many records at most.")
-@click.option("--bodies", is_flag=True, help="Also headers and bodies of messages.")
+@click.option("--limit", type=click.IntRange(min=1, max=sys.maxsize), metavar="N", help="At most this many records.")
+@click.option("--bodies", is_flag=True, help="Include headers and bodies of messages.")
 @output_option
 def print_records(
     directory: Path, types: tuple[str, ...], start: int, limit: int | None, bodies: bool, output: OutputFormat

@@ -28,28 +28,27 @@ class Place(NamedTuple):
 PLACES: Final = {
     "address": Place(
         "broker.cli.address:address",
-        "Look at the addresses of the running broker, make, delete and pause them, and send to them.",
+        "Show, create, delete and pause addresses of the running broker, and send to them.",
     ),
-    "audit": Place("broker.cli.audit:audit", "Account for every message in a journal, with Spark."),
-    "config": Place("broker.cli.run:config", "Look at a configuration."),
+    "audit": Place("broker.cli.audit:audit", "Account for every message in a journal."),
+    "config": Place("broker.cli.run:config", "Check a configuration."),
     "connection": Place(
-        "broker.cli.peers:connection", "Look at the clients of the running broker, and close their connections."
+        "broker.cli.peers:connection", "List the clients of the running broker, and close their connections."
     ),
-    "consumer": Place("broker.cli.peers:consumer", "Look at the consumers of the running broker, and close them."),
-    "divert": Place("broker.cli.divert:divert", "Look at the diverts of the running broker, add and remove them."),
+    "consumer": Place("broker.cli.peers:consumer", "List the consumers of the running broker, and close them."),
+    "divert": Place("broker.cli.divert:divert", "List, add and remove diverts of the running broker."),
     "import": Place(
         "broker.cli.importing:import_",
         "Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.",
     ),
-    "journal": Place("broker.cli.journal:journal", "Read a journal, whether a broker runs on it or not."),
+    "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "queue": Place(
-        "broker.cli.control:queue", "Look at the queues of the running broker, move their messages, and purge them."
+        "broker.cli.control:queue",
+        "Show, create, change and delete queues of the running broker; move and purge their messages.",
     ),
-    "run": Place(
-        "broker.cli.run:run", "Run the broker in the foreground until it is told to stop (SIGTERM, or Ctrl-C)."
-    ),
+    "run": Place("broker.cli.run:run", "Run the broker in the foreground until SIGTERM or Ctrl-C."),
     "status": Place("broker.cli.status:status", "Show the running broker; exit status 1 if it is not ready."),
-    "user": Place("broker.cli.user:user", "Look at the users of the broker and change them."),
+    "user": Place("broker.cli.user:user", "List and change the broker's users."),
 }
 
 
@@ -76,8 +75,8 @@ class _Commands(click.Group):
 def cli() -> None:
     """A message broker that can account for every message it ever accepted.
 
-    Exit status: 0 ok, 1 a check failed, 2 usage or configuration, 3 unreachable, 4 denied, 5 partly done; audits have
-    their own (bartleby audit --help).
+    Exit status: 0 ok, 1 a check failed, 2 wrong usage or configuration, 3 broker unreachable, 4 denied, 5 partly done.
+    Audits have their own: bartleby audit --help.
     """
 
 

@@ -38,7 +38,9 @@ def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
 @click.command()
 @broker_options
 def compact(config: Path | None, data: Path | None) -> None:
-    """Copy everything that lives together, so that all other segments go.  The broker must not run."""
+    """Free disk space: copy all live records together and delete the other segments.
+
+    The broker must be stopped."""
     from broker.offline.compacting import compact as run
 
     with _opened(config, data) as broker, progress_bar("segments") as bar:
@@ -53,18 +55,24 @@ def compact(config: Path | None, data: Path | None) -> None:
 
 @click.command("export")
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
-@click.option("-o", "--output", type=click.File("w", lazy=True), default="-", help="Where to write it.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.File("w", lazy=True),
+    default="-",
+    help="The file to write.  [default: standard output]",
+)
 def export_(directory: Path, output: IO[str]) -> None:
-    """Write what a journal holds as lines of JSON: addresses, queues, sessions, and every message.
+    """Write a journal's addresses, queues, sessions and messages as lines of JSON.
 
-    DIR is the journal or the broker's data directory; it is only read, and a broker may run on it.
+    DIR is the journal or the broker's data directory.  It is only read; the broker may be running.
     """
     from broker.offline.exporting import export_directory
     from broker.offline.parts import Unusable
 
     journal = str(journal_in(directory))
     if not Path(journal).is_dir():
-        raise Failure(USAGE, f"{journal}: there is no such directory")
+        raise Failure(USAGE, f"{journal}: no such directory")
     count = 0
     try:
         for line in export_directory(journal):
@@ -77,19 +85,19 @@ def export_(directory: Path, output: IO[str]) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@click.option("--first", type=click.IntRange(min=1), default=1, help="Take messages from this line on only.")
+@click.option("--first", type=click.IntRange(min=1), default=1, help="Take only messages from this line on.")
 @broker_options
 def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None) -> None:
-    """Add what an export holds to the journal of a broker that is stopped; the directory may be new."""
+    """Add an export's messages to the journal of a stopped broker, or to a new directory."""
     from broker.offline.importing import BadLine, import_lines
 
     with _opened(config, data) as broker:
         try:
             made = import_lines(broker, file, first=first)
         except BadLine as bad:
-            again = f"put it right, and go on with --first {bad.number}"
+            again = f"correct it, and go on with --first {bad.number}"
             raise Failure(CHECK_FAILED, printable(f"{bad}; the lines before are imported: {again}")) from None
     click.echo(
         f"{made.messages} messages, {made.addresses} addresses, {made.queues} queues, {made.diverts} diverts and"
-        f" {made.sessions} sessions were added; {made.present} things were there already"
+        f" {made.sessions} sessions were added; {made.present} existed already"
     )

@@ -12,14 +12,14 @@ from broker.cli.remote import connect, path_of, remote_options
 
 @click.group()
 def connection() -> None:
-    """Look at the clients of the running broker, and close their connections."""
+    """List the clients of the running broker, and close their connections."""
 
 
 @connection.command("list")
 @remote_options
 @output_option
 def list_connections(output: OutputFormat, **where: Any) -> None:
-    """List all clients that have introduced themselves, as they came."""
+    """List all clients that have logged in, in the order in which they connected."""
     connections = list(connect(**where).listed("connections"))
     if output == "json":
         print_json(connections)
@@ -31,31 +31,31 @@ def list_connections(output: OutputFormat, **where: Any) -> None:
 
 @connection.command("close")
 @click.argument("id")
-@click.option("--reason", default="", help="What the client is told.")
+@click.option("--reason", default="", help="A reason, which the client is told.")
 @remote_options
 @output_option
 def close_connection(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
-    """Close the connection ID; what its client had not acknowledged goes back to the queues.
+    """Close the connection ID; messages that its client had not acknowledged go back to the queues.
 
-    A client that connects again by itself is back at once.
+    The client may reconnect at once.
     """
     answer = connect(**where).delete(path_of("connections", id), reason=reason)
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"connection {answer['id']} of {answer['remote']} is closed")
+        click.echo(f"connection {answer['id']} of {answer['remote']} was closed")
 
 
 @click.group()
 def consumer() -> None:
-    """Look at the consumers of the running broker, and close them."""
+    """List the consumers of the running broker, and close them."""
 
 
 @consumer.command("list")
 @remote_options
 @output_option
 def list_consumers(output: OutputFormat, **where: Any) -> None:
-    """List all consumers; one that is paused cannot take anything now: its client is slow, or away for a while."""
+    """List all consumers; a paused one takes no messages now, because its client is slow or away."""
     consumers = list(connect(**where).listed("consumers"))
     if output == "json":
         print_json(consumers)
@@ -66,16 +66,16 @@ def list_consumers(output: OutputFormat, **where: Any) -> None:
 
 @consumer.command("close")
 @click.argument("id")
-@click.option("--reason", default="", help="What the client is told.")
+@click.option("--reason", default="", help="A reason, which the client is told.")
 @remote_options
 @output_option
 def close_consumer(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
-    """Close the consumer ID: over STOMP and MQTT with its connection, over AMQP its link.
+    """Close the consumer ID: over AMQP its link, over STOMP and MQTT its connection.
 
-    What it had not acknowledged goes back to the queue.
+    Messages that it had not acknowledged go back to the queue.
     """
     answer = connect(**where).delete(path_of("consumers", id), reason=reason)
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"consumer {answer['id']} of queue {answer['queue']} is closed")
+        click.echo(f"consumer {answer['id']} of queue {answer['queue']} was closed")

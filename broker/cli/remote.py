@@ -54,23 +54,23 @@ def remote_options(command: Command) -> Command:
             "--token-file",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="BARTLEBY_TOKEN_FILE",
-            help="The file with the token.  [default: management.token in the data directory]",
+            help="The file with the broker's token.  [default: management.token in the data directory]",
         ),
         click.option(
             "--user",
             envvar="BARTLEBY_USER",
-            help=f"A user of the broker; the password is asked for, or in {PASSWORD_VARIABLE}.",
+            help=f"Log in as this user; the password is asked for, or taken from {PASSWORD_VARIABLE}.",
         ),
         click.option(
             "--ca-file",
             type=click.Path(dir_okay=False, path_type=Path),
             envvar="BARTLEBY_CA_FILE",
-            help="Authorities that the broker's certificate may come from, in PEM.  [default: those of the system]",
+            help="Certificate authorities to trust, in PEM.  [default: the system's]",
         ),
         click.option(
             "--url",
             envvar="BARTLEBY_URL",
-            help="The broker's HTTP acceptor, https://HOST:PORT.  [default: what is in its data directory]",
+            help="The broker's HTTP acceptor, https://HOST:PORT.  [default: found in its data directory]",
         ),
         broker_options,
     ):
@@ -230,7 +230,7 @@ def _login(url: str, user: str) -> str:
     """The header of a user's login (RFC 7617)."""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.hostname not in ("127.0.0.1", "::1", "localhost"):
-        raise Failure(USAGE, f"--user: the password could be read on its way to {url}: give an https:// URL")
+        raise Failure(USAGE, f"--user: the password would go to {url} in plain text: give an https:// URL")
     if ":" in _text(user):
         raise Failure(USAGE, f"--user {user}: a user whose name has a colon cannot log in by HTTP (RFC 7617)")
     password = os.environ.get(PASSWORD_VARIABLE)
@@ -238,7 +238,7 @@ def _login(url: str, user: str) -> str:
         try:
             password = click.prompt(f"Password of {user}", hide_input=True, err=True)
         except click.Abort:  # nobody sits there
-            raise Failure(USAGE, f"there is nobody to ask for a password: set {PASSWORD_VARIABLE}") from None
+            raise Failure(USAGE, f"there is no terminal to ask for a password: set {PASSWORD_VARIABLE}") from None
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
@@ -253,8 +253,8 @@ def _context(ca_file: Path | None, certificate: str) -> ssl.SSLContext:
         first = chosen.read_text("ascii").partition(_END)[0] + _END  # not what has signed it
         context = ssl.create_default_context(cadata=first)
     except (OSError, ValueError) as error:  # an SSLError is an OSError
-        reason = getattr(error, "strerror", None) or "it is no PEM file"
-        raise Failure(USAGE, f"{chosen}: it cannot be used as a certificate: {reason}") from None
+        reason = getattr(error, "strerror", None) or "it is not a PEM file"
+        raise Failure(USAGE, f"{chosen} cannot be used as a certificate: {reason}") from None
     context.check_hostname = False  # nobody is certified to be 127.0.0.1; to be this one is more
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
@@ -280,6 +280,6 @@ def _token(directory: Path | None, token_file: Path | None) -> str:
         return read_token(directory)
     except (OSError, UnicodeDecodeError) as error:
         where = getattr(error, "filename", token_file)
-        what = getattr(error, "strerror", "it is no text")
+        what = getattr(error, "strerror", "it is not text")
         hint = "run this as the broker's user, name the token with --token-file, or log in with --user"
         raise Failure(DENIED, f"the token cannot be read: {where}: {what}", hint) from None

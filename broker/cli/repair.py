@@ -23,15 +23,15 @@ from store.files import OsFiles
     "--backup",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where the files that are replaced are copied to; must not exist.  Default: beside the journal.",
+    help="Where to copy the files that are replaced; must not exist.  [default: beside the journal]",
 )
-@click.option("--dry-run", is_flag=True, help="Say what is lost, and change nothing.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Show what is lost, and change nothing.")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
 def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> None:
     """Repair a journal on which a broker does not start.
 
-    All that is valid stays as it is.  Records that are lost are counted and marked: a message that is lost is gone, one
-    whose removal is lost is back.  The broker must not run.  DIR is the journal or the broker's data directory.
+    All that is valid stays as it is.  Lost records are counted and marked: a message that is lost is gone, one whose
+    removal is lost is back.  The broker must be stopped.  DIR is the journal or the broker's data directory.
     """
     journal = journal_in(directory)
     target = backup or journal.with_name(f"{journal.name}-before-repair-{_today():%Y%m%dT%H%M%SZ}")
@@ -49,7 +49,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
         if dry_run:
             return
         if target.exists():
-            raise Failure(USAGE, f"{target}: it exists; name another directory with --backup")
+            raise Failure(USAGE, f"{target} exists: name another directory with --backup")
         if not yes:
             click.confirm(f"Copy what is replaced to {target} and repair {journal}?", abort=True)
         with left_to_owner(journal):
@@ -83,5 +83,7 @@ def _show(plan: repairing.Plan) -> None:
     for name in plan.queues:
         click.echo(f"messages of a queue whose definition is lost will be on {name}")
     for id in plan.messages:
-        click.echo(f"message {id} leaves its queues (killed): its body is lost; what is left of it goes to torn/")
+        click.echo(
+            f"message {id} is removed from its queues (killed): its body is lost; what is left of it goes to torn/"
+        )
     click.echo(f"{plan.records_lost} records are lost for certain, {len(plan.written)} segments will be written")

@@ -27,7 +27,7 @@ BATCH_MESSAGES: Final = 500
 _UNITS: Final = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 _REFUSALS: Final = {
-    "no-queue": "no queue would keep them: theirs is gone and may not be made again, or a filter refuses"
+    "no-queue": "no queue takes them: theirs is gone and must not be created again, or a filter refuses them"
 }
 
 
@@ -47,7 +47,7 @@ class Moment(click.ParamType[int]):
             moment = datetime.fromisoformat(value)
         except ValueError:
             self.fail(
-                f"{value!r} is no time: give 2026-11-21T18:30:00, or how long ago: 90s, 30min, 2h, 7d", param, ctx
+                f"{value!r} is not a time: give 2026-11-21T18:30:00, or how long ago: 90s, 30min, 2h, 7d", param, ctx
             )
         return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
@@ -63,26 +63,34 @@ class _Sent:
 
 @click.command()
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(path_type=Path))
-@click.option("--from", "start", type=Moment(), default=0, help="Only what left its queue at this time or later.")
-@click.option("--to", "end", type=Moment(), default=1 << 62, help="Only what left before this time.")
-@click.option("--queue", default="", help="Only what left this queue.")
-@click.option("--address", default="", help="Only what left a queue on this address.")
-@click.option("--reason", "reasons", multiple=True, help="How it left: consumed, expired, ...; repeatable.  [consumed]")
-@click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
-@click.option("--id", "id", type=click.IntRange(min=1), default=None, help="Only the message that had this id.")
 @click.option(
-    "--to-address", default="", help="The address, queue or ADDRESS::QUEUE that gets them.  [default: theirs]"
+    "--from", "start", type=Moment(), default=0, help="Only messages that left their queue at or after this time."
 )
-@click.option("--name", default="replay", show_default=True, help="What a replay of this name brought back stays out.")
-@click.option("--dry-run", is_flag=True, help="Only say what would come back.")
+@click.option("--to", "end", type=Moment(), default=1 << 62, help="Only messages that left before this time.")
+@click.option("--queue", default="", help="Only messages that left this queue.")
+@click.option("--address", default="", help="Only messages that left a queue of this address.")
+@click.option(
+    "--reason", "reasons", multiple=True, help="Why they left: consumed, expired, ...  Repeatable.  [default: consumed]"
+)
+@click.option("--filter", "selector", default="", help="Only messages that match this selector.")
+@click.option("--id", "id", type=click.IntRange(min=1), default=None, help="Only the message with this id.")
+@click.option(
+    "--to-address",
+    default="",
+    help="The address, queue or ADDRESS::QUEUE to send them to.  [default: the queue they left]",
+)
+@click.option(
+    "--name", default="replay", show_default=True, help="Leave out what a replay of this name brought back before."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would come back.")
 @remote_options
 @output_option
 def replay(directory: Path | None, output: OutputFormat, dry_run: bool, to_address: str, **options: Any) -> None:
-    """Bring messages that left their queues back, from the journal and its kept segments.
+    """Bring back messages that left their queues, from the journal and its kept segments.
 
-    DIR is the journal, its copy, or a data directory; without it, that of the running broker.  Messages come back to
-    the queue that they left, as new messages that say where they come from.  A replay that broke off can be repeated:
-    what it brought back is left out.  Exit status 5 if some stay away.
+    DIR is a journal, a copy of one, or a data directory; without it, the running broker's.  Messages go back to the
+    queue that they left, as new messages that say where they came from.  If a replay breaks off, repeat it: what it has
+    brought back is left out.  Exit status 5 if some messages do not come back.
     """
     where = {name: options.pop(name) for name in ("config", "data", "url", "ca_file", "user", "token_file")}
     if directory is None:
@@ -185,18 +193,18 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
         click.echo(f"{found.total} messages would come back" if dry_run else f"{sent.replayed} messages came back")
         for count, what in (
             (found.repeated, "came back before, by a replay of this name"),
-            (found.unfit, "do not fit"),
+            (found.unfit, "do not match"),
         ):
             if count:
                 click.echo(f"{count} {what}")
     problems = [
-        f"{count} messages stay away: {_REFUSALS.get(reason, reason)}" for reason, count in sent.refused.items()
+        f"{count} messages do not come back: {_REFUSALS.get(reason, reason)}" for reason, count in sent.refused.items()
     ]
     if missing:
         problems.append(f"{missing} messages are no longer on disk: their segments are gone (see journal.retention)")
     if found.bodiless:
-        problems.append(f"{found.bodiless} messages had large bodies, which are gone with them, or are above 10 MiB")
+        problems.append(f"{found.bodiless} messages do not come back: their large bodies are gone, or are above 10 MiB")
     if sent.stopped:
-        problems.append(f"{sent.stopped}; repeat the command when there is room, what came back stays out")
+        problems.append(f"{sent.stopped}; repeat the command when there is room: what came back is left out")
     if problems:
         raise Failure(PARTIAL, *problems)

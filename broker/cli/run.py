@@ -18,22 +18,22 @@ _CONFIG = click.option(
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="BARTLEBY_CONFIG",
-    help="The configuration.  [default: what etc/broker.toml says as shipped]",
+    help="The configuration.  [default: etc/broker.toml as shipped]",
 )
 
 
 @click.command()
 @_CONFIG
-@click.option("--data", type=DIRECTORY, help="Where journal, lock and token are.")
+@click.option("--data", type=DIRECTORY, help="The data directory: journal, users, token.")
 @click.option(
     "--listen",
     multiple=True,
     metavar="ACCEPTOR=HOST:PORT",
-    help="Where an acceptor listens; port 0 takes a free one.  Repeatable.",
+    help="Where an acceptor listens; port 0 takes a free port.  Repeatable.",
 )
 @click.pass_context
 def run(context: click.Context, file: Path | None, data: Path | None, listen: tuple[str, ...]) -> None:
-    """Run the broker in the foreground until it is told to stop (SIGTERM, or Ctrl-C)."""
+    """Run the broker in the foreground until SIGTERM or Ctrl-C."""
     # Imported here: the other commands do without the engine and its event loop, and start faster.
     from broker.daemon import run as daemon
 
@@ -43,15 +43,15 @@ def run(context: click.Context, file: Path | None, data: Path | None, listen: tu
 
 @click.group()
 def config() -> None:
-    """Look at a configuration."""
+    """Check a configuration."""
 
 
 @config.command()
 @_CONFIG
 def check(file: Path | None) -> None:
-    """Check a configuration and the files that it names; exit status 2 and all problems if it cannot be used.
+    """Check a configuration and the files that it names, and print all problems; exit status 2 if there are any.
 
-    Run it as the broker's user, who has to be able to read them.
+    Run it as the broker's user, which must be able to read these files.
     """
     from broker.security import checks  # as above
 

@@ -31,7 +31,7 @@ WHY_CHARS: Final = 160
 #: Why messages stay where they are, in the broker's words and in a sentence.
 _REFUSALS: Final = {
     "no-origin": "nothing says where they came from",
-    "no-queue": "no queue would keep them: theirs is gone and may not be made again, or a filter refuses them",
+    "no-queue": "no queue takes them: theirs is gone and must not be created again, or a filter refuses them",
     "onto-itself": "they came from this very queue",
     "disk-full": "the journal has no room for them",
 }
@@ -83,16 +83,16 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
 def _disk_state(journal: dict[str, Any]) -> str:
     if not journal["accepting"]:
         return ", full"
-    return ", beyond its limit: producers wait" if journal["disk_full"] else ""
+    return ", fuller than its limit: producers wait" if journal["disk_full"] else ""
 
 
 @click.group()
 def queue() -> None:
-    """Look at the queues of the running broker, move their messages, and purge them."""
+    """Show, create, change and delete queues of the running broker; move and purge their messages."""
 
 
 @queue.command("list")
-@click.option("--internal", is_flag=True, help="Also those that the broker has for itself.")
+@click.option("--internal", is_flag=True, help="Include the broker's own.")
 @remote_options
 @output_option
 def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
@@ -127,13 +127,13 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 
 @queue.command()
 @click.argument("name")
-@click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
-@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True)
+@click.option("--filter", "selector", default="", help="Only messages that match this selector.")
+@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="The page to show.")
 @click.option("--size", type=click.IntRange(min=1), help="Messages on a page.  [default: management-browse-page-size]")
 @remote_options
 @output_option
 def browse(name: str, selector: str, page: int, size: int | None, output: OutputFormat, **where: Any) -> None:
-    """Show messages of the queue NAME and leave them there; exit status 5 if not all could be looked at."""
+    """Show messages of the queue NAME without removing them; exit status 5 if not all were looked at."""
     remote = connect(**where)
     answer = remote.get(f"{queue_path(name)}/messages", filter=selector, page=page, size=size or "")
     if output == "json":
@@ -141,7 +141,7 @@ def browse(name: str, selector: str, page: int, size: int | None, output: Output
     else:
         _print_messages(answer["messages"])
     if not answer["complete"]:
-        raise Failure(PARTIAL, "the queue is longer than one request may look at: there may be more messages that fit")
+        raise Failure(PARTIAL, "the queue is too long to look through in one request: more messages may match")
 
 
 def _print_messages(messages: list[dict[str, Any]]) -> None:
@@ -173,7 +173,7 @@ def _print_messages(messages: list[dict[str, Any]]) -> None:
 
 def selecting(command: Command) -> Command:
     """Which messages of a queue: --filter, --id."""
-    chosen = click.option("--filter", "selector", default="", help="Only messages that this selector fits.")
+    chosen = click.option("--filter", "selector", default="", help="Only messages that match this selector.")
     return chosen(
         click.option("--id", "id", type=click.IntRange(min=1), help="Only the message with this id.")(command)
     )
@@ -182,13 +182,13 @@ def selecting(command: Command) -> Command:
 @queue.command()
 @click.argument("name")
 @selecting
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
 @remote_options
 @output_option
 def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFormat, **where: Any) -> None:
-    """Bring messages of the queue NAME, a dead-letter queue say, back to the queues they came from.
+    """Move messages of the queue NAME, such as DLQ, back to the queues they came from.
 
-    Asks first if NAME is on no dead-letter or expiry address: what died before would go back among the dead letters.
+    Asks first if NAME is not on a dead-letter or expiry address: messages would go back among the dead letters.
 
     Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
     """
@@ -197,7 +197,7 @@ def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
     if not (yes or id):
         found = remote.get(queue_path(name))
         if not found.get("keeps_dead", True) and found["messages"]:
-            click.echo(f"queue {name} is on no dead-letter or expiry address", err=True)
+            click.echo(f"queue {name} is not on a dead-letter or expiry address", err=True)
             those = "those of its" if selector else "its"
             confirm(
                 f"Take {those} {found['messages']} messages that were moved to it back to where they were?", "moved"
@@ -214,7 +214,7 @@ def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
 def move(name: str, target: str, selector: str, id: int | None, output: OutputFormat, **where: Any) -> None:
     """Move messages of the queue NAME to TARGET: an address, a queue, or ADDRESS::QUEUE.
 
-    Exit status 5 if some stay: those that consumers hold, and those that no queue there takes.
+    Exit status 5 if some stay: those that consumers hold, and those that no queue of the target takes.
     """
     _move(connect(**where), f"{queue_path(name)}/messages:move", output, to=target, filter=selector, id=id or "")
 
@@ -250,7 +250,7 @@ def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> N
         click.echo(f"{total['moved']} messages moved")
     left = [f"{n} messages stay: {_REFUSALS.get(reason, reason)}" for reason, n in total["refused"].items()]
     if total["delivering"] and not one:
-        left.append(f"{total['delivering']} messages are with consumers, were not looked at and stay")
+        left.append(f"{total['delivering']} messages stay: consumers hold them")
     if left:
         raise Failure(PARTIAL, *left)
 
@@ -258,19 +258,19 @@ def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> N
 @queue.command()
 @click.argument("name")
 @selecting
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
 @remote_options
 @output_option
 def purge(name: str, selector: str, id: int | None, yes: bool, output: OutputFormat, **where: Any) -> None:
-    """Remove messages of the queue NAME, all or those that are chosen.
+    """Remove all messages of the queue NAME, or those that --filter or --id selects.
 
-    Exit status 5 if consumers hold some, which stay.
+    Exit status 5 if some stay because consumers hold them.
     """
     _one_choice(selector, id)
     remote = connect(**where)
     if not yes:
         count = remote.get(queue_path(name))["messages"]
-        which = f"message {id}" if id else f"those of {count} messages that fit" if selector else f"{count} messages"
+        which = f"message {id}" if id else f"the matching ones of {count} messages" if selector else f"{count} messages"
         confirm(f"Remove {which} for good?", "removed")
     total: dict[str, Any] = {"purged": 0}
     chosen: dict[str, str | int] = {"filter": selector, "id": id or ""}
@@ -286,7 +286,7 @@ def purge(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
     else:
         click.echo(f"{total['purged']} messages removed")
     if total["delivering"] and not id:
-        raise Failure(PARTIAL, f"{total['delivering']} messages are with consumers and stay")
+        raise Failure(PARTIAL, f"{total['delivering']} messages stay: consumers hold them")
 
 
 def _one_choice(selector: str | int, id: str | int | None) -> None:

@@ -33,7 +33,7 @@ from broker.security.users_file import (
 )
 from broker.sessions.sasl import SCRAMS
 
-_APPLIES: Final = "a running broker takes it over within seconds"
+_APPLIES: Final = "a running broker applies this within seconds"
 
 
 def _where(command: Command) -> Command:
@@ -106,38 +106,38 @@ def _with_password(user: StoredUser, name: str, *, scram: bool) -> StoredUser:
 
 @click.group()
 def user() -> None:
-    """Look at the users of the broker and change them.
+    """List and change the broker's users.
 
-    Passwords are asked for, or read from standard input.  A running broker takes changes over within seconds.
+    Passwords are asked for, or read from standard input.  A running broker applies changes within seconds.
     """
 
 
 @user.command()
 @click.argument("name")
 @click.option("--role", "roles", multiple=True, required=True, help="A role of [[security-settings]].  Repeatable.")
-@click.option("--no-password", is_flag=True, help="None fits: the user comes with a certificate.")
-@click.option("--no-scram", is_flag=True, help="Keep the argon2id hash only: no login by SCRAM.")
+@click.option("--no-password", is_flag=True, help="No password: the user logs in with a certificate.")
+@click.option("--no-scram", is_flag=True, help="Store the argon2id hash only, so that SCRAM logins fail.")
 @_where
 def add(name: str, roles: tuple[str, ...], no_password: bool, no_scram: bool, **where: Any) -> None:
     """Add the user NAME."""
     path, stored = _path(**where), StoredUser(frozenset(map(_checked, roles)))
     with _changing(path) as users:
         if _checked(name) in users:
-            raise Failure(CHECK_FAILED, f"there is a user {name} already: change him with passwd or roles")
+            raise Failure(CHECK_FAILED, f"the user {name} exists already: change it with passwd or roles")
         users[name] = stored if no_password else _with_password(stored, name, scram=not no_scram)
     click.echo(f"user {name} was added to {path}; {_APPLIES}", err=True)
 
 
 @user.command()
 @click.argument("name")
-@click.option("--no-scram", is_flag=True, help="Keep the argon2id hash only: no login by SCRAM.")
+@click.option("--no-scram", is_flag=True, help="Store the argon2id hash only, so that SCRAM logins fail.")
 @_where
 def passwd(name: str, no_scram: bool, **where: Any) -> None:
-    """Give the user NAME another password; connections that are open stay."""
+    """Change the password of the user NAME; open connections stay."""
     path = _path(**where)
     with _changing(path) as users:
         users[name] = _with_password(_known(users, name), name, scram=not no_scram)
-    click.echo(f"user {name} has another password; {_APPLIES}", err=True)
+    click.echo(f"user {name} has a new password; {_APPLIES}", err=True)
 
 
 @user.command()
@@ -145,17 +145,19 @@ def passwd(name: str, no_scram: bool, **where: Any) -> None:
 @click.argument("roles", nargs=-1)
 @_where
 def roles(name: str, roles: tuple[str, ...], **where: Any) -> None:
-    """Give the user NAME these ROLES instead of those that he has; none: he may do nothing."""
+    """Replace the roles of the user NAME by ROLES; without any, it may do nothing."""
     with _changing(_path(**where)) as users:
         users[name] = replace(_known(users, name), roles=frozenset(map(_checked, roles)))
-    click.echo(f"user {name} has other roles; {_APPLIES}", err=True)
+    click.echo(f"user {name} has new roles; {_APPLIES}", err=True)
 
 
 @user.command()
 @click.argument("name")
 @_where
 def remove(name: str, **where: Any) -> None:
-    """Remove the user NAME; his connections are cut.  After the last one nobody can log in."""
+    """Remove the user NAME and close its connections.
+
+    Once the last user is removed, nobody can log in."""
     with _changing(_path(**where)) as users:
         _known(users, name)
         del users[name]
@@ -166,7 +168,7 @@ def remove(name: str, **where: Any) -> None:
 @_where
 @output_option
 def list_users(output: OutputFormat, **where: Any) -> None:
-    """List the users with their roles, and how they can log in."""
+    """List the users, their roles, and how they can log in."""
     users = _read(_path(**where))
     found: list[dict[str, Any]] = [
         {

@@ -104,7 +104,7 @@ def test_on_a_busy_machine_it_says_what_it_waits_for(data: Path, monkeypatch: py
         monkeypatch.setattr(room, "has_to_wait", lambda answer=busy: answer)
         result = invoke("audit", "dlq", "--data", str(data), "--priority", priority)
         assert result.exit_code == 0
-        assert ("waits for what others leave" in result.stderr) == told
+        assert ("waits for what other processes leave" in result.stderr) == told
 
 
 @pytest.mark.usefixtures("ran")

@@ -13,9 +13,9 @@ async def test_pause_and_resume(broker: TestBroker, operator: Operator) -> None:
         (("address", "pause", "orders"), "address orders is paused\n"),
         (
             ("queue", "resume", "orders"),
-            "queue orders goes on when its address does: bartleby address resume orders\n",
+            "queue orders stays paused with its address: bartleby address resume orders\n",
         ),
-        (("address", "resume", "orders"), "address orders goes on\n"),
+        (("address", "resume", "orders"), "address orders is resumed\n"),
     ):
         result = await operator.run(*arguments)
         assert (result.exit_code, result.stdout) == (0, said)
@@ -35,7 +35,7 @@ async def test_set(broker: TestBroker, operator: Operator) -> None:
     )
     assert broker.engine.queue("orders").attributes.ring_size == 5
     assert (await operator.json("queue", "set", "orders", "last-value-key="))["attributes"]["last_value_key"] == ""
-    for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size is a number")):
+    for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size must be a number")):
         result = await operator.run("queue", "set", "orders", wrong)
         assert result.exit_code == 2
         assert said in result.stderr

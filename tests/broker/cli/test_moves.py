@@ -68,9 +68,9 @@ async def test_retry_of_a_work_queue_asks(broker: TestBroker, operator: Operator
     await operator.run("queue", "retry", "DLQ")
     refused = await operator.run("queue", "retry", "a")
     assert refused.exit_code == 2
-    assert "queue a is on no dead-letter or expiry address" in refused.stderr
+    assert "queue a is not on a dead-letter or expiry address" in refused.stderr
     assert "its 2 messages" in refused.stderr
-    assert "there is nobody to ask, so give --yes" in refused.stderr
+    assert "there is no terminal to ask on, so give --yes" in refused.stderr
     assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [2, 1]
     assert (await operator.run("queue", "retry", "a", "--yes")).stdout == "2 messages moved\n"
     assert [broker.engine.queue(name).message_count for name in ("a", "DLQ")] == [0, 3]
@@ -118,11 +118,11 @@ async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Op
     await broker.settled()
     result = await operator.run("queue", "move", "DLQ", "repair")
     assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")
-    assert "1 messages are with consumers, were not looked at and stay" in result.stderr
+    assert "1 messages stay: consumers hold them" in result.stderr
     (held,) = consumer.unacked
     one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
     assert one.exit_code == 1
-    assert "is with a consumer" in one.stderr
+    assert "a consumer holds message" in one.stderr
 
 
 @pytest.mark.parametrize(

@@ -19,22 +19,22 @@ async def says(operator: Operator, *arguments: str, status: int = 0) -> str:
 
 async def test_queues(broker: TestBroker, operator: Operator) -> None:
     missing = await says(operator, "queue", "create", "prices", status=1)
-    assert missing == "bartleby: address prices does not exist: make it first, or ask for it with make-address"
+    assert missing == "bartleby: address prices does not exist: create it first, or ask for it with make-address"
     made = await says(operator, "queue", "create", "prices", "--make-address", "--type", "anycast", "ring-size=5")
-    assert made == "queue prices is made: anycast, on address prices"
+    assert made == "queue prices was created: anycast, on address prices"
     assert broker.engine.queue("prices").attributes.ring_size == 5
     filtered = ("--address", "prices", "--filter", "region = 'eu'", "--non-durable")
     assert (await operator.json("queue", "create", "eu", *filtered))["filter"] == "region = 'eu'"
     assert not broker.engine.queue("eu").durable
     assert "give ATTRIBUTE=VALUE" in await says(operator, "queue", "create", "x", "ring-size", status=2)
-    assert await says(operator, "queue", "delete", "eu") == "queue eu is deleted, with 0 messages"
+    assert await says(operator, "queue", "delete", "eu") == "queue eu was deleted, with 0 messages"
     broker.send("prices", [b"1"])
     await broker.settled()
     assert "has 1 messages and 0 consumers" in await says(operator, "queue", "delete", "prices", status=1)
     asked = await operator.run("queue", "delete", "prices", "--force", input="n\n")
     assert (asked.exit_code, "its 1 messages for good?" in asked.stderr) == (1, True)
     assert await says(operator, "queue", "delete", "prices", "--force", "--yes") == (
-        "queue prices is deleted, with 1 messages"
+        "queue prices was deleted, with 1 messages"
     )
 
 
@@ -52,7 +52,7 @@ async def test_chosen_messages_are_purged(broker: TestBroker, operator: Operator
 
 
 async def test_addresses(operator: Operator) -> None:
-    assert await says(operator, "address", "create", "news", "--multicast") == "address news is made: multicast"
+    assert await says(operator, "address", "create", "news", "--multicast") == "address news was created: multicast"
     both = await operator.json("address", "create", "both", "--multicast", "--anycast")
     assert both["routing_types"] == ["ANYCAST", "MULTICAST"]
     listed = (await says(operator, "address", "list")).splitlines()
@@ -65,9 +65,9 @@ async def test_addresses(operator: Operator) -> None:
     await says(operator, "queue", "create", "n", "--address", "news")
     assert "has 1 queues" in await says(operator, "address", "delete", "news", status=1)
     asked = await operator.run("address", "delete", "news", "--force", input="")
-    assert (asked.exit_code, "there is nobody to ask" in asked.stderr) == (2, True)
+    assert (asked.exit_code, "there is no terminal to ask on" in asked.stderr) == (2, True)
     assert await says(operator, "address", "delete", "news", "--force", "--yes") == (
-        "address news is deleted, with 1 queues"
+        "address news was deleted, with 1 queues"
     )
 
 
@@ -75,7 +75,7 @@ async def test_a_test_message(broker: TestBroker, operator: Operator) -> None:
     broker.queue("a")
     said = await says(operator, "address", "send", "a", "hello", "--property", "k=v=w", "--priority", "9")
     (message,) = (await operator.json("queue", "browse", "a"))["messages"]
-    assert said == f"message {message['id']} is sent to a"
+    assert said == f"message {message['id']} was sent to a"
     assert (message["body"]["data"], message["properties"], message["priority"]) == ("hello", {"k": "v=w"}, 9)
     await says(operator, "address", "create", "empty")
     nobody = await says(operator, "address", "send", "empty", "x", status=5)
@@ -90,17 +90,17 @@ async def test_diverts(broker: TestBroker, operator: Operator) -> None:
     broker.queue("x")
     added = await operator.run("divert", "add", "audit", "orders", "x", "y", *options, *headers)
     assert added.stdout == "divert audit is in force: orders to x, y\n"
-    assert added.stderr == "address y has no queue yet: until it has one, copies for it are dropped\n"
+    assert added.stderr == "address y has no queue yet: until it has one, its copies are dropped\n"
     (shown,) = await operator.json("divert", "list")
     assert shown["forwarding-addresses"] == ["x", "y"]
     assert (shown["filter"], shown["exclusive"], shown["routing-type"]) == ("region = 'eu'", True, "ANYCAST")
     assert (shown["add-headers"], shown["remove-headers"]) == ({"via": "audit", "a": "b"}, ["secret"])
     assert "audit" in (await says(operator, "divert", "list")).splitlines()[1]
     assert "exists" in await says(operator, "divert", "add", "audit", "orders", "x", status=1)
-    assert await says(operator, "divert", "remove", "audit") == "divert audit is removed"
+    assert await says(operator, "divert", "remove", "audit") == "divert audit was removed"
     alone = await operator.run("divert", "add", "alone", "orders", "y", "--exclusive")
-    assert alone.stderr == "y: no queue yet; until there is one orders keeps its messages\n"
-    assert "is sent" in await says(operator, "address", "send", "orders", "x")
+    assert alone.stderr == "y: no queue yet; until there is one, messages stay at orders\n"
+    assert "was sent" in await says(operator, "address", "send", "orders", "x")
     assert broker.queue("orders").message_count == 1
     assert "audit" in await says(operator, "divert", "remove", "audit", status=1)
     assert await says(operator, "divert", "remove", "", status=2) == "bartleby: the name is empty"
@@ -116,9 +116,9 @@ async def test_connections_and_consumers(broker: TestBroker, operator: Operator)
     assert "10.0.0.7:4711" in (await says(operator, "connection", "list")).splitlines()[1]
     assert (await operator.json("connection", "list"))[0]["protocol"] == "AMQP"
     closed = await says(operator, "connection", "close", "1-a", "--reason", "it is late")
-    assert (closed, said) == ("connection 1-a of 10.0.0.7:4711 is closed", ["closed by an operator: it is late"])
+    assert (closed, said) == ("connection 1-a of 10.0.0.7:4711 was closed", ["closed by an operator: it is late"])
     assert (await operator.json("consumer", "list"))[0]["queue"] == "a"
     assert len((await says(operator, "consumer", "list")).splitlines()) == 2
-    assert await says(operator, "consumer", "close", "1") == "consumer 1 of queue a is closed"
+    assert await says(operator, "consumer", "close", "1") == "consumer 1 of queue a was closed"
     assert inbox.reasons == ["closed by an operator"]
     assert "does not exist" in await says(operator, "consumer", "close", "1", status=1)

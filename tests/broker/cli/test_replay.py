@@ -199,8 +199,8 @@ async def test_messages_without_their_segment_are_told(broker: TestBroker, opera
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--from", "yesterday"), "'yesterday' is no time"),
-        (("--from", "5min", "--to", "12:00:61"), "is no time"),
+        (("--from", "yesterday"), "'yesterday' is not a time"),
+        (("--from", "5min", "--to", "12:00:61"), "is not a time"),
         (("--reason", "eaten"), "reason eaten: give one of consumed, expired"),
         (("--reason", "dropped"), "reason dropped"),
         (("--filter", "a ="), "filter: "),
