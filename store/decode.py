@@ -400,7 +400,7 @@ def decode(buffer: bytes, offset: int) -> Record:
         raise RecordError(f"record of {length} bytes where {len(buffer) - offset} are left")
     decoder = _DECODERS.get(type)
     if decoder is None:
-        raise RecordError(f"record type {type} is not known")
+        raise RecordError(f"record type {type} is unknown")
     try:
         return decoder(buffer, offset)
     except (StructError, UnicodeDecodeError, json.JSONDecodeError) as error:

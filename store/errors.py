@@ -45,14 +45,14 @@ class Corrupt(JournalError):
         self.what = what
         self.command = f"bartleby journal repair {directory}"
         look = f"bartleby journal verify {directory}"
-        super().__init__(f"{path}: {what} at byte {offset}; look closer with: {look}; repair it with: {self.command}")
+        super().__init__(f"{path}: {what} at byte {offset}; inspect it with: {look}; repair it with: {self.command}")
 
 
 class NewerFormat(Corrupt):
     """A newer version of this software wrote the journal: nothing is damaged, and to repair it would destroy it."""
 
     def __str__(self) -> str:
-        return f"{self.path}, byte {self.offset}: {self.what}; start that version: nothing is damaged"
+        return f"{self.path}, byte {self.offset}: {self.what}; nothing is damaged: start that version"
 
 
 class BodyUnreadable(JournalError):

@@ -186,7 +186,7 @@ def _verify(files: Files, directory: str) -> Report:
 def _compare(report: Report, found: SegmentReport, previous: int, position: int, told: int) -> None:
     """Whether a segment belongs to the others, and ends where it is told."""
     if found.broker_id != report.broker_id:
-        _problem(report, found.path, 0, "the segment is another broker's")
+        _problem(report, found.path, 0, "the segment belongs to another broker")
     try:
         check_follows(found.path, found.number, found.first_position, previous, position)
         check_end(found.path, found.used, found.last_position + 1, told)

@@ -106,7 +106,7 @@ class Recovery:
     def _read(self, number: int) -> Segment:
         segment = read_segment(self._source, number)
         if self.broker_id and segment.header.broker_id != self.broker_id:
-            raise Corrupt(segment.path, 0, "the segment is another broker's")
+            raise Corrupt(segment.path, 0, "the segment belongs to another broker")
         return segment
 
     def _needed(self, present: list[int], segment: Segment) -> set[int]:
@@ -165,7 +165,7 @@ def check_follows(path: str, segment: int, first: int, previous: int, position: 
 def check_end(path: str, offset: int, position: int, told: int) -> None:
     """A segment ends where the newest one says that it does.  Raises Corrupt."""
     if told not in (decode.UNTOLD, position):
-        raise Corrupt(path, offset, f"the segment ends before position {position}, and it had ended before {told}")
+        raise Corrupt(path, offset, f"the segment ends at position {position} instead of {told}: its end is missing")
 
 
 def torn_bytes(segment: Segment) -> int:

@@ -92,17 +92,17 @@ def plan(files: Files, directory: str, now: int) -> Plan:
     if not present:
         raise CannotRepair(f"{directory}: there are no segments")
     if verify(files, directory).ok:
-        raise CannotRepair(f"{directory}: a broker starts on this journal, there is nothing to repair")
+        raise CannotRepair(f"{directory}: a broker starts on this journal: there is nothing to repair")
     made = Plan()
     saved = {number: _read(source, number, made) for number in present}
     known = [each for each in saved.values() if each is not None]
     if not known:
-        raise CannotRepair(f"{directory}: no segment has a valid header, so that no entry of any can be trusted")
+        raise CannotRepair(f"{directory}: no segment has a valid header, so no entry can be trusted")
     ((like, _),) = Counter(each.header.broker_id for each in known).most_common(1)
     for each in known:
         if each.header.broker_id != like:
             saved[each.number] = None
-            made.losses.append(Loss(each.number, 0, -1, -1, "the segment is another broker's"))
+            made.losses.append(Loss(each.number, 0, -1, -1, "the segment belongs to another broker"))
     header = next(each.header for each in known if each.header.broker_id == like)
     ends = _needed(source, saved)
     segments = [_segment(number, saved, header, made) for number in sorted(ends)]

@@ -56,7 +56,7 @@ def _read(file: Path, bytes_max: int) -> bytes:
         with file.open("rb") as stream:
             return stream.read(bytes_max)
     except OSError as error:
-        raise Failure(USAGE, f"{file}: {error.strerror}: name a file that can be read") from None
+        raise Failure(USAGE, f"{file}: {error.strerror}: name a readable file") from None
 
 
 def _write(file: Path, text: str) -> None:

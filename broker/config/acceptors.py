@@ -58,34 +58,34 @@ class TlsSection(Section):
     """TLS from the first byte on, with a certificate of the acceptor's own, read again on SIGHUP or a change."""
 
     certificate: Annotated[Path, Field(strict=False)]
-    """The certificate and those that lead to its authority, in PEM."""
+    """The certificate, and those up to its authority, in PEM."""
     key: Annotated[Path, Field(strict=False)]
-    """Its key, in PEM, without a passphrase; others than the owner and group must not be able to read it."""
+    """Its key, in PEM, without a passphrase; only its owner and group may read it."""
     client_ca: Annotated[Path | None, Field(strict=False)] = None
-    """The authorities whose client certificates count, in PEM; unset: clients are not asked for one."""
+    """The authorities of valid client certificates, in PEM; unset: clients are not asked for one."""
     need_client_auth: bool = False
     """true: only clients with such a certificate may connect."""
     want_client_auth: bool = False
-    """true: clients are asked for a certificate and may come without; need-client-auth goes before it."""
+    """true: clients are asked for a certificate but may have none; need-client-auth takes precedence."""
     crl: Annotated[Path | None, Field(strict=False)] = None
-    """Revocation lists of these authorities, in PEM; a client's certificate on one is refused."""
+    """Revocation lists of these authorities, in PEM; client certificates on them are refused."""
     versions: Annotated[tuple[Literal["1.2", "1.3"], ...], Field(strict=False, min_length=1)] = ("1.2", "1.3")
-    """Versions of TLS that are spoken: older ones are broken."""
+    """Versions of TLS to accept; older ones are broken."""
     ciphers: str = ""
-    """Suites of TLS 1.2 in OpenSSL's words; empty: those with forward secrecy and authenticated encryption."""
+    """TLS 1.2 cipher suites, as OpenSSL names them; empty: those with forward secrecy and authenticated encryption."""
     sni_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Names that clients may ask for, *.example.org for all in a domain; empty: any.  Who names none is let in."""
+    """Names that clients may ask for, *.example.org for a domain's; empty: any.  Clients may name none."""
 
 
 class _Acceptor(Section):
     enabled: bool = True
-    """false keeps the section without listening."""
+    """false: keep the section, but do not listen."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """The address to listen on; as shipped only this machine, 0.0.0.0 or :: for all."""
+    """The address to listen on; as shipped this machine only; 0.0.0.0 or :: for all."""
     port: Annotated[int, Field(ge=0, le=65_535)]
     """The TCP port; 0 takes a free one, which is logged."""
     tls: TlsSection | None = None
-    """Given, the acceptor speaks TLS and nothing else."""
+    """If set, the acceptor speaks TLS only."""
 
     @property
     def is_loopback(self) -> bool:
@@ -100,19 +100,19 @@ class MessagingAcceptor(_Acceptor):
     """What the acceptors of all messaging protocols have."""
 
     protocol: str
-    """What is spoken here."""
+    """The protocol of this acceptor."""
     also: str = ""
-    """Names of other acceptors that answer on this port too, by a client's first bytes; several: with commas."""
+    """Other acceptors that share this port, separated by commas; a client's first bytes decide."""
     connections_allowed: Annotated[int, Field(ge=-1)] = -1
     """Connections of this acceptor at once; -1: only limits.connections-max."""
     handshake_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
-    """How long a client may take to log in: one that never does must not hold a connection."""
+    """How long a client may take to log in, so that one that never does holds no connection."""
     allowed_users: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    """Users who may log in here, beside those with allowed-roles; both empty: all."""
+    """Users that may log in here, besides those with allowed-roles; both empty: all."""
     allowed_roles: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    """Roles of users who may log in here, beside allowed-users; both empty: all.  Anonymous ones have roles too."""
+    """Roles whose users may log in here, besides allowed-users; both empty: all.  Anonymous clients have roles too."""
     websocket_origins: Annotated[tuple[Annotated[str, AfterValidator(origin)], ...], Field(strict=False)] = ()
-    """Of which sites pages may connect by WebSocket, https://app.example.org; empty: any.  Only browsers name one."""
+    """Sites whose pages may connect by WebSocket, https://app.example.org; empty: any.  Only browsers name a site."""
 
     @property
     def others(self) -> tuple[str, ...]:
@@ -124,9 +124,9 @@ class PrefixedAcceptor(MessagingAcceptor):
     """What the acceptors have whose destinations may say their routing type by a prefix."""
 
     anycast_prefix: str
-    """Destinations with it name anycast addresses; several: with commas; empty: none."""
+    """Prefix of anycast destinations; several: separated by commas; empty: none."""
     multicast_prefix: str
-    """Destinations with it name multicast addresses; several: with commas; empty: none."""
+    """Prefix of multicast destinations; several: separated by commas; empty: none."""
 
     @property
     def anycast_prefixes(self) -> tuple[str, ...]:
@@ -143,120 +143,120 @@ class StompAcceptor(PrefixedAcceptor):
     """Listens for STOMP 1.0, 1.1 and 1.2."""
 
     protocol: Literal["stomp"]
-    """What is spoken here."""
+    """The protocol of this acceptor."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 61_613
-    """The TCP port, 61613 being STOMP's; 0 takes a free one, which is logged."""
+    """The TCP port; 61613 is STOMP's; 0 takes a free one, which is logged."""
     websocket: bool = False
     """true: STOMP over WebSocket, subprotocols v12.stomp, v11.stomp, v10.stomp or none, for clients in browsers."""
     anycast_prefix: str = "/queue/"
-    """Destinations with it name anycast addresses, as STOMP users expect; several: with commas; empty: none."""
+    """Prefix of anycast destinations, as STOMP users expect; several: separated by commas; empty: none."""
     multicast_prefix: str = "/topic/"
-    """Destinations with it name multicast addresses; several: with commas; empty: none."""
+    """Prefix of multicast destinations; several: separated by commas; empty: none."""
     connection_ttl: MillisecondsOrOff | None = None
-    """Instead of broker.connection-ttl, here; -1: silent clients are never dropped."""
+    """broker.connection-ttl for this acceptor; -1: silent clients are never disconnected."""
     connection_ttl_min: Milliseconds = 1_000
-    """The shortest time to live that a client's heart-beat may ask for: below it a pause drops healthy clients."""
+    """The shortest time to live that a client's heart-beat may ask for: less would cut off healthy clients."""
     connection_ttl_max: MillisecondsOrOff = -1
     """The longest time to live that a client's heart-beat may ask for; -1: no limit."""
     heart_beat_to_connection_ttl_modifier: Annotated[float, Field(ge=1, le=1_000, allow_inf_nan=False)] = 2.0
-    """Heart-beat intervals without a byte after which a client is dead: two, so that one may be late."""
+    """A client is dead after this many heart-beat intervals without a byte: two, so that one may be late."""
     stomp_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
-    """Bodies of so many bytes go to files of their own, part by part, as in Artemis; -1: none, all are in memory."""
+    """Bodies of at least this size go to files of their own, part by part, as in Artemis; -1: none do."""
     stomp_consumer_window_size: BytesOrUnlimited = 1 << 20
-    """Bytes in delivery to a subscription (0: one message); Artemis's 10 KiB stall cumulative acknowledgement."""
+    """Unacknowledged bytes sent to a subscription (0: one message); Artemis's 10 KiB stall cumulative ACKs."""
 
 
 class AmqpAcceptor(PrefixedAcceptor):
     """Listens for AMQP 1.0."""
 
     protocol: Literal["amqp"]
-    """What is spoken here."""
+    """The protocol of this acceptor."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 5_672
-    """The TCP port, 5672 being AMQP's; 0 takes a free one, which is logged."""
+    """The TCP port; 5672 is AMQP's; 0 takes a free one, which is logged."""
     websocket: bool = False
     """true: AMQP over WebSocket, subprotocol amqp, for clients in browsers and behind HTTP proxies."""
     anycast_prefix: str = "queue://"
-    """Addresses with it name anycast addresses; several: with commas; empty: none."""
+    """Prefix of anycast addresses; several: separated by commas; empty: none."""
     multicast_prefix: str = "topic://"
-    """Addresses with it name multicast addresses; several: with commas; empty: none."""
+    """Prefix of multicast addresses; several: separated by commas; empty: none."""
     amqp_credits: Annotated[int, Field(ge=1, le=100_000)] = 1_000
-    """Messages that a producer may send ahead: enough to keep a fast one busy for a round trip."""
+    """Messages that a producer may send ahead: enough to keep a fast one busy during a round trip."""
     amqp_low_credits: Annotated[int, Field(ge=0, le=99_999)] = 300
-    """Credits that are left when a producer gets new ones."""
+    """A producer gets new credits when it has this many left."""
     amqp_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
-    """Messages of several frames and so many bytes put their bodies into files, as in Artemis; -1: none."""
+    """Messages of several frames and at least this size put their bodies into files, as in Artemis; -1: none do."""
     amqp_idle_timeout: MillisecondsOrOff = 60_000
-    """Silence after which a client counts as dead, half of which it is told; 0 or -1: never."""
+    """Silence after which a client counts as dead; it is told half of that; 0 or -1: never."""
     max_frame_size: Annotated[Bytes, Field(ge=512, le=1 << 24)] = 128 << 10
-    """Bytes of one frame: most messages fit into one, and a long one lets others of its connection through."""
+    """Bytes of one frame: most messages fit into one, and long messages let others on the connection through."""
 
 
 class MqttAcceptor(MessagingAcceptor):
     """Listens for MQTT 3.1, 3.1.1 and 5.0."""
 
     protocol: Literal["mqtt"]
-    """What is spoken here."""
+    """The protocol of this acceptor."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 1_883
-    """The TCP port, 1883 being MQTT's; 0 takes a free one, which is logged."""
+    """The TCP port; 1883 is MQTT's; 0 takes a free one, which is logged."""
     websocket: bool = False
     """true: MQTT over WebSocket, subprotocol mqtt, for clients in browsers and behind HTTP proxies."""
     server_keep_alive: MillisecondsOrOff = 60_000
-    """Keep alive for MQTT 5 clients that ask for none or a longer one, and are told so; 0 or -1: what they ask for."""
+    """Keep alive for MQTT 5 clients that ask for none or a longer one; they are told.  0 or -1: what they ask for."""
     max_keepalive: MillisecondsOrOff = -1
-    """The longest keep alive; clients before MQTT 5 are refused with more or none; 0 or -1: what they ask for."""
+    """The longest keep alive; clients before MQTT 5 that ask for more or none are refused; 0 or -1: no limit."""
     allow_zero_length_clientid: bool = True
-    """false: clients have to name themselves; true: one without an identifier is given one, as MQTT has it."""
+    """false: clients must have an identifier; true: the broker gives them one, as MQTT says."""
     maximum_qos: Annotated[int, Field(ge=0, le=2)] = 2
-    """The highest QoS of a PUBLISH, and of a subscription; clients before MQTT 5 that publish with more are closed."""
+    """The highest QoS of a PUBLISH and a subscription; clients that publish with more are disconnected."""
     retain_available: bool = True
-    """false: a client that publishes with RETAIN is closed, and subscriptions get no retained messages."""
+    """false: clients that publish with RETAIN are disconnected; subscriptions get no retained messages."""
     message_size_limit: BytesOrUnlimited = -1
-    """Bytes of a payload above which a message is refused; -1: only maximum-packet-size, which closes."""
+    """Messages with larger payloads are refused; -1: only maximum-packet-size, which disconnects."""
     mount_point: Annotated[str, AfterValidator(topic_prefix)] = ""
-    """What goes before all topics and client identifiers, as in devices/; clients see neither it nor other topics."""
+    """Prefix of all topics and client identifiers, such as devices/; clients see neither it nor other topics."""
     default_mqtt_session_expiry_interval: MillisecondsOrOff = -1
-    """How long sessions before MQTT 5 without clean session outlive their connection, whole seconds; -1: for ever."""
+    """How long pre-MQTT 5 sessions without clean session outlive their connection, whole seconds; -1: for ever."""
     max_session_expiry_interval: MillisecondsOrOff = -1
     """The longest session expiry interval that an MQTT 5 client gets, whole seconds; -1: what it asks for."""
     receive_maximum: Annotated[int, Field(ge=1, le=65_535)] = 1_000
-    """QoS 1 and 2 messages of a client that may wait for their acknowledgement: keeps a disk busy, bounds its cost."""
+    """QoS 1 and 2 messages that a client may send ahead of their acknowledgement: enough to keep a disk busy."""
     default_maximum_in_flight_publish_messages: Annotated[int, Field(ge=1, le=65_535)] = 65_535
     """Messages of QoS 1 and 2 in flight to a client; an MQTT 5 client may ask for less with its Receive Maximum."""
     in_flight_bytes_max: Annotated[BytesOrUnlimited, Field(ge=-1)] = -1
-    """Bytes of QoS 1 and 2 in flight to a client: once reached, no more until it answers; 0 or -1: no limit."""
+    """Bytes of QoS 1 and 2 in flight to a client; then the broker waits for its answers; 0 or -1: no limit."""
     filter_subscriptions: bool = False
-    """true: a filter like # is granted without the topics its client may not read; false: it is refused then."""
+    """true: a filter like # is granted, without the topics that its client may not read; false: it is refused."""
     topic_alias_maximum: Annotated[int, Field(ge=0, le=65_535)] = 256
-    """Topic aliases of a connection, each way: each keeps a topic in memory for as long as the connection lasts."""
+    """Topic aliases of a connection, each way; each keeps a topic in memory as long as the connection lasts."""
     maximum_packet_size: Annotated[Bytes, Field(ge=256, le=1 << 28)] = 10 << 20
-    """Bytes of one packet, either way, if its payload goes to a file; else one entry of the journal has to hold it."""
+    """Bytes of one packet, either way; without a file for its payload, it must also fit into a journal entry."""
     mqtt_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
-    """Payloads of so many bytes, at least 129, go to files of their own, part by part; -1: none, all are in memory."""
+    """Payloads of at least this size (129 or more) go to files of their own, part by part; -1: none do."""
     topic_levels_max: Annotated[int, Field(ge=1, le=1_024)] = 128
-    """Levels of a topic, a bound on the work of matching: topics in use have below 20."""
+    """Levels of a topic, which limits the work of matching; real topics have fewer than 20."""
     queued_messages_max: Annotated[int, Field(ge=-1)] = 100_000
-    """Messages that a subscription may keep for its client; -1: only the limits of addresses and of the broker."""
+    """Messages that a subscription may hold for its client; -1: only the limits of addresses and the broker."""
     queued_messages_drop: Literal["newest", "oldest"] = "newest"
-    """Which messages a subscription that has its maximum gives up: new ones, or those it has had for longest."""
+    """Which messages a full subscription drops: new ones, or those it has had longest."""
     allow_link_stealing: bool = True
-    """Whether a client that connects takes over from one of the same client identifier, as MQTT has it."""
+    """true: a new client takes over the session of its client identifier, as MQTT says; false: it is refused."""
     sys_interval: MillisecondsOrOff = 10_000
-    """How often $SYS topics tell what has changed, of several acceptors the shortest; 0 or -1: there are none."""
+    """How often $SYS topics publish changes; of several acceptors the shortest counts; 0 or -1: no $SYS."""
 
 
 class HttpAcceptor(_Acceptor):
     """Listens for HTTP: /livez, /readyz, /metrics and the calls of the command line."""
 
     protocol: Literal["http"]
-    """What is spoken here."""
+    """The protocol of this acceptor."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8_161
-    """The TCP port, 8161 being that of Artemis's console; 0 takes a free one, which is logged."""
+    """The TCP port; 8161 is that of Artemis's console; 0 takes a free one, which is logged."""
     open_metrics: bool | None = None
-    """true: /metrics needs no login; unset: neither where only this machine can connect; /livez, /readyz never do."""
+    """true: /metrics needs no login; unset: only on loopback it needs none.  /livez and /readyz never need one."""
     allowed_hosts: Annotated[tuple[Annotated[str, AfterValidator(allowed_host)], ...] | None, Field(strict=False)] = (
         None
     )
-    """Names that callers use for it, *.example.org: a domain's, *: any; addresses and names without a dot need none."""
+    """Names that callers may use, *.example.org, or * for any; IP addresses and names without a dot always work."""
 
 
 Acceptor = Annotated[StompAcceptor | AmqpAcceptor | MqttAcceptor | HttpAcceptor, Field(discriminator="protocol")]

@@ -23,20 +23,20 @@ DEFAULTS: Final[dict[str, object]] = {name: each.default for name, each in sorte
 #: Artemis's address settings that Bartleby does not take, each with the reason.
 REFUSED_SETTINGS: Final[dict[str, str]] = {
     "max-redelivery-records": "delivery counts are never forgotten, so there is nothing to set: remove it",
-    "page-max-cache-size": "it has no meaning here, and none in Artemis any more: remove it",
+    "page-max-cache-size": "it has no effect here, nor in current versions of Artemis: remove it",
     "page-size-bytes": "paged messages stay in the journal, whose files have journal.segment-size: remove it",
-    "prefetch-page-messages": "what is read back is bounded by max-read-page-messages: remove it",
-    "prefetch-page-bytes": "what is read back is bounded by max-read-page-bytes: remove it",
-    "queue-prefetch": "a subscription has its window, stomp-consumer-window-size of its acceptor: remove it",
-    "redistribution-delay": "a broker alone has nowhere to hand messages on to: remove it",
-    "message-counter-history-day-limit": "whoever scrapes /metrics keeps the history: remove it",
-    "default-consumer-window-size": "it is for the core protocol; of others the acceptor has the window: remove it",
+    "prefetch-page-messages": "max-read-page-messages limits what is read back: remove it",
+    "prefetch-page-bytes": "max-read-page-bytes limits what is read back: remove it",
+    "queue-prefetch": "the window of a subscription is stomp-consumer-window-size of its acceptor: remove it",
+    "redistribution-delay": "a single broker cannot hand messages on to another: remove it",
+    "message-counter-history-day-limit": "the scraper of /metrics keeps the history: remove it",
+    "default-consumer-window-size": "it is for the core protocol; others have the acceptor's window: remove it",
     "auto-create-jms-queues": "an old name: give auto-create-queues and auto-create-addresses",
     "auto-create-jms-topics": "an old name: give auto-create-addresses",
     "auto-delete-jms-queues": "an old name: give auto-delete-queues",
     "auto-delete-jms-topics": "an old name: give auto-delete-addresses",
-    "initial-queue-buffer-size": "queues here have no buffer of a fixed size: remove it",
-    "disk-full-policy": "on a disk that is too full address-full-policy holds: remove it",
+    "initial-queue-buffer-size": "queues have no buffer of a fixed size here: remove it",
+    "disk-full-policy": "address-full-policy also applies to a full disk: remove it",
 }
 
 
@@ -104,9 +104,9 @@ class _DeclaredQueue(Section):
     routing_type: Routing
     """ANYCAST: each message to one consumer; MULTICAST: the queue is a subscription and gets its own copy."""
     durable: bool = True
-    """false: queue and messages end with the broker."""
+    """false: queue and messages do not survive a restart."""
     filter: str = ""
-    """Only messages that this selector fits come into the queue; empty: all."""
+    """Only messages that match this selector enter the queue; empty: all."""
 
 
 #: Older names of settings, behind the ones that they stand for.
@@ -118,7 +118,7 @@ _OLDER_NAMES: Final = {
         "persist_delivery_count_before_delivery",
         bool,
         None,
-        Row('Artemis\'s name for the same: true is delivery-count-persistence = "strict", false is "on-return".'),
+        Row('Artemis\'s name for delivery-count-persistence: true is "strict", false is "on-return".'),
     ),
 }
 
@@ -150,7 +150,7 @@ class AddressSection(Section):
     """An address that exists from the start and is never deleted automatically."""
 
     routing_types: Annotated[tuple[Routing, ...], Field(strict=False)] = ()
-    """What the address hands its messages to, beside the routing types of the queues given with it."""
+    """The address's routing types, besides those of the queues given with it."""
     queues: dict[str, Queue] = Field(default_factory=dict)
 
     @property
@@ -160,7 +160,7 @@ class AddressSection(Section):
 
 
 class AddressSetting(_Settings):
-    """Settings for the addresses that `match` fits.  What is unset is left to less specific matches."""
+    """Settings for the addresses that `match` covers.  Unset ones are left to less specific matches."""
 
     match: Annotated[str, Field(min_length=1)]
     """An address, address::queue, or a pattern: `*` is any one word, `#` at the end any number of words."""

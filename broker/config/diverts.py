@@ -21,22 +21,22 @@ def _routing(value: object) -> object:
 
 
 class DivertSection(Section):
-    """Sends copies of an address's messages to others, or the messages themselves."""
+    """Copies an address's messages to other addresses, or sends them there instead."""
 
     address: Annotated[str, Field(min_length=1)]
-    """The address whose messages are diverted, or a wildcard pattern for several."""
+    """The address whose messages are diverted, or a wildcard pattern."""
     forwarding_address: Annotated[str, Field(min_length=1)]
-    """Where they go; several: with commas, each gets a copy."""
+    """Where they go; several: separated by commas, each gets a copy."""
     exclusive: bool = False
-    """true: messages that the filter fits do not reach the address itself."""
+    """true: messages that match the filter do not reach the address itself."""
     filter: str = ""
-    """Only messages that this selector fits are diverted; empty: all."""
+    """Only messages that match this selector are diverted; empty: all."""
     routing_type: Annotated[DivertRouting, BeforeValidator(_routing)] = DivertRouting.STRIP
-    """Which queues a copy may enter: STRIP all, PASS those that its sender asked for, ANYCAST or MULTICAST these."""
+    """Which queues a copy may enter: STRIP all, PASS the type its sender asked for, ANYCAST or MULTICAST that type."""
     add_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Properties that a copy gets, each as "name: value"; they replace those of the same name."""
+    """Properties added to a copy, each as "name: value"; they replace those of the same name."""
     remove_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Properties that a copy loses."""
+    """Properties removed from a copy."""
 
     @property
     def forwarding_addresses(self) -> tuple[str, ...]:
@@ -73,20 +73,20 @@ Character = Annotated[str, Field(min_length=1, max_length=1)]
 
 
 class WildcardsSection(Section):
-    """The characters that hierarchical names are made of, and what patterns do."""
+    """The special characters of addresses, and what wildcards do."""
 
     routing_enabled: bool = True
-    """false: a queue on an address like news.# gets only what is sent to that very name; settings match as before."""
+    """false: a queue on news.# gets only what is sent to that very name; settings still match with wildcards."""
     enabled: bool | None = None
     """Artemis's older name of routing-enabled."""
     delimiter: Character = "."
     """Separates the words of a name."""
     any_words: Character = "#"
-    """Stands for any number of words, also none."""
+    """Stands for any number of words, including none."""
     single_word: Character = "*"
     """Stands for one word."""
     literal_match_markers: Annotated[str, Field(max_length=2)] = ""
-    """Two characters, as (): the match (orders.#) is the name orders.#, no pattern; empty: none."""
+    """Two characters, such as (): the match (orders.#) means the name orders.#, not a pattern; empty: none."""
 
     def syntax(self) -> WildcardSyntax:
         """The engine's.  Raises ValueError for characters that are not different."""

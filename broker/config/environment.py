@@ -66,7 +66,7 @@ class Overlay:
                 text = _read(text)
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else str(error)
-                self._refuse(name, path, text, f"the file cannot be read ({reason}): name one that can")
+                self._refuse(name, path, text, f"the file cannot be read ({reason}): name a readable file")
                 return
         self.origins[key] = name
         _put(self._raw, path, _value(annotation_at(path), text))
@@ -105,14 +105,14 @@ class Overlay:
     def _refusal(self, path: Place, key: str) -> str:
         """Why the place cannot be set, or nothing."""
         if path[0] in LISTS:
-            return "entries of lists cannot be given in the environment: write them into the file"
+            return "entries of lists cannot be set in the environment: write them into the file"
         if annotation_at(path) is None:
             known = next(path[:end] for end in range(len(path), -1, -1) if annotation_at(path[:end]) is not None)
             return unknown(path[: len(known) + 1])
         if table_expected(path):
             return "this is a table: name the setting in it, after two more underscores"
         if key in self.origins:
-            return f"{self.origins[key]} gives it already: keep one of them"
+            return f"{self.origins[key]} sets it too: keep one of them"
         return ""
 
 

@@ -30,7 +30,7 @@ _FIXES: Final = {
     "int_type": "give an integer",
     "less_than_equal": "give {le} or less",
     "literal_error": "give {expected}",
-    "missing": "this key is needed: add it",
+    "missing": "this key is required: add it",
     "model_attributes_type": "give a table",
     "model_type": "give a table",
     "path_type": "give a path, in quotes",
@@ -80,14 +80,14 @@ def unknown(path: Path) -> str:
     """The fix for a key that is none: a refused one's reason, or one that is spelled alike."""
     *parent, last = path
     if path[0] == "users":
-        return "users are in a file of their own, with hashes for passwords: bartleby user add NAME --role ROLE"
+        return "users are in their own file, with hashed passwords: bartleby user add NAME --role ROLE"
     why = refused(path)
     if why is not None:
         return why
     known = sorted(model_fields(annotation_at(parent)))
     alike = difflib.get_close_matches(str(last).lower().replace("_", "-"), known, n=1)
     kind = "section" if len(path) == 1 else "setting"
-    return f"there is no such {kind}: " + (f"did you mean {alike[0]}?" if alike else f"known are {', '.join(known)}")
+    return f"unknown {kind}: " + (f"did you mean {alike[0]}?" if alike else f"known are {', '.join(known)}")
 
 
 def refused(path: Path) -> str | None:
@@ -104,7 +104,7 @@ def _fix(error: ErrorDetails, path: Path) -> str:
     if kind == "union_tag_invalid":
         return _protocol(str(context["tag"]))
     if kind == "tuple_type" and annotation_at((*path, 0)) is not None and is_table(annotation_at((*path, 0))):
-        return f"write [[{path[-1]}]], in two pairs of brackets, before each entry"
+        return f"write [[{path[-1]}]], with double brackets, before each entry"
     if kind in _FIXES:
         return _FIXES[kind].format_map(context)
     # A kind that no model gives today: pydantic's own words are better than none.
@@ -113,7 +113,7 @@ def _fix(error: ErrorDetails, path: Path) -> str:
 
 def _protocol(name: str) -> str:
     if name.lower() in PROTOCOLS_NOT_YET:
-        return f"this version does not speak {name.lower()} yet: remove the acceptor"
+        return f"this version does not speak {name.lower()}: remove the acceptor"
     return 'give "stomp", "amqp", "mqtt" or "http"'
 
 

@@ -25,7 +25,7 @@ def parse_listen(text: str) -> tuple[str, str, int]:
     if host.startswith("[") and host.endswith("]") and len(host) > 2:
         return name, host[1:-1], int(port)
     if any(bracket in host for bracket in "[]:"):
-        raise ValueError(f"an IPv6 address stands in brackets: {_FORM}")
+        raise ValueError(f"write an IPv6 address in brackets: {_FORM}")
     return name, host, int(port)
 
 
@@ -42,7 +42,7 @@ def overridden(config: Config, listen: Sequence[str]) -> tuple[Config, list[Prob
             continue
         if name not in acceptors:
             known = ", ".join(sorted(acceptors)) or "none"
-            fix = f"there is no acceptor {shown(name)}: those of the configuration are {known}"
+            fix = f"there is no acceptor {shown(name)}: the configuration has {known}"
             problems.append(Problem(OPTION, "acceptors", shown(text), fix))
             continue
         acceptors[name] = acceptors[name].model_copy(update={"host": host, "port": port, "enabled": True})

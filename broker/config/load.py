@@ -86,21 +86,21 @@ def apply_listen(config: Config, listen: Sequence[str]) -> Config:
 
 def _read(path: Path) -> Raw:
     """The tables of a file.  Raises ConfigError."""
-    deep = Problem(str(path), "the file", "", f"tables and arrays are within each other {DEPTH_MAX} times at most")
+    deep = Problem(str(path), "the file", "", f"tables and arrays are nested more than {DEPTH_MAX} deep")
     try:
         raw = tomllib.loads(path.read_bytes().decode())
         found = deep
         if not _deeper(raw, DEPTH_MAX):
             if not _holds_nul(raw):
                 return raw
-            found = Problem(str(path), "the file", "", "a text holds U+0000, which no name has: remove it")
+            found = Problem(str(path), "the file", "", "a text contains U+0000: remove it")
     except RecursionError:
         found = deep
     except OSError as error:
-        found = Problem(str(path), "the file", "", f"{error.strerror}: name a file that can be read")
+        found = Problem(str(path), "the file", "", f"{error.strerror}: name a readable file")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        found = Problem(str(path), f"line {line}", "", "not UTF-8: save the file in that encoding")
+        found = Problem(str(path), f"line {line}", "", "not UTF-8: save the file as UTF-8")
     except tomllib.TOMLDecodeError as error:
         parts = _PLACE.fullmatch(str(error))
         where, what = (parts[2], parts[1]) if parts else ("the file", str(error))

@@ -131,10 +131,10 @@ def _others(config: Config) -> Iterator[Clash]:
                 yield Clash((key,), shown(other), f"name other messaging acceptors: {known}")
                 continue
             if _over_websocket(acceptor) or _over_websocket(found):
-                yield Clash((key,), shown(other), "a WebSocket has a port of its own")
+                yield Clash((key,), shown(other), "a WebSocket needs its own port")
             first = spoken.setdefault(found.protocol, other)
             if first != other:
-                fix = f"acceptors.{first} speaks {found.protocol} here already: first bytes cannot tell them apart"
+                fix = f"acceptors.{first} speaks {found.protocol} too: first bytes cannot tell them apart"
                 yield Clash((key,), shown(other), fix)
 
 
@@ -142,7 +142,7 @@ def _origins(config: Config) -> Iterator[Clash]:
     for name, acceptor in _messaging(config):
         if acceptor.websocket_origins and not _over_websocket(acceptor):
             keys = (f"acceptors.{name}.websocket-origins", f"acceptors.{name}.websocket")
-            yield Clash(keys, shown(acceptor.websocket_origins[0]), f"only browsers have origins: set {keys[1]} too")
+            yield Clash(keys, shown(acceptor.websocket_origins[0]), f"only browsers send origins: set {keys[1]} too")
 
 
 def _over_websocket(acceptor: MessagingAcceptor) -> bool:
@@ -176,12 +176,12 @@ def _tls(config: Config) -> Iterator[Clash]:
         asked = tls.need_client_auth or tls.want_client_auth
         if asked and tls.client_ca is None:
             which = "need-client-auth" if tls.need_client_auth else "want-client-auth"
-            yield Clash((f"{key}.{which}", f"{key}.client-ca"), "true", "give client-ca: whose certificates count")
+            yield Clash((f"{key}.{which}", f"{key}.client-ca"), "true", "give client-ca: the clients' authorities")
         elif tls.client_ca is not None and not asked:
-            fix = "nobody is asked for a certificate: set need-client-auth or want-client-auth, or remove this"
+            fix = "clients are not asked for a certificate: set need-client-auth or want-client-auth, or remove this"
             yield Clash((f"{key}.client-ca", f"{key}.want-client-auth"), shown(str(tls.client_ca)), fix)
         elif tls.crl is not None and tls.client_ca is None:
-            fix = "nobody is asked for a certificate: give client-ca, or remove this"
+            fix = "clients are not asked for a certificate: give client-ca, or remove this"
             yield Clash((f"{key}.crl", f"{key}.client-ca"), shown(str(tls.crl)), fix)
 
 
@@ -190,7 +190,7 @@ def _security(config: Config) -> Iterator[Clash]:
     for setting in config.security_settings:
         key = f'security-settings["{setting.match}"].match'
         if setting.match in seen:
-            yield Clash((key,), "", "this match is given twice: put its permissions into one")
+            yield Clash((key,), "", "this match appears twice: merge its permissions into one entry")
         seen.add(setting.match)
         try:
             PermissionTable([(setting.match, {})], syntax=syntax_of(config))
@@ -200,7 +200,7 @@ def _security(config: Config) -> Iterator[Clash]:
     for limit in config.resource_limit_settings:
         if limit.match in limited:
             key = f'resource-limit-settings["{limit.match}"].match'
-            yield Clash((key,), "", "this user is given twice: put his limits into one")
+            yield Clash((key,), "", "this user appears twice: merge its limits into one entry")
         limited.add(limit.match)
     for at, each in enumerate(config.certificate_users):
         try:
@@ -214,19 +214,19 @@ def _tokens(config: Config) -> Iterator[Clash]:
     if not section.issuer:
         given = [name for name, value in section if value != type(section).model_fields[name].default]
         if given:
-            fix = "no tokens are taken without an issuer: give it, or remove the other settings"
+            fix = "tokens are accepted only with an issuer: give it, or remove the other settings"
             yield Clash((f"{key}.issuer", *(f"{key}.{kebab(name)}" for name in given)), "", fix)
         return
     if missing_of("jwt"):
         yield Clash((f"{key}.issuer",), "", f"tokens need PyJWT, which is not installed: {how_to_install('jwt')}")
     if not section.audience:
-        yield Clash((f"{key}.audience",), "", "give the audience, or tokens for anything else would count here")
+        yield Clash((f"{key}.audience",), "", "give the audience, or tokens for other services would be valid here")
     if (section.keys_file is None) == (not section.keys_url):
-        yield Clash((f"{key}.keys-url", f"{key}.keys-file"), "", "give one of them: where the issuer's keys are")
+        yield Clash((f"{key}.keys-url", f"{key}.keys-file"), "", "give one of them, to say where the issuer's keys are")
     parts = urlsplit(section.keys_url)
     local = parts.hostname in ("127.0.0.1", "::1", "localhost")
     if section.keys_url and not (parts.hostname and (parts.scheme == "https" or (parts.scheme == "http" and local))):
-        yield Clash((f"{key}.keys-url",), shown(section.keys_url), "give an https:// URL: who changes keys may do all")
+        yield Clash((f"{key}.keys-url",), shown(section.keys_url), "give an https:// URL: forged keys permit anything")
 
 
 def _addresses(config: Config) -> Iterator[Clash]:
@@ -243,7 +243,7 @@ def _addresses(config: Config) -> Iterator[Clash]:
             yield from _checked(compile_filter, f"{queue_key}.filter", queue.filter, "correct the selector")
             home = homes.setdefault(queue_name, name)
             if home != name:
-                yield Clash((queue_key,), "", f"addresses.{home} has a queue of this name: each queue needs its own")
+                yield Clash((queue_key,), "", f"addresses.{home} has a queue of this name: rename one of them")
 
 
 def _everything(config: Config) -> Iterator[Clash]:
@@ -263,7 +263,7 @@ def _matches(config: Config) -> Iterator[Clash]:
     for setting in config.address_settings:
         key = f"{_key(setting)}.match"
         if setting.match in seen:
-            yield Clash((key,), "", "this match is given twice: put its settings into one")
+            yield Clash((key,), "", "this match appears twice: merge its settings into one entry")
         seen.add(setting.match)
         try:
             markers = config.wildcard_addresses.literal_match_markers

@@ -12,9 +12,9 @@ from broker.config.units import Milliseconds
 
 #: Artemis's permissions that Bartleby does not take, each with the reason.
 REFUSED_PERMISSIONS: Final[dict[str, str]] = {
-    "deleteAddress": "no client can delete an address, so there is nobody to permit it to: remove it",
-    "view": "looking at something by the management calls needs manage: give that instead",
-    "edit": "changing something by the management calls needs manage: give that instead",
+    "deleteAddress": "clients cannot delete addresses, so this permission has no effect: remove it",
+    "view": "management calls that only read also need manage: give that instead",
+    "edit": "management calls that change something need manage: give that instead",
 }
 
 Roles = Annotated[tuple[str, ...], Field(strict=False)]
@@ -25,68 +25,68 @@ _ALGORITHMS: Final[tuple[Algorithm, ...]] = get_args(Algorithm)
 
 
 class JwtSection(Section):
-    """Tokens (JWT, OpenID Connect) that somebody else issues: taken once there is an issuer."""
+    """Tokens (JWT, OpenID Connect) of another service, accepted once there is an issuer."""
 
     issuer: str = ""
-    """Who issues the tokens: their claim iss; empty: none are taken."""
+    """The issuer of the tokens, their claim iss; empty: no tokens are accepted."""
     audience: str = ""
-    """For whom they are: what their claim aud has to name, so that a token for something else opens nothing here."""
+    """What their claim aud must contain, so that tokens for other services are not valid here."""
     keys_file: Annotated[Path | None, Field(strict=False)] = None
     """The issuer's public keys, a JWKS in JSON, read again when it changes; only its owner may write it."""
     keys_url: str = ""
-    """Or where they are fetched: the jwks_uri of OpenID Connect, https (http on this machine)."""
+    """Or where to fetch them: the jwks_uri of OpenID Connect, https (http on this machine only)."""
     ca_file: Annotated[Path | None, Field(strict=False)] = None
-    """Authorities of that URL's certificate, in PEM; unset: those that the system knows."""
+    """Authorities of that URL's certificate, in PEM; unset: those of the system."""
     keys_refresh: Annotated[Milliseconds, Field(ge=10_000)] = 300_000
-    """How often the keys are fetched; for a key that is not known at once, though not twice in 30 s."""
+    """How often to fetch the keys; for an unknown key at once, but not twice in 30 s."""
     algorithms: Annotated[tuple[Algorithm, ...], Field(strict=False, min_length=1)] = _ALGORITHMS
-    """Algorithms of signatures that count; none with a shared secret is among them."""
+    """Accepted signature algorithms; those with a shared secret are never accepted."""
     leeway: Annotated[Milliseconds, Field(le=300_000)] = 30_000
-    """How far the clocks of issuer and broker may be apart."""
+    """How far apart the clocks of issuer and broker may be."""
     user_claim: Annotated[str, Field(min_length=1)] = "sub"
     """The claim with the user's name."""
     roles_claim: Annotated[str, Field(min_length=1)] = "roles"
-    """The claim with the roles, a list or a text with blanks, as scope is; realm_access.roles is one within another."""
+    """The claim with the roles, a list or a text with blanks, like scope; realm_access.roles is a nested claim."""
 
 
 class SecuritySection(Section):
-    """Who may come in."""
+    """Who may log in."""
 
     anonymous: bool = False
-    """true lets in who has no credentials, with anonymous-roles; on loopback that is so until there is a users file."""
+    """true: accept clients without credentials, with anonymous-roles; so on loopback until there is a users file."""
     anonymous_roles: Annotated[tuple[str, ...] | None, Field(strict=False)] = None
-    """Roles of who has no credentials; unset: amq as long as there is no users file, needed beside one."""
+    """Roles of clients without credentials; unset: amq while there is no users file; required with one."""
     users_file: Annotated[Path | None, Field(strict=False)] = None
     """The file that `bartleby user` writes; unset: users.toml in the data directory.  Only its owner may write it."""
     login_failure_delay: Annotated[Milliseconds, Field(le=5_000)] = 250
-    """Wait of an address after a failed login, doubled by each further one up to 5 s: guessing gets slow; 0: none."""
+    """How long an address waits after a failed login, doubled by each further one up to 5 s; 0: not at all."""
     jwt: JwtSection = JwtSection()
     audit_file: Annotated[Path | None, Field(strict=False)] = None
-    """Where logins, denials and what operators do are written as JSON lines; unset: nowhere but the log."""
+    """The audit log: logins, denials and operators' changes as JSON lines; unset: only the log has them."""
 
 
 class CertificateUser(Section):
-    """Which user a client certificate stands for; the first entry that fits decides."""
+    """Which user a client certificate belongs to; the first entry that matches decides."""
 
     subject: Annotated[str, Field(min_length=1)]
-    """Its subject, the most specific attribute first, as "CN=orders,OU=services,O=Example"; * is any text."""
+    """The subject, most specific attribute first, as in "CN=orders,OU=services,O=Example"; * is any text."""
     user: Annotated[str, Field(min_length=1)]
     """The user's name in the users file; %cn in it is the certificate's common name."""
 
 
 class ResourceLimit(Section):
-    """What one user may have at once, instead of what [limits] says for all."""
+    """What one user may have at once, instead of the limits for all users."""
 
     match: Annotated[str, Field(min_length=1)]
-    """The user's name, as it is: no characters stand for others."""
+    """The user's name, literally: there are no wildcards."""
     max_connections: Annotated[int | None, Field(ge=-1)] = None
     """Connections, over all acceptors; -1: any number; unset: limits.connections-per-user-max."""
     max_queues: Annotated[int | None, Field(ge=-1)] = None
-    """Queues and subscriptions made by sending or consuming; -1: any number; unset: limits.queues-per-user-max."""
+    """Queues and subscriptions created for the user; -1: any number; unset: limits.queues-per-user-max."""
 
 
 class SecuritySetting(Section):
-    """What roles may do on addresses: the entry with the most specific match decides alone; none: nothing."""
+    """What roles may do on addresses: the entry with the most specific match decides alone; without one, nothing."""
 
     match: Annotated[str, Field(min_length=1)]
     """Addresses, as in address-settings, or the full name of a queue; %u is the user's name, %c the client id."""
@@ -95,16 +95,16 @@ class SecuritySetting(Section):
     consume: Roles = ()
     """Roles that may consume."""
     browse: Roles = ()
-    """Roles that may look at messages without consuming them."""
+    """Roles that may browse."""
     createAddress: Roles = ()  # as ActiveMQ Artemis writes them: so do the journals and tools of its users
-    """Roles for which addresses are made, also by sending or consuming."""
+    """Roles that may create addresses, also by sending or consuming."""
     createDurableQueue: Roles = ()
-    """Roles for which durable queues and subscriptions are made, also by sending or consuming."""
+    """Roles that may create durable queues and subscriptions, also by sending or consuming."""
     deleteDurableQueue: Roles = ()
     """Roles that may delete durable queues and subscriptions."""
     createNonDurableQueue: Roles = ()
-    """Roles for which temporary queues and non-durable subscriptions are made."""
+    """Roles that may create temporary queues and non-durable subscriptions."""
     deleteNonDurableQueue: Roles = ()
     """Roles that may delete non-durable queues and subscriptions."""
     manage: Roles = ()
-    """Roles that may look at and change queues by HTTP and the command line; activemq.management is the broker."""
+    """Roles that may inspect and change queues over HTTP and the command line; activemq.management is the broker."""

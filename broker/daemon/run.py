@@ -253,7 +253,7 @@ class Daemon:
         for listener in self.listeners.values():
             listener.close()
             for connection in list(listener.connections):
-                self.tick.give_up(connection, "the broker's disk has failed; what was not confirmed may be lost")
+                self.tick.give_up(connection, "the broker's disk has failed: unconfirmed messages may be lost")
         traceback = "" if isinstance(error, JournalError) else told(error)
         self._log("journal.failed", error=self._cause, **({"traceback": traceback} if traceback else {}))
         self._stop.set()
@@ -340,7 +340,7 @@ class Daemon:
             return EXIT_CONFIG
         if self._guard.first_password:
             sys.stdout.write(
-                f"The first user is {ADMIN}, the password {self._guard.first_password} (it is not shown again; "
+                f"The first user is {ADMIN}, the password {self._guard.first_password} (not shown again; "
                 "change it with `bartleby user passwd`)\n"
             )
             sys.stdout.flush()

@@ -255,7 +255,7 @@ class Engine:
         """Delete a durable subscription.  Raises NotFound, Denied, or AlreadyInUse while it is consumed."""
         queue = subscribe.deletable(self._state, name, access)
         if queue.consumers:
-            raise AlreadyInUse(f"subscription {name} is being consumed")
+            raise AlreadyInUse(f"subscription {name} has a consumer")
         registry.delete_queue(self._state, queue)
 
     def delete_queue(self, queue: Queue) -> None:

@@ -63,7 +63,7 @@ _LEFT: Final = leave_all(
         ),
         "duplicates are found for every protocol": ("amqpDuplicateDetection",),
         "this version is one broker": ("router", "proxyProtocolEnabled"),
-        "Bartleby logs in with SCRAM, PLAIN, EXTERNAL, OAUTHBEARER and, if anybody may come in, ANONYMOUS": (
+        "Bartleby offers SCRAM, PLAIN, EXTERNAL, OAUTHBEARER and, if anonymous clients may connect, ANONYMOUS": (
             "saslMechanisms",
             "saslLoginConfigScope",
         ),
@@ -100,7 +100,7 @@ def acceptors(element: Element, draft: Draft, _: Element) -> None:
         name = acceptor.attributes.get("name") or f"acceptor-{number}"
         target = parse(acceptor.text)
         if target is None or (target.scheme == "tcp" and "${" in acceptor.text.partition("?")[0]):
-            why = "this is no address of one host and port: write the acceptor by hand"
+            why = "this is not an address of one host and port: write the acceptor by hand"
             draft.report.left(place(acceptor, f"acceptor {name}", acceptor.text.partition("?")[0]), why)
         elif target.scheme != "tcp":
             why = f"{target.scheme}:// is for clients inside of Artemis's own process"
@@ -115,14 +115,14 @@ def _acceptor(element: Element, draft: Draft, name: str, target: Target) -> None
     spoken, foreign = split(protocols)
     what = f"acceptor {name}"
     if foreign:
-        why = "Bartleby does not speak that: its clients have to use AMQP or another of Bartleby's protocols"
+        why = "Bartleby does not speak that: its clients must use AMQP or another of Bartleby's protocols"
         draft.report.left(place(element, f"{what}: protocols", ", ".join(foreign)), why)
     if not spoken:
         return
     names = listen(draft, place(element, what, f"{target.host}:{target.port}"), name, target, spoken)
     if len(spoken) > 1:
         found = place(element, f"{what}: protocols", ", ".join(spoken))
-        change = "each protocol has a section of its own, and all answer on the port of the first"
+        change = "each protocol has its own section, and all share the port of the first"
         draft.put(found, ("acceptors", name, "also"), ", ".join(list(names)[1:]), change=change)
     given = target.parameters
     guarded = guard(draft, element, what, name, given, tls=given.get("sslEnabled", "").lower() == "true")
@@ -173,7 +173,7 @@ def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: 
     key, factor = _RENAMED.get(parameter, (_from_camel(parameter), 1))
     takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
     if not takers:
-        draft.report.left(found, "there is no such setting of acceptors in this version of Bartleby")
+        draft.report.left(found, "acceptors of this version of Bartleby have no such setting")
     for section in takers:
         draft.put_text(found, ("acceptors", section, key), text, factor=factor)
 

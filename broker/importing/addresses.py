@@ -41,7 +41,7 @@ def address_settings(element: Element, draft: Draft, _: Element) -> None:
         match = setting.attributes.get("match", "")
         label = f'address-setting "{match}"'
         if match in seen:
-            draft.report.left(place(setting, label, ""), "this match was given before: the first holds, as in Artemis")
+            draft.report.left(place(setting, label, ""), "this match appeared before: the first applies, as in Artemis")
             continue
         seen.add(match)
         names = {child.name for child in setting.children}
@@ -49,7 +49,7 @@ def address_settings(element: Element, draft: Draft, _: Element) -> None:
             name = _RENAMED.get(child.name, child.name)
             found = place(child, f"{label}: {child.name}")
             if name != child.name and name in names:
-                draft.report.left(found, f"{name} is given beside this older name of it, and holds")
+                draft.report.left(found, f"{name} is given too, and applies; this is its older name")
                 continue
             change = f"{child.name} is an older name" if name != child.name else ""
             key = (SETTINGS, match, name)
@@ -113,7 +113,7 @@ def _queue(queue: Element, draft: Draft, *, address: str, routing_type: str, cor
 
 def _attribute(found: Place, draft: Draft, key: Key, text: str) -> None:
     if not known(key) and _QUEUE_PLAIN.get(key[-1]) == text.lower():
-        draft.report.add(found, Outcome.TAKEN, why="it is so anyway")
+        draft.report.add(found, Outcome.TAKEN, why="Bartleby always does this")
     else:
         draft.put_text(found, key, text)
 

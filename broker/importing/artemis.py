@@ -98,17 +98,17 @@ def _persist_counts(element: Element, draft: Draft, core: Element) -> None:
         )
     else:
         draft.report.add(
-            place(element, element.name), Outcome.TAKEN, why="it is so unless an address setting says else"
+            place(element, element.name), Outcome.TAKEN, why="this applies unless an address setting says otherwise"
         )
 
 
 def _security_enabled(element: Element, draft: Draft, _: Element) -> None:
     found = place(element, element.name)
     if element.text.lower() == "false":
-        change = "everybody may come in, as in the file, as long as no user is made"
+        change = "all clients may connect, as in the file, until a user is created"
         draft.put(found, ("security", "anonymous"), True, change=change)
     else:
-        draft.report.add(found, Outcome.TAKEN, why="it is so as soon as there is a user")
+        draft.report.add(found, Outcome.TAKEN, why="this applies once there is a user")
 
 
 def _wildcards(element: Element, draft: Draft, _: Element) -> None:

@@ -120,8 +120,8 @@ _LEFT: Final = leave_all(
         "delivery counts are never forgotten, so there is nothing to set": ("max-redelivery-records",),
         "transactions are looked through every second": ("transaction-timeout-scan-period",),
         "the time to live of connections is watched by timers": ("connection-ttl-check-interval",),
-        "a reload is asked for with SIGHUP": ("configuration-file-refresh-period", "file-deployment-enabled"),
-        "users change when their file does": (
+        "SIGHUP reloads": ("configuration-file-refresh-period", "file-deployment-enabled"),
+        "changes of the users file apply at once": (
             "security-invalidation-interval",
             "authentication-cache-size",
             "authorization-cache-size",
@@ -141,10 +141,10 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
     "message-expiry-scan-period": Take(("broker", "message-expiry-scan-period")),
     "address-queue-scan-period": Take(("broker", "address-queue-scan-period")),
     "transaction-timeout": Take(
-        ("broker", "transaction-timeout"), change="it holds for all transactions, not only for those of XA"
+        ("broker", "transaction-timeout"), change="it applies to all transactions, not only to those of XA"
     ),
     "connection-ttl-override": Take(
-        ("broker", "connection-ttl"), change="it holds for clients that do not say how long they may be silent"
+        ("broker", "connection-ttl"), change="it applies to clients that do not say how long they may be silent"
     ),
     "global-max-size": Take(("broker", "global-max-size")),
     "global-max-messages": Take(("broker", "global-max-messages")),

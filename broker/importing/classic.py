@@ -99,7 +99,7 @@ def _connectors(element: Element, draft: Draft) -> None:
         found = place(connector, what, uri.partition("?")[0])
         target = parse(uri)
         if target is None or not target.port or "${" in uri.partition("?")[0]:
-            draft.report.left(found, "this is no address of one host and port: write the acceptor by hand")
+            draft.report.left(found, "this is not an address of one host and port: write the acceptor by hand")
             continue
         protocol, tls = _SCHEMES.get(target.scheme, ("", False))
         protocols, _ = split(["amqp", "stomp", "mqtt"] if target.scheme.startswith("auto") else [protocol])
@@ -109,7 +109,7 @@ def _connectors(element: Element, draft: Draft) -> None:
         elif not protocols:
             spoken = ", ".join(sorted(set(acceptor_keys()) - {"http"}))
             language = protocol or _FOREIGN.get(target.scheme, target.scheme)
-            draft.report.left(found, f"Bartleby does not speak {language}: its clients have to use one of {spoken}")
+            draft.report.left(found, f"Bartleby does not speak {language}: its clients must use one of {spoken}")
         else:
             names = listen(draft, found, name, target, protocols)
             _shared(draft, connector, what, list(names))
@@ -122,9 +122,7 @@ def _connectors(element: Element, draft: Draft) -> None:
 
 def _shared(draft: Draft, connector: Element, what: str, names: list[str]) -> None:
     if len(names) > 1:
-        change = (
-            "OpenWire is not spoken; each protocol has a section of its own, and all answer on the port of the first"
-        )
+        change = "OpenWire is not supported; each protocol has its own section, and all share the port of the first"
         found = place(connector, f"{what}: auto", "")
         draft.put(found, ("acceptors", names[0], "also"), ", ".join(names[1:]), change=change)
 

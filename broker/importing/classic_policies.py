@@ -121,7 +121,7 @@ def _dead_letters(strategy: Element, draft: Draft, label: str, key: tuple[str, s
         if attribute in strategy.attributes:
             found = place(strategy, f"{what}: {attribute}", strategy.attributes[attribute])
             if (attribute, found.value.lower()) in _AS_HERE:
-                draft.report.add(found, Outcome.TAKEN, why="it is so anyway")
+                draft.report.add(found, Outcome.TAKEN, why="Bartleby always does this")
             else:
                 draft.report.left(found, "all dead messages go to the dead-letter queue, durable or not")
 
@@ -179,7 +179,7 @@ def redelivery(plugin: Element, draft: Draft) -> None:
     for attribute, text in plugin.attributes.items():
         found = place(plugin, f"{plugin.name} {attribute}", text)
         if text.lower() == "true":
-            draft.report.add(found, Outcome.TAKEN, why="it is always so")
+            draft.report.add(found, Outcome.TAKEN, why="Bartleby always does this")
         else:
             draft.report.left(found, 'dead-letter-address = "" on a match drops the dead')
     for each in plugin.below():
@@ -225,4 +225,4 @@ def _redelivery(policy: Element, draft: Draft, label: str, key: tuple[str, str])
         if percent.isdigit():
             draft.put(what, (*key, "redelivery-collision-avoidance-factor"), int(percent) / 100)
         else:
-            draft.report.left(what, "this is no percentage")
+            draft.report.left(what, "this is not a percentage")

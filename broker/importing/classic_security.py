@@ -25,7 +25,7 @@ _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
 }
 
 _OTHERS: Final = {
-    "tempDestinationAuthorizationEntry": "temporary queues have names of their own: a match for them says who may",
+    "tempDestinationAuthorizationEntry": "temporary queues have their own names: set permissions on a match for them",
     "cachedLDAPAuthorizationMap": "roles come from Bartleby's own users",
     "lDAPAuthorizationMap": "roles come from Bartleby's own users",
 }
@@ -37,7 +37,7 @@ def simple_users(plugin: Element, draft: Draft) -> None:
     """Users with passwords as they stand: names and roles are told, passwords are not carried over."""
     for attribute, text in plugin.attributes.items():
         found = place(plugin, f"{plugin.name} {attribute}", text)
-        draft.report.left(found, "without users only this machine's clients come in, with users everybody logs in")
+        draft.report.left(found, "without users only this machine's clients may connect, with users all must log in")
     for group in plugin.all("users"):
         for user in group.children:
             who = user.attributes.get("username", "")

@@ -7,7 +7,7 @@ from typing import Final
 from broker.importing.rules import Always, Leave, Rule, Take, leave_all
 
 _ONE_BROKER: Final = "this version is one broker, without networks of brokers, replicas or failover lists"
-_JAVA: Final = "Bartleby is no Java program"
+_JAVA: Final = "Bartleby is not a Java program"
 _OWN_USERS: Final = "Bartleby has users of its own: make them again, docs/security.md"
 
 #: Attributes of <broker>.
@@ -41,7 +41,7 @@ BROKER: Final[dict[str, Rule]] = leave_all(
             "storeOpenWireVersion",
         ),
         "/metrics over HTTP shows what there is": ("enableStatistics",),
-        "one limit of memory holds for all, broker.global-max-size": (
+        "one limit of memory applies to all, broker.global-max-size": (
             "splitSystemUsageForProducersConsumers",
             "producerSystemUsagePortion",
             "consumerSystemUsagePortion",
@@ -72,7 +72,7 @@ BROKER: Final[dict[str, Rule]] = leave_all(
         "a broker that deletes its messages at a start is for tests: delete its data directory": (
             "deleteAllMessagesOnStartup",
         ),
-        "who sent a message is in the journal with it": (
+        "the journal has the sender of each message": (
             "populateJMSXUserID",
             "useAuthenticatedPrincipalForJMSXUserID",
             "populateUserNameInMBeans",
@@ -113,10 +113,10 @@ PLUGINS: Final[dict[str, Rule]] = leave_all(
         ),
         "/metrics over HTTP shows what there is": ("statisticsBrokerPlugin",),
         "the journal and its audits tell what became of each message": ("loggingBrokerPlugin", "traceBrokerPathPlugin"),
-        'messages leave only by name: dead-letter-address = "" on a match drops them, and counts that': (
+        'every removal is recorded: dead-letter-address = "" on a match drops them, and counts that': (
             "discardingDLQBrokerPlugin",
         ),
-        "a reload is asked for with SIGHUP": ("runtimeConfigurationPlugin",),
+        "SIGHUP reloads": ("runtimeConfigurationPlugin",),
         "queues with the same consumers cost nothing here": ("destinationsPlugin", "multicastTraceBrokerPlugin"),
         "clients without heart-beats are dropped after broker.connection-ttl": ("connectionDotFilePlugin",),
     }
@@ -133,18 +133,18 @@ POLICY: Final[dict[str, tuple[str, str]]] = {
     "timeBeforeDispatchStarts": ("default-delay-before-dispatch", ""),
     "allConsumersExclusiveByDefault": ("default-exclusive-queue", ""),
     "maxExpirePageSize": ("", "expiry is found by time, not by pages"),
-    "expireMessagesPeriod": ("", "broker.message-expiry-scan-period holds for all queues"),
+    "expireMessagesPeriod": ("", "broker.message-expiry-scan-period applies to all queues"),
     "queuePrefetch": ("", "a client or its acceptor says how much is sent ahead"),
     "topicPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
     "durableTopicPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
     "queueBrowserPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
-    "enableAudit": ("", "duplicates are told by the sender's own ids"),
-    "maxAuditDepth": ("", "duplicates are told by the sender's own ids"),
-    "maxProducersToAudit": ("", "duplicates are told by the sender's own ids"),
+    "enableAudit": ("", "duplicates are detected by the sender's own ids"),
+    "maxAuditDepth": ("", "duplicates are detected by the sender's own ids"),
+    "maxProducersToAudit": ("", "duplicates are detected by the sender's own ids"),
     "persistJMSRedelivered": ("", "delivery-count-persistence on a match says it"),
     "prioritizedMessages": ("", "higher priorities always come first"),
     "alwaysRetroactive": ("", "retroactive-message-count on a match says it for new queues"),
-    "sendDuplicateFromStoreToDLQ": ("", "duplicates are told by the sender's own ids"),
+    "sendDuplicateFromStoreToDLQ": ("", "duplicates are detected by the sender's own ids"),
     "optimizedDispatch": ("", _WAYS),
     "lazyDispatch": ("", _WAYS),
     "useCache": ("", _WAYS),
@@ -195,7 +195,7 @@ TRANSPORT: Final[dict[str, tuple[str, str]]] = {
     "transport.hbGracePeriodMultiplier": ("heart-beat-to-connection-ttl-modifier", ""),
     "wireFormat.maxFrameSize": ("", "limits.body-bytes-max is the largest message for all acceptors"),
     "transport.closeAsync": ("", _JAVA),
-    "transport.transformer": ("", "messages are converted in one way, docs/amqp.md"),
+    "transport.transformer": ("", "there is one conversion between protocols, docs/amqp.md"),
     "transport.defaultHeartBeat": ("", "clients without heart-beats are dropped after broker.connection-ttl"),
     "transport.subscriptionStrategy": ("", "subscriptions are queues"),
 }

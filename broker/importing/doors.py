@@ -20,7 +20,7 @@ TLS_MISSING: Final = (
     " then it does not listen, rather than in plain text"
 )
 _CLIENTS: Final = "client-ca names the authorities of clients' certificates, a PEM file: Java's trust store is not read"
-_SHUT: Final = "the acceptor is not enabled, so that it does not let in more than before"
+_SHUT: Final = "the acceptor is not enabled, so that it does not admit more clients than before"
 
 #: Parameters of TLS that the tls section has.
 _OF_TLS: Final = frozenset(
@@ -41,12 +41,12 @@ _STORE_LEFT: Final = "Java's key stores are not read: certificates are PEM files
 
 #: Parameters that nothing here stands for, and what to do.
 _STRICTER: Final[dict[str, str]] = {
-    "verifyHost": "a certificate is not compared with where it comes from: certificate-users says whose it is",
+    "verifyHost": "a certificate is not compared with the client's address: certificate-users says whose it is",
     "securityDomain": "there is one users file for all acceptors: give these users their roles, docs/security.md",
-    "trustManagerFactoryPlugin": "client-ca alone says whose certificates count",
+    "trustManagerFactoryPlugin": "client-ca alone decides which certificates are valid",
     "crcOptions": "revoked certificates are in a list: give it as crl in the tls section",
     "ocspResponderURL": "revoked certificates are in a list: give it as crl in the tls section",
-    "kerb5": "Kerberos is not spoken: its clients log in with a certificate, a token or SCRAM",
+    "kerb5": "Kerberos is not supported: its clients log in with a certificate, a token or SCRAM",
 }
 _NAMES: Final = re.compile(r"[A-Za-z0-9-]+(\\?\.[A-Za-z0-9-]+)*")
 _SUITE: Final = re.compile("TLS_(ECDHE_RSA|ECDHE_ECDSA)_WITH_(AES_(128|256)_GCM_SHA(256|384)|CHACHA20_POLY1305_SHA256)")
@@ -62,13 +62,13 @@ def guard(draft: Draft, element: Element, what: str, name: str, given: Mapping[s
         found = place(element, f"{what}: {parameter}", text)
         if parameter in _OF_TLS:
             if not tls and parameter != "sslEnabled":
-                draft.report.left(found, "it means something with TLS only, which this acceptor does not speak")
+                draft.report.left(found, "it has an effect with TLS only, which this acceptor does not speak")
         elif parameter in _STRICTER and text.lower() != "false":
             _shut(draft, found, name, _STRICTER[parameter])
         elif parameter == "saslMechanisms" and "PLAIN" not in _listed(text):
             _shut(draft, found, name, "PLAIN and SCRAM are offered wherever there are users with passwords")
         elif parameter == "autoStart" and text.lower() == "false":
-            change = "as in the file it does not listen until an operator says so: set enabled = true"
+            change = "as in the file, it does not listen until an operator enables it: set enabled = true"
             draft.put(found, ("acceptors", name, "enabled"), False, change=change)
         elif parameter in _STRICTER or _STORES.match(parameter):
             draft.report.left(found, _STORE_LEFT)
@@ -109,9 +109,9 @@ def _tls(draft: Draft, element: Element, what: str, name: str, given: Mapping[st
 def _versions(draft: Draft, found: Place, name: str, text: str) -> None:
     versions = [version for version in ("1.2", "1.3") if f"TLSV{version}" in _listed(text)]
     if versions:
-        draft.put(found, ("acceptors", name, "tls", "versions"), versions, change="older versions are not spoken")
+        draft.put(found, ("acceptors", name, "tls", "versions"), versions, change="older versions are not supported")
     else:
-        draft.report.left(found, "only TLS 1.2 and 1.3 are spoken: older versions are broken")
+        draft.report.left(found, "only TLS 1.2 and 1.3 are supported: older versions are broken")
 
 
 def _suites(draft: Draft, found: Place, name: str, text: str) -> None:

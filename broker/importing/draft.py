@@ -24,7 +24,7 @@ from broker.config.schema import dotted
 from broker.importing.kinds import LISTS, Key, kind_of, known, shown, value_of, written
 from broker.importing.report import Outcome, Place, Report
 
-NO_SUCH_SETTING: Final = "there is no such setting in this version of Bartleby"
+NO_SUCH_SETTING: Final = "this version of Bartleby has no such setting"
 
 
 @dataclass(slots=True)

@@ -49,6 +49,6 @@ def apply(draft: Draft, rule: Rule, place: Place, text: str) -> None:
     elif isinstance(rule, Leave):
         draft.report.left(place, rule.why)
     elif text.lower() == rule.value:
-        draft.report.add(place, Outcome.TAKEN, why="it is always so")
+        draft.report.add(place, Outcome.TAKEN, why="Bartleby always does this")
     else:
         draft.report.left(place, rule.why)

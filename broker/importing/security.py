@@ -12,7 +12,7 @@ from broker.importing.xml import Element
 
 SECTION: Final = "security-settings"
 LIMITS: Final = "resource-limit-settings"
-WHO: Final = "who has which role is not in the file: give your users their roles, docs/security.md"
+WHO: Final = "the file does not say who has which role: give your users their roles, docs/security.md"
 
 _ELEMENTS: Final = {
     "security-setting-plugin": "roles come from Bartleby's own users",
@@ -35,7 +35,7 @@ def _setting(setting: Element, draft: Draft) -> None:
     match = setting.attributes.get("match", "")
     label = f'security-setting "{match}"'
     if draft.has((SECTION, match)):
-        draft.report.left(place(setting, label, ""), "this match was given before: the first holds")
+        draft.report.left(place(setting, label, ""), "this match appeared before: the first applies")
         return
     deny(draft, place(setting, label, ""), match)
     if not setting.children:
@@ -64,7 +64,7 @@ def resource_limits(element: Element, draft: Draft, _: Element) -> None:
         if child.name != "resource-limit-setting" or not user:
             draft.report.left(place(child, child.name, user), "no resource-limit-setting with a match")
         elif draft.has((LIMITS, user)):
-            draft.report.left(place(child, label, ""), "this user was given before: the first holds")
+            draft.report.left(place(child, label, ""), "this user appeared before: the first applies")
         else:
             for limit in child.children:
                 found = place(limit, f"{label}: {limit.name}")

@@ -101,7 +101,7 @@ def read(data: bytes, *, elements_max: int = ELEMENTS_MAX) -> Element:
             "the file has a document type or entities, which could fetch or multiply what is not in it: remove them"
         ) from None
     except SAXParseException as error:
-        raise InvalidFile(f"line {error.getLineNumber()}: no XML: {error.getMessage()}: correct it there") from None
+        raise InvalidFile(f"line {error.getLineNumber()}: not XML: {error.getMessage()}: correct it there") from None
     assert tree.root is not None, "an XML file without a root is refused by the parser"
     return tree.root
 
@@ -124,7 +124,7 @@ class _Tree(ContentHandler):
             raise InvalidFile(f"line {line}: more elements, or deeper ones, than any broker's configuration has")
         if namespace == _XINCLUDE:
             raise InvalidFile(
-                f"line {line}: the file takes in others by XInclude: put them together first"
+                f"line {line}: the file includes others by XInclude: merge them first"
                 " (xmllint --xinclude FILE > WHOLE), then import the whole"
             )
         element = Element(local, namespace or "", line)

@@ -161,16 +161,16 @@ def _about(request: Request, access: Access) -> None:
 def _priority(request: Request) -> int:
     text = request.query_params.get("priority", str(PRIORITY_DEFAULT))
     if text not in set("0123456789"):
-        raise Refused(400, "invalid-parameter", f"priority is a number from 0 to 9, not {text[:100]!r}")
+        raise Refused(400, "invalid-parameter", f"priority must be a number from 0 to 9, not {text[:100]!r}")
     return int(text)
 
 
 def _property(text: str) -> tuple[bytes, bytes]:
     name, separator, value = text.partition(":")
     if not (name and separator):
-        raise Refused(400, "invalid-parameter", f"property is NAME:VALUE, not {text[:100]!r}")
+        raise Refused(400, "invalid-parameter", f"property must be NAME:VALUE, not {text[:100]!r}")
     if not is_application_header(name.encode()):
-        raise Refused(400, "invalid-parameter", f"property {name[:100]!r} is the broker's to set")
+        raise Refused(400, "invalid-parameter", f"property {name[:100]!r} is set by the broker only")
     return name.encode(), value.encode()
 
 

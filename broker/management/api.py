@@ -145,11 +145,11 @@ class Api:
             told = f"this broker is not known as {host[:200].decode('latin-1')}: call it by its address, or name it in "
             app = _error(421, "wrong-host", f"{told}acceptors.{self._name}.allowed-hosts")
         elif scope["method"] not in ("GET", "HEAD") and not _from_here(headers):
-            app = _error(403, "cross-origin", "a page of another site may not change anything here")
+            app = _error(403, "cross-origin", "a page of another site must not change anything here")
         elif b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
             app = _error(411, "length-required", "send no body", {"connection": "close"})
         elif int(headers.get(b"content-length", b"0")) > body_max:
-            told = f"a body has {body_max} bytes at most" if body_max else "send no body: parameters are in the query"
+            told = f"a body has at most {body_max} bytes" if body_max else "send no body: parameters are in the query"
             app = _error(413, "body-too-large", told, {"connection": "close"})
         await app(scope, receive, _hardened(send))
 
@@ -331,4 +331,4 @@ def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _on_bug(request: Request, error: Exception) -> Response:
-    return _error(500, "internal", "the broker failed to answer; its log says more")
+    return _error(500, "internal", "the broker failed to answer; its log has the reason")

@@ -67,7 +67,7 @@ def number_of(request: Request, name: str, default: int, largest: int) -> int:
         return default
     digits = value.isascii() and value.isdigit() and len(value) <= len(str(largest))
     if not (digits and 1 <= int(value) <= largest):
-        raise Refused(400, "invalid-parameter", f"{name} is a number from 1 to {largest}")
+        raise Refused(400, "invalid-parameter", f"{name} must be a number from 1 to {largest}")
     return int(value)
 
 
@@ -75,7 +75,7 @@ def flag_of(request: Request, name: str, *, default: bool = False) -> bool:
     """A parameter that is true or false."""
     value = request.query_params.get(name, "true" if default else "false")
     if value not in ("true", "false"):
-        raise Refused(400, "invalid-parameter", f"{name} is true or false, not {value[:100]!r}")
+        raise Refused(400, "invalid-parameter", f"{name} must be true or false, not {value[:100]!r}")
     return value == "true"
 
 
@@ -92,7 +92,7 @@ def selection_of(request: Request) -> MessageRange:
     filter = parse_selector(request.query_params.get("filter", ""))
     id, after, below = (number_of(request, name, 0, ID_MAX) for name in ("id", "after", "below"))
     if id and (filter or after or below):
-        raise Refused(400, "invalid-parameter", "id names one message: give nothing else")
+        raise Refused(400, "invalid-parameter", "id names one message: give no filter with it")
     return MessageRange(filter, id, after, below)
 
 

@@ -53,15 +53,15 @@ def new_divert(name: str, request: Request, syntax: WildcardSyntax) -> Divert:
         check_sendable(forward, syntax)
     exclusive = given.get("exclusive", "false")
     if exclusive not in ("true", "false"):
-        raise InvalidName(f"exclusive is true or false, not {exclusive!r}")
+        raise InvalidName(f"exclusive must be true or false, not {exclusive!r}")
     routing = given.get("routing-type", DivertRouting.STRIP.value)
     if routing not in list(DivertRouting):
-        raise InvalidName(f"routing-type is one of {', '.join(DivertRouting)}, not {routing!r}")
+        raise InvalidName(f"routing-type must be one of {', '.join(DivertRouting)}, not {routing!r}")
     added: dict[str, str] = {}
     for header in given.getlist("add-header"):
         key, separator, value = header.partition(":")
         if not (separator and key.strip()):
-            raise InvalidName(f"add-header is name:value, not {header!r}")
+            raise InvalidName(f"add-header must be name:value, not {header!r}")
         added[key.strip()] = value.strip()
     return Divert(
         name,

@@ -26,20 +26,20 @@ from broker.management.ports import Broker
 OTHERS: Final = ""
 
 _QUEUE_COUNTERS: Final = {
-    "delivered": "Deliveries to consumers, repeated ones too.",
+    "delivered": "Deliveries to consumers, with redeliveries.",
     "acknowledged": "Messages that consumers have acknowledged.",
     "redelivered": "Deliveries of messages that had been delivered before.",
-    "expired": "Messages whose time to live was over.",
+    "expired": "Messages that expired.",
     "dead_lettered": "Messages that were moved to a dead-letter address.",
     "killed": "Messages that died without a dead-letter address.",
     "purged": "Messages that an operator removed.",
     "moved": "Messages that an operator moved or brought back.",
-    "replaced": "Messages that left for a newer value of their key (last-value queues).",
-    "evicted": "Messages that left for newer ones of a ring queue that is full.",
-    "displaced": "Oldest messages of an MQTT subscription that left for newer ones.",
+    "replaced": "Messages replaced by a newer value of their key (last-value queues).",
+    "evicted": "Messages that a full ring queue dropped for newer ones.",
+    "displaced": "Oldest messages that a full MQTT subscription dropped for newer ones.",
 }
 _ADDRESS_COUNTERS: Final = {
-    "received": "Messages that senders and the broker itself put on addresses.",
+    "received": "Messages put on addresses, by clients and by the broker itself.",
     "unroutable": "Messages that no queue took.",
     "dropped": "Messages dropped because their address was full.",
 }
@@ -67,7 +67,7 @@ class BrokerCollector(Collector):
             "broker_connections_opened", "Connections accepted.", labels=["acceptor", "protocol"]
         )
         refused = CounterMetricFamily(
-            "broker_connections_refused", "Connections refused: too many.", labels=["acceptor", "protocol"]
+            "broker_connections_refused", "Connections refused because of a limit.", labels=["acceptor", "protocol"]
         )
         for acceptor in self._broker.acceptors():
             labels = [acceptor.name, acceptor.protocol]
@@ -83,9 +83,9 @@ class BrokerCollector(Collector):
             yield CounterMetricFamily(f"broker_messages_{name}", meaning, value=sums[name])
         refused = statistics.duplicates_refused
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
-        yield GaugeMetricFamily("broker_messages", "Messages held in memory, each once.", value=usage.messages)
+        yield GaugeMetricFamily("broker_messages", "Messages in memory, each counted once.", value=usage.messages)
         paged = statistics.paged_messages
-        yield GaugeMetricFamily("broker_paged_messages", "Messages on disk only, each once a queue.", value=paged)
+        yield GaugeMetricFamily("broker_paged_messages", "Messages on disk only, once for each queue.", value=paged)
         yield GaugeMetricFamily("broker_paged_bytes", "Their bytes on disk.", value=statistics.paged_bytes)
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
@@ -95,14 +95,14 @@ class BrokerCollector(Collector):
                 "broker_memory_limit_bytes", "Memory that messages may take (global-max-size).", value=usage.bytes_max
             )
         yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(engine.addresses))
-        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones too.", value=len(engine.queues))
+        yield GaugeMetricFamily("broker_queues", "Queues, with temporary ones.", value=len(engine.queues))
 
     def _queues(self) -> Iterator[Metric]:
         messages = GaugeMetricFamily("broker_queue_messages", "Messages by where they are.", labels=["queue", "state"])
         consumers = GaugeMetricFamily("broker_queue_consumers", "Consumers.", labels=["queue"])
         age = GaugeMetricFamily(
             "broker_queue_oldest_message_age_seconds",
-            "Age of the message that is next in line; 0 when none is, absent while a consumer has a selector.",
+            "Age of the message next in line; 0 without one, absent while a consumer has a selector.",
             labels=["queue"],
         )
         statistics = self._broker.engine.statistics
@@ -121,37 +121,37 @@ class BrokerCollector(Collector):
         journal, counters = self._broker.engine.journal, self._broker.counters
         yield SummaryMetricFamily(
             "broker_journal_fsync_seconds",
-            "Waiting for the disk to keep what was written.",
+            "Waiting for the disk.",
             count_value=counters.syncs,
             sum_value=counters.sync_seconds,
         )
         for name, value, meaning in (
             ("copied_messages", self._broker.engine.cleaner.messages, "Messages copied forward to free a segment."),
-            ("slow_fsyncs", counters.slow_syncs, "Of these, slower than journal.slow-sync-warning."),
+            ("slow_fsyncs", counters.slow_syncs, "Waits for the disk longer than journal.slow-sync-warning."),
             ("bytes", counters.bytes, "Bytes written and durable."),
             ("entries", counters.entries, "Entries written and durable."),
             ("records", counters.records, "Records written and durable."),
-            ("segments_trimmed", counters.segments_trimmed, "Segments that nothing needed any more."),
+            ("segments_trimmed", counters.segments_trimmed, "Segments freed."),
         ):
             yield CounterMetricFamily(f"broker_journal_{name}", meaning, value=value)
         for name, value, meaning in (
-            ("segments", len(journal.space.segments), "Segments that are needed."),
-            ("large_bodies", journal.bodies.count, "Large bodies in files of their own that messages need."),
+            ("segments", len(journal.space.segments), "Segments in use."),
+            ("large_bodies", journal.bodies.count, "Large bodies, each in its own file."),
             ("large_body_bytes", journal.bodies.nbytes, "Bytes of the files of large bodies."),
             ("pending_bytes", journal.pending_bytes, "Bytes not yet durable."),
             ("full", not journal.accepting, "1 while the disk has no room for another message."),
         ):
             yield GaugeMetricFamily(f"broker_journal_{name}", meaning, value=value)
         free = disk_usage(self._broker.data_directory).free
-        yield GaugeMetricFamily("broker_disk_free_bytes", "Room on the journal's disk.", value=free)
+        yield GaugeMetricFamily("broker_disk_free_bytes", "Free space on the journal's disk.", value=free)
         full = self._broker.engine.usage.disk.full
         yield GaugeMetricFamily(
-            "broker_disk_full", "1 while max-disk-usage or min-disk-free stop producers.", value=full
+            "broker_disk_full", "1 while max-disk-usage or min-disk-free stops producers.", value=full
         )
 
     def _events(self) -> Iterator[Metric]:
         events = CounterMetricFamily(
-            "broker_events", "Events of the log, whether a line was written or not.", labels=["code"]
+            "broker_events", "Events of the log, even if their line was left out.", labels=["code"]
         )
         for code, count in self._broker.events.items():
             events.add_metric([code], count)
@@ -164,7 +164,7 @@ class BrokerCollector(Collector):
         yield GaugeMetricFamily(
             "broker_start_time_seconds", "When the broker started.", value=self._broker.started / 1000
         )
-        yield GaugeMetricFamily("broker_ready", "1 when clients may come.", value=not self._broker.unready())
+        yield GaugeMetricFamily("broker_ready", "1 while the broker accepts clients.", value=not self._broker.unready())
 
 
 def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label: str, queues: list[Queue]) -> None:

@@ -235,7 +235,7 @@ class QueueCalls:
         check_known(request, _CHOOSING | {"to"})
         queue, selection, target = self._named(request), selection_of(request), request.query_params.get("to", "")
         if not target:
-            raise Refused(400, "invalid-parameter", "to is the address or queue that gets the messages")
+            raise Refused(400, "invalid-parameter", "to is required: the address or queue that gets the messages")
         step = await self._stepwise(selection, partial(self._engine.messages.move, queue, target))
         refused = sum(step.refused.values())
         told(request, "queue.moved", queue=queue.name, target=target, messages=step.moved, refused=refused)

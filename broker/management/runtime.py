@@ -110,7 +110,7 @@ def read_runtime_file(directory: Path) -> Runtime:
     except FileNotFoundError:
         raise NotRunning(f"no broker runs on {directory}: there is no {RUNTIME_FILE}") from None
     except (ValueError, KeyError, TypeError) as error:
-        raise NotRunning(f"{path} cannot be understood: {error}") from None
+        raise NotRunning(f"{path} cannot be read: {error}") from None
 
 
 def remove_runtime_file(directory: Path) -> None:

@@ -57,7 +57,7 @@ def _read(answer: HTTPResponse, url: str, bytes_max: int, late: Callable[[], boo
     while chunk := answer.read1(_CHUNK_BYTES):
         content += chunk
         if len(content) > bytes_max:
-            raise ValueError(f"{url}: it has more than {bytes_max} bytes")
+            raise ValueError(f"{url}: the answer has more than {bytes_max} bytes")
         if late():
             raise ValueError(f"{url}: it took more than {FETCH_MS_MAX} ms")
     return content

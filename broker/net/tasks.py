@@ -23,7 +23,7 @@ def supervised(name: str, work: Coroutine[Any, Any, None], *, essential: bool = 
         if error is None and essential and not task.cancelled():
             error = RuntimeError(f"the task {name} has ended")
         if error is not None:
-            context = {"message": f"the task {name} has died", "exception": error, "task": task, ESSENTIAL: essential}
+            context = {"message": f"the task {name} has failed", "exception": error, "task": task, ESSENTIAL: essential}
             task.get_loop().call_exception_handler(context)
 
     task.add_done_callback(ended)

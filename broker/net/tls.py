@@ -79,7 +79,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
         _use(clients, lambda: context.load_verify_locations(clients))
         if not context.cert_store_stats()["x509_ca"]:
             raise TlsUnusable(
-                f"{clients}: there is no authority's certificate in it: name the one that issues clients'"
+                f"{clients} contains no certificate of an authority: name the one that issues the clients' certificates"
             )
         context.verify_mode = ssl.CERT_REQUIRED if settings.required else ssl.CERT_OPTIONAL
         # A resumed session would not look at the certificate, nor at the revocation list, again.
@@ -88,7 +88,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     if revoked is not None:
         _use(revoked, lambda: context.load_verify_locations(revoked))
         if not context.cert_store_stats()["crl"]:
-            raise TlsUnusable(f"{revoked}: there is no revocation list in it: name one of client-ca's, in PEM")
+            raise TlsUnusable(f"{revoked} contains no revocation list: name one of client-ca's, in PEM")
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
     if settings.hosts:
         context.sni_callback = _host_check(settings.hosts)
@@ -104,7 +104,7 @@ def _use_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
         if not isinstance(cause, ssl.SSLError):
             raise
         if cause.reason == "KEY_VALUES_MISMATCH":
-            raise TlsUnusable(f"{key}: it is not the key of {certificate}: name two that belong together") from None
+            raise TlsUnusable(f"{key} is not the key of {certificate}: name a pair that belongs together") from None
         if _holds_certificates(certificate):
             raise TlsUnusable(f"{key}: {_unusable(cause)}") from None
         raise
@@ -130,13 +130,13 @@ def _use(path: Path, load: Callable[[], None]) -> None:
 
 def _unusable(error: ssl.SSLError) -> str:
     reason = (error.reason or str(error)).replace("_", " ").lower()
-    advice = ": it has to be in PEM, -----BEGIN ...-----" if error.reason in _NOT_PEM else ""
+    advice = ": it must be in PEM, -----BEGIN ...-----" if error.reason in _NOT_PEM else ""
     return f"it cannot be used for TLS: {reason}{advice}"
 
 
 def _no_password() -> str:
     """Instead of asking on the terminal."""
-    raise TlsUnusable("the key is encrypted: keep it without a passphrase, readable by the broker only")
+    raise TlsUnusable("the key is encrypted: store it without a passphrase, readable by the broker only")
 
 
 HostCheck = Callable[[ssl.SSLObject, str, ssl.SSLContext], int | None]

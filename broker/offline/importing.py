@@ -72,7 +72,7 @@ class _Importer:
         """One line.  Raises ValueError, EngineError for one that is not right, before anything is done."""
         line = read_line(definition)
         if (self._waiting is not None) != isinstance(line, BodyLine):
-            raise ValueError("the lines behind a message with body-bytes have its body, others have none")
+            raise ValueError("only the lines behind a message with body-bytes have a body")
         definition = {name: value for name, value in definition.items() if name != "kind"}
         match line:
             case AddressLine():
@@ -163,7 +163,7 @@ class _Importer:
     def finish(self) -> None:
         """No more lines come.  Raises ValueError for a body that is not whole."""
         if self._upload is not None:
-            raise ValueError("the last message has only a part of its body")
+            raise ValueError("the last message's body is incomplete")
 
     def abandon(self) -> None:
         """A body that is not whole is none."""
@@ -243,7 +243,7 @@ def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> 
             line = read_json(text)
             if number == 1:
                 if (line.get("kind"), line.get("version")) != ("journal", VERSION):
-                    raise ValueError(f"this is no export of version {VERSION}: the first line says so")
+                    raise ValueError(f"this is not an export of version {VERSION}: the first line must say so")
                 continue
             if number < first and line.get("kind") in ("message", "body"):
                 continue

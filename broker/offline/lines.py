@@ -36,7 +36,7 @@ def _text(value: str) -> str:
     try:
         size = len(value.encode())
     except UnicodeEncodeError:
-        raise ValueError("is no valid Unicode") from None
+        raise ValueError("is not valid Unicode") from None
     if size > TEXT_BYTES_MAX:
         raise ValueError(f"has more than {TEXT_BYTES_MAX} bytes")
     return value
@@ -46,7 +46,7 @@ def _name(value: str) -> str:
     try:
         check_name(_text(value))
     except EngineError as error:
-        raise ValueError(f"is no name: {error}") from None
+        raise ValueError(f"is not a name: {error}") from None
     return value
 
 
@@ -54,23 +54,23 @@ def _queue_name(value: str) -> str:
     try:
         check_queue_name(_text(value))
     except EngineError as error:
-        raise ValueError(f"is no name: {error}") from None
+        raise ValueError(f"is not a name: {error}") from None
     return value
 
 
 def _filter(value: str) -> str:
     if not value or _FILTER.fullmatch(_text(value)) is None:
-        raise ValueError("is no topic filter")
+        raise ValueError("is not a topic filter")
     return value
 
 
 def _base64(value: object) -> bytes:
     if not isinstance(value, str):
-        raise ValueError("is Base64 in a text")
+        raise ValueError("must be Base64 in a text")
     try:
         return b64decode(value, validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("is no Base64") from None
+        raise ValueError("is not Base64") from None
 
 
 def _encodable(value: Any) -> Any:
@@ -89,7 +89,7 @@ def _attributes(values: dict[str, Any]) -> dict[str, Any]:
             value = values[name]
             try:
                 if parse(name, str(value).lower() if isinstance(value, bool) else str(value)) != {field: value}:
-                    raise ValueError(f"has a value of another kind for {name}")
+                    raise ValueError(f"has a value of the wrong kind for {name}")
             except EngineError as error:
                 raise ValueError(f"cannot be: {error}") from None
     return values
@@ -221,7 +221,7 @@ def _notes(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in _encodable(values).items():
         number = next(iter(value.values())) if isinstance(value, dict) else value
         if name in annotation.NUMBERS and not isinstance(number, int):
-            raise ValueError(f"has for {name}, which is a number, something else")
+            raise ValueError(f"has something other than a number for {name}")
         if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
             raise ValueError(f"has for {name} a number of more than 64 bits")
     return values
@@ -251,7 +251,7 @@ class _StoredMessage(_Line):
         except Exception:  # a reader of heads that the broker wrote meets one that it did not
             readable = False
         if not readable:
-            raise ValueError(f"head is no head of a message of {self.protocol}")
+            raise ValueError(f"head is not the head of a message of {self.protocol}")
 
 
 class MessageLine(_StoredMessage):
@@ -295,13 +295,13 @@ def read_json(text: bytes) -> dict[str, Any]:
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8") from None
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: column {error.colno} is not as it must be") from None
+        raise ValueError(f"it is not JSON: column {error.colno} is wrong") from None
     except RecursionError:
-        raise ValueError("it is JSON within JSON too many times") from None
+        raise ValueError("it is nested too deep") from None
     except ValueError:
         raise ValueError("it has a number of too many digits") from None
     if not isinstance(line, dict):
-        raise ValueError('it is no object: {"kind": ...}')
+        raise ValueError('it is not an object: {"kind": ...}')
     return line
 
 
@@ -310,7 +310,7 @@ def read_line(line: dict[str, Any]) -> Line:
     kind = line.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
-        raise ValueError(f"kind {_shown(kind)} is not known: it is written by newer software, or no export")
+        raise ValueError(f"kind {_shown(kind)} is unknown: newer software wrote it, or it is not an export")
     return _validated(model, line)
 
 
@@ -337,7 +337,7 @@ _EXPECTED: Final = {
     "list_type": "is a list",
     "model_type": "is an object",
     "string_type": "is a text",
-    "string_unicode": "is no valid Unicode",
+    "string_unicode": "is not valid Unicode",
     "too_short": "is empty",
     "string_too_short": "is empty",
     "bytes_too_short": "is empty",

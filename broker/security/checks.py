@@ -75,7 +75,7 @@ def _writable(path: Path) -> None:
     """Raises UnusableFile: as the log opens it, but without making it."""
     place = path if path.exists() else path.parent
     if not place.exists():
-        raise UnusableFile(f"{path}: there is no directory {path.parent}: make it, for the broker's user")
+        raise UnusableFile(f"{path}: there is no directory {path.parent}: create it, writable by the broker's user")
     if not os.access(place, os.W_OK) or path.is_dir():
         raise UnusableFile(f"{path}: it cannot be written: name a file that the broker's user can write")
 

@@ -227,7 +227,8 @@ class UserGate:
         stored = None if user is None else (self._policy.users or {}).get(user)
         if user is None or stored is None or name not in ("", user):
             shown = ",".join(f"{key}={value}" for key, value in peer.subject)
-            reason = "no rule for the certificate" if user is None else "the certificate is of another user, or of none"
+            of_another = "the certificate belongs to another user, or to none"
+            reason = "no rule for the certificate" if user is None else of_another
             self._report("login.refused", remote=peer.remote, user=name or user or "", reason=reason, subject=shown)
             return None
         found: list[Identity | None] = []
@@ -256,7 +257,7 @@ class UserGate:
 
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
         if self._policy.tokens is None:
-            self._refuse(peer, name, "tokens are not taken here", then)
+            self._refuse(peer, name, "tokens are not accepted here", then)
         else:
             self._in_turn(peer, name, then, lambda: self._check_token(peer, name, token, then, again=True))
 
@@ -282,7 +283,7 @@ class UserGate:
                 self._fail(found)
                 self._refuse_unchecked(peer, name, then)
             elif name not in ("", found.user):
-                self._refuse(peer, name, "the token is of another user", then)
+                self._refuse(peer, name, "the token belongs to another user", then)
             else:
                 self._throttle.succeeded(peer.origin)
                 identity = Identity(found.user, found.roles, lasting=True)
@@ -379,6 +380,6 @@ class UserGate:
             if proven is not None:
                 self._let_in(peer, name, lambda stored: stored.scram.get(mechanism) == proven, then, "scram")
             else:
-                self._refuse(peer, name, "a SCRAM proof that does not fit", then)
+                self._refuse(peer, name, "wrong SCRAM proof", then)
 
         self._in_turn(peer, name, then, attempt)

@@ -57,9 +57,9 @@ def check_hash(stored: str) -> None:
     try:
         parameters = extract_parameters(stored)
     except InvalidHashError:
-        raise ValueError("it is no argon2id hash") from None
+        raise ValueError("it is not an argon2id hash") from None
     if parameters.type is not Type.ID:
-        raise ValueError("it is no argon2id hash")
+        raise ValueError("it is not an argon2id hash")
 
 
 def scram_keys(mechanism: str, password: str, salt: bytes) -> ScramKeys:
@@ -89,12 +89,12 @@ def read_keys(mechanism: str, text: str) -> ScramKeys:
     assert mechanism in SCRAMS
     parts = text.split("$")
     if len(parts) != 4 or not (parts[0].isascii() and parts[0].isdigit() and 4096 <= int(parts[0]) <= 10_000_000):
-        raise ValueError("it is ITERATIONS$SALT$STORED-KEY$SERVER-KEY")
+        raise ValueError("it must be ITERATIONS$SALT$STORED-KEY$SERVER-KEY")
     try:
         salt, stored, server = (base64.b64decode(part, validate=True) for part in parts[1:])
     except binascii.Error:
-        raise ValueError("its parts are base64") from None
+        raise ValueError("its parts must be base64") from None
     size = hmac.new(b"", b"", _DIGESTS[mechanism]).digest_size
     if not salt or len(stored) != size or len(server) != size:
-        raise ValueError(f"its keys have {size} bytes")
+        raise ValueError(f"its keys must have {size} bytes")
     return salt, stored, server, int(parts[0])

@@ -27,10 +27,10 @@ def load_policy(config: Config) -> Policy:
     try:
         found = path.exists()
     except OSError as error:  # its directory cannot be looked into
-        why = f"{error.strerror}: let the broker's user into its directory"
-        raise UnusableFile(f"{path}: the users file cannot be looked for: {why}") from None
+        why = f"{error.strerror}: let the broker's user read its directory"
+        raise UnusableFile(f"{path}: the users file cannot be found: {why}") from None
     if not found and config.security.users_file is not None and not config.security.anonymous:
-        raise UnusableFile(f"{path}: there is no users file: make one with `bartleby user add`")
+        raise UnusableFile(f"{path}: there is no users file: create it with `bartleby user add`")
     return policy(config, read_users(path) if found else {} if config.security.jwt.issuer else None)
 
 
@@ -44,9 +44,7 @@ def policy(config: Config, users: Users | None) -> Policy:
     elif not security.anonymous:
         anonymous = None
     elif named is None:
-        raise UnusableFile(
-            "security.anonymous = true beside a users file needs security.anonymous-roles: say what everybody may do"
-        )
+        raise UnusableFile("security.anonymous = true with a users file needs security.anonymous-roles: set it")
     else:
         anonymous = named
     rules = [Rule(each.subject, each.user) for each in config.certificate_users]

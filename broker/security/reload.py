@@ -171,7 +171,7 @@ def prepare(config: Config, *, known: bool) -> Prepared:
     stamp = _stamp(config)
     policy = load_policy(config)
     if known and policy.users is None:
-        raise UnusableFile(f"{users_path(config)}: the users file is gone: put it back, or restart the broker")
+        raise UnusableFile(f"{users_path(config)}: the users file is missing: put it back, or restart the broker")
     contexts = {name: _context(name, each.tls) for name, each in config.enabled_acceptors.items() if each.tls}
     keys = read_keys(config.security.jwt.keys_file) if config.security.jwt.issuer else None
     return Prepared(config, policy, permission_table(config), contexts, keys, stamp)
@@ -184,12 +184,12 @@ def read_keys(path: Path | None) -> KeySet | None:
     try:
         mode = path.stat().st_mode
         if mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise UnusableFile(f"{path}: the key set can be changed by others: chmod 644 {path}")
+            raise UnusableFile(f"{path}: other users can change the key set: chmod 644 {path}")
         with path.open("rb") as file:
             return KeySet(file.read(KEYS_BYTES_MAX + 1))
     except OSError as error:
         raise UnusableFile(
-            f"{path}: the key set cannot be read: {error.strerror}: give it to the broker's user"
+            f"{path}: the key set cannot be read: {error.strerror}: let the broker's user read it"
         ) from None
     except ValueError as error:
         raise UnusableFile(f"{path}: {error}") from None

@@ -90,16 +90,16 @@ class KeySet:
 
     def __init__(self, content: bytes) -> None:
         if len(content) > KEYS_BYTES_MAX:
-            raise ValueError(f"a key set has {KEYS_BYTES_MAX} bytes at most")
+            raise ValueError(f"a key set has at most {KEYS_BYTES_MAX} bytes")
         try:
             listed = json.loads(content)["keys"]
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise ValueError('it is no key set: {"keys": [...]} in JSON') from None
+            raise ValueError('it is not a key set: {"keys": [...]} in JSON') from None
         if not isinstance(listed, list) or len(listed) > KEYS_MAX:
-            raise ValueError(f"a key set has a list of {KEYS_MAX} keys at most")
+            raise ValueError(f"a key set has at most {KEYS_MAX} keys")
         found = [(each.get("kid"), key) for each in listed if isinstance(each, dict) and (key := _key(each))]
         if not found:
-            raise ValueError("it has no public key that can check a signature")
+            raise ValueError("it has no public key that can verify a signature")
         self.keys: dict[str | None, Key] = dict(found)
         self.only = found[0][1] if len(found) == 1 else None
 
@@ -108,10 +108,10 @@ class KeySet:
         if id is None and self.only is not None:
             return self.only
         if not isinstance(id, str):
-            raise BadToken("it does not say which of the keys has signed it")
+            raise BadToken("it does not say which key signed it")
         key = self.keys.get(id)
         if key is None:
-            raise UnknownKey("it was signed with a key that is not in the key set")
+            raise UnknownKey("its key is not in the key set")
         return key
 
 
@@ -164,7 +164,7 @@ class Tokens:
         rules = self.rules
         now, leeway = self._now() / 1000, rules.leeway_ms / 1000
         if claims.get("iss") != rules.issuer:
-            raise BadToken("it is of another issuer")
+            raise BadToken("it is from another issuer")
         audience = claims.get("aud")
         if rules.audience not in (audience if isinstance(audience, list) else [audience]):
             raise BadToken("it is for another audience")
@@ -176,7 +176,7 @@ class Tokens:
         for name in ("nbf", "iat"):
             begins = _time(claims, name)
             if begins is not None and begins - leeway > now:
-                raise BadToken("it does not count yet")
+                raise BadToken("it is not valid yet")
         return Bearer(self._user(claims), self._roles(claims), int((expires + leeway) * 1000), rules, key)
 
     def _claims(self, token: bytes) -> tuple[Mapping[str, Any], Key]:
@@ -196,11 +196,11 @@ class Tokens:
                 raise BadToken("its header has extensions")
             key = keys.find(header.get("kid"))
             if algorithm not in key.algorithms:
-                raise BadToken("its algorithm is not what its key is for")
+                raise BadToken("its algorithm does not fit its key")
             payload = jwt.PyJWS(algorithms=[algorithm]).decode(token, key.key, algorithms=[algorithm])
             claims = json.loads(payload)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
-            raise BadToken("it is no token, or its signature is wrong") from None
+            raise BadToken("it is not a token, or its signature is wrong") from None
         if not isinstance(claims, dict):
             raise BadToken("it has no claims")
         return claims, key
@@ -212,7 +212,7 @@ class Tokens:
                 raise ValueError
             check_user_name(user)
         except ValueError:
-            raise BadToken(f"its claim {self.rules.user_claim} is no user's name") from None
+            raise BadToken(f"its claim {self.rules.user_claim} is not a user name") from None
         return user
 
     def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
@@ -238,5 +238,5 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise BadToken(f"its claim {name} is no time")
+        raise BadToken(f"its claim {name} is not a time")
     return min(max(float(value), 0.0), float(_TIME_MAX))

@@ -57,7 +57,7 @@ def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]
     Raises ValueError for a password that cannot be.
     """
     if not password or len(password.encode()) > passwords.PASSWORD_BYTES_MAX:
-        raise ValueError(f"a password has 1 to {passwords.PASSWORD_BYTES_MAX} bytes")
+        raise ValueError(f"a password must have 1 to {passwords.PASSWORD_BYTES_MAX} bytes")
     keys = {mechanism: passwords.scram_keys(mechanism, password, salt) for mechanism, salt in salts.items()}
     return StoredUser(user.roles, passwords.hashed(password), keys)
 
@@ -65,9 +65,9 @@ def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]
 def check_user_name(name: str) -> None:
     """Raises ValueError for what cannot be the name of a user, or of a role."""
     if not name or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or name != name.strip():
-        raise ValueError(f"a name has 1 to {NAME_BYTES_MAX} bytes, and no blank at its ends")
+        raise ValueError(f"a name must have 1 to {NAME_BYTES_MAX} bytes, and no blanks at its ends")
     if not name.isprintable():
-        raise ValueError("a name has printable characters only")
+        raise ValueError("a name must have printable characters only")
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -80,10 +80,10 @@ def read_secret(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes
             found = os.fstat(file.fileno())
             mode = stat.S_IMODE(found.st_mode)
             if stat.S_ISREG(found.st_mode) and mode & (stat.S_IRWXO | stat.S_IWGRP):
-                raise UnusableFile(f"{path}: {what} is open to others (mode {mode:04o}): chmod 600 {path}")
+                raise UnusableFile(f"{path}: other users can access {what} (mode {mode:04o}): chmod 600 {path}")
             content = file.read(bytes_max + 1)
     except OSError as error:
-        raise UnusableFile(f"{path}: {what} cannot be read: {error.strerror}: give it to the broker's user") from None
+        raise UnusableFile(f"{path}: {what} cannot be read: {error.strerror}: let the broker's user read it") from None
     if len(content) > bytes_max:
         raise UnusableFile(f"{path}: {what} has more than {bytes_max} bytes")
     return content

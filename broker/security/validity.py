@@ -28,14 +28,14 @@ class Span:
     def doubt(self, now: datetime) -> str:
         """What is wrong with it at this time, or soon will be; else nothing."""
         if now < self.begin:
-            return f"{self.what} is not valid before {_shown(self.begin)}: look at the clock, or at the file"
+            return f"{self.what} is not valid before {_shown(self.begin)}: check the clock, or the file"
         if self.end is None:
             return ""
         if now >= self.end:
-            return f"{self.what} has expired on {_shown(self.end)}: have it renewed"
+            return f"{self.what} expired on {_shown(self.end)}: renew it"
         left = self.end - now
         if left.days < SOON_DAYS:
-            return f"{self.what} expires on {_shown(self.end)}, in {left.days} days: have it renewed"
+            return f"{self.what} expires on {_shown(self.end)}, in {left.days} days: renew it"
         return ""
 
 

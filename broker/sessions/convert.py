@@ -252,7 +252,7 @@ def whole(message: Message) -> bytes:
         return body
     if len(body) > CONVERTED_BYTES_MAX:
         raise ConversionError(
-            f"a body of {len(body)} bytes, and {CONVERTED_BYTES_MAX} can be converted", too_large=True
+            f"a body of {len(body)} bytes, of which {CONVERTED_BYTES_MAX} can be converted", too_large=True
         )
     try:
         return read_whole_body(body)

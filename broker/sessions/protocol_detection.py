@@ -19,8 +19,8 @@ _ADVICE: Final = {
     "TLS": "this acceptor has no TLS: connect without it, or give the acceptor a certificate",
     "HTTP": "management calls, health and metrics are on the acceptor with the protocol http",
     "AMQP 0-9-1": "Bartleby speaks AMQP 1.0: use a client for that, or for STOMP or MQTT",
-    "OpenWire": "Bartleby does not speak it: use a client for AMQP 1.0 (Qpid JMS), STOMP or MQTT",
-    "Artemis core": "Bartleby does not speak it: use a client for AMQP 1.0 (Qpid JMS), STOMP or MQTT",
+    "OpenWire": "Bartleby does not speak this protocol: use a client for AMQP 1.0 (Qpid JMS), STOMP or MQTT",
+    "Artemis core": "Bartleby does not speak this protocol: use a client for AMQP 1.0 (Qpid JMS), STOMP or MQTT",
 }
 
 

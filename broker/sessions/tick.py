@@ -29,7 +29,7 @@ from broker.engine.model.errors import EngineError
 from broker.sessions.session import Session
 
 #: What the client of a session that failed is told.
-APOLOGY: Final = "an internal error of the broker, which its log tells"
+APOLOGY: Final = "an internal error of the broker: see its log"
 
 #: Modules of the engine that change nothing: what a message says, what may be, what fits.
 _LOOKING: Final = (

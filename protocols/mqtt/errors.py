@@ -63,7 +63,7 @@ def malformed(sentence: str, rule: str = "", *, silent: bool = False) -> MqttErr
 def too_large(nbytes: int, most: int, *, stranger: bool) -> MqttError:
     """A packet of so many bytes, which a `stranger` or anybody may not send."""
     before = " before the login" if stranger else ""
-    sentence = f"a packet of {nbytes} bytes, at most {most} may be{before}"
+    sentence = f"a packet of {nbytes} bytes, at most {most} are allowed{before}"
     return MqttError(ReasonCode.PACKET_TOO_LARGE, sentence, "MQTT-3.2.2-15")
 
 

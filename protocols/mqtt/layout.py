@@ -141,7 +141,7 @@ def _read_to_end(
     found: list[T] = []
     while at < end:
         if len(found) == context.limits.filters_max:
-            raise MqttError(ReasonCode.QUOTA_EXCEEDED, f"at most {context.limits.filters_max} may be")
+            raise MqttError(ReasonCode.QUOTA_EXCEEDED, f"at most {context.limits.filters_max} are allowed")
         one, at = read_one(data, at, end, context)
         found.append(one)
     if not found:

@@ -259,7 +259,7 @@ def decode_properties(data: bytes, at: int, end: int, place: int, context: Conte
         raise malformed(f"properties of {length} bytes, of which the packet has {end - at}")
     most = context.limits.properties_bytes_max
     if length > most:
-        raise MqttError(ReasonCode.QUOTA_EXCEEDED, f"properties of {length} bytes, at most {most} may be")
+        raise MqttError(ReasonCode.QUOTA_EXCEEDED, f"properties of {length} bytes, at most {most} are allowed")
     raw = data[at:stop]
     values: dict[int, Any] = {}
     while at < stop:
@@ -309,5 +309,5 @@ def _keep(values: dict[int, Any], property: Property[Any], value: Any, place: in
         raise violation("it may be there once")
     found = values[property.id]
     if property is USER_PROPERTY and len(found) == limits.user_properties_max:
-        raise MqttError(ReasonCode.QUOTA_EXCEEDED, f"at most {limits.user_properties_max} may be")
+        raise MqttError(ReasonCode.QUOTA_EXCEEDED, f"at most {limits.user_properties_max} are allowed")
     found.append(value)

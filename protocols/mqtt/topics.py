@@ -71,7 +71,7 @@ def _check_size(what: str, text: str, limits: Limits, reason: ReasonCode) -> Non
     levels = text.count(SEPARATOR) + 1
     if levels > limits.topic_levels_max:
         raise MqttError(
-            reason, f"the {what} {shown(text)} has {levels} levels, at most {limits.topic_levels_max} may be"
+            reason, f"the {what} {shown(text)} has {levels} levels, at most {limits.topic_levels_max} are allowed"
         )
 
 

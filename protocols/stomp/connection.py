@@ -309,7 +309,7 @@ class StompConnection:
     def _content_length(self, command: str, headers: Headers) -> int:
         value = headers[b"content-length"]
         if not value.isdigit() or len(value) > _LENGTH_DIGITS_MAX:
-            detail = f"{command}: content-length is a number of bytes, not {shown(value)}"
+            detail = f"{command}: content-length must be a number of bytes, not {shown(value)}"
             raise StompError("invalid content-length", detail, headers.get(b"receipt"))
         length = int(value)
         self._check_body(command, length, headers)
@@ -441,14 +441,14 @@ def negotiate(accept_version: bytes | None) -> str:
         if version.encode() in offered:
             return version
     known = ", ".join(reversed(VERSIONS))
-    raise StompError("unsupported version", f"CONNECT: supported are {known}, not {shown(accept_version)}")
+    raise StompError("unsupported version", f"CONNECT: supported versions are {known}, not {shown(accept_version)}")
 
 
 def parse_heartbeat(value: bytes) -> tuple[int, int]:
     """What the client can send and what it wants, in ms (STOMP 1.2, heart-beating).  Raises StompError."""
     parts = [part.strip() for part in value.split(b",")]
     if len(parts) != 2 or not all(part.isdigit() and len(part) <= _MS_DIGITS_MAX for part in parts):
-        raise StompError("invalid heart-beat", f"CONNECT: heart-beat is two numbers of ms, not {shown(value)}")
+        raise StompError("invalid heart-beat", f"CONNECT: heart-beat must be two numbers of ms, not {shown(value)}")
     return int(parts[0]), int(parts[1])
 
 

@@ -55,7 +55,7 @@ def unescape(value: bytes, version: str) -> bytes:
     def plain(match: re.Match[bytes]) -> bytes:
         found = table.get(match[0])
         if found is None:
-            raise StompError("undefined escape", f"{shown(match[0])[1:-1]} is no escape in a header of STOMP {version}")
+            raise StompError("undefined escape", f"{shown(match[0])[1:-1]} is not an escape of STOMP {version}")
         return found
 
     return _ESCAPED.sub(plain, value)

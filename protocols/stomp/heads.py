@@ -152,11 +152,11 @@ class HeadReader:
         name = lines[0]
         what = shown(name)
         if name not in COMMANDS:
-            return self._refused("unknown command", f"{what} is no command of STOMP", lines)
+            return self._refused("unknown command", f"{what} is not a command of STOMP", lines)
         if self._state is State.CONNECTING:
             return self._refused("not connected", f"{what}: the first frame must be CONNECT or STOMP", lines)
         if COMMANDS[name] not in self._required:
-            return self._refused("unknown command", f"{what} is no command of STOMP {self._version}", lines)
+            return self._refused("unknown command", f"{what} is not a command of STOMP {self._version}", lines)
         return self._refused("already connected", f"{what} comes once, as the first frame", lines)
 
     def _bad_line(self, command: str, line: bytes, lines: list[bytes]) -> StompError:

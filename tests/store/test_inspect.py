@@ -286,7 +286,7 @@ def test_another_brokers_segment_and_a_wrong_position(files: SimFiles) -> None:
     number = int(path[-18:-8])
     files.put(path, segment.encode_header(number=number, broker_id=bytes(16), created=EPOCH, first_position=0))
     report = inspect.verify(files, DIRECTORY)
-    assert f"{path}: the segment is another broker's at byte 0" in report.problems
+    assert f"{path}: the segment belongs to another broker at byte 0" in report.problems
     assert any(p.startswith(f"{path}: the segment begins at position 0") for p in report.problems)
     assert inspect.stat(files, DIRECTORY).segments == len(segments(files))
 

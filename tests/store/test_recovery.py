@@ -212,7 +212,7 @@ def test_a_segment_that_was_cut_between_two_entries_before_a_trimmed_one(alone: 
     lost = whole.entries[-1].count
     gone = [record for record in before if whole.position - lost <= record[0] < whole.position]
     assert len(gone) == lost
-    what = f"the segment ends before position {whole.position - lost}, and it had ended before {whole.position}"
+    what = f"the segment ends at position {whole.position - lost} instead of {whole.position}: its end is missing"
     with pytest.raises(Corrupt, match=what):
         records(files)
     assert inspect.verify(files, DIRECTORY).problems == [f"{path}: {what} at byte {whole.entries[-1].offset}"]
@@ -281,7 +281,7 @@ def test_what_a_newer_version_wrote_is_not_damaged() -> None:
     for data in (newer(one_entry(0, 0, OPENED)), one_entry(0, 0, OPENED, b"\x08\0\0\0\x63\x01\0\0")):
         files = SimFiles()
         files.put(f"{DIRECTORY}/{segment_name(1)}", data)
-        with pytest.raises(NewerFormat, match="a newer version wrote it; start that version: nothing is dam") as raised:
+        with pytest.raises(NewerFormat, match="a newer version wrote it; nothing is damaged: start that") as raised:
             records(files)
         assert "repair" not in str(raised.value)
 
@@ -380,7 +380,7 @@ def test_the_message_says_where_what_and_what_to_do() -> None:
     corrupt = Corrupt("/data/journal/0000000007.journal", 64, "no valid entry")
     assert str(corrupt) == (
         "/data/journal/0000000007.journal: no valid entry at byte 64; "
-        "look closer with: bartleby journal verify /data/journal; repair it with: bartleby journal repair /data/journal"
+        "inspect it with: bartleby journal verify /data/journal; repair it with: bartleby journal repair /data/journal"
     )
     assert Corrupt("x.journal", 0, "?").command == "bartleby journal repair ."
 

@@ -39,13 +39,13 @@ DOCUMENT: Final = ROOT / "docs" / "configuration.md"
 MARK: Final = "<!-- The rest of this file is written by `make reference`. -->\n\n"
 
 _HEAD: Final = """\
-# The configuration of Bartleby: every setting with its default and why.  What is commented out is unset, or an example.
+# The configuration of Bartleby: every setting with its default and why.  Lines commented out are unset or examples.
 #
 # Durations are milliseconds, or texts with a unit: "500ms", "30s", "5min", "2h", "7d".
 # Sizes are bytes, or texts with a unit: "64KiB", "10MiB", "1GiB".  -1 means off, or no limit.
-# A variable of the environment overrides its setting, as BARTLEBY_BROKER__NAME does broker.name; with _FILE at its end,
-# as BARTLEBY_BROKER__NAME_FILE, it names a file that holds the value.
-# `bartleby config check --config FILE` tells all that is wrong with a file.
+# An environment variable overrides its setting: BARTLEBY_BROKER__NAME overrides broker.name.  With _FILE at its end
+# (BARTLEBY_BROKER__NAME_FILE) it names a file that holds the value.
+# `bartleby config check --config FILE` prints all problems of a file.
 """
 
 

@@ -109,7 +109,7 @@ class SlowConsumers:
                 consumer,
                 LOST,
                 f"slow consumer: {rate} {unit_name} of queue {queue.name},"
-                f" at least {settings.slow_consumer_threshold} are expected",
+                f" expected at least {settings.slow_consumer_threshold}",
             )
 
 

@@ -97,9 +97,9 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
     if queue is not None:
         others = request.filtered and queue.creator != access.user  # it may hold what this one may not read
         if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
-            raise AlreadyInUse(f"subscription {name} is somebody else's: choose another name")
+            raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
         if request.exclusive and queue.consumers:
-            raise AlreadyInUse(f"subscription {name} has a consumer, and takes one only")
+            raise AlreadyInUse(f"subscription {name} has its only consumer already")
         different = differences(queue.attributes, request.asked)
         if _is_same(queue, address, filter, request.no_local) and not different:
             check_room(name, queue.attributes, len(queue.consumers))

@@ -58,7 +58,7 @@ class Filter:
         except EvaluationError as failure:
             self.failures += 1
             if self.failures == 1:
-                logger.warning("filter %r does not fit a message, which does not match: %s", self.text, failure)
+                logger.warning("filter %r cannot be evaluated, so a message does not match: %s", self.text, failure)
             return False
 
     def __eq__(self, other: object) -> bool:

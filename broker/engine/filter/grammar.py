@@ -146,7 +146,7 @@ def _truth(part: Expression) -> Truth:
         return part
     if isinstance(part, Property):
         return TruthOfProperty(part.position, part.depth, part.nodes, part.name)
-    raise _Fault(part.position, "a condition is needed here, not a value")
+    raise _Fault(part.position, "a condition is expected here, not a value")
 
 
 def _comparable(part: Expression) -> Expression:
@@ -157,9 +157,9 @@ def _comparable(part: Expression) -> Expression:
 
 def _orderable(part: Expression) -> Expression:
     if isinstance(part, Truth):
-        raise _Fault(part.position, "a condition has no order: only numbers can be compared so")
+        raise _Fault(part.position, "conditions have no order: only numbers can be compared like this")
     if isinstance(part, Constant) and isinstance(part.value, str):
-        raise _Fault(part.position, "a text has no order: only numbers can be compared so")
+        raise _Fault(part.position, "texts have no order: only numbers can be compared like this")
     return part
 
 
@@ -286,16 +286,16 @@ def _parser(hyphenated: bool) -> Lark:
 
 
 _UNREADABLE: Final = {
-    "'": "a text that is not closed by '",
-    '"': 'a name that is not closed by "',
-    "!": "'!' is no operator: use <> or NOT",
+    "'": "a text is not closed by '",
+    '"': 'a name is not closed by "',
+    "!": "'!' is not an operator: use <> or NOT",
 }
 
 
 def _unreadable(fault: UnexpectedCharacters, text: str) -> _Fault:
     place = cast(int, fault.pos_in_stream)  # always set by the lexer; the library declares it as None
     character = text[place]
-    other = f'unexpected {character!r}: names of other characters than letters, digits, _ and $ stand in "quotes"'
+    other = f'unexpected {character!r}: put names with characters other than letters, digits, _ and $ in "quotes"'
     return _Fault(place, _UNREADABLE.get(character, other))
 
 
@@ -304,7 +304,7 @@ def _unexpected(fault: UnexpectedToken, text: str) -> _Fault:
         return _Fault(len(text), "the expression ends too early")
     place = _place(fault.token)
     if text[place - 1 : place + 1] == "/*":
-        return _Fault(place - 1, "a comment that is not closed by */")
+        return _Fault(place - 1, "a comment is not closed by */")
     return _Fault(place, f"unexpected {str(fault.token)!r}")
 
 

@@ -130,7 +130,7 @@ def _number(value: Value, convert: bool) -> Number:
     number = spelled_number(value) if convert and isinstance(value, str) else value
     if type(number) is int or type(number) is float:
         return number
-    raise EvaluationError(f"a {type(value).__name__} where a number is needed")
+    raise EvaluationError(f"a {type(value).__name__} where a number is expected")
 
 
 def _text(value: Value) -> str:
@@ -138,7 +138,7 @@ def _text(value: Value) -> str:
     if type(value) is bool:
         return "true" if value else "false"
     if isinstance(value, bytes):
-        raise EvaluationError("bytes where a text is needed")
+        raise EvaluationError("bytes where a text is expected")
     return str(value)
 
 

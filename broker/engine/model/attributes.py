@@ -31,34 +31,34 @@ class QueueAttributes:
 
     last_value: bool = row(
         False,
-        "true: a message replaces the waiting one with the same key; without last-value-key that is _AMQ_LVQ_NAME.",
+        "true: a message replaces a waiting one with the same last-value-key, by default _AMQ_LVQ_NAME.",
         setting="default_last_value_queue",
     )
     last_value_key: str = row(
         "",
-        "The property by which messages replace each other; naming one makes the queue a last-value queue.",
+        "Messages with the same value of this property replace each other; setting it makes a last-value queue.",
         chars_max=PROPERTY_NAME_CHARS_MAX,
         setting="default_last_value_key",
     )
     non_destructive: bool = row(
         False,
-        "true: each consumer gets every message, and none is removed by consuming it.",
+        "true: each consumer gets every message, and consuming removes none.",
         setting="default_non_destructive",
     )
     exclusive: bool = row(
         False, "true: one consumer gets everything; the others wait for it to leave.", setting="default_exclusive_queue"
     )
     max_consumers: int = row(
-        -1, "Consumers at a time; 0: nobody, -1: any number.", low=-1, high=NUMBER_MAX, setting="default_max_consumers"
+        -1, "Consumers at a time; 0: none, -1: any number.", low=-1, high=NUMBER_MAX, setting="default_max_consumers"
     )
     purge_on_no_consumers: bool = row(
         False,
-        "true: the queue takes messages only while it has consumers, and loses them with the last one.",
+        "true: the queue takes messages only while it has consumers; the last one to leave empties it.",
         setting="default_purge_on_no_consumers",
     )
     ring_size: int = row(
         -1,
-        "Messages that may wait, beyond which the oldest leaves for each new one; -1: no limit.",
+        "Messages that may wait; beyond that each new one evicts the oldest; -1: no limit.",
         low=-1,
         high=NUMBER_MAX,
         zero=RING_OF_NOTHING,
@@ -66,40 +66,44 @@ class QueueAttributes:
     )
     consumers_before_dispatch: int = row(
         0,
-        "Deliveries begin once there are so many consumers.",
+        "Deliveries begin once there are this many consumers.",
         low=0,
         high=NUMBER_MAX,
         setting="default_consumers_before_dispatch",
     )
     delay_before_dispatch: int = row(
         -1,
-        "Deliveries begin so long after the first consumer came, though there be too few; -1: never for that.",
+        "Deliveries begin this long after the first consumer, even if there are too few; -1: they do not.",
         unit=Unit.MILLISECONDS,
         low=-1,
         setting="default_delay_before_dispatch",
     )
     group_rebalance: bool = row(
-        False, "true: when a consumer comes, all message groups are dealt out anew.", setting="default_group_rebalance"
+        False,
+        "true: each new consumer makes the broker assign all message groups anew.",
+        setting="default_group_rebalance",
     )
     group_rebalance_pause_dispatch: bool = row(
-        False, "true: and only when nothing is in delivery any more.", setting="default_group_rebalance_pause_dispatch"
+        False,
+        "true: reassign groups only once nothing is in delivery.",
+        setting="default_group_rebalance_pause_dispatch",
     )
     group_buckets: int = row(
         -1,
-        "Message groups are hashed into so many; 0: groups mean nothing, -1: each is one of its own.",
+        "Hash message groups into this many buckets; 0: ignore groups, -1: do not hash.",
         low=-1,
         high=NUMBER_MAX,
         setting="default_group_buckets",
     )
     group_first_key: str = row(
         "",
-        "The property that is true on the first message of a group that a consumer gets.",
+        "The property set to true on the first message of a group that a consumer gets.",
         chars_max=PROPERTY_NAME_CHARS_MAX,
         setting="default_group_first_key",
     )
     enabled: bool = row(
         True,
-        "false: no new messages enter, and those that are there can be consumed; unset: as an operator left it.",
+        "false: no new messages enter, but those there can be consumed; unset: as an operator left it.",
         setting="",
     )
 
@@ -157,7 +161,7 @@ def parse(name: str, text: str) -> dict[str, object]:
     try:
         return {field: _read(ATTRIBUTES[field], text)}
     except ValueError as expected:
-        raise InvalidAttribute(f"{name} is {expected}, not {text[:100]!r}") from None
+        raise InvalidAttribute(f"{name} must be {expected}, not {text[:100]!r}") from None
 
 
 def with_asked(attributes: QueueAttributes, asked: Asked) -> QueueAttributes:
@@ -179,7 +183,7 @@ def from_json(values: Mapping[str, object]) -> QueueAttributes:
 def differences(attributes: QueueAttributes, asked: Asked) -> list[str]:
     """Where attributes are other than what was asked for, in words."""
     return [
-        f"{kebab(name)} is {_shown(getattr(attributes, name))} and not {_shown(value)}"
+        f"{kebab(name)} is {_shown(getattr(attributes, name))}, not {_shown(value)}"
         for name, value in asked.items()
         if getattr(attributes, name) != value
     ]

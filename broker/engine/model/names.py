@@ -157,9 +157,9 @@ def internal_prefix(syntax: WildcardSyntax) -> str:
 def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
     """The rules for what clients and operators send to, consume from or make. Raises InvalidName."""
     if name.startswith(internal_prefix(syntax)):
-        raise InvalidName(f"{_shown(name)} is the broker's own: it keeps the messages of a retroactive address there")
+        raise InvalidName(f"{_shown(name)} is the broker's own: it holds the messages of a retroactive address")
     if name == RETAINED:
-        raise InvalidName(f"{name} is the broker's own: it keeps the retained messages there")
+        raise InvalidName(f"{name} is the broker's own: it holds the retained messages")
 
 
 def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
@@ -190,7 +190,7 @@ def _size(name: str) -> int:
     try:
         return len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName(f"the name {_shown(name)} is no valid Unicode") from None
+        raise InvalidName(f"the name {_shown(name)} is not valid Unicode") from None
 
 
 _SHOWN: Final = 75  # characters of a name in a message

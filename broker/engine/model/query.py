@@ -23,7 +23,7 @@ _PRIORITY_MAX: Final = (1 << 31) - 1
 #: Parameters that Artemis knows and that are not taken here, each with the reason.
 _REFUSED: Final = {
     "filter-string": "give the filter as the subscription's selector, or to the queue in the configuration",
-    "durable": "a durable subscription is asked for in the protocol's own way; other queues are durable",
+    "durable": "make a durable subscription in the protocol's own way; other queues are durable",
     "user": "queues have no owner",
     "auto-delete": "it is a setting of the address, auto-delete-queues",
     "auto-delete-delay": "it is a setting of the address, auto-delete-queues-delay",
@@ -62,7 +62,7 @@ def split_query(destination: str) -> tuple[str, Query]:
         elif key == "consumer-priority":
             priority = _priority(text)
         elif key in _REFUSED:
-            raise InvalidAttribute(f"the parameter {key} is not taken: {_REFUSED[key]}")
+            raise InvalidAttribute(f"the parameter {key} is not accepted: {_REFUSED[key]}")
         else:
             asked |= attributes.parse(key, text)
     return name, Query(asked, routing_type, priority)
@@ -72,11 +72,11 @@ def _routing_type(text: str) -> RoutingType:
     try:
         return RoutingType[text.upper()]
     except KeyError:
-        raise InvalidAttribute(f"routing-type is ANYCAST or MULTICAST, not {text[:100]!r}") from None
+        raise InvalidAttribute(f"routing-type must be ANYCAST or MULTICAST, not {text[:100]!r}") from None
 
 
 def _priority(text: str) -> int:
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10 and abs(int(text)) <= _PRIORITY_MAX):
-        raise InvalidAttribute(f"consumer-priority is a number of 32 bits, not {text[:100]!r}")
+        raise InvalidAttribute(f"consumer-priority must be a number of 32 bits, not {text[:100]!r}")
     return int(text)

@@ -79,91 +79,92 @@ class AddressSettings:
     """The settings of one address; times in milliseconds, sizes in bytes, -1 means off or unlimited."""
 
     dead_letter_address: str | None = row(
-        None, "Where a message goes that failed max-delivery-attempts times; unset or empty: it is removed, and logged."
+        None,
+        "Where dead messages go, after max-delivery-attempts failures; unset or empty: they are removed and logged.",
     )
     auto_create_dead_letter_resources: bool = row(
-        False, "Make a dead-letter queue for each address of dead messages, named prefix + address + suffix."
+        False, "Create a dead-letter queue for each address whose messages die, named prefix + address + suffix."
     )
-    dead_letter_queue_prefix: str = row("DLQ.", "Before the address in the name of an auto-created dead-letter queue.")
-    dead_letter_queue_suffix: str = row("", "After the address in the name of an auto-created dead-letter queue.")
+    dead_letter_queue_prefix: str = row("DLQ.", "Prefix in the name of an auto-created dead-letter queue.")
+    dead_letter_queue_suffix: str = row("", "Suffix in the name of an auto-created dead-letter queue.")
     expiry_address: str | None = row(
         None,
-        "Where an expired message goes; empty: none, also where a less specific match gives one; then it is removed.",
+        "Where expired messages go; empty: they are removed, even if a less specific match has an expiry address.",
     )
     auto_create_expiry_resources: bool = row(
-        False, "Make an expiry queue for each address of expired messages, named prefix + address + suffix."
+        False, "Create an expiry queue for each address whose messages expire, named prefix + address + suffix."
     )
-    expiry_queue_prefix: str = row("EXP.", "Before the address in the name of an auto-created expiry queue.")
-    expiry_queue_suffix: str = row("", "After the address in the name of an auto-created expiry queue.")
-    no_expiry: bool = row(False, "true: messages lose their expiration on arrival; beats the three below.")
-    expiry_delay: int = duration(-1, "The time to live of messages that come without one; -1: none.")
+    expiry_queue_prefix: str = row("EXP.", "Prefix in the name of an auto-created expiry queue.")
+    expiry_queue_suffix: str = row("", "Suffix in the name of an auto-created expiry queue.")
+    no_expiry: bool = row(
+        False, "true: messages lose their expiration on arrival; takes precedence over the three below."
+    )
+    expiry_delay: int = duration(-1, "The time to live of messages that arrive without one; -1: none.")
     min_expiry_delay: int = duration(-1, "The shortest time to live: a shorter one is raised to it; -1: no limit.")
     max_expiry_delay: int = duration(
         -1, "The longest time to live: a longer one, or none, is lowered to it; -1: no limit."
     )
     redelivery_delay: int = duration(
-        0, "How long a message waits after its first failed delivery; others flow meanwhile.", low=0
+        0, "How long a message waits after its first failed delivery; other messages do not wait for it.", low=0
     )
     redelivery_delay_multiplier: float = row(
-        1.0, "What each further failure multiplies the delay by: above 1 it backs off.", low=0
+        1.0, "Each further failure multiplies the delay by this; above 1, delays grow.", low=0
     )
     redelivery_collision_avoidance_factor: float = row(
         0.0,
-        "The part of the delay that is left to chance, so that messages that failed together do not return together.",
+        "The random part of the delay, so that messages that failed together do not return together.",
         low=0,
         high=1,
     )
     max_redelivery_delay: int = duration(-1, "The longest delay; -1: ten times redelivery-delay.")
     max_delivery_attempts: int = row(
-        10, "Failed deliveries after which a message is dead; 0 or -1: it is tried for ever.", low=-1
+        10, "Failed deliveries after which a message dies; 0 or -1: it never dies.", low=-1
     )
     delivery_count_persistence: DeliveryCountPersistence = row(
         DeliveryCountPersistence.ON_RETURN,
-        "on-return journals failed deliveries; strict also what leaves, so that a crash cannot hide a delivery.",
+        "on-return: journal failed deliveries; strict: also deliveries before they leave, so that a crash hides none.",
     )
-    max_size_bytes: int = size(
-        -1, "Memory of the address's messages above which it is full; -1: no limit but global-max-size."
-    )
+    max_size_bytes: int = size(-1, "Memory of its messages above which the address is full; -1: only global-max-size.")
     max_size_messages: int = row(-1, "Messages above which the address is full; -1: no limit.", low=-1)
     max_size_bytes_reject_threshold: int = size(
         -1,
-        "Memory above which a full address with BLOCK refuses messages of senders that did not "
-        "stop; -1: it never does.",
+        "Memory above which a full address with BLOCK refuses messages of senders that do not stop; -1: never.",
     )
     address_full_policy: AddressFullPolicy = row(
         AddressFullPolicy.PAGE,
-        "Senders to a full address: BLOCK does not read from them, FAIL is an error, DROP drops and "
-        "counts, PAGE pages.",
+        "At a full address: BLOCK stops reading from senders, FAIL refuses, DROP drops and counts, PAGE keeps on disk.",
     )
     max_read_page_bytes: int = size(
-        20 << 20, "Memory for paged messages of one queue that are read back and not yet delivered.", low=1
+        20 << 20, "Memory for paged messages of one queue that were read back and are not yet delivered.", low=1
     )
-    max_read_page_messages: int = row(-1, "The same in messages; -1: no limit but that in bytes.", low=-1)
+    max_read_page_messages: int = row(-1, "The same as a number of messages; -1: only the limit in bytes.", low=-1)
     page_limit_bytes: int = size(
-        -1, "Paged messages of an address on disk above which page-full-policy holds; -1: no limit."
+        -1, "Disk space of an address's paged messages above which page-full-policy applies; -1: no limit."
     )
-    page_limit_messages: int = row(-1, "The same in messages; a message counts once a queue.", low=-1)
+    page_limit_messages: int = row(
+        -1, "The same as a number of messages; a message counts once for each queue.", low=-1
+    )
     page_full_policy: PageFullPolicy = row(
         PageFullPolicy.OFF,
-        "Senders to an address beyond its page limits: DROP drops and counts, FAIL is an error; OFF: no such limits.",
+        "At an address beyond its page limits: DROP drops and counts, FAIL refuses; OFF: no page limits.",
     )
     #: Each attribute is a setting, whose name its own row has.
     queue_attributes: QueueAttributes = PLAIN
     default_queue_routing_type: RoutingType = row(
-        RoutingType.MULTICAST, "The routing type of auto-created queues when the client names none."
+        RoutingType.MULTICAST, "The routing type of auto-created queues if the client names none."
     )
     default_address_routing_type: RoutingType = row(
-        RoutingType.MULTICAST, "The routing type of auto-created addresses when the client names none."
+        RoutingType.MULTICAST, "The routing type of auto-created addresses if the client names none."
     )
     auto_create_queues: bool = row(
-        True, "Make the queue that a client sends to or consumes from; false: that is an error."
+        True, "Create the queue that a client sends to or consumes from; false: the client is refused."
     )
     auto_create_addresses: bool = row(
-        True, "Make the address that a client sends to or consumes from; false: that is an error."
+        True, "Create the address that a client sends to or consumes from; false: the client is refused."
     )
-    auto_delete_queues: bool = row(True, "Delete auto-created queues that are empty, were used, and have no consumer.")
+    auto_delete_queues: bool = row(True, "Delete auto-created queues that were used, are empty, and have no consumer.")
     auto_delete_addresses: bool = row(
-        True, "Delete auto-created addresses that were used, have no queue, and of which no queue holds a message."
+        True, "Delete auto-created addresses that were used, have no queue, and have no message on any queue."
     )
     auto_delete_queues_delay: int = duration(
         0, "How long a queue must have been without consumers before it is deleted.", low=0
@@ -172,60 +173,63 @@ class AddressSettings:
         0, "How long an address must have been without queues before it is deleted.", low=0
     )
     auto_delete_queues_message_count: int = row(
-        0, "Messages that a queue may still hold when it is deleted, and loses; -1: any number.", low=-1
+        0, "Messages that a queue may still hold, and loses, when it is deleted; -1: any number.", low=-1
     )
-    auto_delete_queues_skip_usage_check: bool = row(False, "true: also queues that were never used.")
+    auto_delete_queues_skip_usage_check: bool = row(False, "true: also delete queues that were never used.")
     auto_delete_addresses_skip_usage_check: bool = row(
-        False, "true: also addresses that never had a queue, and to which nothing was sent."
+        False, "true: also delete addresses that never had a queue and to which nothing was sent."
     )
     auto_delete_created_queues: bool = row(
-        False, "true: also queues that an operator or a client made by name; never those of the configuration."
+        False,
+        "true: also delete queues that an operator or a client created by name; never those of the configuration.",
     )
     config_delete_queues: ConfigDelete = row(
         ConfigDelete.OFF,
-        "FORCE deletes queues that were in the configuration and no longer are, with their messages; OFF keeps them.",
+        "FORCE: delete queues removed from the configuration, with their messages; OFF: keep them.",
     )
     config_delete_addresses: ConfigDelete = row(
         ConfigDelete.OFF,
-        "FORCE deletes addresses that were in the configuration and no longer are, with their queues; OFF keeps them.",
+        "FORCE: delete addresses removed from the configuration, with their queues; OFF: keep them.",
     )
     config_delete_diverts: ConfigDelete = row(
-        ConfigDelete.OFF, "FORCE deletes diverts that were in the configuration and no longer are; OFF keeps them."
+        ConfigDelete.OFF, "FORCE: delete diverts removed from the configuration; OFF: keep them."
     )
     id_cache_size: int = row(
         20_000,
-        "Duplicate ids (_AMQ_DUPL_ID) that an address remembers: a second message with one is refused; 0: none.",
+        "Duplicate ids (_AMQ_DUPL_ID) that an address remembers, to refuse a second message with one; 0: none.",
         low=0,
         high=1_000_000,
     )
     send_to_dla_on_no_route: bool = row(
-        False, "true: what no queue takes goes to the dead-letter address; false: it is dropped and counted."
+        False, "true: messages that no queue takes go to the dead-letter address; false: they are dropped and counted."
     )
     enable_ingress_timestamp: bool = row(
-        False, "true: each message is told when it arrived: header ingress-timestamp, annotation x-opt-ingress-time."
+        False,
+        "true: each message carries its time of arrival: header ingress-timestamp, annotation x-opt-ingress-time.",
     )
-    enable_metrics: bool = row(True, "false: the address's queues have no metrics of their own; totals count them.")
+    enable_metrics: bool = row(True, "false: the address's queues have no metrics of their own, but count in totals.")
     retroactive_message_count: int = row(
-        0, "The last messages of an address that a new queue gets; 0: none.", low=0, high=1_000_000
+        0, "How many of the address's last messages a new queue gets; 0: none.", low=0, high=1_000_000
     )
     slow_consumer_threshold: int = row(
-        -1, "Acknowledged messages in a unit below which a consumer with enough to do is slow; -1: none is.", low=-1
+        -1, "A busy consumer is slow if it acknowledges fewer messages than this per unit; -1: none is slow.", low=-1
     )
     slow_consumer_threshold_measurement_unit: SlowConsumerUnit = row(
         SlowConsumerUnit.MESSAGES_PER_SECOND, "The unit of slow-consumer-threshold."
     )
     slow_consumer_check_period: int = duration(
         5_000,
-        "How often consumers are looked at; Artemis writes seconds here, Bartleby a duration like everywhere.",
+        "How often slow consumers are looked for; in Artemis this is in seconds, here a duration.",
         low=1_000,
     )
     slow_consumer_policy: SlowConsumerPolicy = row(
-        SlowConsumerPolicy.NOTIFY, "NOTIFY tells of a slow consumer; KILL closes it, over STOMP with its connection."
+        SlowConsumerPolicy.NOTIFY,
+        "NOTIFY: report a slow consumer; KILL: also close it, over STOMP with its connection.",
     )
     management_message_attribute_size_limit: int = row(
-        256, "Characters of one property that browsing shows; -1: all.", low=-1, high=1_000_000
+        256, "Characters of a property that browsing shows; -1: all.", low=-1, high=1_000_000
     )
-    management_browse_page_size: int = row(200, "Messages that one page of browsing shows.", low=1, high=10_000)
+    management_browse_page_size: int = row(200, "Messages on one page of browsing.", low=1, high=10_000)
 
     @property
     def strict(self) -> bool:
@@ -287,7 +291,7 @@ def _all_rows() -> dict[str, Described]:
         for attribute in ATTRIBUTES.values():
             if attribute.row.setting:
                 none = "; empty: none" if attribute.type is str else ""
-                why = f"{kebab(attribute.name)} of queues that do not say{none}."
+                why = f"Default {kebab(attribute.name)} of queues{none}."
                 name = attribute.row.setting
                 found[name] = Described(name, attribute.type, attribute.default, replace(attribute.row, why=why))
     return found

@@ -112,7 +112,7 @@ class SettingsTable:
         cache_max: int = CACHE_RESULTS_MAX,
     ) -> None:
         if len(literal_markers) not in (0, 2):
-            raise InvalidMatch(f"literal-match-markers are two characters, not {literal_markers!r}")
+            raise InvalidMatch(f"literal-match-markers must be two characters, not {literal_markers!r}")
         self._defaults = dict(defaults)
         self._syntax = syntax
         self._markers = literal_markers
@@ -134,7 +134,7 @@ class SettingsTable:
             name = self._literal_name(match)
             taken = exact if name is None else literal
             if (match if name is None else name) in taken or match in wildcards:
-                raise InvalidMatch(f"match {match!r} is given twice")
+                raise InvalidMatch(f"match {match!r} appears twice")
             if name is not None:
                 literal[name] = dict(fields)
             elif self._syntax.is_wildcard(match) and FQQN_SEPARATOR not in match:

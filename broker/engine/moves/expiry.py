@@ -73,7 +73,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
 def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     """A message expires from address to address: it dies, once; if it comes from its dead-letter address, for good."""
     hops = move.hops(message)
-    text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses lead in a circle"
+    text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses form a circle"
     reason = DeadLetterReason.LINK_HOPS
     name = queue.address.settings.dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):

@@ -90,7 +90,7 @@ def _bring(state: State, name: str, past: ReplayItem, destination: Destination) 
 def _check_room(state: State, address: Address) -> None:
     disk = state.usage.disk
     if disk.full:
-        raise AddressFull(f"{disk.percent} % of the disk is used: no messages are brought back before it has room")
+        raise AddressFull(f"{disk.percent} % of the disk is used: messages are brought back only once it has room")
     pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
     if not pages and (address.full or state.usage.full):
         raise AddressFull(

@@ -158,7 +158,7 @@ def _one(state: State, queue: Queue, id: int) -> tuple[MoveResult, list[Message]
     run = upkeep.between(state, queue, id - 1, id + 1, 1)
     if not run:
         if any(id in consumer.unacked for consumer in queue.consumers):
-            raise AlreadyInUse(f"message {id} of queue {queue.name} is with a consumer")
+            raise AlreadyInUse(f"a consumer holds message {id} of queue {queue.name}")
         raise NotFound(f"queue {queue.name} has no message {id}")
     return MoveResult(id + 1, id, True), run
 
@@ -218,12 +218,12 @@ def destination(state: State, target: str, queue: Queue | None = None) -> Destin
     if queue is not None and (
         state.bindings.reaches(address_name, queue) if queue_name is None else state.queues.get(queue_name) is queue
     ):
-        raise OntoItself(f"messages of queue {queue.name} would be moved to {target} and so onto itself")
+        raise OntoItself(f"moving messages of queue {queue.name} to {target} would move them onto itself")
     known = address_name in state.addresses if queue_name is None else queue_name in state.queues
     address, named = destinations.destination(state, target, None if known else RoutingType.ANYCAST)
     targets = state.candidates(address, named, None)
     if not any(targets):
-        raise NotFound(f"address {address.name} has no queue: nothing there would keep the messages")
+        raise NotFound(f"address {address.name} has no queue that would keep the messages")
     return Destination(address, targets, None)
 
 

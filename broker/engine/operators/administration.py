@@ -81,9 +81,7 @@ class Administration:
         for queue in address.queues:
             queue.check_public()
         if address.queues and not with_queues:
-            raise AlreadyInUse(
-                f"address {address.name} has {len(address.queues)} queues, which would be deleted with it"
-            )
+            raise AlreadyInUse(f"address {address.name} has {len(address.queues)} queues: force deletes them too")
         for queue in list(address.queues):
             registry.delete_queue(self._state, queue)
         if self._state.addresses.get(address.name) is address:  # else it went with its last queue
@@ -106,7 +104,7 @@ class Administration:
         name = wanted.address or wanted.name
         address = self._state.addresses.get(name)
         if address is None and not wanted.make_address:
-            raise NotFound(f"address {name} does not exist: make it first, or ask for it with make-address")
+            raise NotFound(f"address {name} does not exist: create it first, or ask for it with make-address")
         types = frozenset[RoutingType]() if address is None else address.routing_types
         routing_type = wanted.routing_type
         if routing_type is None:
@@ -139,8 +137,8 @@ class Administration:
         queue.check_public()
         if not with_messages and (queue.message_count or queue.consumers):
             raise AlreadyInUse(
-                f"queue {queue.name} has {queue.message_count} messages and {len(queue.consumers)} consumers,"
-                " which would go with it: force deletes them too"
+                f"queue {queue.name} has {queue.message_count} messages and {len(queue.consumers)} consumers:"
+                " force deletes them too"
             )
 
     def pause(self, queue: Queue, *, paused: bool) -> bool:

@@ -40,7 +40,7 @@ class Statistics:
 
     @property
     def paged_messages(self) -> int:
-        """Messages on disk only, each once a queue."""
+        """Messages on disk only, counted once for each queue."""
         return sum([queue.paged for queue in self._state.paged])
 
     @property

@@ -150,7 +150,7 @@ class Retained:
         if not self._reported:
             self._reported = True
             self._state.report("retained.full", messages=self.messages, bytes=self.bytes)
-        raise RetainedFull(f"{self.messages} messages of {self.bytes} bytes are retained, and no more may be")
+        raise RetainedFull(f"{self.messages} messages of {self.bytes} bytes are retained: the limit is reached")
 
     def clear(self, name: str) -> bool:
         """Keep nothing for this address any more; whether there was something."""

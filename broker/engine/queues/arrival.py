@@ -155,7 +155,7 @@ def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQ
     elif len(shut) == len(queues):
         why = f"queue {shut[0]} of address {address.name} is disabled"
     else:
-        why = f"no queue of address {address.name} has a filter that lets it in"
+        why = f"no queue of address {address.name} has a filter that matches it"
     return NoQueue(f"no queue takes the message: {why}", messages)
 
 

@@ -14,7 +14,7 @@ def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
     """Whether a queue with so many consumers takes another one.  Raises TooManyConsumers."""
     if 0 <= attributes.max_consumers <= consumers:
         most = attributes.max_consumers
-        raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): nobody else may consume from it now")
+        raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): no further consumer can attach now")
 
 
 def on_attach(state: State, consumer: Consumer) -> None:

@@ -142,9 +142,9 @@ class Divert:
         if not 1 <= len(self.forwarding) <= FORWARDS_MAX:
             raise InvalidName(f"divert {self.name}: give 1 to {FORWARDS_MAX} forwarding addresses")
         if self.address in self.forwarding:
-            raise InvalidName(f"divert {self.name} forwards to the address that it watches: name another one")
+            raise InvalidName(f"divert {self.name} forwards to its own address: name another one")
         if len(self.add) + len(self.remove) > HEADERS_MAX:
-            raise InvalidName(f"divert {self.name}: add and remove {HEADERS_MAX} headers at most")
+            raise InvalidName(f"divert {self.name}: add and remove at most {HEADERS_MAX} headers")
 
 
 def read_divert(id: int, definition: Json) -> Divert:
@@ -195,7 +195,7 @@ class Diverts:
         if divert.name in self.by_name:
             raise AlreadyInUse(f"divert {divert.name} exists already, on address {self.by_name[divert.name].address}")
         if len(self.by_name) >= DIVERTS_MAX:
-            raise AlreadyInUse(f"there are {DIVERTS_MAX} diverts, and there may not be more")
+            raise AlreadyInUse(f"there are {DIVERTS_MAX} diverts already: the limit is reached")
         divert.check()
         if self._syntax.routes(divert.address):
             self._patterns.add(divert.address, divert)

@@ -273,7 +273,7 @@ class Queue:
     def check_public(self) -> None:
         """Raises AlreadyInUse if the broker has this queue for itself."""
         if self.internal_owner is not None:
-            raise AlreadyInUse(f"queue {self.name} is the broker's own, and can only be looked at")
+            raise AlreadyInUse(f"queue {self.name} is the broker's own: it can only be inspected")
 
     def accepts(self, message: Message) -> bool:
         """Whether the queue takes the message: it is open, its filter lets the message in, its reader may read it."""

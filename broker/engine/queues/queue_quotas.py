@@ -34,7 +34,7 @@ class QueueQuotas:
             return
         most = self._by_user.get(user, self._most)
         if 0 <= most <= self.made_by(user):
-            raise TooManyQueues(f"user {user} has made {self.made_by(user)} queues, and may have {most}: delete one")
+            raise TooManyQueues(f"user {user} has {self.made_by(user)} queues of at most {most}: delete one")
 
     def add(self, user: str) -> None:
         """A queue was made."""

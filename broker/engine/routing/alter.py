@@ -41,8 +41,8 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     essential = any(getattr(attributes, name) != getattr(before, name) for name in _ESSENTIAL)
     if essential and (queue.consumers or queue.delivering):
         raise AlreadyInUse(
-            f"queue {queue.name} is being consumed: last-value, last-value-key and non-destructive change only while"
-            " nobody does"
+            f"queue {queue.name} is in use: last-value, last-value-key and non-destructive change only while"
+            " it has no consumers"
         )
     if not may_page(attributes):
         depage.unpage(state, queue)

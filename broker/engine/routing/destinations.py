@@ -95,7 +95,7 @@ def queue_to_consume(
     names.check_public(address_name, state.syntax)
     address = state.addresses.get(address_name)
     if address is not None and address.private_to not in (None, access):
-        raise AlreadyInUse(f"the temporary destination {address_name} is another connection's")
+        raise AlreadyInUse(f"the temporary destination {address_name} belongs to another connection")
     if queue_name is not None:
         access.require(permission, address_name, queue_name)
         if queue_name in state.queues:

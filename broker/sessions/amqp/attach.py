@@ -233,7 +233,7 @@ class Attacher:
 
 
 def _consumed(queue: Queue) -> AlreadyInUse:
-    return AlreadyInUse(f"subscription {queue.name} is being consumed: close its consumers first")
+    return AlreadyInUse(f"subscription {queue.name} has consumers: close them first")
 
 
 def _granted(target: Target, address: Address | None) -> Target:

@@ -81,7 +81,7 @@ class _Repeats(DecodeError):
         super().__init__(0, "")
         self.condition = NOT_IMPLEMENTED
         self.description = (
-            f"{annotation} asks for a message that is repeated, which is not supported; it is delivered once, after"
+            f"{annotation} asks for repeated delivery, which is not supported; a message is delivered once, after"
             f" {DELIVERY_DELAY} or at {DELIVERY_TIME}."
         )
 
@@ -294,7 +294,7 @@ class Encoder:
                 except TypeError:
                     return payloads, refused, messages.index(message)
             if bytes_max is not None and len(payload) > bytes_max:
-                why = f"{len(payload)} bytes, and the receiver takes {bytes_max}"
+                why = f"{len(payload)} bytes, but the receiver accepts {bytes_max}"
                 refused.append((message, ConversionError(why, too_large=True)))
                 continue
             payloads.append(payload)

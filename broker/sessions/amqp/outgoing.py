@@ -132,7 +132,7 @@ class OutgoingLink:
             self._owner.unsendable.add(consumer, message, unsaid(error))
             return
         if most is not None and large.nbytes > most:
-            text = f"{large.nbytes} bytes, and the receiver takes {most}"
+            text = f"{large.nbytes} bytes, but the receiver accepts {most}"
             self._owner.unsendable.add(consumer, message, ConversionError(text, too_large=True))
             return
         self.large = LargeOut(self.link, large, message.id, settled=self._settled)

@@ -121,7 +121,7 @@ def read_request(payload: bytes) -> Declare | Discharge:
     except DecodeError as error:
         raise link_error(DECODE_ERROR, f"A message to the coordinator: {error.description}") from error
     if isinstance(request, Declare) and request.global_id is not None:
-        raise link_error(NOT_IMPLEMENTED, "Distributed transactions (global-id) are not known here.")
+        raise link_error(NOT_IMPLEMENTED, "Distributed transactions (global-id) are not supported.")
     if not isinstance(request, Declare | Discharge):
         raise link_error(INVALID_FIELD, "A coordinator takes amqp-value with declare or discharge.")
     return request

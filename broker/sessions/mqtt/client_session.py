@@ -114,7 +114,7 @@ class MqttSessions:
             self.end(session)
             session = None
         if session is None and len(self) >= sessions_max:
-            raise TooMany(f"there are {len(self)} sessions, and no more may be")
+            raise TooMany(f"there are {len(self)} sessions: the limit is reached")
         present = session is not None
         if session is None:
             session = self._begin(client)

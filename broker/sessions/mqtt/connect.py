@@ -126,12 +126,12 @@ def no_room(packet: str) -> MqttError:
 def check(connect: Connect, options: MqttOptions) -> None:
     """Whether an acceptor takes what a client asks for.  Raises MqttError."""
     if not (connect.client_id or options.nameless):
-        sentence = "clients have to name themselves here: the client identifier is empty"
+        sentence = "the client identifier is empty, which is not allowed here"
         raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
     most = options.early_keep_alive_max
     if connect.version != V5 and most and not 0 < connect.keep_alive <= most:
         # 3.1.1 has no return code for it; Mosquitto uses this one.
-        sentence = f"the keep alive is 1 to {most} seconds here, not {connect.keep_alive}"
+        sentence = f"the keep alive must be 1 to {most} seconds here, not {connect.keep_alive}"
         raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
     will = connect.will
     if will is not None:
@@ -150,7 +150,7 @@ def check_publish(qos: int, retain: bool, options: MqttOptions) -> None:
 
 def payload_too_large(nbytes: int, options: MqttOptions) -> str:
     """Why a message is refused."""
-    return f"a payload of {nbytes} bytes, at most {options.payload_bytes_max} may be"
+    return f"a payload of {nbytes} bytes, at most {options.payload_bytes_max} are allowed"
 
 
 def wrong_login(connect: Connect) -> MqttError:

@@ -53,10 +53,10 @@ def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttC
     else:
         size, most = head.packet_bytes_with(payload.left), codec.packet_bytes_max_in
     if size > codec.packet_bytes_max_out:
-        why = f"{size} bytes, and the client takes {codec.packet_bytes_max_out}"
+        why = f"{size} bytes, but the client accepts {codec.packet_bytes_max_out}"
         return ConversionError(why, too_large=True)
     if size > most:
-        return ConversionError(f"{size} bytes, and the maximum packet size is {most}", too_large=True)
+        return ConversionError(f"{size} bytes, but the maximum packet size is {most}", too_large=True)
     return None
 
 

@@ -73,7 +73,7 @@ def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, pa
     fitting = []
     for message, payload, size in zip(run.messages, payloads, sizes, strict=True):
         if size > most:
-            why = f"{size} bytes, and the client takes {most}"
+            why = f"{size} bytes, but the client accepts {most}"
             port.unsendable.add(consumer, message, ConversionError(why, too_large=True))
         else:
             fitting.append((message, payload))

@@ -350,7 +350,7 @@ class MqttSession(Port):
             client_id, will = mount.client_id(client_id), will and mount.will(will)
         existing = sessions.get(client_id)
         if existing is not None and existing.owner is not None and not options.link_stealing:
-            sentence = "another connection has this client identifier, and it is not to be taken over"
+            sentence = "another connection has this client identifier, and it may not be taken over"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
         expiry = mqtt_connect.session_expiry(connect, options)
         client = Client(

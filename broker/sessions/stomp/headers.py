@@ -113,7 +113,7 @@ def routing_type(value: bytes | None, name: str, command: str, headers: Headers)
     try:
         return RoutingType[value.decode()]
     except KeyError:
-        detail = f"{name} is ANYCAST or MULTICAST, not {shown(value)}"
+        detail = f"{name} must be ANYCAST or MULTICAST, not {shown(value)}"
         raise error(command, f"invalid {name}", detail, headers) from None
 
 
@@ -126,7 +126,7 @@ def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) 
     if len(text) <= 20 and text.lstrip(b"-").isdigit() and low <= int(text) <= high:
         return int(text)
     word = name.decode()
-    raise error(command, f"invalid {word}", f"{word} is a number from {low} to {high}, not {shown(value)}", headers)
+    raise error(command, f"invalid {word}", f"{word} must be {low} to {high}, not {shown(value)}", headers)
 
 
 def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
@@ -138,7 +138,7 @@ def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bo
     if lower in (b"true", b"false"):
         return lower == b"true"
     word = name.decode()
-    raise error(command, f"invalid {word}", f"{word} is true or false, not {shown(value)}", headers)
+    raise error(command, f"invalid {word}", f"{word} must be true or false, not {shown(value)}", headers)
 
 
 #: The latest time a header may name: the end of year 9999.
@@ -179,7 +179,7 @@ def _scheduled(headers: Headers, now: int) -> int:
     """
     for name in _REPEATING:
         if headers.get(name, b"0").strip() not in (b"", b"0"):
-            why = f"{name.decode()} asks for a message that is repeated, which is not supported; it is delivered once"
+            why = f"{name.decode()} asks for repeated delivery, which is not supported; a message is delivered once"
             raise error("SEND", "not supported", f"{why}, after AMQ_SCHEDULED_DELAY or at AMQ_SCHEDULED_TIME", headers)
     for name in (b"AMQ_SCHEDULED_TIME", b"_AMQ_SCHED_DELIVERY"):
         due = number(headers, name, "SEND", low=-TIME_MAX, high=TIME_MAX)
@@ -274,7 +274,7 @@ def ack_mode(headers: Headers) -> AckMode:
     try:
         return AckMode(value.decode())
     except ValueError:
-        detail = f"ack is auto, client or client-individual, not {shown(value)}"
+        detail = f"ack must be auto, client or client-individual, not {shown(value)}"
         raise error("SUBSCRIBE", "invalid ack", detail, headers) from None
 
 

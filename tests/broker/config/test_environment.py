@@ -116,15 +116,15 @@ def test_any_setting_may_come_from_a_file(tmp_path: Path) -> None:
     [
         ("BARTLEBY_BROKER__NAEM", "x", "broker.naem", "did you mean name?"),
         ("BARTLEBY_BROKR__NAME", "x", "brokr.name", "did you mean broker?"),
-        ("BARTLEBY_BROKER__NAME__FIRST", "x", "broker.name.first", "there is no such setting"),
-        ("BARTLEBY_BROKER__", "x", "broker.", "there is no such setting"),
+        ("BARTLEBY_BROKER__NAME__FIRST", "x", "broker.name.first", "unknown setting"),
+        ("BARTLEBY_BROKER__", "x", "broker.", "unknown setting"),
         ("BARTLEBY_JOURNAL__RETENTION", "x", "journal.retention", "this is a table"),
         ("BARTLEBY_USERS__ALICE__PASSWORD", "geheim", "users.alice.password", "bartleby user add"),
         ("BARTLEBY_SECURITY_SETTINGS__0__MATCH", "x", "security-settings.0.match", "write them into the file"),
         ("BARTLEBY_ADDRESS_SETTINGS__0__MATCH", "x", "address-settings.0.match", "write them into the file"),
         ("BARTLEBY_ACCEPTORS__STOMP__PORT", "many", "acceptors.stomp.port", "give an integer"),
         ("BARTLEBY_SECURITY__ANONYMOUS", "yes", "security.anonymous", "give true or false"),
-        ("BARTLEBY_ACCEPTORS__OLD__PROTOCOL", "openwire", "acceptors.old.protocol", "does not speak openwire yet"),
+        ("BARTLEBY_ACCEPTORS__OLD__PROTOCOL", "openwire", "acceptors.old.protocol", "does not speak openwire"),
         ("BARTLEBY_LIMITS__TRANSACTION_BYTES_MAX", "1GiB", "limits.transaction-bytes-max", "at most half"),
         ("BARTLEBY_BROKER_NAME", "x", "broker", "rename it to BARTLEBY_BROKER__NAME"),
         ("BARTLEBY_ADDRESS_SETTINGS_X", "x", "address-settings", "BARTLEBY_ADDRESS_SETTINGS__X"),
@@ -140,7 +140,7 @@ def test_a_problem_names_the_variable(name: str, value: str, key: str, fix: str)
 def test_two_variables_for_one_setting(tmp_path: Path) -> None:
     (tmp_path / "x").write_text("geheim")
     [problem] = problems({"BARTLEBY_BROKER__NAME": "geheim", "BARTLEBY_BROKER__NAME_FILE": str(tmp_path / "x")})
-    assert problem.fix == "BARTLEBY_BROKER__NAME gives it already: keep one of them"
+    assert problem.fix == "BARTLEBY_BROKER__NAME sets it too: keep one of them"
 
 
 def test_a_wrong_file_under_a_variable_is_told_for_the_file(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_last_one_counts() -> None:
 def test_an_unknown_acceptor_is_told_with_those_that_are() -> None:
     [problem] = problems("openwire=127.0.0.1:0")
     assert problem.file == "--listen"
-    assert problem.fix == 'there is no acceptor "openwire": those of the configuration are amqp, http, mqtt, stomp'
+    assert problem.fix == 'there is no acceptor "openwire": the configuration has amqp, http, mqtt, stomp'
 
 
 def test_all_at_once() -> None:

@@ -27,20 +27,20 @@ def listening(host: str, port: int) -> OSError:
 def test_a_port_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         told = cannot_listen("stomp", listening("127.0.0.1", taken.getsockname()[1]))
-    assert told.startswith("address already in use: another process listens there (`ss -ltnp` shows which)")
+    assert told.startswith("address already in use: another process uses this port (`ss -ltnp` shows which)")
     assert told.endswith("acceptors.stomp.port or --listen stomp=HOST:PORT")
 
 
 def test_an_address_of_another_machine() -> None:
     told = cannot_listen("amqp", listening("192.0.2.1", 0))
-    assert told.startswith("cannot assign requested address: this machine has no such address")
-    assert told.endswith("acceptors.amqp.host")
+    assert told.startswith("cannot assign requested address: this machine does not have that address")
+    assert told.endswith("set acceptors.amqp.host to one that it has, or to 0.0.0.0 for all")
 
 
 def test_a_name_that_nobody_knows() -> None:
     error = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     assert cannot_listen("amqp", error) == (
-        "Name or service not known: the name is not known: correct acceptors.amqp.host"
+        "Name or service not known: the host name is unknown: correct acceptors.amqp.host"
     )
 
 
@@ -55,7 +55,7 @@ def test_a_name_that_nobody_knows() -> None:
         ),
         (
             OSError(errno.ENOSPC, "No space left on device", "/data/management.token"),
-            "/data/management.token: No space left on device: free some space on that disk",
+            "/data/management.token: No space left on device: free space on that disk",
         ),
     ],
 )
@@ -68,7 +68,7 @@ def test_other_reasons(error: OSError, told: str) -> None:
     [
         (errno.EACCES, f"user {os.geteuid()} may not do that: run the broker as the owner of /data"),
         (errno.EROFS, "with --data or broker.data-directory"),
-        (errno.ENOTDIR, "name a directory"),
+        (errno.ENOTDIR, "choose a directory"),
     ],
 )
 def test_a_directory_that_cannot_be_used(number: int, advice: str) -> None:
@@ -82,7 +82,7 @@ def test_a_directory_that_cannot_be_used(number: int, advice: str) -> None:
 def test_a_disk_without_room() -> None:
     told = cannot_open(DATA, JournalFull("there is no room on the disk to begin a segment"))
     assert told.endswith(
-        "to begin a segment: free some of the disk of /data, or name a directory on another with --data"
+        "to begin a segment: free space on the disk of /data, or choose a directory on another disk with --data"
     )
 
 

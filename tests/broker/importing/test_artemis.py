@@ -154,7 +154,7 @@ def test_permissions(tmp_path: Path) -> None:
     tables, found = imported(ARTEMIS, tmp_path)
     assert tables["security-settings"] == [{"match": "#", "send": ["clerks", "drivers"], "consume": ["drivers"]}]
     assert [each.why for each in found.report.findings if each.place.what == 'security-setting "#"'] == [
-        "this match was given before: the first holds"
+        "this match appeared before: the first applies"
     ]
     assert finding(found, "role-mapping").outcome is Outcome.LEFT
 

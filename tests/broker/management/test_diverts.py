@@ -49,10 +49,10 @@ async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Cl
         ("address=&forwarding-address=b", 400, "the address name is empty"),
         ("address=a", 400, "1 to 64 forwarding addresses"),
         ("address=a&forwarding-address=b.%23", 400, "has a wildcard"),
-        ("address=a&forwarding-address=b&exclusive=yes", 400, "exclusive is true or false"),
-        ("address=a&forwarding-address=b&routing-type=ANY", 400, "routing-type is one of STRIP, PASS"),
+        ("address=a&forwarding-address=b&exclusive=yes", 400, "exclusive must be true or false"),
+        ("address=a&forwarding-address=b&routing-type=ANY", 400, "routing-type must be one of STRIP, PASS"),
         ("address=a&forwarding-address=b&filter=k%20%3D", 400, "selector"),
-        ("address=a&forwarding-address=b&add-header=x", 400, "add-header is name:value"),
+        ("address=a&forwarding-address=b&add-header=x", 400, "add-header must be name:value"),
         ("address=a&forwarding-address=b&transformer=x", 400, "no such parameter: transformer"),
     ],
 )

@@ -64,8 +64,8 @@ async def test_changing_attributes(broker: TestBroker, client: Client) -> None:
     [
         ("", 400, "invalid-parameter", "name attributes"),
         ("?colour=red", 400, "invalid-attribute", "no attribute 'colour'"),
-        ("?ring-size=0", 400, "invalid-attribute", "ring-size is a number"),
-        ("?last-value=true", 409, "in-use", "is being consumed"),
+        ("?ring-size=0", 400, "invalid-attribute", "ring-size must be a number"),
+        ("?last-value=true", 409, "in-use", "is in use"),
     ],
 )
 async def test_what_cannot_be_changed(

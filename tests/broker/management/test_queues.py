@@ -44,8 +44,8 @@ async def test_a_queue_on_an_address_is_of_its_type_unless_that_is_said(broker: 
     ("query", "status", "detail"),
     [
         ("a?make-address=true", 409, "queue a exists already, on address a"),
-        ("new", 404, "address new does not exist: make it first"),
-        ("new?make-address=true&ring-size=0", 400, "ring-size is a number"),
+        ("new", 404, "address new does not exist: create it first"),
+        ("new?make-address=true&ring-size=0", 400, "ring-size must be a number"),
         ("new?make-address=true&filter=x%20%3D", 400, "selector"),
         ("new?make-address=true&colour=red", 400, "there is no parameter 'colour'"),
         ("%24.artemis.internal.x?make-address=true", 400, "the broker's own"),

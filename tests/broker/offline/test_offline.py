@@ -163,10 +163,10 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "what"),
     [
-        ([b"no json"], "line 1: it is no JSON"),
-        ([b"[]"], "line 1: it is no object"),
-        ([b'{"kind":"journal","version":2}'], "line 1: this is no export of version 1"),
-        ([b'{"kind":"other"}'], 'line 2: kind "other" is not known'),
+        ([b"no json"], "line 1: it is not JSON"),
+        ([b"[]"], "line 1: it is not an object"),
+        ([b'{"kind":"journal","version":2}'], "line 1: this is not an export of version 1"),
+        ([b'{"kind":"other"}'], 'line 2: kind "other" is unknown'),
         ([b'{"kind":"queue","name":"q"}'], "line 2: address is missing"),
         ([b'{"kind":"message","queues":[{"name":"q"}]}'], "line 2: address is missing"),
         ([b'{"kind":"message","queues":[]}'], "line 2: address is missing"),

@@ -51,7 +51,7 @@ def test_they_count_while_they_are_there_and_over_restarts() -> None:
     client.subscribe("/topic/one")
     client.subscribe("/topic/two", "s2")
     [error] = client.take("ERROR")
-    assert b"may have" in error.body
+    assert b"of at most" in error.body
     assert broker.engine.quotas.made_by(NAME) == made - 1, "a temporary subscription goes with its connection"
 
 

@@ -99,7 +99,7 @@ def config(*, websocket: bool = False) -> Config:
     ("acceptor", "make", "head", "welcome", "refusal"),
     [
         ("stomp", stomp, b"", b"CONNECTED\n", b"ERROR\nmessage:frame too large\n"),
-        ("mqtt", mqtt, b"", WELCOME, b" bytes, at most 49152 may be before the login"),
+        ("mqtt", mqtt, b"", WELCOME, b" bytes, at most 49152 are allowed before the login"),
         ("mqtt", mqtt_before, b"", b"\x20\x02\0\0", b""),
         ("amqp", amqp, b"AMQP\3\1\0\0", b"\0\x53\x44\xc0\x03\1\x50\0", b""),
     ],

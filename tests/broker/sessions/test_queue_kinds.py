@@ -119,9 +119,9 @@ def test_what_stomp_is_told(broker: SimBroker) -> None:
     broker.connect().subscribe("/queue/a?max-consumers=1&exclusive=true")
     for destination, wanted in (
         ("/queue/a", "max-consumers (1)"),
-        ("/queue/a?exclusive=false", "queue a exists, and its exclusive is true and not false"),
+        ("/queue/a?exclusive=false", "queue a exists, and its exclusive is true, not false"),
         ("/queue/b?colour=red", "no attribute 'colour'"),
-        ("/queue/b?ring-size=0", "ring-size is a number"),
+        ("/queue/b?ring-size=0", "ring-size must be a number"),
         ("/queue/b?auto-delete=true", "auto-delete-queues"),
     ):
         client = broker.connect()
@@ -129,7 +129,7 @@ def test_what_stomp_is_told(broker: SimBroker) -> None:
         assert wanted in errors(client)
     client = broker.connect()
     client.send("/queue/a?ring-size=3", b"")
-    assert "ring-size is -1 and not 3" in errors(client)
+    assert "ring-size is -1, not 3" in errors(client)
     assert "b" not in broker.engine.queues
 
 

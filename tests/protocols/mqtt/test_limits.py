@@ -62,7 +62,7 @@ def test_packet_bytes(version: int) -> None:
             assert feed(connection, pieces)
             assert failure(connection) is None
         error = refused(maker(version, limits=SMALL), publish(version, 301, qos), ReasonCode.PACKET_TOO_LARGE)
-        assert error.sentence == "a packet of 301 bytes, at most 300 may be"
+        assert error.sentence == "a packet of 301 bytes, at most 300 are allowed"
         connection = connected(version, limits=SMALL)
         found = feed(connection, [publish(version, 300, qos) * 3 + publish(version, 301, qos)])
         assert sum(len(run.topics) for run in found if isinstance(run, Publish)) == 3
@@ -98,7 +98,7 @@ def test_connect_bytes(version: int) -> None:
     assert len(feed(opened(Role.SERVER, limits), [raw])) == 1
     raw = frame(0x10, connect_body(version, 0x82, text("c") + text("u" * (spare + 1))))
     error = refused(lambda: opened(Role.SERVER, limits), raw, ReasonCode.PACKET_TOO_LARGE)
-    assert error.sentence == "a packet of 101 bytes, at most 100 may be before the login"
+    assert error.sentence == "a packet of 101 bytes, at most 100 are allowed before the login"
     connection = opened(Role.SERVER, limits)
     feed(connection, [raw[:6]])
     assert failure(connection) is None
@@ -154,7 +154,7 @@ def test_filters_of_one_packet(version: int) -> None:
         assert len(feed(connected(version, limits=limits), [frame(first, b"\0\1" + properties + one * 3)])) == 1
         raw = frame(first, b"\0\1" + properties + one * 4)
         error = refused(maker(version, limits=limits), raw, ReasonCode.QUOTA_EXCEEDED)
-        assert "at most 3 may be" in error.sentence
+        assert "at most 3 are allowed" in error.sentence
 
 
 @pytest.mark.parametrize("version", [V311, V5])

@@ -232,11 +232,11 @@ def test_limits() -> None:
     one = Properties([(USER_PROPERTY, ("k", "v"))]).raw
     small = Limits(user_properties_max=3, properties_bytes_max=len(one) * 4)
     assert len(list(decode(one * 3, P.PUBLISH, limits=small))) == 3
-    with pytest.raises(MqttError, match="User Property: at most 3 may be") as caught:
+    with pytest.raises(MqttError, match="User Property: at most 3 are allowed") as caught:
         decode(one * 4, P.PUBLISH, limits=small)
     assert caught.value.reason == ReasonCode.QUOTA_EXCEEDED
     wide = Limits(properties_bytes_max=len(one) * 4)
     assert len(list(decode(one * 4, P.PUBLISH, limits=wide))) == 4
-    with pytest.raises(MqttError, match="properties of 35 bytes, at most 28 may be") as caught:
+    with pytest.raises(MqttError, match="properties of 35 bytes, at most 28 are allowed") as caught:
         decode(one * 5, P.PUBLISH, limits=wide)
     assert caught.value.reason == ReasonCode.QUOTA_EXCEEDED

@@ -186,7 +186,7 @@ MALFORMED: dict[str, tuple[bytes, str, str, str, bytes | None]] = {
         SEND + "content-length:\u0661\n\nx\0".encode(),
         "1.2",
         "invalid content-length",
-        "is a number of bytes",
+        "must be a number of bytes",
         b"r",
     ),
     "content-length above the limit": (
@@ -229,20 +229,20 @@ MALFORMED: dict[str, tuple[bytes, str, str, str, bytes | None]] = {
     ),
     "empty name": (SEND + b":value\n\nx\0", "1.2", "invalid header", "the line ':value' is not NAME:VALUE", b"r"),
     "empty name after trimming": (SEND + b" : x\n\nx\0", "1.0", "invalid header", "the line ' : x' is not NAME", b"r"),
-    "escape \\r in 1.1": (SEND + b"x:a\\rb\n\nx\0", "1.1", "undefined escape", "\\r is no escape", b"r"),
-    "escape \\t": (SEND + b"x:a\\tb\n\nx\0", "1.2", "undefined escape", "SEND: \\t is no escape", b"r"),
-    "escape in a name": (SEND + b"x\\t:a\n\nx\0", "1.2", "undefined escape", "SEND: \\t is no escape", b"r"),
-    "escape at the end": (SEND + b"x:a\\\n\nx\0", "1.2", "undefined escape", "SEND: \\ is no escape", b"r"),
-    "escape that is not ASCII": (SEND + "x:a\\ä\n\nx\0".encode(), "1.2", "undefined escape", "is no escape", b"r"),
+    "escape \\r in 1.1": (SEND + b"x:a\\rb\n\nx\0", "1.1", "undefined escape", "\\r is not an escape", b"r"),
+    "escape \\t": (SEND + b"x:a\\tb\n\nx\0", "1.2", "undefined escape", "SEND: \\t is not an escape", b"r"),
+    "escape in a name": (SEND + b"x\\t:a\n\nx\0", "1.2", "undefined escape", "SEND: \\t is not an escape", b"r"),
+    "escape at the end": (SEND + b"x:a\\\n\nx\0", "1.2", "undefined escape", "SEND: \\ is not an escape", b"r"),
+    "escape that is not ASCII": (SEND + "x:a\\ä\n\nx\0".encode(), "1.2", "undefined escape", "is not an escape", b"r"),
     "not UTF-8": (SEND + b"x:a\xff\n\nx\0", "1.2", "invalid header", "the line 'x:a\\xff' is not UTF-8", b"r"),
     "a surrogate": (SEND + b"x:\xed\xa0\x80\n\nx\0", "1.2", "invalid header", "is not UTF-8", b"r"),
     "receipt not UTF-8": (b"SEND\nreceipt:\xff\nx\n\nx\0", "1.2", "invalid header", "is not", None),
     "receipt with a wrong escape": (b"SEND\ndestination:a\nreceipt:\\q\n\nx\0", "1.2", "undefined escape", "\\q", None),
     "receipt with an escape": (b"SEND\nreceipt:a\\nb\nnonsense\n\nx\0", "1.2", "invalid header", "nonsense", b"a\nb"),
-    "lower case command": (b"send\ndestination:a\n\nx\0", "1.2", "unknown command", "'send' is no command", None),
-    "padded command": (b"SEND \ndestination:a\n\nx\0", "1.2", "unknown command", "'SEND ' is no command", None),
+    "lower case command": (b"send\ndestination:a\n\nx\0", "1.2", "unknown command", "'send' is not a command", None),
+    "padded command": (b"SEND \ndestination:a\n\nx\0", "1.2", "unknown command", "'SEND ' is not a command", None),
     "server's command": (b"MESSAGE\ndestination:a\n\nx\0", "1.2", "unknown command", "'MESSAGE' is no", None),
-    "NACK in 1.0": (b"NACK\nmessage-id:1\n\n\0", "1.0", "unknown command", "no command of STOMP 1.0", None),
+    "NACK in 1.0": (b"NACK\nmessage-id:1\n\n\0", "1.0", "unknown command", "not a command of STOMP 1.0", None),
     "control characters": (b"\x1b[2J\ndestination:a\n\nx\0", "1.2", "unknown command", "'\\x1b[2J'", None),
     "very long command": (b"X" * 200 + b"\n\n\0", "1.2", "unknown command", "'" + "X" * 80 + "...'", None),
 }
@@ -272,7 +272,7 @@ def test_frames_before_a_malformed_one_come_out(name: str) -> None:
 def test_http_is_told_from_stomp() -> None:
     error = check_malformed(StompConnection, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
     assert isinstance(error, StompError)
-    assert error.detail == "'GET / HTTP/1.1' is no command of STOMP"
+    assert error.detail == "'GET / HTTP/1.1' is not a command of STOMP"
 
 
 @pytest.mark.parametrize("version", VERSIONS)

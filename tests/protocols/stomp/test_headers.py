@@ -52,7 +52,7 @@ def test_every_escape(version: str) -> None:
             continue
         with pytest.raises(StompError, match="undefined escape") as caught:
             unescape(b"<" + wire + b">", version)
-        assert caught.value.detail.endswith(f"is no escape in a header of STOMP {version}")
+        assert caught.value.detail.endswith(f"is not an escape of STOMP {version}")
         assert caught.value.detail.isprintable()
     with pytest.raises(StompError, match="undefined escape"):
         unescape(b"end\\", version)

@@ -90,7 +90,7 @@ def test_nothing_is_read_after_an_error_was_sent() -> None:
 
 def test_an_error_instead_of_connected_says_which_versions_there_are() -> None:
     unknown = StompConnection()
-    unknown.send_error(StompError("unknown command", "'GET' is no command of STOMP"))
+    unknown.send_error(StompError("unknown command", "'GET' is not a command of STOMP"))
     assert sent(unknown)[0].headers["version"] == "1.0,1.1,1.2"
     refused = StompConnection()
     (received,) = feed(refused, [frame("CONNECT", {"accept-version": "2.0,2.1"})])
@@ -99,7 +99,7 @@ def test_an_error_instead_of_connected_says_which_versions_there_are() -> None:
     refused.send_error(caught.value)
     (answer,) = sent(refused)
     assert answer.headers["version"] == "1.0,1.1,1.2"
-    assert answer.body == b"CONNECT: supported are 1.0, 1.1, 1.2, not '2.0,2.1'\n"
+    assert answer.body == b"CONNECT: supported versions are 1.0, 1.1, 1.2, not '2.0,2.1'\n"
 
 
 def test_an_error_that_the_codec_found_is_sent() -> None:
@@ -169,7 +169,7 @@ def test_parse_heartbeat() -> None:
 def test_parse_heartbeat_nonsense(value: bytes) -> None:
     with pytest.raises(StompError, match="invalid heart-beat") as caught:
         parse_heartbeat(value)
-    assert caught.value.detail.startswith("CONNECT: heart-beat is two numbers of ms, not '")
+    assert caught.value.detail.startswith("CONNECT: heart-beat must be two numbers of ms, not '")
 
 
 def test_shown() -> None:

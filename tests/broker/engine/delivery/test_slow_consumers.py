@@ -102,7 +102,7 @@ def test_kill_closes_it_and_others_get_its_messages() -> None:
     look(bench)
     look(bench)
     (reason,) = slow.closed
-    assert reason == "slow consumer: 0 messages per second of queue a, at least 1 are expected"
+    assert reason == "slow consumer: 0 messages per second of queue a, expected at least 1"
     assert slow.consumer.closed
     other = bench.take("a")
     assert other.take() == [b"1"]

@@ -47,7 +47,7 @@ def test_a_shared_one_is_shared_and_goes_with_the_last(bench: Bench, kind: str) 
 
 def test_an_exclusive_one_takes_one_consumer(bench: Bench) -> None:
     first = subscribed(bench, name="s", durable=True, exclusive=True)
-    with pytest.raises(AlreadyInUse, match="takes one only"):
+    with pytest.raises(AlreadyInUse, match="has its only consumer"):
         subscribed(bench, name="s", durable=True, exclusive=True)
     bench.close(first, CLOSED)
     assert subscribed(bench, name="s", durable=True, exclusive=True).consumer.queue is first.consumer.queue

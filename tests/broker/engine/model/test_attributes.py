@@ -62,11 +62,11 @@ def test_every_attribute_comes_from_the_settings_and_from_text(name: str) -> Non
 @pytest.mark.parametrize(
     ("name", "text", "wanted"),
     [
-        ("exclusive", "yes", "exclusive is true or false, not 'yes'"),
-        ("max-consumers", "-2", "max-consumers is a number from -1"),
-        ("max-consumers", str(NUMBER_MAX + 1), "max-consumers is a number"),
-        ("max-consumers", "9" * 5000, "max-consumers is a number"),
-        ("max-consumers", "\u0661", "max-consumers is a number"),
+        ("exclusive", "yes", "exclusive must be true or false, not 'yes'"),
+        ("max-consumers", "-2", "max-consumers must be a number from -1"),
+        ("max-consumers", str(NUMBER_MAX + 1), "max-consumers must be a number"),
+        ("max-consumers", "9" * 5000, "max-consumers must be a number"),
+        ("max-consumers", "\u0661", "max-consumers must be a number"),
         ("ring-size", "0", "other than 0"),
         ("consumers-before-dispatch", "-1", "a number from 0"),
         ("last-value-key", "k" * (PROPERTY_NAME_CHARS_MAX + 1), "at most 255"),
@@ -88,8 +88,8 @@ def test_differences_in_words() -> None:
     made = with_asked(PLAIN, {"ring_size": 3, "last_value_key": "k"})
     assert differences(made, {"ring_size": 3}) == []
     assert differences(made, {"ring_size": 4, "exclusive": True}) == [
-        "ring-size is 3 and not 4",
-        "exclusive is false and not true",
+        "ring-size is 3, not 4",
+        "exclusive is false, not true",
     ]
 
 

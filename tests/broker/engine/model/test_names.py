@@ -45,7 +45,7 @@ def test_names_accepted(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "reason"), [("", "is empty"), ("a::b", "contains ::"), ("a\ud800", "no valid Unicode")]
+    ("name", "reason"), [("", "is empty"), ("a::b", "contains ::"), ("a\ud800", "not valid Unicode")]
 )
 def test_names_refused(name: str, reason: str) -> None:
     with pytest.raises(InvalidName, match=reason):

@@ -1,4 +1,4 @@
-"""Addresses that lead in a circle: the message comes to an end, and says why."""
+"""Addresses that form a circle: the message comes to an end, and says why."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_expiry_addresses_that_lead_to_each_other() -> None:
     for message in found:
         notes = message.header.annotations or {}
         assert notes["_AMQ_DL_REASON"] == "link-hops"
-        assert "lead in a circle" in str(notes["_AMQ_DL_TEXT"])
+        assert "form a circle" in str(notes["_AMQ_DL_TEXT"])
         assert notes["_AMQ_DL_HOPS"] == HOPS_MAX + 1
     assert expired(bench) == 2 * (HOPS_MAX + 1)
     assert (bench.bodies("a"), bench.bodies("b")) == ([], [])

@@ -210,7 +210,7 @@ def test_errors_say_what_is_wrong() -> None:
         add_divert(state, Divert("d", "b", ("c",)))
     with pytest.raises(NotFound, match="divert e does not exist"):
         remove_divert(state, "e")
-    with pytest.raises(InvalidName, match="forwards to the address that it watches"):
+    with pytest.raises(InvalidName, match="forwards to its own address"):
         add_divert(state, Divert("e", "a", ("a",)))
     add_divert(state, Divert("f", "a", tuple(f"f{n}" for n in range(FORWARDS_MAX))))
     with pytest.raises(InvalidName, match="1 to 64 forwarding"):
@@ -241,12 +241,12 @@ def test_definitions_come_back() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('address = "a"\nforwarding-address = "a"', "forwards to the address that it watches"),
+        ('address = "a"\nforwarding-address = "a"', "forwards to its own address"),
         ('address = "a"\nforwarding-address = "b.#"', "has a wildcard"),
         ('address = "a"\nforwarding-address = "b"\nfilter = "k ="', "correct the selector"),
         ('address = "a"\nforwarding-address = "b"\nadd-headers = ["x"]', "is not a header"),
         ('address = "a"\nforwarding-address = "b"\nrouting-type = "ANY"', 'give one of "STRIP", "PASS"'),
-        ('address = "a"\nforwarding-address = "b"\ntransformer-class-name = "x.Y"', "there is no such setting"),
+        ('address = "a"\nforwarding-address = "b"\ntransformer-class-name = "x.Y"', "unknown setting"),
     ],
 )
 def test_the_configuration_is_checked(tmp_path: Any, text: str, problem: str) -> None:

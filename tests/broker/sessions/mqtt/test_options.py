@@ -178,7 +178,7 @@ def test_a_payload_that_is_refused_says_why() -> None:
     sim = SimWorld(with_mqtt(message_size_limit=LIMIT))
     client = sim.connect("c", auto=False)
     client.publish("a", b"x" * (LIMIT + 1), 1)
-    assert client.answers[0].properties.get(REASON_STRING) == "a payload of 1001 bytes, at most 1000 may be"
+    assert client.answers[0].properties.get(REASON_STRING) == "a payload of 1001 bytes, at most 1000 are allowed"
 
 
 @EARLY
