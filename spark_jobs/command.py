@@ -198,9 +198,7 @@ def _running_options(command: Command) -> Command:
             metavar="URL",
             help="Spark's master.  [default: what spark-submit or its files say, else local[*]]",
         ),
-        click.option(
-            "--conf", multiple=True, metavar="K=V", callback=_settings, help="A Spark setting.  Repeatable."
-        ),
+        click.option("--conf", multiple=True, metavar="K=V", callback=_settings, help="A Spark setting.  Repeatable."),
         click.option("--spark-log", is_flag=True, help="Show Spark's own log, and no progress."),
     )
 

@@ -23,7 +23,8 @@ from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.conditions import Condition
 from spark_jobs.journal.decode import Selection, decode
-from spark_jobs.journal.names import IdFilter, QueueName, learn_names, message_ids
+from spark_jobs.journal.ids import IdFilter, message_ids
+from spark_jobs.journal.names import QueueName, learn_names
 from spark_jobs.journal.scan import Scanned, scan_segment
 from spark_jobs.journal.snapshot import SegmentRef, Snapshot
 from spark_jobs.journal.walk import Definition

@@ -1,11 +1,11 @@
 """The journal as columns: which segments there are, what lies in them, as Arrow batches.  No Spark below this package.
 
-    files, snapshot     where a journal lies, and the pinned list of its segments
-    walk                where the records of a segment are, and what of it is damaged
-    decode              a segment's records as batches
-    movements           who entered and left which queue, combined within a few segments
-    schema              the columns of these views
-
-Below them: `layout` (where the fields of a record are), `offsets` (where records begin), `gather` and `columns` (from
-fields to columns), `names` (of queues).
+snapshot        the pinned list of a journal's segments; from `listing` (what lies somewhere) and `pinning` (which of
+                it counts, what is absent)
+segments        one of them: what is known of it, and reading it, wherever it has moved
+files           where journals lie: local directories, object stores
+walk            where the records of a segment are, and what of it is damaged; `offsets`: where each begins
+scan, decode    segment after segment, as batches of columns
+schema          the columns of the views; `columns` makes them, `inspect` those of a segment as a row
+layout          where the fields of a record are
 """

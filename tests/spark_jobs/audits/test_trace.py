@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.trace import trace
-from spark_jobs.journal.names import IdFilter
+from spark_jobs.journal.ids import IdFilter
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
 from store import decode, record
