@@ -16,7 +16,7 @@ import pytest
 
 from broker.engine.model import message
 from store.record import DeadLetterReason
-from tests.test_demo import check_story
+from tests.support.story import check as check_story
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text()

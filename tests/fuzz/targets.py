@@ -26,9 +26,9 @@ from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import Stopped
 from broker.security.tokens import BadToken, KeySet, TokenRules, Tokens
 from broker.security.users_file import UnusableFile, read_users, write_users
-from tests.protocols.amqp import test_fuzz as amqp
-from tests.protocols.mqtt import test_fuzz as mqtt
-from tests.protocols.stomp import test_fuzz as stomp
+from tests.protocols.amqp import conversation as amqp
+from tests.protocols.mqtt import conversation as mqtt
+from tests.protocols.stomp import conversation as stomp
 from tests.support.issuer import AUDIENCE, ISSUER, key_set, public_jwk, token
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_gate import cheap_user

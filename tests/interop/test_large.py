@@ -12,7 +12,7 @@ from proton import Message
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from tests.support.daemon import DaemonProcess, running
+from tests.support.daemon import running
 from tests.support.stomp_py import DURABLE, connected
 
 #: Many frames, and many reads; what is larger goes without these clients (tests/bench/test_large.py), which are slow.
@@ -59,11 +59,6 @@ class _Receiver(MessagingHandler):
         event.connection.close()
 
 
-def bodies(broker: DaemonProcess) -> list[Path]:
-    """The files of bodies that are there."""
-    return [*(broker.data / "journal" / "bodies").iterdir()]
-
-
 @pytest.mark.timeout(120)
 def test_stomp_py_and_proton_over_a_kill(tmp_path: Path) -> None:
     with running(tmp_path) as broker:
@@ -74,7 +69,7 @@ def test_stomp_py_and_proton_over_a_kill(tmp_path: Path) -> None:
             late.sendall(b"SEND\ndestination:/queue/crossing\ncontent-length:%d\n\n" % len(BODY) + BODY[: 1 << 20])
             assert late.recv(100).startswith(b"CONNECTED")
             broker.restart()
-        assert len(bodies(broker)) == 1
+        assert len(broker.bodies) == 1
         with connected(broker.port) as client:
             client.subscribe("/queue/crossing", "client-individual")
             received = client.take()

@@ -11,7 +11,6 @@ import pytest
 
 from protocols.mqtt.codes import V311
 from protocols.mqtt.encode import PublishHead, encode
-from tests.interop.test_large import bodies
 from tests.support.daemon import running
 from tests.support.mqtt_client import greeting
 from tests.support.paho_client import Paho
@@ -49,7 +48,7 @@ def test_paho_over_a_kill_and_in_little_memory(tmp_path: Path) -> None:
             late.sendall(encode(greeting("late", version=V311), V311) + b"".join(packet)[: 1 << 20])
             assert late.recv(100) == bytes([0x20, 2, 0, 0])
             broker.restart()
-        assert len(bodies(broker)) == WAITING + 1
+        assert len(broker.bodies) == WAITING + 1
         before = broker.peak_bytes()
         sleeper = Paho(broker.ports["mqtt"], "sleeper", "3.1.1", clean_session=False)
         assert sleeper.present

@@ -19,7 +19,7 @@ import pytest
 from broker.daemon.wiring import settings_table
 from broker.engine.routing import registry
 from tests.simulation.model import Place
-from tests.simulation.test_random import Sim, configuration
+from tests.simulation.random_work import Sim, configuration
 from tests.simulation.world import SCALE, check_accounts, everything
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker

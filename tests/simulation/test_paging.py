@@ -9,10 +9,9 @@ from typing import Final
 
 import pytest
 
-from broker.config import Config
-from tests.simulation.test_crash import attempt, restarted
-from tests.simulation.test_random import STEPS, Sim
-from tests.simulation.world import SCALE, small
+from tests.simulation.crash_work import attempt, crashing, restarted
+from tests.simulation.random_work import PAGING, play
+from tests.simulation.world import SCALE
 from tests.support.sim_files import Fault, SimFiles
 
 SEEDS: Final = range(12 * SCALE)
@@ -20,40 +19,10 @@ SEEDS: Final = range(12 * SCALE)
 #: Of the disk operations, each so-manieth fails in a test of its own; all of them in longer runs.
 STRIDE: Final = max(1, 5 // SCALE)
 
-PAGING: Final[dict[str, object]] = {
-    "address-full-policy": "PAGE",
-    "max-size-messages": 2,
-    "max-read-page-messages": 24,
-}
-
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_random_workload_that_pages(seed: int) -> None:
-    sim = Sim(seed, PAGING)
-    done = 0
-    try:
-        while done < STEPS:
-            sim.step()
-            done += 1
-            if done % 10 == 0:
-                sim.compare()
-        sim.do_restart()
-    except BaseException:
-        print(f"seed {seed}, step {done}")
-        raise
-
-
-def crashing(*, retained: bool = True) -> Config:
-    """Everything goes through the tails."""
-    paging = {**PAGING, "max-size-messages": 0}
-    return small(
-        {"match": "orders", "max-delivery-attempts": 2, "redelivery-delay": 100, **paging},
-        {"match": "strict", "delivery-count-persistence": "strict", **paging},
-        {"match": "lost", "dead-letter-address": "attic", **paging},
-        *({"match": name, **paging} for name in ("later", "news", "attic", "again", "DLQ", "ExpiryQueue")),
-        segment_bytes=8 << 10,
-        retained=retained,
-    )
+    play(seed, PAGING)
 
 
 def operations() -> int:

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 
 from store import inspect, repair
-from tests.simulation.test_crash import Oracle, Workload, config
+from tests.simulation.crash_work import Oracle, Workload, config
 from tests.simulation.world import SCALE, everything, journal_directory
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles

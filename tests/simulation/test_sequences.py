@@ -10,8 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.test_paging import PAGING
-from tests.simulation.test_random import Sim
+from tests.simulation.random_work import PAGING, Sim
 from tests.simulation.world import SCALE, check_accounts
 
 #: Sequences of a test, so that two processes have about the same to do and no test runs into its limit of time.

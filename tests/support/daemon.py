@@ -135,6 +135,11 @@ class DaemonProcess(BrokerProcess):
         found: dict[str, Any] = self.get(f"queues/{quote(name, safe='')}")
         return found
 
+    @property
+    def bodies(self) -> list[Path]:
+        """The files of large bodies."""
+        return [*(self.data / "journal" / "bodies").iterdir()]
+
     def queue_names(self) -> set[str]:
         """All queues there are."""
         return {queue["name"] for queue in self.get("queues", size=1000)["queues"]}

@@ -27,7 +27,7 @@ from broker.config import Config
 from store.errors import JournalError
 from store.retention import RetentionSettings
 from tests.broker.engine.engine_harness import Bench, EngineBroker
-from tests.simulation import session_work, test_crash, test_paging
+from tests.simulation import crash_work, session_work
 from tests.simulation.world import check_accounts
 from tests.store.workload import Oracle, Script, Station, reopened
 from tests.support.sim_broker import SimBroker
@@ -170,15 +170,15 @@ class BrokerScene(Scene):
         config = self.settings(retained=bool(number % 2))
         journal = config.journal.model_copy(update={"segment_size": self.random.choice((6 << 10, 8 << 10, 20 << 10))})
         self.config: Config = config.model_copy(update={"journal": journal})
-        self.oracle = test_crash.Oracle()
+        self.oracle = crash_work.Oracle()
 
     def settings(self, *, retained: bool) -> Config:
         """The configuration, but for the size of segments."""
-        return test_crash.config(retained=retained)
+        return crash_work.config(retained=retained)
 
     def run(self) -> None:
         broker = SimBroker(self.config, files=self.files)
-        test_crash.Workload(broker, self.oracle).run()
+        crash_work.Workload(broker, self.oracle).run()
         broker.shut_down()
 
     def check(self, disk: SimFiles, copy: int) -> None:
@@ -205,7 +205,7 @@ class PagingScene(BrokerScene):
 
     def settings(self, *, retained: bool) -> Config:
         """See BrokerScene."""
-        return test_paging.crashing(retained=retained)
+        return crash_work.crashing(retained=retained)
 
 
 class SessionScene(Scene):

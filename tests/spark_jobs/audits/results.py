@@ -22,3 +22,10 @@ def counted(result: Result, name: str, by: str, number: str) -> dict[Any, int]:
 def ms(value: datetime) -> int:
     """A time of a table in ms since the epoch."""
     return round(value.timestamp() * 1000)
+
+
+def nearest_rank(values: list[int], share: float) -> float:
+    """The smallest value that has this share of all at or below it, in seconds."""
+    ordered = sorted(values)
+    index = next(i for i in range(len(ordered)) if (i + 1) / len(ordered) >= share)
+    return round(ordered[index] / 1000, 3)

@@ -21,7 +21,7 @@ from spark_jobs.results import ExitStatus, Figure, Verdict
 from store.record import DeadLetterReason
 from tests.simulation.world import journal_directory, small
 from tests.spark_jobs.audits.journals import dump
-from tests.spark_jobs.audits.results import counted, ms, rows
+from tests.spark_jobs.audits.results import counted, ms, nearest_rank, rows
 from tests.support import books as oracle
 from tests.support.sim_broker import SimBroker
 
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEATHS = audit.DEATHS
-
-
-def nearest_rank(values: list[int], share: float) -> float:
-    """The smallest value that has this share of all at or below it, in seconds."""
-    ordered = sorted(values)
-    index = next(i for i in range(len(ordered)) if (i + 1) / len(ordered) >= share)
-    return round(ordered[index] / 1000, 3)
 
 
 def test_the_words_are_the_journals() -> None:

@@ -15,8 +15,7 @@ from spark_jobs.audits.options import Options
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
 from store import decode
-from tests.spark_jobs.audits.results import counted, ms, rows
-from tests.spark_jobs.audits.test_dead_letters import nearest_rank
+from tests.spark_jobs.audits.results import counted, ms, nearest_rank, rows
 from tests.support import books as oracle
 
 if TYPE_CHECKING:
