@@ -17,7 +17,7 @@ from spark_jobs.journal.files import Found
 from spark_jobs.journal.segments import Vanished
 from store.manifest import MANIFEST, Manifest
 from store.retention import DAY_PREFIX, DIRECTORY
-from store.segment import SEGMENT_HEADER_BYTES, BadHeader, SegmentHeader, decode_header, header_of, scan, segment_number
+from store.segment import SEGMENT_HEADER_BYTES, BadHeader, decode_header, header_of, scan, segment_number
 
 #: The journal in a broker's data directory.
 _JOURNAL: Final = "journal"
@@ -46,6 +46,12 @@ class Copy:
     first_time: int = 0
     last_time: int = 0
     problem: str = ""
+
+    def fail(self, error: OSError) -> None:
+        """Note that the disk does not give it back; any other error is raised."""
+        if error.errno != errno.EIO:
+            raise error
+        self.problem = f"the disk does not give it back: {error}"
 
     def differs(self, other: Copy) -> bool:
         """Whether another copy of the same segment is another one, as far as is known."""
@@ -181,21 +187,29 @@ def _read_if_there(place: str) -> bytes:
 def _read_headers(listing: Listing, pool: Executor) -> None:
     """Read the headers that no manifest tells.  Drops copies that are gone; raises Vanished if it was the last one."""
     unknown = [copy for copy in listing.copies() if not copy.broker_id]
-    gone: list[Copy] = []
-    for copy, header in zip(unknown, pool.map(_read_header, unknown), strict=True):
-        if header is None:
-            gone.append(copy)
-        elif isinstance(header, str):
-            copy.problem = header
-        else:
-            copy.broker_id = header.broker_id.hex()
-            copy.first_position, copy.created = header.first_position, header.created
+    gone = [copy for copy, there in zip(unknown, pool.map(_read_header, unknown), strict=True) if not there]
     for directory in listing.directories if gone else ():
         directory.copies = [copy for copy in directory.copies if not any(copy is each for each in gone)]
     there = {copy.number for copy in listing.copies()}
     for copy in gone:
         if copy.number not in there:
             raise Vanished(f"{copy.uri}: the segment is no longer there")
+
+
+def _read_header(copy: Copy) -> bool:
+    """Take in a copy's header, or what is wrong with it.  Returns whether the copy is still there."""
+    try:
+        header = header_of(copy.number, files.read(copy.uri, SEGMENT_HEADER_BYTES))
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        copy.fail(error)
+    except BadHeader as bad:
+        copy.problem = str(bad)
+    else:
+        copy.broker_id = header.broker_id.hex()
+        copy.first_position, copy.created = header.first_position, header.created
+    return True
 
 
 def _put_the_longest_first(listing: Listing, pool: Executor) -> None:
@@ -217,17 +231,3 @@ def _read_end(copy: Copy) -> int:
         return scan(data, decode_header(data)).position
     except (OSError, BadHeader):
         return 0
-
-
-def _read_header(copy: Copy) -> SegmentHeader | str | None:
-    """A copy's header, what is wrong with it, or None if the copy is gone."""
-    try:
-        return header_of(copy.number, files.read(copy.uri, SEGMENT_HEADER_BYTES))
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        return f"the disk does not give it back: {error}"
-    except BadHeader as bad:
-        return str(bad)

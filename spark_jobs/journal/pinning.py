@@ -19,7 +19,6 @@ whole if any of it is.
 
 from __future__ import annotations
 
-import errno
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
@@ -324,9 +323,7 @@ def _read(copy: Copy, *, newest: bool = False) -> _Content | None:
     except FileNotFoundError as gone:
         raise Vanished(f"{copy.uri}: the segment is no longer there") from gone
     except OSError as error:
-        if error.errno != errno.EIO:
-            raise
-        copy.problem = f"the disk does not give it back: {error}"
+        copy.fail(error)
         return None
     segment = open_segment(copy.uri, copy.number, data)
     found = segment.found

@@ -262,14 +262,11 @@ RECORDS: Final = st.one_of(
     _DEATHS,
     _EXPIRIES,
     st.builds(record.dropped, _BYTE, _U32, st.integers(0, (1 << 63) - 1), _TEXTS),
-    st.builds(record.address, _IDS, _DEFINITIONS),
-    st.builds(record.address_deleted, _IDS, _DEFINITIONS),
-    st.builds(record.queue, st.integers(1, 40), _DEFINITIONS),
-    st.builds(record.queue_deleted, st.integers(1, 40), _DEFINITIONS),
-    st.builds(record.session, st.integers(1, 40), _DEFINITIONS),
-    st.builds(record.session_deleted, st.integers(1, 40), _DEFINITIONS),
-    st.builds(record.session_part, st.integers(1, 40), _DEFINITIONS),
-    st.builds(record.session_part_deleted, st.integers(1, 40), _DEFINITIONS),
+    *(
+        st.builds(getattr(record, name + deleted), _IDS, _DEFINITIONS)
+        for name in ("address", "queue", "session", "session_part", "divert")
+        for deleted in ("", "_deleted")
+    ),
     st.builds(inflight, _IDS, _IDS, st.lists(st.tuples(_IDS, _PACKET_IDS), max_size=6)),
     st.builds(record.released, _IDS, st.lists(_PACKET_IDS, max_size=6)),
     st.builds(record.received, _IDS, st.lists(_PACKET_IDS, max_size=6)),
@@ -277,8 +274,6 @@ RECORDS: Final = st.one_of(
     st.builds(record.opened, _IDS, st.dictionaries(_IDS, _IDS, max_size=6), _DEFINITIONS),
     st.builds(record.ids, _IDS),
     st.builds(record.trimmed, _MANY),
-    st.builds(record.divert, st.integers(1, 40), _DEFINITIONS),
-    st.builds(record.divert_deleted, st.integers(1, 40), _DEFINITIONS),
     st.builds(record.duplicate_id, _IDS, _IDS, st.binary(max_size=40)),
     st.just(record.closed()),
 )

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.journal.snapshot import UNKNOWN, Gap, next_id_at, read_segment, take
-from spark_jobs.journal.walk import walk
+from spark_jobs.journal.scan import scan_segment
+from spark_jobs.journal.snapshot import UNKNOWN, Gap, next_id_at, take
 from store.files import OsFiles
 from store.manifest import MANIFEST, append, removed_line
 from store.retention import DIRECTORY, RetentionSettings
@@ -215,7 +215,7 @@ def test_what_is_lost_at_the_end_of_a_segment_before_a_trimmed_one_is_counted(tm
     content[-8:] = b"" if cut else b"\xff" * 8
     path.write_bytes(content)
     ref = next(ref for ref in pinned(data).segments if ref.uri == str(path))
-    found = walk(read_segment(ref), number=ref.number, newest=False, next_first=ref.next_first)
+    found = scan_segment(ref).found
     (hole,) = found.holes
     assert found.next_position < gap.first_position
     assert (hole.first_position, hole.records) == (found.next_position, gap.first_position - found.next_position)
@@ -331,8 +331,7 @@ def test_a_header_that_cannot_be_read(data: Path, how: str) -> None:
     snapshot = pinned(data)
     (ref,) = [ref for ref in snapshot.segments if ref.number == number]
     assert (ref.first_position, ref.next_first) == (whole[number].first, whole[number].end)
-    found = walk(read_segment(ref), number=number, newest=False, next_first=ref.next_first, first=ref.first_position)
-    assert [hole.records for hole in found.holes] == [whole[number].records]
+    assert [hole.records for hole in scan_segment(ref).found.holes] == [whole[number].records]
     assert snapshot.missing == snapshot.trimmed == ()
     check(snapshot, whole, frozenset({number}))
 
@@ -447,9 +446,7 @@ def test_any_segments_spoilt_or_removed_are_counted_once(
     snapshot = pinned(data)
     counted = sum(gap.records for gap in (*snapshot.missing, *snapshot.trimmed))
     for ref in snapshot.segments:
-        found = walk(
-            read_segment(ref), number=ref.number, newest=ref.newest, next_first=ref.next_first, first=ref.first_position
-        )
+        found = scan_segment(ref).found
         counted += len(found.positions) + sum(hole.records for hole in found.holes if hole.records != UNKNOWN)
     assert counted == snapshot.next_position == max(known.end for known in whole.values())
     shutil.rmtree(data.parent)

@@ -9,8 +9,8 @@ from threading import Semaphore, Thread
 
 import pytest
 
-from spark_jobs.journal.snapshot import Snapshot, Vanished, read_segment, take
-from spark_jobs.journal.walk import walk
+from spark_jobs.journal.scan import scan_segment
+from spark_jobs.journal.snapshot import Snapshot, take
 from store import record
 from store.files import OsFiles
 from store.journal import Journal
@@ -113,21 +113,12 @@ def read_all(snapshot: Snapshot) -> int:
     """All positions are where the snapshot says.  Returns how many segments had vanished."""
     vanished = 0
     for ref in snapshot.segments:
-        try:
-            data = read_segment(ref)
-        except Vanished:
+        segment = scan_segment(ref)
+        if segment.lost:
             vanished += 1
             continue
-        found = walk(
-            data,
-            number=ref.number,
-            newest=ref.newest,
-            next_first=ref.next_first,
-            first=ref.first_position,
-            limit=ref.limit,
-        )
-        assert found.holes == []
-        assert found.positions.tolist() == list(range(ref.first_position, ref.next_first or 0))
+        assert segment.found.holes == []
+        assert segment.found.positions.tolist() == list(range(ref.first_position, ref.next_first or 0))
     return vanished
 
 
