@@ -6,8 +6,8 @@
 #   docker run --read-only -v bartleby:/var/lib/bartleby \
 #     -p 127.0.0.1:61613:61613 -p 127.0.0.1:5672:5672 -p 127.0.0.1:1883:1883 bartleby
 #
-# STOMP, AMQP and MQTT listen on all of the container's addresses: without a user the broker makes one, admin, and shows
-# his password once.  HTTP stays within the container, where the health check asks; to reach it from outside add
+# STOMP, AMQP and MQTT listen on all of the container's addresses: without a user the broker creates admin, and shows the
+# password once.  HTTP stays within the container, for the health check; to reach it from outside add
 # `--listen http=0.0.0.0:8161` to the command.
 
 # The hot path is compiled (docs/performance.md, Compiled build); the compiler stays in this stage.
@@ -56,7 +56,7 @@ WORKDIR /var/lib/bartleby
 VOLUME ["/var/lib/bartleby"]
 EXPOSE 61613 5672 1883 8161
 STOPSIGNAL SIGTERM
-# Recovering a large journal takes a while, in which the container is starting, not unhealthy.
+# Recovering a large journal takes a while: the container is then starting, not unhealthy.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
     CMD ["bartleby", "status"]
 ENTRYPOINT ["bartleby"]

@@ -10,10 +10,11 @@
 #                reports/NIGHT/{ledger,dlq,expiry}.html
 #                balances/NIGHT     what was on the queues at the end of each night
 #                opening            a link to the balance with which the next ledger begins
-# OPTION...    for each audit, --master for instance
+# OPTION...    for each audit, such as --master
 #
-# `opening` moves on only when the ledger balances (status 0, or 5: more than --fail-over).  After a night that does not, the next one begins where the last
-# good one ended, and says the same again until somebody has dealt with it and set `opening` to a later balance:
+# `opening` moves on only when the ledger balances (status 0, or 5: more than --fail-over).  Otherwise the next night begins
+# where the last good one ended, and reports the same again until you have dealt with it and set `opening` to a later
+# balance:
 #
 #   ln -sfn balances/NIGHT STATE/opening
 #
