@@ -21,7 +21,7 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
@@ -92,11 +92,13 @@ def spark_session(
     quiet: bool = True,
     brief: bool = False,
     progress: Progress | None = None,
+    interrupts_end: bool = True,
 ) -> Iterator[SparkSession]:
     """A session, stopped at the end.  A session that is there already (a notebook's) is used, and left running.
 
     `quiet`: of Spark's log only errors that nothing else tells.  `brief`: for little data, where the start is what
-    takes time.  Raises NoJava, NoSpark, OSError.
+    takes time.  `interrupts_end`: Ctrl-C ends Spark; otherwise it cancels what Spark is doing, as PySpark has it.
+    Raises NoJava, NoSpark, OSError.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -111,7 +113,7 @@ def spark_session(
             directory = Path(stack.enter_context(temporary))
             if gives_way():
                 stack.enter_context(jvm.environment(_PATIENCE))
-            with _told(), jvm.interrupts_left_alone():
+            with _told(), jvm.interrupts_left_alone() if interrupts_end else nullcontext():
                 spark = _start(app, master, dict(conf or {}), directory, quiet=quiet, brief=brief)
             stack.callback(_stop, spark)
         if progress is not None:
@@ -128,7 +130,7 @@ def open_session(*, master: str | None = None, conf: Mapping[str, str] | None = 
     One that is there already is used, and left running.  Raises as spark_session.
     """
     session = ExitStack()
-    spark = session.enter_context(spark_session("bartleby", master=master, conf=conf))
+    spark = session.enter_context(spark_session("bartleby", master=master, conf=conf, interrupts_end=False))
     atexit.register(session.close)
     register(spark)
     return spark

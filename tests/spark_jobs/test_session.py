@@ -174,6 +174,35 @@ def test_what_spark_says_when_it_refuses(tmp_path: Path) -> None:
     assert done.stderr == ""
 
 
+#: A notebook in which somebody interrupts a query, and goes on.
+_NOTEBOOK: Final = """\
+import os, signal
+from spark_jobs.session import open_session
+spark = open_session(master="local[1]")
+notebook = os.getpid()
+os.mkfifo("gate")
+gate = os.path.abspath("gate")
+def interrupt(row):
+    os.kill(notebook, signal.SIGINT)
+    open(gate).read()  # until the notebook has noticed
+try:
+    spark.sparkContext.parallelize([0], 1).foreach(interrupt)
+except KeyboardInterrupt:
+    print("interrupted")
+open(gate, "w").close()
+os.unlink(gate)
+print(spark.range(3).count())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_an_interrupt_in_a_notebook_cancels_the_query_and_leaves_the_session(tmp_path: Path) -> None:
+    done = _run(tmp_path, _NOTEBOOK)
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["interrupted", "3"]), done.stderr
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
 class _Gone:
     """A session whose Java has ended: what PySpark does at its stop depends on which call notices it."""
 
