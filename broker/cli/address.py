@@ -126,7 +126,7 @@ def resume(name: str, output: OutputFormat, **where: Any) -> None:
 @click.argument("name")
 @click.argument("text")
 @click.option("--non-durable", is_flag=True, help="The message does not survive a restart.")
-@click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True)
+@click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True, help="9 is the highest.")
 @click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="Send to queues of this type only.")
 @click.option(
     "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of the message.  Repeatable."
