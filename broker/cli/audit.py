@@ -38,9 +38,7 @@ class _Audits(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         command = _theirs().get_command(ctx, cmd_name)
-        if command is None:
-            return None
-        return _ledger(command) if cmd_name == "ledger" else _audit(command)
+        return None if command is None else _found(command)
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         self.epilog = _theirs().epilog
@@ -57,53 +55,39 @@ def audit() -> None:
     """
 
 
-def _audit(command: click.Command) -> click.Command:
-    """An audit that finds the journal by itself."""
+def _found(command: click.Command) -> click.Command:
+    """An audit that finds the journal by itself; a ledger can be compared with the running broker as well."""
+    comparing = (_compare_option, remote_options) if command.name == "ledger" else (broker_options,)
 
-    @click.command(
-        command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
-    )
-    @broker_options
-    @_priority_option
-    @click.pass_context
-    def run(context: click.Context, /, config: Path | None, data: Path | None, priority: str, **given: Any) -> None:
-        _take(priority)
-        given["journal"] = _journal(given["journal"], config, data)
-        context.invoke(command, **given)
-
-    return run
-
-
-def _ledger(command: click.Command) -> click.Command:
-    """The ledger, which can be compared with the running broker as well."""
-
-    @click.command(
-        command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
-    )
-    @click.option("--compare", is_flag=True, help="Also compare each queue with the running broker's.")
-    @remote_options
-    @_priority_option
     @click.pass_context
     def run(
         context: click.Context,
         /,
-        compare: bool,
         config: Path | None,
         data: Path | None,
         priority: str,
+        compare: bool = False,
         **given: Any,
     ) -> None:
         _take(priority)
-        where = {name: given.pop(name) for name in CALLING}
+        where: dict[str, Any] = {name: given.pop(name) for name in CALLING if name in given}
         if compare:
             given["balance"] = _balance(config, data, where)
-        elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, CALLING):
+        elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, where):
             raise click.UsageError("--url, --ca-file, --user and --token-file are for --compare")
         given["journal"] = _journal(given["journal"], config, None if compare and given["journal"] else data)
         context.invoke(command, **given)
 
-    return run
+    for option in (_priority_option, *reversed(comparing)):
+        run = option(run)
+    return click.command(
+        command.name, params=[*command.params], help=command.help, short_help=command.short_help, epilog=command.epilog
+    )(run)
 
+
+_compare_option: Final = click.option(
+    "--compare", is_flag=True, help="Also compare each queue with the running broker's."
+)
 
 _priority_option: Final = click.option(
     "--priority",

@@ -6,7 +6,7 @@ import io
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import click
 
@@ -39,30 +39,25 @@ class Delivery:
     def deliver(self, result: Result) -> None:
         """Write the result; what went to a path is told on standard error, in a few lines.  Raises OSError."""
         if self.out is None:
-            self._print(result)
+            self._write(result, sys.stdout)
             return
         if self.format == "csv":
             machine.write_csv(result, self.out)
         elif self.format == "parquet":
             machine.write_parquet(result, self.out)
         else:
-            output.write_text(self.out, self._text(result))
+            file = io.StringIO()
+            self._write(result, file)
+            output.write_text(self.out, file.getvalue())
         _tell(result, self.out)
 
-    def _print(self, result: Result) -> None:
+    def _write(self, result: Result, file: TextIO) -> None:
         if self.format == "json":
-            click.echo(machine.to_json(machine.document(result)), nl=False)
+            click.echo(machine.to_json(machine.document(result)), file, nl=False)
+        elif self.format == "html":
+            click.echo(to_html(result), file, nl=False)
         else:
-            print_result(result, console_for(sys.stdout))
-
-    def _text(self, result: Result) -> str:
-        if self.format == "json":
-            return machine.to_json(machine.document(result))
-        if self.format == "html":
-            return to_html(result)
-        file = io.StringIO()
-        print_result(result, console_for(file))
-        return file.getvalue()
+            print_result(result, console_for(file))
 
 
 def _tell(result: Result, out: Path) -> None:

@@ -12,6 +12,7 @@ import io
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -21,7 +22,6 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from spark_jobs.report.output import write_file, write_text
-from spark_jobs.report.tables import rows
 from spark_jobs.report.text import UNKNOWN
 from spark_jobs.results import Coverage, Result, Section
 
@@ -104,29 +104,16 @@ def _without_sections(result: Result) -> dict[str, Any]:
 
 
 def _coverage(coverage: Coverage) -> dict[str, Any]:
-    return {
-        "whole": coverage.whole,
-        "broker_id": coverage.broker_id,
+    told = asdict(coverage) | {
         "paths": list(coverage.paths),
-        "segments": coverage.segments,
-        "bytes": coverage.bytes,
-        "first_position": coverage.first_position,
-        "next_position": coverage.next_position,
         "first_time": _moment_ms(coverage.first_time),
         "last_time": _moment_ms(coverage.last_time),
-        "trimmed_records": coverage.trimmed_records,
-        "torn_bytes": coverage.torn_bytes,
         "damage": [
-            {
-                "path": place.path,
-                "offset": place.offset,
-                "first_position": _known(place.first_position),
-                "records": _known(place.records),
-                "what": place.what,
-            }
+            asdict(place) | {"first_position": _known(place.first_position), "records": _known(place.records)}
             for place in coverage.damage
         ],
     }
+    return {"whole": coverage.whole, **told}
 
 
 def _head(section: Section) -> dict[str, Any]:
@@ -134,7 +121,7 @@ def _head(section: Section) -> dict[str, Any]:
 
 
 def _rows(table: pa.Table) -> list[dict[str, Any]]:
-    return [{name: _value(value) for name, value in row.items()} for row in rows(table)]
+    return [{name: _value(value) for name, value in row.items()} for row in table.to_pylist()]
 
 
 def _known(number: int) -> int | None:

@@ -34,12 +34,6 @@ def columns(table: pa.Table) -> list[Column]:
     return [_column(name, table.column(index)) for index, name in enumerate(table.column_names)]
 
 
-def rows(table: pa.Table) -> list[dict[str, Any]]:
-    """The rows of a table as Python's values, for programs."""
-    found: list[dict[str, Any]] = table.to_pylist()
-    return found
-
-
 def _column(name: str, values: pa.ChunkedArray) -> Column:
     kind = values.type
     found: list[Any] = values.to_pylist()
