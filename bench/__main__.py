@@ -194,7 +194,7 @@ def run(
         recoveries = [recover(plan, make(), click.echo) for make in recovering] if RECOVERY in plan.cases else []
         idles = [idle(plan, make(), click.echo) for make in idling] if IDLE in plan.cases else []
     except NotAvailable as error:
-        click.echo(f"error: {error}", err=True)
+        click.echo(f"error: {error}\nGive --broker for others.", err=True)
         sys.exit(UNUSABLE)
     except BrokerFailed as error:
         click.echo(f"error: {error} (seed {seed})", err=True)

@@ -53,6 +53,6 @@ def test_python_over_stomp(broker: DaemonProcess) -> None:
     assert broker.queue("orders")["messages"] == 0
 
 
-@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="Mosquitto's tools are not installed")
+@pytest.mark.skipif(shutil.which("mosquitto_pub") is None, reason="no mosquitto_pub: apt-get install mosquitto-clients")
 def test_mosquittos_tools(broker: DaemonProcess) -> None:
     assert run("sh", "-ec", example(broker, "mqtt", "sh")) == "21.5\n"

@@ -115,7 +115,7 @@ def test_a_bad_reload_changes_nothing(tmp_path: Path) -> None:
         assert broker.get("status")["ready"] is True
 
 
-@pytest.mark.skipif(STRACE is None, reason="strace is not installed: nothing else makes fdatasync fail")
+@pytest.mark.skipif(STRACE is None, reason="no strace: apt-get install strace")
 def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
     """P1 when the disk fails: no receipt for what could not be synced, and no second try."""
     assert STRACE is not None

@@ -76,7 +76,7 @@ def test_every_night_also_after_one_that_the_machine_slept_through() -> None:
     assert (_one("Type"), "Restart" in SERVICE) == ("oneshot", False)
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd")
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:
     for name in UNITS:
         text = (ETC / name).read_text().replace("/opt/bartleby/bin/nightly-audit", str(ETC / "nightly-audit.sh"))
@@ -88,7 +88,7 @@ def test_systemd_finds_no_fault(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd")
 def test_the_time_is_one_that_systemd_understands() -> None:
     [when] = sections_of(ETC / UNITS[1])["Timer"]["OnCalendar"]
     done = subprocess.run(

@@ -20,6 +20,8 @@ from hatch_build import ASKED, CompilingHook, NotPossible, compile_modules, sour
 from tests.support import tidy
 
 ROOT: Final = Path(__file__).parents[2]
+#: What Python was compiled with, and compiles its extensions with.
+COMPILER: Final[str] = sysconfig.get_config_var("CC").split()[0]
 TARGETS: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"][
     "targets"
 ]
@@ -98,7 +100,7 @@ def test_which_form_runs_is_known() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which(sysconfig.get_config_var("CC").split()[0]) is None, reason="there is no C compiler")
+@pytest.mark.skipif(shutil.which(COMPILER) is None, reason=f"no {COMPILER}: apt-get install gcc")
 def test_a_module_is_compiled_beside_its_source_and_nothing_is_left_there(tmp_path: Path) -> None:
     root, made = tmp_path / "root", tmp_path / "made"
     (root / "words").mkdir(parents=True)

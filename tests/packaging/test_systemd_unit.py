@@ -97,7 +97,7 @@ def test_hardening(key: str, value: str) -> None:
     assert _one(key) == value
 
 
-@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd is not installed")
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="no systemd-analyze: apt-get install systemd")
 def test_systemd_finds_no_fault(tmp_path: Path) -> None:
     unit = tmp_path / UNIT.name
     unit.write_text(UNIT.read_text().replace("/opt/bartleby/bin/bartleby", sys.executable))

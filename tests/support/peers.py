@@ -38,7 +38,7 @@ def program(name: str, *places: str) -> str:
     """Where a program of a Debian package of this name is.  Raises NotAvailable."""
     found = next(filter(None, map(shutil.which, (name, *places))), None)
     if found is None:
-        raise NotAvailable(f"no {name}: install the Debian package {name}, or give --broker for others")
+        raise NotAvailable(f"no {name}: install the Debian package {name}")
     return found
 
 
@@ -122,7 +122,7 @@ class RabbitMQ(PeerProcess):
     def launch(self) -> Process:
         """See BrokerProcess."""
         if not self.PROGRAM.exists():
-            raise NotAvailable(f"no {self.PROGRAM}: install the Debian package rabbitmq-server, or give --broker")
+            raise NotAvailable(f"no {self.PROGRAM}: install the Debian package rabbitmq-server")
         directory = self.directory
         config, plugins = directory / "rabbitmq.conf", directory / "enabled_plugins"
         lines = [
@@ -225,7 +225,7 @@ class ActiveMQ(PeerProcess):
         """See BrokerProcess."""
         jar = self.HOME / "bin" / "activemq.jar"
         if not jar.exists():
-            raise NotAvailable(f"{jar} does not exist: install the Debian package activemq, or give --broker bartleby")
+            raise NotAvailable(f"{jar} does not exist: install the Debian package activemq")
         directory = self.directory
         config = directory / "activemq.xml"
         config.write_text(_ACTIVEMQ_XML.format(directory=directory, port=self.ports["stomp"], buffers=self.BUFFERS))
