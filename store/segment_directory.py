@@ -6,7 +6,7 @@ move to retention/, or go, between two looks; `read` raises FileNotFoundError th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
@@ -98,8 +98,7 @@ class Segment:
             sound = sound and offset <= entry.end
         found = Counter({(kind & 0xFF, kind >> 8): n for kind, n in enumerate(counts) if n})
         if not (sound and all(_is_known(type, version) for type, version in found)):
-            for _ in self.records():  # it raises at the first that cannot be read
-                pass
+            deque(self.records(), maxlen=0)  # it raises at the first that cannot be read
         return found
 
     def check_undamaged(self) -> None:

@@ -51,6 +51,38 @@ def test_a_life(desk: Desk) -> None:
     assert opened.about == {"version": "1.2", "ends": {}}
 
 
+def test_an_abandoned_journal_writes_nothing_more(desk: Desk) -> None:
+    desk.start()
+    desk.send(10)
+    desk.commit()
+    desk.send(20)
+    desk.journal.abandon()
+    assert desk.commit() > desk.journal.durable
+    assert [type for _, _, type, _ in desk.again()] == [RecordType.OPENED, RecordType.MESSAGE]
+
+
+def test_the_next_id_is_that_of_the_next_message(desk: Desk) -> None:
+    desk.start()
+    next_id = desk.journal.next_id
+    assert desk.journal.allocate_ids(3) == next_id
+    assert desk.journal.next_id == next_id + 3
+
+
+def test_a_segment_is_referred_to_whatever_becomes_of_its_messages(desk: Desk) -> None:
+    desk.start()
+    first = desk.journal.segment
+    desk.send(10)
+    desk.journal.refer(first)
+    assert desk.journal.space.live(first) == 1
+    desk.journal.refer(first, released=1)
+    assert desk.journal.space.live(first) == 0
+
+
+@pytest.mark.parametrize(("segment_bytes", "reserved"), [(1 << 20, 1 << 16), (4096, 1024)])
+def test_what_is_reserved_is_at_most_a_quarter_of_a_segment(segment_bytes: int, reserved: int) -> None:
+    assert Desk(segment_bytes=segment_bytes, reserve_bytes=1 << 16).journal.reserved_bytes == reserved
+
+
 def test_the_verdicts(desk: Desk) -> None:
     assert desk.journal.recover().verdict.state is State.EMPTY
     list(desk.journal.replay())
