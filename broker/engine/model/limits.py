@@ -23,3 +23,5 @@ class Limits:
     move_step_max: int = 64
     #: Messages that one step of a purge removes: some 5 ms.
     purge_step_max: int = 4096
+    #: Retained messages that go to new subscriptions in a tick: some 5 ms.
+    retained_step_max: int = 100

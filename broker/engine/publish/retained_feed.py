@@ -21,9 +21,6 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations
 
-#: Retained messages that go to queues in a tick, of all subscriptions: some 5 ms.
-PER_TICK_MAX: Final = 100
-
 _ALARM: Final = "retained"
 
 #: The head of the copy that a subscription gets of a retained message, and whether the copy is durable.
@@ -42,10 +39,9 @@ class _Waiting:
 
 
 class RetainedFeed:
-    """The line of the subscriptions that get retained messages, of which `per_tick_max` go out in a tick."""
+    """The line of the subscriptions that get retained messages, of which `retained_step_max` go out in a tick."""
 
     def __init__(self, state: State, retained: Retained) -> None:
-        self.per_tick_max = PER_TICK_MAX
         self._state = state
         self._retained = retained
         self._line: deque[_Waiting] = deque()
@@ -67,7 +63,7 @@ class RetainedFeed:
 
     def _send(self) -> None:
         """Send some, to each in turn."""
-        left = self.per_tick_max
+        left = self._state.limits.retained_step_max
         while self._line and left > 0:
             waiting = self._line.popleft()
             part = min(left, len(waiting.messages))

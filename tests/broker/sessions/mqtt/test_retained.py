@@ -13,7 +13,7 @@ from tests.support.sim_broker import configured
 def world() -> SimWorld:
     """Seven retained messages, two of which go out in a tick."""
     sim = SimWorld(configured())
-    sim.broker.engine.retained_feed.per_tick_max = 2
+    sim.broker.engine.limits.retained_step_max = 2
     producer = sim.connect("producer")
     for n in range(7):
         producer.publish(f"t/{n}", b"%d" % n, qos=1, retain=True)
