@@ -7,7 +7,7 @@ the memory it was charged for is given back.
 
 from __future__ import annotations
 
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.address import Producer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -63,6 +63,8 @@ def _forget(state: State, messages: list[Message]) -> None:
     refer = state.journal.refer
     segment = released = 0
     sizes: dict[str, list[int]] = {}  # bytes and messages, by address
+    header: MessageHeader | None = None
+    size = [0, 0]
     for message in messages:
         message.refs -= 1
         if message.segment != segment:
@@ -73,16 +75,15 @@ def _forget(state: State, messages: list[Message]) -> None:
             continue
         if segment:
             released += 1
-        gone = sizes.get(message.header.address)
-        if gone is None:
-            sizes[message.header.address] = [message.size, 1]
-        else:
-            gone[0] += message.size
-            gone[1] += 1
+        if message.header is not header:
+            header = message.header
+            size = sizes.setdefault(header.address, [0, 0])
+        size[0] += message.size
+        size[1] += 1
     if segment:
         refer(segment, released=released)
-    for name, (size, count) in sizes.items():
-        discharge(state, name, size, count)
+    for name, (nbytes, count) in sizes.items():
+        discharge(state, name, nbytes, count)
 
 
 def discharge(state: State, name: str, size: int, count: int) -> None:
