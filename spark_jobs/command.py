@@ -126,80 +126,70 @@ def _settings(context: click.Context, parameter: click.Parameter, value: Sequenc
 # -- options -----------------------------------------------------------------------------------------------------------
 
 
-def _stacked(command: Command, *options: Callable[[Command], Command]) -> Command:
-    """A command with options, in the order in which --help shows them."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def _range_options(command: Command) -> Command:
-    """Which part of the journal."""
-    bound = _parsed(parse_bound, Bound())
-    return _stacked(
-        command,
-        click.option(
-            "--from", "start", metavar="TIME|pos:N", callback=bound, help="Only from this time or position on."
-        ),
-        click.option("--to", "end", metavar="TIME|pos:N", callback=bound, help="Only before this time or position."),
-    )
-
-
-def _list_options(fail_over: str) -> Callable[[Command], Command]:
-    """Which addresses, how much of each list, and what is too much."""
+def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Several options as one, in the order in which --help shows them."""
 
     def decorate(command: Command) -> Command:
-        return _stacked(
-            command,
-            click.option(
-                "--address",
-                "addresses",
-                multiple=True,
-                metavar="PATTERN",
-                help="Only addresses that match, such as orders.# (* is one word, # any number).  Repeatable.",
-            ),
-            click.option(
-                "--top", type=click.IntRange(1, TOP_MAX), default=TOP, show_default=True, help="Rows in each list."
-            ),
-            click.option("--fail-over", type=click.IntRange(min=0), metavar="N", help=fail_over),
-        )
+        for option in reversed(options):
+            command = option(command)
+        return command
 
     return decorate
 
 
-def _output_options(command: Command) -> Command:
-    """Where the result goes."""
-    return _stacked(
-        command,
-        click.option(
-            "--format",
-            "format_",
-            type=click.Choice(FORMATS),
-            default=FORMATS[0],
-            show_default=True,
-            help="How to write the result.",
-        ),
-        click.option(
-            "--out",
-            type=click.Path(path_type=Path),
-            metavar="PATH",
-            help="Write there instead of to standard output.  csv and parquet need a directory, html a file.",
-        ),
-    )
+_bound: Final = _parsed(parse_bound, Bound())
+
+#: Which part of the journal.
+_range_options: Final = _all(
+    click.option("--from", "start", metavar="TIME|pos:N", callback=_bound, help="Only from this time or position on."),
+    click.option("--to", "end", metavar="TIME|pos:N", callback=_bound, help="Only before this time or position."),
+)
+
+#: Where the result goes.
+_output_options: Final = _all(
+    click.option(
+        "--format",
+        "format_",
+        type=click.Choice(FORMATS),
+        default=FORMATS[0],
+        show_default=True,
+        help="How to write the result.",
+    ),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        metavar="PATH",
+        help="Write there instead of to standard output.  csv and parquet need a directory, html a file.",
+    ),
+)
+
+#: Where the result goes, and how Spark runs.
+_running_options: Final = _all(
+    _output_options,
+    click.option(
+        "--master",
+        metavar="URL",
+        help="Spark's master.  [default: what spark-submit or its files say, else local[*]]",
+    ),
+    click.option("--conf", multiple=True, metavar="K=V", callback=_settings, help="A Spark setting.  Repeatable."),
+    click.option("--spark-log", is_flag=True, help="Show Spark's own log, and no progress."),
+)
 
 
-def _running_options(command: Command) -> Command:
-    """Where the result goes, and how Spark runs."""
-    return _stacked(
-        command,
-        _output_options,
+def _list_options(fail_over: str) -> Callable[[Command], Command]:
+    """Which addresses, how much of each list, and what is too much."""
+    return _all(
         click.option(
-            "--master",
-            metavar="URL",
-            help="Spark's master.  [default: what spark-submit or its files say, else local[*]]",
+            "--address",
+            "addresses",
+            multiple=True,
+            metavar="PATTERN",
+            help="Only addresses that match, such as orders.# (* is one word, # any number).  Repeatable.",
         ),
-        click.option("--conf", multiple=True, metavar="K=V", callback=_settings, help="A Spark setting.  Repeatable."),
-        click.option("--spark-log", is_flag=True, help="Show Spark's own log, and no progress."),
+        click.option(
+            "--top", type=click.IntRange(1, TOP_MAX), default=TOP, show_default=True, help="Rows in each list."
+        ),
+        click.option("--fail-over", type=click.IntRange(min=0), metavar="N", help=fail_over),
     )
 
 
