@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import numpy as np
-
 from spark_jobs.journal.layout import Bools
 from spark_jobs.journal.segments import Gap
-from spark_jobs.journal.walk import UNKNOWN, Hole, Walk
+from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, inside
 
 #: How far a clock may have been set back, in ms, without a segment being left out for its time.  It matters where no
 #: manifest has the times of a segment's entries, and only those of its neighbours' beginnings are known.
@@ -37,16 +35,8 @@ class Bounds:
 
     def have(self, found: Walk) -> Bools:
         """Which records of a segment are within."""
-        wanted = np.ones(len(found.types), np.bool_)
-        if self.from_position is not None:
-            wanted &= found.positions >= self.from_position
-        if self.to_position is not None:
-            wanted &= found.positions < self.to_position
-        if self.from_time is not None:
-            wanted &= found.times >= self.from_time
-        if self.to_time is not None:
-            wanted &= found.times < self.to_time
-        return wanted
+        wanted = inside(found.positions, self.from_position, self.to_position)
+        return wanted & inside(found.times, self.from_time, self.to_time)
 
     def holes(self, found: Walk) -> list[Hole]:
         """The damage of a segment that may concern what is within: all but what has its known positions outside."""

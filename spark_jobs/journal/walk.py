@@ -71,6 +71,16 @@ class Tuning:
 _TUNING: Final = Tuning()
 
 
+def inside(numbers: Int64s, low: int | None, high: int | None) -> Bools:
+    """Which numbers are at least `low` and below `high`; None: open."""
+    wanted = np.ones(len(numbers), np.bool_)
+    if low is not None:
+        wanted &= numbers >= low
+    if high is not None:
+        wanted &= numbers < high
+    return wanted
+
+
 @dataclass(frozen=True, slots=True)
 class Hole:
     """Something that could not be read, at byte `offset`: `records` of them, the first at `first_position`.
@@ -96,12 +106,8 @@ class Hole:
         """
         if self.scattered is not None:
             offsets, positions = self.scattered
-            inside = np.ones(len(positions), np.bool_)
-            if low is not None:
-                inside &= positions >= low
-            if high is not None:
-                inside &= positions < high
-            return Hole.of(offsets[inside], positions[inside], self.what) if inside.any() else None
+            wanted = inside(positions, low, high)
+            return Hole.of(offsets[wanted], positions[wanted], self.what) if wanted.any() else None
         if self.first_position == UNKNOWN:
             return self
         before = low is not None and self.records != UNKNOWN and self.first_position + self.records <= low
