@@ -94,7 +94,7 @@ def test_own_questions(lived: Notebook, capsys: pytest.CaptureFixture[str]) -> N
     capsys.readouterr()
     lived.run(*code("Your own questions"))
     shown = capsys.readouterr().out
-    assert re.search(r"max-deliveries\| +\d", shown)
+    assert re.search(r"max-deliveries *\| *\d", shown)
     assert re.search(r"\|messages\|median\(ms\)\|max\(ms\)\|\n(.*\n)+\|.*\| +\d+\| +\d", shown)
 
 
