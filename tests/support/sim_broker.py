@@ -26,6 +26,8 @@ from broker.engine.engine import Engine
 from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
+from broker.sessions.tick import Tick
+from store.files import Files
 from store.log import FileLog
 from store.writer import InlineWriter
 from tests.support.links import Link
@@ -57,7 +59,7 @@ def configured(*settings: dict[str, object], **sections: object) -> Config:
 class SimBroker:
     """One run of a broker; `engine_limits` are fields of the engine's that are not as configured.
 
-    Start another one on the same `files` for a restart.
+    Start another one on the same `files` for a restart.  `disk`: a real one instead, for what reads its files.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class SimBroker:
         config: Config | None = None,
         *,
         files: SimFiles | None = None,
+        disk: Files | None = None,
         seed: int = 0,
         now: int = START,
         lazy_disk: bool = False,
@@ -87,7 +90,7 @@ class SimBroker:
         self._woken = False
         self._connections = 0
         outside = Environment(
-            files=self.files,
+            files=disk or self.files,
             wall_ms=lambda: self.now,
             monotonic=lambda: (self.now - self.jumped) / 1000,
             random=Random(seed),
@@ -117,6 +120,11 @@ class SimBroker:
         """The engine."""
         return self.parts.engine
 
+    @property
+    def tick(self) -> Tick:
+        """The tick, to be entered before a verb is called."""
+        return self.parts.tick
+
     def _make_writer(self, log: FileLog) -> InlineWriter:
         self._writer = InlineWriter(log, self._announce, self._failed)
         return self._writer
@@ -144,7 +152,7 @@ class SimBroker:
     def step(self) -> None:
         """Let the disk do what it has been given."""
         self.write()
-        self.tick()
+        self.end_ticks()
 
     def hold_disk(self) -> None:
         """From now on the writer works only when told, as with `lazy_disk`."""
@@ -160,7 +168,7 @@ class SimBroker:
         """The disk works while a tick may be open: the writer's announcement comes before its end."""
         self._writer.step()
 
-    def tick(self) -> None:
+    def end_ticks(self) -> None:
         """End the tick, and the ticks that follow from it."""
         for _ in range(TURNS_MAX):
             if not self._woken:
@@ -172,7 +180,7 @@ class SimBroker:
     def run(self) -> None:
         """Turn, with the disk, until nothing is left to do."""
         for _ in range(TURNS_MAX):
-            self.tick()
+            self.end_ticks()
             if self._lazy or self.failure is not None:
                 return
             before = self.parts.journal.durable

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import http.client
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
-from uuid import UUID
 
+from broker.config import AddressSetting
 from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.engine import Engine
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, MessageHeader, RoutingType
-from broker.engine.model.settings import AddressSettings, as_mapping
-from broker.engine.model.settings_match import SettingsTable
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
@@ -28,13 +25,11 @@ from broker.management.limits import Limits as CallLimits
 from broker.management.ports import AcceptorState
 from broker.security.login import Policy, UserGate
 from broker.security.throttle import Throttle
-from broker.sessions.stomp.format import StompFormat, encode_head
-from broker.sessions.tick import Tick
+from broker.sessions.stomp.format import encode_head
 from store.files import OsFiles
 from store.journal import Journal
-from store.log import Counters, FileLog, LogSettings
-from store.pages import Pages
-from store.writer import InlineWriter
+from store.log import Counters
+from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_gate import InlineRunner, cheap_user
 
 NOW = 1_700_000_000_000
@@ -47,9 +42,22 @@ SETTINGS: list[tuple[str, dict[str, object]]] = [
     ("#", {"dead_letter_address": "DLQ", "management_browse_page_size": 5})
 ]
 
+#: As shipped, but for these settings, no addresses, and a journal of small segments.
+SHIPPED = configured()
+CONFIG = SHIPPED.model_copy(
+    update={
+        "address_settings": tuple(
+            AddressSetting.model_validate({"match": match} | {name.replace("_", "-"): values[name] for name in values})
+            for match, values in SETTINGS
+        ),
+        "addresses": {},
+        "journal": SHIPPED.journal.model_copy(update={"segment_size": 1 << 20, "reserve": 4096}),
+    }
+)
 
-class TestBroker:
-    """Satisfies `Broker`; `limits` are those of its engine.
+
+class TestBroker(SimBroker):
+    """Satisfies `Broker`: a simulated broker whose ticks end on the test's event loop; `limits` are its engine's.
 
     `disk_works` set to False keeps everything from becoming durable.
     """
@@ -61,64 +69,48 @@ class TestBroker:
         self.version = "1.2.3"
         self.started = NOW - 5_000
         self.data_directory = directory
-        self.now = NOW
         self.reasons: list[str] = []
-        self.reports: list[tuple[str, dict[str, str | int]]] = []
         self.disk_works = True
         self.waiting = asyncio.Event()  # somebody waits for the disk, which does not work
-        log = FileLog(OsFiles(), str(directory / "journal"), LogSettings(segment_bytes=1 << 20), now=self.clock)
-        log.open()
-        self.counters: Counters = log.counters
         self.events = {"login.refused": 3}
-        self.writer = InlineWriter(log, self._announce, self._failed)
-        journal = Journal(log, self.writer, now=self.clock, new_broker_id=lambda: UUID(int=1).bytes)
-        journal.recover()
-        assert not list(journal.replay())
-        journal.start()
-        self.journal = journal
-        self.engine = Engine(
-            journal,
-            SettingsTable(SETTINGS, as_mapping(AddressSettings())),
-            Pages(OsFiles(), log.directory, log.path),
-            clock=self.clock,
-            random=Random(1),
-            report=self.report,
-            formats=[StompFormat()],
-            limits=limits or Limits(),
+        self._loop: asyncio.AbstractEventLoop | None = None
+        config = CONFIG.model_copy(
+            update={"broker": CONFIG.broker.model_copy(update={"data_directory": str(directory)})}
         )
-        self.tick = Tick(self.engine, self._wake)
+        super().__init__(config, disk=OsFiles(), now=NOW, engine_limits=dataclasses.asdict(limits or Limits()))
         users = {name: cheap_user(password, role) for name, (password, role) in USERS.items()}
         self.gate = UserGate(
-            Policy(users), runner=InlineRunner(), throttle=Throttle(self.clock, 0), report=self.report, secret=b"x" * 32
+            Policy(users),
+            runner=InlineRunner(),
+            throttle=Throttle(lambda: self.now, 0),
+            report=self._report,
+            secret=b"x" * 32,
         )
         self.engine.security.roles_of = self.gate.roles_of
-
-    def report(self, code: str, /, **fields: str | int) -> None:
-        """What is told."""
-        self.reports.append((code, fields))
-
-    def clock(self) -> int:
-        """The time, which stands still unless a test moves it."""
-        return self.now
+        self._loop = asyncio.get_running_loop()
 
     def _wake(self) -> None:
-        asyncio.get_running_loop().call_soon(self._end)
+        super()._wake()
+        if self._loop is not None:
+            self._loop.call_soon(self._end)
 
     def _end(self) -> None:
+        self._woken = False
         self.tick.end()
         if self.disk_works:
-            self.writer.step()
+            self.write()
         elif any(work.waiters for work in self.engine._state.waiting):
             self.waiting.set()
 
-    def _announce(self, ticket: int) -> None:
-        if hasattr(self, "tick"):
-            self.tick.enter()
-            self.journal.on_durable(ticket)
-            self.engine.ticks.durable(ticket)
+    @property
+    def journal(self) -> Journal:
+        """The journal."""
+        return self.parts.journal
 
-    def _failed(self, error: Exception) -> None:
-        raise AssertionError("the disk failed") from error
+    @property
+    def counters(self) -> Counters:
+        """See Broker."""
+        return self.parts.log.counters
 
     def unready(self) -> list[str]:
         """What the test says."""

@@ -60,6 +60,6 @@ def test_drain_does_not_wait_for_what_comes_after_it(broker: SimBroker, client: 
     client.send(sender, message("2"), settled=True)
     assert link.credit == 10
     broker.write()
-    broker.tick()
+    broker.end_ticks()
     client.send(sender, message("3"), settled=True)
     assert (client.bodies(), link.credit) == ([], 0)
