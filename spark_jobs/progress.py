@@ -7,9 +7,7 @@ rich, which asks Spark's status tracker whenever it draws.  Nothing is written u
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Protocol, Self
+from typing import TYPE_CHECKING, Final
 
 from py4j.protocol import Py4JError
 from rich.console import Console, Group, RenderableType
@@ -20,8 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from pyspark import SparkStageInfo
-    from pyspark import StatusTracker as SparkTracker
+    from pyspark import StatusTracker
 
 #: How often the line is drawn, a second: it lives, and asking Spark (a few ms) costs nothing noticeable.
 DRAWN_PER_SECOND: Final = 5
@@ -30,51 +27,29 @@ DRAWN_PER_SECOND: Final = 5
 BAR_WIDTH: Final = 30
 
 
-class Tracker(Protocol):
-    """What is asked of Spark's status tracker."""
-
-    def getActiveStageIds(self) -> list[int]:
-        """The stages that run now."""
-
-    def getStageInfo(self, stageId: int) -> SparkStageInfo | None:
-        """A stage's tasks."""
-
-
-class Progress(AbstractContextManager["Progress"]):
+class Progress(Live):
     """The line.  `say` changes what it says; `watch` adds the tasks of the stages that run."""
 
     def __init__(self, console: Console | None = None) -> None:
-        self._console = console or Console(stderr=True)
-        self._live: Live | None = None
-        self._tracker: Tracker | SparkTracker | None = None
+        console = console or Console(stderr=True)
+        self._tracker: StatusTracker | None = None
         self._spinner = Spinner("dots")
         self._words = ""
-
-    def __enter__(self) -> Self:
-        if self._console.is_terminal:
-            self._live = Live(
-                get_renderable=self.render,
-                console=self._console,
-                refresh_per_second=DRAWN_PER_SECOND,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=False,
-            )
-            self._live.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
+        super().__init__(
+            get_renderable=self.render,
+            console=console,
+            auto_refresh=console.is_terminal,
+            refresh_per_second=DRAWN_PER_SECOND,
+            transient=True,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
     def say(self, words: str) -> None:
         """What is being done, as a sentence without a full stop."""
         self._words = words
 
-    def watch(self, tracker: Tracker | SparkTracker | None) -> None:
+    def watch(self, tracker: StatusTracker | None) -> None:
         """Show the tasks that this tracker knows; None: no more."""
         self._tracker = tracker
 

@@ -6,7 +6,7 @@ from io import StringIO
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark import SparkStageInfo
+from pyspark import SparkStageInfo, StatusTracker
 from rich.console import Console
 
 from spark_jobs.progress import Progress
@@ -16,7 +16,7 @@ def _stage(number: int, tasks: int, done: int) -> SparkStageInfo:
     return SparkStageInfo(number, 0, "stage", tasks, 1, done, 0)
 
 
-class Stages:
+class Stages(StatusTracker):
     """A tracker that knows these stages; None: one that is forgotten already."""
 
     def __init__(self, *stages: SparkStageInfo | None) -> None:
@@ -76,6 +76,7 @@ def test_only_a_terminal_sees_it(terminal: bool, capsys: pytest.CaptureFixture[s
         progress.say("Working")
         print("a result")
     assert ("Working" in written.getvalue()) == terminal
+    assert bool(written.getvalue()) == terminal
     assert capsys.readouterr() == ("a result\n", "")
     if terminal:
         assert written.getvalue().endswith("\x1b[2K"), "the line is gone"
