@@ -97,15 +97,15 @@ class Nights:
 
 def _accepted(words: list[str]) -> None:
     """The real command takes this command line.  Raises click.UsageError."""
-    context = click.Context(cli)
+    context = click.Context(cli, **cli.context_settings)
     while words:
         name, command, words = cli.resolve_command(context, words)
         assert isinstance(command, click.Command)
         if not isinstance(command, click.Group):
-            command.make_context(name, words)
+            command.make_context(name, words, context)
             return
         context = click.Context(command, info_name=name, parent=context)
         found = command.get_command(context, words[0])
         assert found is not None, words
-        found.make_context(words[0], words[1:])
+        found.make_context(words[0], words[1:], context)
         return

@@ -74,9 +74,10 @@ def _seconds(text: str) -> int:
 
 def _parse(arguments: list[str]) -> click.Context:
     """The command line as `bartleby` takes it apart, without running it.  Raises click.UsageError."""
-    name, command, rest = cli.resolve_command(click.Context(cli), arguments)
+    context = click.Context(cli, **cli.context_settings)
+    name, command, rest = cli.resolve_command(context, arguments)
     assert command is not None
-    return command.make_context(name, rest)
+    return command.make_context(name, rest, context)
 
 
 def _copied() -> list[tuple[list[str], str]]:

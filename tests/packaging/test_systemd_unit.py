@@ -40,9 +40,10 @@ def test_it_tells_systemd_when_it_is_ready_and_alive() -> None:
 def test_the_command_is_one_of_ours() -> None:
     executable, *arguments = shlex.split(_one("ExecStart"))
     assert executable == "/opt/bartleby/bin/bartleby"
-    name, command, rest = cli.resolve_command(click.Context(cli), arguments)
+    context = click.Context(cli, **cli.context_settings)
+    name, command, rest = cli.resolve_command(context, arguments)
     assert command is not None
-    parameters = command.make_context(name, rest).params
+    parameters = command.make_context(name, rest, context).params
     assert (name, parameters["file"]) == ("run", Path("/etc/bartleby/broker.toml"))
     assert parameters["data"] == Path("/var/lib") / _one("StateDirectory")
     assert Path("/etc") / _one("ConfigurationDirectory") == parameters["file"].parent
