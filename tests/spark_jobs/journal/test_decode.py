@@ -78,20 +78,9 @@ def test_nothing_selected() -> None:
 @pytest.mark.parametrize(
     ("condition", "holds"),
     [
-        (Condition("message_id", "=", 12), lambda row: row["message_id"] == 12),
-        (Condition("message_id", "=", 12, negated=True), lambda row: row["message_id"] not in (12, None)),
+        (Condition("message_id", "in", (12,)), lambda row: row["message_id"] == 12),
         (Condition("message_id", "in", (12, 5)), lambda row: row["message_id"] in (12, 5)),
-        (Condition("message_id", "in", (12, 5), negated=True), lambda row: row["message_id"] not in (12, 5, None)),
-        (Condition("message_id", "<", 12), lambda row: row["message_id"] is not None and row["message_id"] < 12),
-        (Condition("message_id", ">=", 12), lambda row: row["message_id"] is not None and row["message_id"] >= 12),
-        (Condition("address", "is null"), lambda row: row["address"] is None),
-        (Condition("address", "is null", negated=True), lambda row: row["address"] is not None),
         (Condition("address", "is not null"), lambda row: row["address"] is not None),
-        (Condition("address", "starts with", "shop"), lambda row: (row["address"] or "").startswith("shop")),
-        (Condition("address", "ends with", "orders"), lambda row: (row["address"] or "").endswith("orders")),
-        (Condition("address", "contains", "op.or"), lambda row: "op.or" in (row["address"] or "")),
-        (Condition("priority", ">", 4), lambda row: (row["priority"] or 0) > 4),
-        (Condition("sent", "<=", datetime(2099, 1, 1, tzinfo=UTC)), lambda row: row["sent"] is not None),
     ],
 )
 def test_conditions(condition: Condition, holds: Callable[[dict[str, Any]], bool]) -> None:
@@ -107,10 +96,10 @@ def test_conditions(condition: Condition, holds: Callable[[dict[str, Any]], bool
 
 
 def test_conditions_must_all_hold() -> None:
-    data = segment([[message(id, address=f"a.{id % 3}") for id in range(1, 20)]])
-    both = (Condition("message_id", ">", 9), Condition("address", "=", "a.1"))
+    data = segment([[message(id, user="u" if id % 3 else "") for id in range(1, 20)]])
+    both = (Condition("message_id", "in", (3, 4, 5, 99)), Condition("user", "is not null"))
     found = batches(data, Selection(("message_id",), conditions=both))
-    assert [row["message_id"] for batch in found for row in batch.to_pylist()] == [10, 13, 16, 19]
+    assert [row["message_id"] for batch in found for row in batch.to_pylist()] == [4, 5]
 
 
 # -- batches -----------------------------------------------------------------------------------------------------------
@@ -221,7 +210,7 @@ def test_damage_of_unknown_size() -> None:
     [
         (Selection(COLUMNS), True),
         (Selection(COLUMNS, frozenset({RecordType.EXPIRED})), True),
-        (Selection(COLUMNS, conditions=(Condition("message_id", "=", 4),)), True),
+        (Selection(COLUMNS, conditions=(Condition("message_id", "in", (4,)),)), True),
         (Selection(COLUMNS, bounds=Bounds(from_time=CREATED + 99)), True),
         (Selection(COLUMNS, bounds=Bounds(from_position=13)), True),
         (Selection(COLUMNS, bounds=Bounds(from_position=14)), False),
