@@ -16,12 +16,10 @@ from typing import Any, Final
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
-from paho.mqtt.packettypes import PacketTypes
 
 from tests.support.daemon import DaemonProcess, running
 from tests.support.links import PATIENCE_S
-from tests.support.paho_client import VERSIONS, properties
+from tests.support.paho_client import Paho, kept
 
 #: How often the broker is killed.
 KILLS: Final = 3
@@ -54,28 +52,17 @@ maximum-packet-size = "64KiB"
 """
 
 
-class Lasting:
+class Lasting(Paho):
     """A client whose session outlives broker and connection."""
 
     def __init__(self, name: str, version: str) -> None:
+        super().__init__(0, name, version, **kept(version))
         self.arrived: list[tuple[int, int]] = []  # QoS and number
         self.done = 0  # messages that were published to the end
         self.changed = threading.Condition()
-        self.present = False
-        self._version = version
-        options: dict[str, Any] = {} if version == "5" else {"clean_session": False}
-        self.client = client = paho.Client(CallbackAPIVersion.VERSION2, name, protocol=VERSIONS[version], **options)
-        client.max_inflight_messages_set(50)
-        client.on_connect = self._on_connect
-        client.on_message = self._on_message
-        client.on_publish = self._on_publish
-        client.on_subscribe = lambda *_: self._tell()
-        self._answered = 0
-
-    def _on_connect(self, client: Any, userdata: Any, flags: Any, code: Any, properties: Any) -> None:
-        assert code.value == 0
-        self.present = flags.session_present
-        self._tell()
+        self.client.max_inflight_messages_set(50)
+        self.client.on_message = self._on_message
+        self.client.on_publish = self._on_publish
 
     def _on_message(self, client: Any, userdata: Any, message: paho.MQTTMessage) -> None:
         with self.changed:
@@ -86,26 +73,6 @@ class Lasting:
         with self.changed:
             self.done += 1
             self.changed.notify_all()
-
-    def _tell(self) -> None:
-        with self.changed:
-            self._answered += 1
-            self.changed.notify_all()
-
-    def connect(self, port: int) -> None:
-        """To a broker that has just started."""
-        before = self._answered
-        told = properties(PacketTypes.CONNECT, SessionExpiryInterval=3600)
-        options = {"clean_start": False, "properties": told} if self._version == "5" else {}
-        self.client.connect("127.0.0.1", port, **options)
-        self.client.loop_start()
-        self.wait(lambda: self._answered > before)
-
-    def subscribe(self) -> None:
-        """QoS 2, and wait for SUBACK."""
-        before = self._answered
-        self.client.subscribe(TOPIC, 2)
-        self.wait(lambda: self._answered > before)
 
     def stop(self) -> None:
         """The broker is gone: no attempts to find it where it was."""
@@ -147,7 +114,7 @@ def test_exactly_once_through_crashes(tmp_path: Path, version: str) -> None:
             publisher.connect(broker.ports["mqtt"])
             subscriber.connect(broker.ports["mqtt"])
             if not life:
-                subscriber.subscribe()
+                assert subscriber.subscribe(TOPIC, 2) == (2,)
             else:
                 assert subscriber.present
                 assert publisher.present

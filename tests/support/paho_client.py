@@ -27,7 +27,7 @@ class Refused(Exception):
 
 
 class Paho:
-    """A client on its own thread.  Raises Refused.
+    """A client on its own thread, connected unless the port is 0.  Raises Refused.
 
     `options`: what paho's client takes; `connecting`: what its `connect` takes; `user`: name and password.
     """
@@ -62,11 +62,18 @@ class Paho:
             client.username_pw_set(*user)
         if tls is not None:
             client.tls_set_context(tls)
-        client.connect("127.0.0.1" if tls is None else "localhost", port, **(connecting or {}))
-        client.loop_start()
+        self._host = "127.0.0.1" if tls is None else "localhost"
+        self._connecting = connecting or {}
+        if port:
+            self.connect(port)
+
+    def connect(self, port: int) -> None:
+        """CONNECT and its answer, also once more after `drop`.  Raises Refused."""
+        self.client.connect(self._host, port, **self._connecting)
+        self.client.loop_start()
         code, self.present = self.answers.get(timeout=PATIENCE_S)
         if code:
-            client.loop_stop()
+            self.client.loop_stop()
             raise Refused(code)
 
     def subscribe(self, *wanted: Any, **more: Any) -> tuple[int, ...]:
