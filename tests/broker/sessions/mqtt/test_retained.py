@@ -61,3 +61,20 @@ def test_who_unsubscribes_meanwhile_gets_no_more(world: SimWorld) -> None:
     client.unsubscribe("t/#", "t/+")
     client.take()
     assert not world.broker.engine.retained_feed
+
+
+def test_a_full_address_refuses_what_is_retained_and_the_log_says_so() -> None:
+    """Retained messages count for the broker's own address, their copies for the topic."""
+    sim = SimWorld(configured({"match": "t.#", "max-size-messages": 1, "address-full-policy": "FAIL"}))
+    producer, away = sim.connect("producer"), sim.connect("away", clean=False, expiry=60)
+    producer.publish("t/1", b"1", qos=1, retain=True)
+    producer.publish("u/1", b"2", qos=1, retain=True)
+    away.subscribe("t/1", qos=1)
+    assert payloads(away) == [b"1"]
+    away.drop()
+    producer.publish("t/1", b"waits", qos=1)
+    client = sim.connect("c")
+    client.subscribe("t/#", qos=1)
+    client.subscribe("u/#", qos=1)
+    assert payloads(client) == [b"2"]
+    assert [fields["filter"] for code, fields in sim.broker.reports if code == "mqtt.retained_unsent"] == ["t/#"]
