@@ -11,12 +11,13 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.conditions import Condition
 from spark_jobs.journal.decode import decode
 from spark_jobs.journal.inspect import inspect
-from spark_jobs.journal.movements import Movements
 from spark_jobs.journal.scan import MissingSegments, Scanned, scan
 from spark_jobs.journal.segments import Gap, SegmentRef
 from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.journal.unfinished import ALL, MOVING, split
 from spark_jobs.source_options import SourceOptions
 
 _frozen: Final[list[bool]] = []
@@ -24,15 +25,11 @@ _frozen: Final[list[bool]] = []
 
 @dataclass
 class Part(InputPartition):
-    """What one task reads: segments in order, or gaps to be told; of what is within the bounds.
-
-    `first_segment` is the number of the journal's first one.
-    """
+    """What one task reads: segments in order, or gaps to be told; of what is within the bounds."""
 
     segments: tuple[SegmentRef, ...]
     gaps: tuple[Gap, ...]
     bounds: Bounds
-    first_segment: int
 
 
 def plan(snapshot: Snapshot, options: SourceOptions) -> list[Part]:
@@ -40,10 +37,9 @@ def plan(snapshot: Snapshot, options: SourceOptions) -> list[Part]:
     gaps = snapshot.missing if options.gaps else ()
     if gaps and options.strict and options.view != "segments":
         raise MissingSegments(gaps)
-    first = snapshot.segments[0].number if snapshot.segments else 0
-    parts = [Part(tuple(refs), (), snapshot.bounds, first) for refs in snapshot.partitions(options.target_bytes)]
+    parts = [Part(tuple(refs), (), snapshot.bounds) for refs in snapshot.partitions(options.target_bytes)]
     if gaps:
-        parts.append(Part((), gaps, snapshot.bounds, first))
+        parts.append(Part((), gaps, snapshot.bounds))
     return parts
 
 
@@ -71,15 +67,20 @@ def _scan(part: Part, options: SourceOptions) -> Iterator[Scanned]:
 
 def _records(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     selection = replace(options.selection, bounds=part.bounds)
-    for segment in _scan(part, options):
-        yield from decode(segment.data, segment.found, selection)
-
-
-def _movements(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
-    movements = Movements(part.bounds, keep_below=options.keep_below, first_segment=part.first_segment)
-    for segment in _scan(part, options):
-        movements.add(segment.data, segment.found)
-    yield from (batch.select(list(options.selection.columns)) for batch in movements.batches())
+    if options.finished:
+        for segment in _scan(part, options):
+            yield from decode(segment.data, segment.found, selection)
+        return
+    segments = list(_scan(part, options))
+    ids, finished = split(segments, replace(selection, types=MOVING))
+    yield finished
+    unfinished = Condition("message_id", "in", ids)
+    types = ALL if selection.types is None else selection.types
+    others = replace(selection, types=types - MOVING)
+    moving = replace(selection, types=types & MOVING, conditions=(*selection.conditions, unfinished))
+    for segment in segments:
+        yield from decode(segment.data, segment.found, others)
+        yield from decode(segment.data, replace(segment.found, holes=[]), moving)  # damage is told once
 
 
 def _segments(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
@@ -87,4 +88,4 @@ def _segments(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
         yield inspect(segment).select(list(options.selection.columns))
 
 
-_VIEWS: Final = {"records": _records, "movements": _movements, "segments": _segments}
+_VIEWS: Final = {"records": _records, "segments": _segments}

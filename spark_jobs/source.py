@@ -19,7 +19,7 @@ decodes those of its partition, one segment in memory at a time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -84,8 +84,10 @@ def open_journal(
     view: str = "records",
     columns: Sequence[str] | None = None,
     types: Sequence[str] | None = None,
+    not_null: Sequence[str] = (),
+    message_ids: Iterable[int] | None = None,
+    finished: bool = True,
     mode: str = "PERMISSIVE",
-    keep_below: int = 0,
 ) -> DataFrame:
     """A view of a snapshot, within its bounds.
 
@@ -98,8 +100,10 @@ def open_journal(
         "gaps": False,
         "columns": None if columns is None else ",".join(columns),
         "types": None if types is None else ",".join(types),
+        "notNull": ",".join(not_null) or None,
+        "messageIds": None if message_ids is None else ",".join(map(str, message_ids)),
+        "finished": None if finished else False,
         "mode": None if view == "segments" else mode,
-        "keepBelow": keep_below or None,
     }
     register(spark)
     reader = spark.read.format(NAME)

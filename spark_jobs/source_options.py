@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.conditions import Condition
 from spark_jobs.journal.decode import Selection
 from spark_jobs.journal.files import location, locations
-from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, MOVEMENTS, RECORDS, SEGMENTS, Column
+from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, SEGMENTS, Column
 from spark_jobs.journal.snapshot import PARTITION_BYTES, Snapshot, take
 from spark_jobs.moment import parse_moment
 from store.record import RecordType
 
-VIEWS: Final[dict[str, Mapping[str, Column]]] = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
+VIEWS: Final[dict[str, Mapping[str, Column]]] = {"records": RECORDS, "segments": SEGMENTS}
 
 #: `mode`: stop at damage, or make rows of it and go on behind it.
 MODES: Final = ("FAILFAST", "PERMISSIVE")
@@ -33,13 +34,23 @@ LATEST: Final = "latest"
 
 _TYPES: Final = {type.name.lower().replace("_", "-"): int(type) for type in RecordType}
 _BOUNDS: Final = ("fromposition", "toposition", "fromtime", "totime")
+_RECORDS: Final = ("types", "messageids", "notnull")
 _EVERYWHERE: Final = ("path", "paths", "snapshot", "view", "columns", "targetbytes", "gaps")
 _BATCH: Final[dict[str, tuple[str, ...]]] = {
-    "records": (*_EVERYWHERE, *_BOUNDS, "mode", "types"),
-    "movements": (*_EVERYWHERE, *_BOUNDS, "mode", "keepbelow"),
+    "records": (*_EVERYWHERE, *_BOUNDS, *_RECORDS, "mode", "finished"),
     "segments": (*_EVERYWHERE, *_BOUNDS),
 }
-_STREAM: Final = ("path", "view", "columns", "types", "fromposition", "fromtime", "mode", "targetbytes", "maxsegments")
+_STREAM: Final = (
+    "path",
+    "view",
+    "columns",
+    *_RECORDS,
+    "fromposition",
+    "fromtime",
+    "mode",
+    "targetbytes",
+    "maxsegments",
+)
 _SIZE: Final = re.compile(r"(\d+)([kmg]?)")
 
 
@@ -52,16 +63,17 @@ class SourceOptions:
     """The options as values.
 
     `selection`: what is wanted of each segment.  `paths` or `snapshot` say what is read, a snapshot weighs more.
-    `gaps`: missing segments count as damage; without, the caller looks at `Snapshot.missing` itself.  For streams:
-    `latest` begins with what is written from now on, `segments_max` limits one trigger (None: all there is).
+    `gaps`: missing segments count as damage; without, the caller looks at `Snapshot.missing` itself.  `finished`:
+    messages that came and went within a task are wanted one by one (journal.unfinished).  For streams: `latest` begins
+    with what is written from now on, `segments_max` limits one trigger (None: all there is).
     """
 
     view: str = "records"
     selection: Selection = EVERYTHING
     strict: bool = True
     gaps: bool = True
+    finished: bool = True
     target_bytes: int = PARTITION_BYTES
-    keep_below: int = 0
     paths: tuple[str, ...] = ()
     snapshot: str = ""
     latest: bool = False
@@ -95,12 +107,15 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
     return SourceOptions(
         view=view,
         selection=Selection(
-            parse_columns(view, options.get("columns")), parse_types(options.get("types")), _bounds(options)
+            parse_columns(view, options.get("columns")),
+            parse_types(options.get("types")),
+            _bounds(options),
+            _conditions(options),
         ),
         strict=_choice("mode", options.get("mode", MODES[0]).upper(), MODES) == MODES[0],
-        gaps=_choice("gaps", options.get("gaps", "true").lower(), ("true", "false")) == "true",
+        gaps=_flag(options, "gaps"),
+        finished=_flag(options, "finished"),
         target_bytes=_optional(options, "targetbytes", parse_size) or PARTITION_BYTES,
-        keep_below=_optional(options, "keepbelow", _number) or 0,
         paths=paths,
         snapshot=options.get("snapshot", ""),
         latest=latest,
@@ -115,6 +130,18 @@ def _bounds(options: Mapping[str, str]) -> Bounds:
         _optional(options, "fromtime", parse_time),
         _optional(options, "totime", parse_time),
     )
+
+
+def _conditions(options: Mapping[str, str]) -> tuple[Condition, ...]:
+    """Of a column that must not be null, and of the message that a record must be about.  Raises BadOption."""
+    columns = _words(options.get("notnull", ""))
+    for name in columns:
+        _choice("notNull", name, RECORDS)
+    found = [Condition(name, "is not null") for name in columns]
+    ids = options.get("messageids")
+    if ids is not None:
+        found.append(Condition("message_id", "in", tuple(_number("messageIds", id) for id in _words(ids))))
+    return tuple(found)
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
@@ -182,6 +209,10 @@ def _positive(name: str, text: str) -> int:
 def _optional(options: Mapping[str, str], name: str, parsed: Callable[[str, str], int]) -> int | None:
     text = options.get(name)
     return None if text is None else parsed(name, text)
+
+
+def _flag(options: Mapping[str, str], name: str) -> bool:
+    return _choice(name, options.get(name, "true").lower(), ("true", "false")) == "true"
 
 
 def _choice(name: str, value: str, possible: Mapping[str, object] | tuple[str, ...]) -> str:

@@ -12,7 +12,6 @@ from rich.table import Table
 
 from bench.audit.books import Books
 from spark_jobs.journal.decode import Selection, decode
-from spark_jobs.journal.movements import Movements
 from spark_jobs.journal.schema import DEFAULT_RECORDS
 from spark_jobs.journal.walk import walk
 from store.segment import segment_name
@@ -20,7 +19,7 @@ from store.segment import segment_name
 #: What a ledger needs of the records.
 LEDGER: Final = ("position", "time", "record_type", "message_id", "queue_id", "queue_ids", "reason")
 
-#: Million records a second that one core must reach with the ledger's columns, and with movements.
+#: Million records a second that one core must reach with the ledger's columns.
 TARGET: Final = 1.5
 
 
@@ -67,33 +66,11 @@ def _records(columns: tuple[str, ...]) -> Callable[[list[Path]], int]:
     return run
 
 
-def _movements(paths: list[Path]) -> int:
-    """One segment after the other, as Spark reads segments of 64 MiB."""
-    rows = 0
-    for n, path in enumerate(paths, 1):
-        movements = Movements()
-        data = path.read_bytes()
-        movements.add(data, walk(data, number=n, newest=False))
-        rows += sum(map(len, movements.batches()))
-    return rows
-
-
-def _all_movements(paths: list[Path]) -> int:
-    """The whole journal combined."""
-    movements = Movements()
-    for n, path in enumerate(paths, 1):
-        data = path.read_bytes()
-        movements.add(data, walk(data, number=n, newest=False))
-    return sum(map(len, movements.batches()))
-
-
 CASES: Final[dict[str, Callable[[list[Path]], int]]] = {
     "plain sequential read": _read,
     "walk with checksums": _walk,
     f"records, {len(LEDGER)} ledger columns": _records(LEDGER),
     f"records, {len(DEFAULT_RECORDS)} default columns": _records(DEFAULT_RECORDS),
-    "movements, a segment at a time": _movements,
-    "movements, whole journal": _all_movements,
 }
 
 
@@ -126,7 +103,7 @@ def table(rows: list[Row]) -> Table:
 
 def missed(rows: list[Row]) -> list[str]:
     """The targets that are not met."""
-    held = [row for row in rows if "ledger" in row.name or "movements" in row.name]
+    held = [row for row in rows if "ledger" in row.name]
     return [
         f"{row.name}: {row.records_s / 1e6:.2f} of {TARGET} million records/s"
         for row in held

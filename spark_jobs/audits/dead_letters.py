@@ -2,9 +2,10 @@
 
 It reads three things, each once:
 
-1. deaths (DEAD_LETTERED), and the messages that something moved: what came of a death, and what was brought back;
-2. departures, of those messages only;
-3. the headers of what died, and the hashes of its bodies, to find what dies again and again.
+1. deaths (DEAD_LETTERED), and the queues that were deleted;
+2. the messages that something moved: what came of a death, and what was brought back;
+3. how they left their queues;
+4. the headers of what died, and the hashes of its bodies, to find what dies again and again.
 
 A killed message (no dead-letter address) is a death without a dead letter.  A dead letter whose message record cannot
 be found (out of the range, or lost) counts as `unknown`; none is dropped.
@@ -19,9 +20,9 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from spark_jobs.audits import poison
-from spark_jobs.audits.fates import MOVED, UNKNOWN, WAITING, afterlives, fates
 from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
+from spark_jobs.audits.outcomes import MOVED, UNKNOWN, WAITING, outcomes, replay_outcomes
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import many, section
 from spark_jobs.results import Chart, Coverage, Figure, Result, Section
@@ -32,13 +33,10 @@ if TYPE_CHECKING:
     from spark_jobs.journal.snapshot import Snapshot
 
 _COLUMNS: Final = (
-    *DAMAGE_COLUMNS,
     "time",
     "message_id",
     "new_message_id",
-    "origin_message_id",
     "queue_id",
-    "queue_ids",
     "queue",
     "address",
     "user",
@@ -47,7 +45,6 @@ _COLUMNS: Final = (
     "reason",
     "attempts",
     "first_failure",
-    "annotations",
 )
 
 KILLED: Final = "killed"
@@ -60,9 +57,6 @@ HOURS_MAX: Final = 24 * 31
 
 #: Numbers of deliveries that have a row of their own; larger ones share the last.
 ATTEMPTS_MAX: Final = 50
-
-#: Messages that a scan is told by name: 1 MB that travels with every task.  For more, all departures are read.
-NAMED_MAX: Final = 100_000
 
 #: How long a death took: bounds in ms, the upper one not included, as people say them.
 DURATIONS: Final = (
@@ -101,8 +95,8 @@ _GROUPINGS: Final = {
     "hours": ("hour",),
     "attempts": ("deliveries",),
     "durations": ("band",),
-    "fates": ("fate",),
-    "afterlives": ("afterlife",),
+    "outcomes": ("outcome",),
+    "replay-outcomes": ("replay_outcome",),
 }
 
 #: The figures at the head, and how they are called there.
@@ -113,7 +107,7 @@ _SUMMARY: Final = {
     "brought back": "brought back",
     "then consumed": "brought back and consumed",
     "died again": "brought back and died again",
-    "unknown fate": "with unknown fate",
+    "unknown outcome": "with unknown outcome",
 }
 
 _TIMED: Final = "Of those whose first failure is known."
@@ -125,53 +119,37 @@ _FIRST_ID: Final = "$._AMQ_DL_FIRST_MESSAGE_ID"
 def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
     """The audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin."""
     with Journal(spark, snapshot, options) as journal:
-        read = journal.keep(_read(journal))
-        deaths = journal.keep(_deaths(journal, read))
-        return _result(journal, deaths, journal.coverage(read))
-
-
-def _read(journal: Journal) -> DataFrame:
-    """Deaths, moved messages, deleted queues and damage."""
-    return journal.records(("dead-lettered", "message", "queue-deleted"), _COLUMNS, moved=True)
+        types = ("dead-lettered", "queue-deleted")
+        read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
+        return _result(journal, journal.keep(_deaths(journal, read)), journal.coverage(read))
 
 
 def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
-    """One row a death: what became of it (`fate`, `afterlife`), how long it took (ms), and its first id (`root`)."""
-    moved = read.where(F.col("record_type") == "message").select(
-        "message_id",
-        "origin_message_id",
-        "queue_ids",
-        F.get_json_object("annotations", _FIRST_ID).try_cast("bigint").alias("first"),
-    )
+    """One row a death: its `outcome` and `replay_outcome`, how long it `took` (ms), and its first id (`root`)."""
+    columns = ("message_id", "origin_message_id", "queue_ids", "annotations")
+    first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
+    messages = journal.records(("message",), columns, not_null=("origin_message_id",))
+    moved = journal.keep(messages.withColumn("first", first_id).drop("annotations"))
+    removed = journal.records(("removed",), ("message_id", "queue_id", "position", "reason"))
     gone = read.where(F.col("record_type") == "queue-deleted")
-    columns = ("record_type", "message_id", "queue_id", "position", "reason")
-    removed = journal.records(("removed",), columns, ids=_few(moved))
-    known = journal.keep(fates(moved, removed.where(F.col("record_type") == "removed"), gone))
-    back = afterlives(journal, known.where(F.col("fate") == MOVED), moved, known)
+    known = journal.keep(outcomes(moved, removed, gone))
+    replayed = replay_outcomes(journal, known.where(F.col("outcome") == MOVED), moved, known)
     roots = moved.select("message_id", "first")
-    deaths = journal.addressed(read.where(F.col("record_type") == "dead-lettered")).drop(
-        "origin_message_id", "queue_ids", "annotations", "record_type", "count", "text", "offset"
-    )
+    deaths = journal.addressed(read.where(F.col("record_type") == "dead-lettered")).select(*_COLUMNS)
     return (
         deaths.join(known.withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
-        .join(back.drop("heir").withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
+        .join(replayed.withColumnRenamed("message_id", "new_message_id"), "new_message_id", "left")
         .join(roots.toDF("new_message_id", "first_by_new"), "new_message_id", "left")
         .join(roots.toDF("message_id", "first_by_old"), "message_id", "left")
         .withColumn("root", F.coalesce("first_by_new", "first_by_old", "message_id"))
         .withColumn("took", elapsed("first_failure", "time"))
-        .withColumn("fate", _fate())
+        .withColumn("outcome", _outcome())
         .drop("first_by_new", "first_by_old")
     )
 
 
-def _few(moved: DataFrame) -> list[int] | None:
-    """The moved messages, if they are so few that a scan can look for them by name."""
-    found: list[int] = moved.select("message_id").limit(NAMED_MAX + 1).toArrow()["message_id"].to_pylist()
-    return found if len(found) <= NAMED_MAX else None
-
-
-def _fate() -> Column:
-    known = F.coalesce("fate", F.lit(UNKNOWN))
+def _outcome() -> Column:
+    known = F.coalesce("outcome", F.lit(UNKNOWN))
     return F.when(F.col("new_message_id").isNull(), KILLED).otherwise(known)
 
 
@@ -197,8 +175,8 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
         _attempts(found["attempts"]),
         _durations(found["durations"]),
         _durations_by_address(deaths, top),
-        _counted(found["fates"], "fates", "What became of the dead letters"),
-        _afterlives(found["afterlives"]),
+        _counted(found["outcomes"], "outcomes", "What became of the dead letters"),
+        _replay_outcomes(found["replay-outcomes"]),
         poison.section_of(journal, deaths),
     )
     exceeded = options.exceeded(row[_SUMMARY[DEATHS]])
@@ -211,21 +189,21 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
 
 def _measures() -> list[Column]:
     """All that any section tells of a group."""
-    fate = F.col("fate")
+    outcome = F.col("outcome")
     return [
         F.count("*").alias(DEATHS),
-        count_if(fate == KILLED, KILLED),
-        count_if(fate == WAITING, WAITING),
-        count_if(fate == MOVED, "brought back"),
-        count_if(F.col("afterlife") == "consumed", "then consumed"),
-        count_if(F.col("afterlife").isin(*_DIED), "died again"),
-        count_if(fate == UNKNOWN, "unknown fate"),
+        count_if(outcome == KILLED, KILLED),
+        count_if(outcome == WAITING, WAITING),
+        count_if(outcome == MOVED, "brought back"),
+        count_if(F.col("replay_outcome") == "consumed", "then consumed"),
+        count_if(F.col("replay_outcome").isin(*_DIED), "died again"),
+        count_if(outcome == UNKNOWN, "unknown outcome"),
         F.min("attempts").alias("attempts min"),
         F.round(F.avg("attempts"), 2).alias("attempts mean"),
         F.max("attempts").alias("attempts max"),
         F.min("time").alias("first death"),
         F.max("time").alias("last death"),
-        F.min(F.when(fate == WAITING, F.col("time"))).alias("oldest waiting"),
+        F.min(F.when(outcome == WAITING, F.col("time"))).alias("oldest waiting"),
         *[count_if(F.col("reason") == reason, reason) for reason in REASONS],
     ]
 
@@ -241,7 +219,7 @@ def _band() -> Column:
 def _problems(row: dict[str, int]) -> tuple[str, ...]:
     said = {
         "died again": ("dead letter", "brought back and died again"),
-        "unknown fate": ("dead letter", "cannot be followed: the new message is not in what was read"),
+        "unknown outcome": ("dead letter", "cannot be followed: the new message is not in what was read"),
         KILLED: ("message", "killed and gone: there was no dead-letter address"),
     }
     found = {name: row[_SUMMARY[name]] for name in said if row[_SUMMARY[name]]}
@@ -259,7 +237,7 @@ def _places(found: Groups) -> Section:
 
 
 def _oldest(deaths: DataFrame, top: int, coverage: Coverage) -> Section:
-    waiting = deaths.where(F.col("fate") == WAITING).select(
+    waiting = deaths.where(F.col("outcome") == WAITING).select(
         F.col("new_message_id").alias("message"),
         F.col("message_id").alias("was"),
         "address",
@@ -314,6 +292,7 @@ def _durations_by_address(deaths: DataFrame, top: int) -> Section:
     return section("durations-by-address", "The same by address", table, beyond=beyond, note=_TIMED)
 
 
-def _afterlives(found: Groups) -> Section:
-    brought = Groups(found.table.filter(pc.field("afterlife").is_valid()), found.beyond)
-    return _counted(brought, "afterlives", "What became of those that were brought back")
+def _replay_outcomes(found: Groups) -> Section:
+    table = found.table.filter(pc.field("replay_outcome").is_valid())
+    title = "What became of those that were brought back"
+    return _counted(Groups(table, found.beyond), "replay-outcomes", title)

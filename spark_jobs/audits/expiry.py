@@ -1,7 +1,6 @@
 """The expiry audit: what nobody read in time, how long it had lain there, who set the time, who could have read it.
 
-Two scans: one for what expired (EXPIRED) and where it went, one for what is past its expiration and still there.  A
-message expires on each of its queues by itself, so it is counted once for each.
+A message expires on each of its queues by itself, so it is counted once for each.
 """
 
 from __future__ import annotations
@@ -24,11 +23,9 @@ if TYPE_CHECKING:
     from spark_jobs.journal.snapshot import Snapshot
 
 _COLUMNS: Final = (
-    *DAMAGE_COLUMNS,
     "time",
     "message_id",
     "new_message_id",
-    "origin_message_id",
     "queue_id",
     "queue",
     "address",
@@ -78,8 +75,8 @@ def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
     """The audit.  More expired messages than `fail_over` exceed the threshold."""
     with Journal(spark, snapshot, options) as journal:
         end = coverage(journal.snapshot, options).last_time
-        types = ("expired", "message", "queue-deleted")
-        read = journal.keep(journal.records(types, _COLUMNS, moved=True, expires_by=end))
+        types = ("expired", "queue-deleted")
+        read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
         expired = journal.keep(_expired(journal, read))
         overdue = journal.keep(_overdue(journal, read, end))
         return _result(journal, expired, overdue, journal.coverage(read))
@@ -87,9 +84,8 @@ def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
 
 def _expired(journal: Journal, read: DataFrame) -> DataFrame:
     """One row for each: how long it `waited` until it was noticed, how `late` that was (ms), where it went."""
-    targets = read.where(F.col("record_type") == "message").select(
-        F.col("message_id").alias("new_message_id"), F.col("address").alias("target")
-    )
+    moved = journal.records(("message",), ("message_id", "address"), not_null=("origin_message_id",))
+    targets = moved.select(F.col("message_id").alias("new_message_id"), F.col("address").alias("target"))
     gone_to = F.when(F.col("new_message_id").isNull(), REMOVED).otherwise(F.coalesce("target", F.lit(UNKNOWN)))
     return (
         journal.addressed(read.where(F.col("record_type") == "expired"))
@@ -117,18 +113,14 @@ def _expired(journal: Journal, read: DataFrame) -> DataFrame:
 
 def _overdue(journal: Journal, read: DataFrame, end: int) -> DataFrame:
     """Messages that are on a queue although their time was over at the end of what was read."""
-    brief = read.where((F.col("record_type") == "message") & (F.col("expiration") <= F.timestamp_millis(F.lit(end))))
-    brief = journal.addressed(brief).select("message_id", "address", "expiration")
-    moved = journal.ledger(keep_below=0)
-    present = (
-        moved.where(F.col("kind") == "open")
-        .groupBy("queue_id", "message_id")
-        .agg(F.sum("entered").alias("entered"), F.sum("left").alias("left"))
-        .where((F.col("entered") > 0) & (F.col("left") == 0))
-    )
+    columns = ("message_id", "queue_ids", "address", "expiration")
+    brief = journal.records(("message",), columns, not_null=("expiration",))
+    brief = journal.addressed(brief.where(F.col("expiration") <= F.timestamp_millis(F.lit(end))))
+    entered = brief.select(F.explode("queue_ids").alias("queue_id"), "message_id", "address", "expiration")
+    removed = journal.records(("removed",), ("queue_id", "message_id"))
     gone = read.where(F.col("record_type") == "queue-deleted").select("queue_id").distinct()
     return (
-        present.join(brief, "message_id")
+        entered.join(removed, ["queue_id", "message_id"], "left_anti")
         .join(gone, "queue_id", "left_anti")
         .withColumn("overdue", F.lit(end) - F.unix_millis("expiration"))
     )

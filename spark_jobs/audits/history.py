@@ -81,13 +81,6 @@ class History:
                     found.setdefault((queue_id, row["message_id"]), []).append(_where(row))
         return found
 
-    def movements(self, queue_id: int, message_id: int) -> tuple[list[int], list[int]]:
-        """The positions at which a message entered a queue, and those at which it left."""
-        own = [row for row in self.rows if row["message_id"] == message_id]
-        entered = [row["position"] for row in own if queue_id in (row["queue_ids"] or ())]
-        left = [row["position"] for row in own if row["record_type"] == "removed" and row["queue_id"] == queue_id]
-        return entered, left
-
     def table(self, names: Mapping[int, str]) -> pa.Table:
         """For people; `names` of queues by id."""
         return pa.Table.from_pylist(

@@ -1,40 +1,38 @@
 """The ledger: every message that entered a queue has left it by name, once, or is still there.  `rules` has the rules.
 
-How it is computed, so that the journal is read once and only little of it moves between machines:
-
-1. one scan (`sieve`, `findings`).  What must agree within an entry is compared beside the bytes; what entered and left
-   within a partition is only counted there;
-2. the rest, and the opening balance, meets by (queue, message), and each such message is judged (`tally`);
-3. counts by queue, and the first faults, come to the driver, which draws the balance (`rules`, `statement`);
-4. only for faults, another scan fetches the history of the messages that are listed.
+1. Spark counts the records, and judges each message by itself (`queue_flows`), after one scan of the journal.
+2. Counts by queue, and the first faults, come to the driver, which draws the balance (`rules`, `statement`).
+3. Only for faults, another scan fetches the history of the messages that are listed.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from spark_jobs.audits import history, opening, rules, statement
+from spark_jobs.audits import history, opening, queue_flows, rules, statement
 from spark_jobs.audits.compare import BadComparison, Expected, differences
 from spark_jobs.audits.coverage import coverage
-from spark_jobs.audits.frames import collect
+from spark_jobs.audits.frames import collect, most
 from spark_jobs.audits.history import ROWS_MAX, TYPES, History
 from spark_jobs.audits.opening import BadBalance, Balance, QueuePresent
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.rules import Fault, QueueBook, QueueName, Standing
+from spark_jobs.audits.rules import Fault, Flow, QueueBook, QueueName, Standing
 from spark_jobs.audits.statement import Figures
 from spark_jobs.audits.tables import section
-from spark_jobs.audits.tally import Tally
 from spark_jobs.journal.schema import DAMAGE
+from spark_jobs.journal.snapshot import UNKNOWN, SegmentRef, next_id_at
 from spark_jobs.results import Coverage, Damage, Result, Section, Verdict
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from pyspark.sql import DataFrame, SparkSession
 
     from spark_jobs.journal.snapshot import Snapshot
@@ -131,25 +129,56 @@ class _Ledger:
         self.journal = journal
         self.options = options
         self.opened = opened
-        self.tally = Tally(journal, options.opening, opened)
+        self.outside = journal.keep(queue_flows.around(journal))
+        self._read(finished=False)
+        if stored_twice(self.stored, opened.below if opened else 0) or not self.faults.isEmpty():
+            # What else a finished message did, in another task, is a fault, but perhaps not the one that it seems to
+            # be, or one that is not seen: so all messages are judged.
+            self._read(finished=True)
+
+    def _read(self, *, finished: bool) -> None:
+        journal = self.journal
+        records = queue_flows.records(journal, finished=finished)
+        self.records = records if finished else journal.keep(records)  # all of them are too many to be kept
+        self.stored = queue_flows.stored(self.records).toArrow().to_pylist()
+        messages = queue_flows.messages(self.records, self.outside, self._opening(), self._open_below())
+        self.messages = journal.keep(messages)
+        self.faults = journal.keep(queue_flows.faults(self.messages))
+        self.told = journal.keep(
+            self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
+        )
+
+    def _opening(self) -> DataFrame | None:
+        if self.opened is None or self.options.opening is None:
+            return None
+        return opening.frame(self.journal.spark, self.options.opening, self.opened)
+
+    def _open_below(self) -> int:
+        """The id below which a message may have entered where nobody can look: before the range, or in a segment that
+        the broker gave up.  Ids ascend: it is lower than all that are stored behind."""
+        snapshot = self.journal.snapshot
+        told = snapshot.open_below if snapshot.trimmed else 0
+        if self.opened is None and self.journal.begins_within:
+            following = next((ref for ref in snapshot.segments if _begins_later(ref, self.journal)), None)
+            told = rules.EVERYTHING if following is None else next_id_at(following)
+        hole = max((gap.last_segment for gap in snapshot.trimmed), default=0)
+        return min(told, next((each["lowest"] for each in self.stored if each["segment"] > hole), told))
 
     def result(self) -> Result:
         """The whole."""
-        options, tally = self.options, self.tally
-        flows, names = tally.moved()
+        options, names = self.options, self._names
         self.journal.check_addresses({name.address for name in names.values()})
-        standings, oldest = tally.standings()
-        wanted = {id for id, name in names.items() if options.wants(name.address or None)}
-        books = rules.balance(flows, standings, names.values())
-        books = {id: book for id, book in books.items() if id in wanted or (id not in names and options.wants(None))}
-        figures = self._figures(books, standings)
+        standings, oldest = self._standings()
+        books = rules.balance(self._flows(), standings, names.values())
+        books = {id: book for id, book in books.items() if options.wants(book.address or None)}
+        figures = self._figures(books)
         figures.oldest = oldest
         covered = self._coverage()
         verdict = rules.verdict(
             figures.fault_counts, books.values(), whole=covered.whole, differences=len(figures.differences or ())
         )
         total = rules.total(books.values())
-        told = self._history(figures, names)
+        told = self._history(figures)
         if options.save_balance is not None:
             self._save(options.save_balance, covered, books, verdict)
         return Result(
@@ -163,6 +192,34 @@ class _Ledger:
             options=self._described(),
         )
 
+    @cached_property
+    def _names(self) -> dict[int, QueueName]:
+        """What the queues are called, by id."""
+        found: dict[int, QueueName] = {}
+        deleted = {row["queue_id"] for row in self._rows("queue-deleted").select("queue_id").distinct().collect()}
+        for queue in self.opened.queues if self.opened else ():
+            gone = queue.queue_id in deleted
+            found[queue.queue_id] = QueueName(queue.queue_id, queue.name, queue.address, gone, queue.messages)
+        for row in queue_flows.queue_names(self.told, self.outside).toArrow().to_pylist():
+            id, name, address = row["queue_id"], row["queue"] or "", row["address"] or ""
+            before = found.get(id, QueueName(id, name, address, id in deleted))
+            found[id] = replace(before, name=name or before.name, address=address or before.address)
+        return found
+
+    def _rows(self, type: str) -> DataFrame:
+        return self.told.where(F.col("record_type") == type)
+
+    def _flows(self) -> list[Flow]:
+        rows = queue_flows.flows(self.records).toArrow().to_pylist()
+        return [Flow(row["queue_id"], row["reason"] or "", row["entered"], row["left"]) for row in rows]
+
+    def _standings(self) -> tuple[list[Standing], dict[int, datetime]]:
+        """How many messages of each queue are in which state, and when the oldest present one entered."""
+        rows = self.messages.where(F.col("state").isin(rules.PRESENT, rules.BEFORE)).groupBy("queue_id", "state")
+        found = collect(rows.agg(F.count("*").alias("n"), F.min("entered_time").alias("oldest"))).to_pylist()
+        oldest = {row["queue_id"]: row["oldest"] for row in found if row["state"] == rules.PRESENT}
+        return [Standing(row["queue_id"], row["state"], row["n"]) for row in found], oldest
+
     def _described(self) -> dict[str, str]:
         told = self.journal.options.described()
         if self.options.opening is not None:
@@ -170,7 +227,8 @@ class _Ledger:
         return told
 
     def _coverage(self) -> Coverage:
-        damage, snapshot = self.tally.damage(), self.journal.snapshot
+        snapshot = self.journal.snapshot
+        damage = self.journal.damage(self.told)
         if self.opened is not None:
             # What was open may have left in records that the broker has given up since.
             damage += [
@@ -179,45 +237,39 @@ class _Ledger:
             ]
         return coverage(snapshot, self.journal.options, damage)
 
-    def _figures(self, books: dict[int, QueueBook], standings: list[Standing]) -> Figures:
+    def _figures(self, books: dict[int, QueueBook]) -> Figures:
         """Counts of all faults, and the first of them."""
         options = self.options
-        queues = list(books) if options.addresses else None
-        counts: Counter[str] = Counter()
-        for standing in standings:
-            if standing.state in rules.FAULTS and standing.queue_id in books:
-                counts[standing.state] += standing.messages
-        listed = self.tally.faults(queues, options.top) if counts else []
-        died, died_counts = self.tally.death_faults(queues, options.top)
-        figures = Figures(books, (listed + died)[: options.top], counts | died_counts)
-        figures.stored = self.tally.stored
+        faults = self.faults
+        if options.addresses:
+            faults = faults.where(F.col("queue_id").isNull() | F.col("queue_id").isin(*books))
+        counts = {row["what"]: row["n"] for row in faults.groupBy("what").agg(F.count("*").alias("n")).collect()}
+        worst = F.array_position(F.array(*map(F.lit, rules.FAULTS)), F.col("what"))
+        first = faults.orderBy(worst, "queue_id", "message_id").limit(options.top).toArrow().to_pylist()
+        listed = [Fault(**{name: value for name, value in row.items() if value is not None}) for row in first]
+        figures = Figures(books, listed, counts)
+        figures.stored = sum(each["messages"] for each in self.stored)
         if options.expected is not None:
             asked = tuple(queue for queue in options.expected.queues if options.wants(queue.address))
             figures.differences = differences(replace(options.expected, queues=asked), books)
         return figures
 
-    def _history(self, figures: Figures, names: dict[int, QueueName]) -> Section | None:
-        """What the journal says of the messages listed; with it, what is said of one that partly settled is mended."""
+    def _history(self, figures: Figures) -> Section | None:
+        """What the journal says of the messages listed."""
         if not figures.faults:
             return None
         found = _told(self.journal, sorted({fault.message_id for fault in figures.faults}))
         figures.places = found.places()
-        for index, fault in enumerate(figures.faults):
-            if fault.what in rules.MOVEMENT_FAULTS:
-                figures.faults[index] = self._seen(figures, fault, found)
-        table = found.table({id: name.name for id, name in names.items() if name.name})
+        table = found.table({id: name.name for id, name in self._names.items() if name.name})
         return section("history", "The history of these messages", table, beyond=found.beyond)
 
-    def _seen(self, figures: Figures, fault: Fault, found: History) -> Fault:
-        """A fault with all its movements; one of them may have settled with another, and be missing from the count."""
-        entered, left = found.movements(fault.queue_id, fault.message_id)
-        seen = replace(fault, entered=max(fault.entered, len(entered)), left=max(fault.left, len(left)))
-        what = rules.state_of(seen, self.tally.open_below)
-        if what not in rules.FAULTS or what == fault.what:
-            return seen
-        figures.fault_counts[fault.what] -= 1
-        figures.fault_counts[what] = figures.fault_counts.get(what, 0) + 1
-        return replace(seen, what=what)
+    def _dropped(self) -> Section:
+        """What was accepted and never on a queue."""
+        sums = self.journal.addressed(self._rows("dropped")).groupBy("address", "reason")
+        rows = sums.agg(F.sum("count").alias("messages"), F.sum("size").alias("bytes"))
+        table, beyond = most(rows, [F.desc("messages"), F.asc("address"), F.asc("reason")], self.options.top)
+        note = "Accepted, and on no queue: no queue wanted them (unroutable), or the address was full (dropped)."
+        return section("dropped", "Accepted but never on a queue", table, beyond=beyond, note=note)
 
     def _sections(self, figures: Figures, total: QueueBook, told: Section | None) -> tuple[Section, ...]:
         found = [
@@ -226,14 +278,15 @@ class _Ledger:
             None if figures.differences is None else statement.compared(figures.differences, self.options.top),
             statement.queues(figures, patterns_given=bool(self.options.addresses)),
             statement.ways(total),
-            self.tally.dropped(self.options.top),
+            self._dropped(),
         ]
         return tuple(section for section in found if section is not None)
 
     # -- the closing balance ---------------------------------------------------------------------------------------
 
     def _save(self, directory: str, covered: Coverage, books: dict[int, QueueBook], verdict: Verdict) -> None:
-        present = self.tally.present()
+        gone = self._rows("queue-deleted").select("queue_id").distinct()
+        present = self.messages.where(F.col("state") == rules.PRESENT).join(gone, "queue_id", "left_anti")
         (row,) = present.agg(F.count("*").alias("n"), F.max("message_id").alias("top")).collect()
         queues = tuple(
             QueuePresent(book.queue_id, book.name, book.address, book.present)
@@ -252,9 +305,29 @@ class _Ledger:
         opening.write(directory, balance, _slices(present, row["n"]))
 
 
+def stored_twice(stored: list[dict[str, int]], below: int) -> bool:
+    """Whether a segment may store an id that one before it has stored already, or that the opening balance has.
+
+    Ids ascend: those of a segment (`lowest`, `highest`) are all higher than those of the segments before it.
+    """
+    for each in stored:
+        if each["lowest"] < below:
+            return True
+        below = each["highest"] + 1
+    return False
+
+
+def _begins_later(ref: SegmentRef, journal: Journal) -> bool:
+    """Whether a segment was begun when the range had begun."""
+    options = journal.options
+    if options.from_position is not None:
+        return ref.first_position != UNKNOWN and ref.first_position >= options.from_position
+    return options.from_time is not None and ref.created >= options.from_time
+
+
 def _told(journal: Journal, ids: list[int]) -> History:
     """The history of some messages, at most ROWS_MAX records."""
-    kept = journal.keep(journal.records(TYPES, history.COLUMNS, ids=ids).where(F.col("record_type") != DAMAGE))
+    kept = journal.keep(journal.records(TYPES, history.COLUMNS, message_ids=ids))
     rows = collect(kept.orderBy("position", "message_id").limit(ROWS_MAX)).to_pylist()
     return History(rows, max(0, kept.count() - ROWS_MAX))
 

@@ -43,12 +43,10 @@ KEY_CHARACTERS_MAX: Final = 100
 
 def section_of(journal: Journal, deaths: DataFrame) -> Section:
     """The candidates.  `deaths` has message_id, new_message_id, root, address, reason and time."""
-    columns = ("record_type", "message_id", "body_bytes", "body_hash", "properties")
-    contents = journal.records(("message",), columns, moved=True, ids=_killed(deaths))
     # A dead letter has the body and headers of what died, and is there even if that is not.
     body = F.coalesce("new_message_id", "message_id").alias("content_id")
     died = deaths.select(body, "root", "address", "reason", "time")
-    found = contents.where(F.col("record_type") == "message").withColumnRenamed("message_id", "content_id")
+    found = _contents(journal, deaths).withColumnRenamed("message_id", "content_id")
     keys = F.array(_key(CHAIN, F.col("root").cast("string")), _body(), *[_header(*key) for key in KEYS.items()])
     keyed = died.join(found, "content_id", "left").select(F.inline(keys), "root", "address", "reason", "time")
     counted = (
@@ -69,6 +67,17 @@ def section_of(journal: Journal, deaths: DataFrame) -> Section:
     table, beyond = most(counted, order, journal.options.top)
     note = "What two or more deaths have in common; bodies by their hash, messages that came back by their first id."
     return section("poison", "Poison candidates", table, beyond=beyond, note=note)
+
+
+def _contents(journal: Journal, deaths: DataFrame) -> DataFrame:
+    """Headers and bodies of dead letters, as of all messages that were moved, and of what was killed."""
+    columns = ("message_id", "origin_message_id", "body_bytes", "body_hash", "properties")
+    contents = journal.records(("message",), columns, not_null=("origin_message_id",))
+    killed = _killed(deaths)
+    if killed:
+        others = journal.records(("message",), columns, message_ids=killed)
+        contents = contents.unionByName(others.where(F.col("origin_message_id").isNull()))
+    return contents
 
 
 def _killed(deaths: DataFrame) -> list[int]:

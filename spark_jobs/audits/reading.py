@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from dataclasses import astuple, replace
 from difflib import get_close_matches
+from functools import reduce
+from operator import and_
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import pyarrow as pa
+from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.options import Options
-from spark_jobs.audits.sieve import Sieve, ledger, records
-from spark_jobs.journal.bounds import Bounds
+from spark_jobs.journal.bounds import UNBOUNDED
 from spark_jobs.journal.schema import DAMAGE
 from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
 from spark_jobs.results import Coverage, Damage
+from spark_jobs.source import open_journal
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 #: Damaged places that a report lists; the number beyond is told.
 DAMAGE_MAX: Final = 1000
@@ -40,7 +42,12 @@ class Journal:
         self.spark = spark
         self.options = options
         self._whole = snapshot
-        self.snapshot = snapshot.bounded(**asdict(bounds(options)))
+        self.snapshot = snapshot.bounded(
+            from_position=options.from_position,
+            to_position=options.to_position,
+            from_time=options.from_time,
+            to_time=options.to_time,
+        )
         self._first = snapshot.segments[0] if snapshot.segments else None
         self._kept: list[DataFrame] = []
 
@@ -71,22 +78,44 @@ class Journal:
         kept.count()  # so that what uses it knows its size, and chooses its joins by it
         return kept
 
-    def records(
-        self,
-        types: Sequence[str],
-        columns: Sequence[str],
-        *,
-        moved: bool = False,
-        expires_by: int | None = None,
-        ids: Iterable[int] | None = None,
-    ) -> DataFrame:
-        """Records of some types that pass a sieve (see there), with `damage` rows among them."""
-        sieve = Sieve(tuple(columns), tuple(types), moved, expires_by, None if ids is None else tuple(ids))
-        return records(self.spark, self.snapshot, sieve, bounds(self.options))
+    def records(self, types: Sequence[str], columns: Sequence[str], **options: Any) -> DataFrame:
+        """Records of some types within the range, with their `record_type`; `options` are those of open_journal."""
+        frame = self.with_damage(types, columns, **options)
+        return frame.where(frame["record_type"] != DAMAGE)
 
-    def ledger(self, *, keep_below: int) -> DataFrame:
-        """Who entered and left which queue, and what does not agree (sieve.LEDGER)."""
-        return ledger(self.spark, self.snapshot, bounds(self.options), keep_below=keep_below)
+    def with_damage(self, types: Sequence[str], columns: Sequence[str], **options: Any) -> DataFrame:
+        """The same, and a row of type `damage` for each place that could not be read (for that: DAMAGE_COLUMNS)."""
+        columns = tuple(dict.fromkeys(("record_type", *columns)))
+        return open_journal(self.spark, self.snapshot, types=types, columns=columns, **options)
+
+    def outside(self, types: Sequence[str], columns: Sequence[str]) -> DataFrame:
+        """Records outside of the range that lie in the same segments (position and time are among the columns).
+
+        Of segments that lie wholly within the positions nothing is read.
+        """
+        bounds, refs = self.snapshot.bounds, self.snapshot.segments
+        if bounds.from_time is None and bounds.to_time is None:
+            first = bounds.from_position or 0
+            end = self.snapshot.next_position if bounds.to_position is None else bounds.to_position
+            ends = [*(ref.first_position for ref in refs[1:]), self.snapshot.next_position]
+            refs = tuple(
+                ref for ref, behind in zip(refs, ends, strict=False) if ref.first_position < first or behind > end
+            )
+        around = replace(self.snapshot, bounds=UNBOUNDED, segments=refs)
+        return Journal(self.spark, around, Options()).records(types, columns).where(~self.inside)
+
+    @property
+    def inside(self) -> Column:
+        """Whether a record (position, time) lies within the range."""
+        first, end, first_time, end_time = astuple(self.snapshot.bounds)
+        position, time = F.col("position"), F.unix_millis("time")
+        asked = [
+            None if first is None else position >= first,
+            None if end is None else position < end,
+            None if first_time is None else time >= first_time,
+            None if end_time is None else time < end_time,
+        ]
+        return reduce(and_, (each for each in asked if each is not None), F.lit(True))
 
     def check_addresses(self, known: Iterable[str]) -> None:
         """See that each address that was asked for exists: among those known, or anywhere in the journal.
@@ -96,7 +125,7 @@ class Journal:
         if not self.options.unmet(known):
             return
         whole = Journal(self.spark, self._whole, Options())
-        defined = whole.records(("address", "queue", "dropped"), ("address", *DAMAGE_COLUMNS))
+        defined = whole.records(("address", "queue", "dropped"), ("address",))
         addresses = {*known, *defined.select("address").distinct().toArrow()["address"].drop_null().to_pylist()}
         for pattern in self.options.unmet(addresses):
             alike = get_close_matches(pattern, addresses)
@@ -110,32 +139,26 @@ class Journal:
         regex = self.options.address_regex
         return frame.where(frame[column].rlike(rf"\A(?:{regex})\z")) if regex else frame
 
+    def damage(self, frame: DataFrame) -> list[Damage]:
+        """What a scan could not read (its rows of type `damage`, DAMAGE_COLUMNS), the first DAMAGE_MAX places."""
+        paths = {ref.number: ref.uri for ref in self.snapshot.segments}
+        rows = frame.where(frame["record_type"] == DAMAGE).select(*DAMAGE_COLUMNS).distinct()
+        found = rows.orderBy("segment", "offset").limit(DAMAGE_MAX).toArrow().to_pylist()
+        return [
+            Damage(
+                path=paths.get(row["segment"], f"segment {row['segment']}"),
+                offset=row["offset"] or 0,
+                first_position=UNKNOWN if row["position"] is None else row["position"],
+                records=UNKNOWN if row["count"] is None else row["count"],
+                what=row["text"] or "",
+            )
+            for row in found
+        ]
+
     def coverage(self, frame: DataFrame) -> Coverage:
-        """What was read.  `frame` has the damage rows of a scan over all of it (columns of DAMAGE_COLUMNS)."""
-        rows = frame.where(frame["record_type"] == DAMAGE).select(*DAMAGE_COLUMNS)
-        found = rows.distinct().orderBy("segment", "offset").limit(DAMAGE_MAX).toArrow()
-        return coverage(self.snapshot, self.options, damage_rows(self.snapshot, found))
+        """What was read.  `frame` has the damage of a scan over all of it."""
+        return coverage(self.snapshot, self.options, self.damage(frame))
 
 
 #: What a frame must have so that its damage can be told.
 DAMAGE_COLUMNS: Final = ("record_type", "segment", "offset", "position", "count", "text")
-
-
-def bounds(options: Options) -> Bounds:
-    """The bounds of an audit."""
-    return Bounds(options.from_position, options.to_position, options.from_time, options.to_time)
-
-
-def damage_rows(snapshot: Snapshot, rows: pa.Table) -> list[Damage]:
-    """Damage as a scan tells it (segment, offset, position, count, text), with the paths of the segments."""
-    paths = {ref.number: ref.uri for ref in snapshot.segments}
-    return [
-        Damage(
-            path=paths.get(row["segment"], f"segment {row['segment']}"),
-            offset=row["offset"] or 0,
-            first_position=UNKNOWN if row["position"] is None else row["position"],
-            records=UNKNOWN if row["count"] is None else row["count"],
-            what=row["text"] or "",
-        )
-        for row in rows.to_pylist()
-    ]

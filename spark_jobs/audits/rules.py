@@ -5,12 +5,13 @@ Books are kept of durable messages on durable queues: only those are in the jour
     opening + from before + enqueued  =  consumed + expired + ... + killed  +  with its queue  +  present
 
 and each message of a queue enters it once, and leaves it at most once, after it entered.  Left and right are computed
-from different things: the flows count records, `present` counts messages of which each was judged by itself.
+from different things: flows count records, `present` counts messages of which each was judged by itself.
 
     state                    entered  left                     is
     -----------------------  -------  ----  -------------------------------------------------------------------------
     present                  1        0     on the queue
-    gone                     1        1     settled
+    gone                     1        1     it came and went
+    nothing                  0        0     something else is told of it
     from before              0        1     it entered in a segment that the broker gave up, or before the range
     entered twice            2..      any   a fault, whatever was lost
     left twice               any      2..   a fault, whatever was lost
@@ -29,20 +30,20 @@ and so three things must agree, by message:
     died without a successor   the record names a new message, and none with that id entered anywhere
 
 What no queue took has such a record too, of no queue: it left none, but has its successor.
-
-The rules are written over columns by name.  Columns of Spark and arrays of numpy understand the same operators, so both
-ways to compute a ledger share them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
+from pyspark.sql import functions as F
 
 from spark_jobs.results import Verdict
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
 
 #: Ways out of a queue, in the order in which they are shown (store.record.RemovalReason).
 WAYS: Final = (
@@ -62,6 +63,7 @@ WAYS: Final = (
 
 PRESENT: Final = "present"
 GONE: Final = "gone"
+NOTHING: Final = "nothing"
 BEFORE: Final = "from before"
 ENTERED_TWICE: Final = "entered twice"
 LEFT_TWICE: Final = "left twice"
@@ -82,33 +84,30 @@ EVERYTHING: Final = (1 << 63) - 1
 #: The ways out that an explaining record must go with, by the type of that record and whether there is a new message.
 DEATHS: Final = ("dead-lettered", "killed", "expired")
 
-#: A column of Spark or an array of numpy: both have comparisons, and & | ~ between their results.
-Operand = Any
 
+def state(open_below: int) -> Column:
+    """The state of a message on its queue, of a frame with one row for each.
 
-def judge(pair: Mapping[str, Operand], open_below: int) -> list[tuple[str, Operand]]:
-    """The state of each message on its queue: the first whose condition holds.
-
-    `pair` has one row for each (queue, message): `message_id`, `entered` and `left` (how often), `entered_position` and
-    `left_position` (of the first time, -1: none).  `open_below`: a message with a lower id may have entered where
-    nobody can look any more.
+    It has `message_id`, `entered` and `left` (how often), `entered_position` and `left_position` (of the first time).
+    `open_below`: a message with a lower id may have entered where nobody can look any more.
     """
-    entered, left = pair["entered"], pair["left"]
-    return [
-        (ENTERED_TWICE, entered > 1),
-        (LEFT_TWICE, left > 1),
-        (BEFORE, (entered == 0) & (pair["message_id"] < open_below)),
-        (ORPHAN, entered == 0),
-        (PRESENT, left == 0),
-        (LEFT_EARLY, pair["left_position"] < pair["entered_position"]),
-        (GONE, left == 1),
-    ]
+    entered, left = F.col("entered"), F.col("left")
+    return (
+        F.when(entered > 1, ENTERED_TWICE)
+        .when(left > 1, LEFT_TWICE)
+        .when((entered == 0) & (left == 0), NOTHING)
+        .when((entered == 0) & (F.col("message_id") < open_below), BEFORE)
+        .when(entered == 0, ORPHAN)
+        .when(left == 0, PRESENT)
+        .when(F.col("left_position") < F.col("entered_position"), LEFT_EARLY)
+        .otherwise(GONE)
+    )
 
 
-def states(pair: Mapping[str, np.ndarray[Any, Any]], open_below: int) -> np.ndarray[Any, Any]:
-    """The same for numpy: the states as an array of words."""
-    judged = judge(pair, open_below)
-    return np.select([np.asarray(holds) for _, holds in judged], [word for word, _ in judged], default="")
+def death_fault(way: str) -> Column:
+    """What is wrong with a death, of a frame that counts the records that explain it, and the removals; or null."""
+    explained, died = F.col(f"{way} explained"), F.col(f"{way} died")
+    return F.when(explained < died, NO_RECORD).when(explained > died, NO_DEATH)
 
 
 @dataclass(slots=True)
@@ -158,55 +157,37 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How many messages of a queue are in a state, and how many of them come from the opening balance."""
+    """How many messages of a queue are in a state."""
 
     queue_id: int
     state: str
     messages: int
-    opening: int
 
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """What a queue is called; `deleted`: it does not exist any more."""
+    """What a queue is called, how many messages it opens with, and whether it does not exist any more."""
 
     queue_id: int
     name: str
     address: str
     deleted: bool = False
+    opening: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
     """What is wrong with one message; `queue_id` 0: with no queue in particular.
 
-    Positions are those of its first movements, -1: none.  `way`: how it died, for faults of deaths.
+    `entered` and `left` say how often it did; `way` how it died, for faults of deaths.
     """
 
     what: str
-    queue_id: int
     message_id: int
+    queue_id: int = 0
     entered: int = 0
     left: int = 0
-    entered_position: int = -1
-    left_position: int = -1
     way: str = ""
-
-
-def state_of(fault: Fault, open_below: int) -> str:
-    """The state of one message by what is known of it."""
-    columns = ("message_id", "entered", "left", "entered_position", "left_position")
-    return str(states({name: np.array([getattr(fault, name)]) for name in columns}, open_below)[0])
-
-
-def of_deaths(told: Operand, done: Operand) -> list[tuple[str, Operand]]:
-    """What is wrong with a death: `told` counts the records that explain it, `done` the removals."""
-    return [(NO_RECORD, told < done), (NO_DEATH, told > done)]
-
-
-def of_heirs(told: Operand, done: Operand) -> list[tuple[str, Operand]]:
-    """What is wrong with a new id: `told` counts the records that name it, `done` the messages stored under it."""
-    return [(NO_SUCCESSOR, (told > 0) & (done == 0))]
 
 
 def balance(flows: Iterable[Flow], standings: Iterable[Standing], names: Iterable[QueueName]) -> dict[int, QueueBook]:
@@ -218,7 +199,8 @@ def balance(flows: Iterable[Flow], standings: Iterable[Standing], names: Iterabl
         return books.setdefault(queue_id, QueueBook(queue_id))
 
     for queue in names:
-        book(queue.queue_id).name, book(queue.queue_id).address = queue.name, queue.address
+        found = book(queue.queue_id)
+        found.name, found.address, found.opening = queue.name, queue.address, queue.opening
         if queue.deleted:
             deleted.add(queue.queue_id)
     for flow in flows:
@@ -228,7 +210,6 @@ def balance(flows: Iterable[Flow], standings: Iterable[Standing], names: Iterabl
             ways[flow.reason] = ways.get(flow.reason, 0) + flow.left
     for standing in standings:
         found = book(standing.queue_id)
-        found.opening += standing.opening
         if standing.state == BEFORE:
             found.before += standing.messages
         elif standing.state == PRESENT and standing.queue_id in deleted:

@@ -144,7 +144,7 @@ class _Search:
         condition = Condition(column, "in", tuple(ids))
         selection = Selection(columns, types, self._bounds, (condition,))
         for batch in decode(segment.data, segment.found, selection):
-            yield from (row for row in batch.to_pylist() if row[column] in ids)
+            yield from batch.to_pylist()
 
 
 def _damage(segment: Scanned, bounds: Bounds) -> Iterator[Damage]:

@@ -322,6 +322,7 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         ("direction", _direction),
         _number("count", {T.DROPPED: "count"}),
         _string("annotations", _whole("annotations")),
+        _number("previous_segment", {T.COPIED: "previous"}),
         ("origin_message_id", _origin_message_id),
         _string("definition", dict.fromkeys((*_DEFINING, *_NAMED_ONLY, T.OPENED), "json")),
         ("properties", _properties),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from spark_jobs.journal.bounds import UNBOUNDED, Bounds
 from spark_jobs.journal.columns import COLUMNS
@@ -28,8 +30,8 @@ BATCH_BYTES: Final = 16 << 20
 class Selection:
     """Which columns of which records are wanted.
 
-    `types` are numbers of store.record.RecordType, None: all.  Of the records within the bounds those are decoded for
-    which all `conditions` may hold: one about several messages comes whole if they do for one of these.
+    `types` are numbers of store.record.RecordType, None: all.  Of the rows within the bounds those are wanted for which
+    all `conditions` hold.
     """
 
     columns: tuple[str, ...] = DEFAULT_RECORDS
@@ -72,7 +74,10 @@ def decode(
         batch = _narrowed(Batch(segment, indices), selection.conditions)
         arrays = [COLUMNS[name](batch) for name in selection.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for start in range(0, batch.rows, batch_rows):
+        if selection.conditions:  # of a record about several messages, perhaps only for some of them
+            held = [condition.holds(COLUMNS[condition.column](batch)) for condition in selection.conditions]
+            whole = whole.filter(reduce(pc.and_, held))
+        for start in range(0, len(whole), batch_rows):
             yield whole.slice(start, batch_rows)
 
 

@@ -1,4 +1,4 @@
-"""The columns of the three views of a journal: `records`, `segments`, `movements`.
+"""The columns of the two views of a journal: `records` and `segments`.
 
 All columns can be null.  Times have microseconds in UTC as Spark wants them; the journal knows milliseconds.  A time of
 0 is null, and one that not every calendar shows in every time zone (before 0001-01-03 or behind 9999-12-30, an
@@ -44,6 +44,9 @@ _FIRMLY: Final = {"timestamp": "timestamp_ltz"}
 #: The `record_type` of a row that stands for damage.
 DAMAGE: Final = "damage"
 
+#: The `record_type` of rows that stand for messages that came and went (see `unfinished`).
+FINISHED: Final = "finished"
+
 
 def _columns(rows: Iterable[tuple[str, str, str]]) -> dict[str, Column]:
     return {name: Column(name, _TYPES[ddl], ddl, doc) for name, ddl, doc in rows}
@@ -88,6 +91,7 @@ RECORDS: Final = _columns(
         ("direction", "string", "of the packet id: to-client if the broker gave it, from-client if the client did"),
         ("count", "bigint", "dropped: messages; damage: records lost, null if not known"),
         ("annotations", "string", "message: what the broker added, a JSON object"),
+        ("previous_segment", "bigint", "copied: the segment of which it is a copy"),
         ("origin_message_id", "bigint", "message: what it was before it was moved (_AMQ_ORIG_MESSAGE_ID)"),
         ("definition", "string", "address, queue, session and their deletions, opened: the JSON object"),
         ("properties", "map<string,string>", "message: its headers, of AMQP the application properties; null for MQTT"),
@@ -118,28 +122,6 @@ SEGMENTS: Final = _columns(
         ("unread_bytes", "bigint", "bytes that hold something but no valid entry"),
         ("lost_records", "bigint", "records lost; null: not known how many"),
         ("error", "string", "what is wrong"),
-    )
-)
-
-MOVEMENTS: Final = _columns(
-    (
-        ("kind", "string", "settled, open, dropped or damage"),
-        ("queue_id", "bigint", "the queue"),
-        ("queue", "string", "settled: its name"),
-        ("address", "string", "settled: its address; dropped: where the messages were sent"),
-        ("message_id", "bigint", "open: the message"),
-        ("reason", "string", "why it left, or was dropped"),
-        ("entered", "bigint", "settled: how many entered; open: 1 or 0"),
-        ("left", "bigint", "settled: how many left; open: 1 or 0"),
-        ("entered_position", "bigint", "open: record by which it entered; damage: the first record lost"),
-        ("left_position", "bigint", "open: record by which it left"),
-        ("entered_time", "timestamp", "open: when that entry was sealed"),
-        ("left_time", "timestamp", "open: when that entry was sealed"),
-        ("count", "bigint", "dropped: messages; damage: records lost, null if not known"),
-        ("bytes", "bigint", "dropped: their bytes"),
-        ("text", "string", "damage: what was found"),
-        ("segment", "bigint", "open, damage: number of the segment"),
-        ("offset", "bigint", "open, damage: byte of the segment"),
     )
 )
 

@@ -9,14 +9,13 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.config import Config
-from spark_jobs.audits.books import SegmentData, books_of
-from spark_jobs.results import Verdict
 from store import decode
 from store.record import RecordType, RemovalReason
 from store.retention import kept
 from store.segment import segment_number
 from store.segment_directory import open_segment
 from tests.support.bodies import body_of
+from tests.support.books import death_faults
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_files import SimFiles
 from tests.support.stomp_client import ServerFrame
@@ -137,7 +136,8 @@ def typed_records(files: SimFiles, directory: str, below: int | None = None) -> 
 
 
 def check_accounts(broker: SimBroker) -> dict[str, Account]:
-    """Promise P3, from the disk: for each durable queue, what came in is what left by name and what is there.
+    """Promises P2 and P3, from the disk: for each durable queue, what came in is what left by name and what is there,
+    and what died has a record that says why, and its successor.
 
     Call it when nothing is under way.  Returns the accounts of the queues that exist, by name.
     """
@@ -154,22 +154,8 @@ def check_accounts(broker: SimBroker) -> dict[str, Account]:
     # What an open transaction held of a deleted queue went with the queue: nobody is left to say so by name.
     for id, account in found.items():
         assert account.deleted or id in state.queues_by_id, f"{account.name} is gone"
-    check_books(broker, found)
+    assert not death_faults(journal_records(broker))
     return {account.name: account for account in found.values() if not account.deleted}
-
-
-def check_books(broker: SimBroker, found: dict[int, Account]) -> None:
-    """The audits' ledger of the same journal balances, and has the same messages on each queue."""
-    directory = journal_directory(broker.config)
-    paths = segment_paths(broker.files, directory)
-    newest = max(paths, default=0)
-    ledger = books_of(
-        SegmentData(number, broker.files.read(path), newest=number == newest, path=path)
-        for number, path in sorted(paths.items())
-    )
-    assert ledger.verdict is Verdict.BALANCED, (ledger.faults, ledger.damage, ledger.books)
-    for id, account in found.items():
-        assert ledger.present.get(id, set()) == account.present, f"{account.name}: the ledger differs"
 
 
 def reasons(account: Account) -> Counter[RemovalReason]:

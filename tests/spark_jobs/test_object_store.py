@@ -57,7 +57,7 @@ def _rows(spark: SparkSession, view: str, place: str) -> list[str]:
     return sorted(str(row) for row in frame.toArrow().to_pylist())
 
 
-@pytest.mark.parametrize("view", ["records", "movements"])
+@pytest.mark.parametrize("view", ["records", "segments"])
 def test_its_rows_are_those_of_the_same_journal_on_a_disk(
     spark: SparkSession, journal: Growing, place: str, view: str
 ) -> None:

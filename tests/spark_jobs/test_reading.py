@@ -71,25 +71,56 @@ def test_bounds_of_time(data: Path) -> None:
     assert 0 < len(expected) < len(list(raw(data)))
 
 
-def test_movements_are_those_of_the_records(data: Path) -> None:
-    """As many in and out of each queue as the records say, whether they were settled within a part or not."""
+def test_records_about_some_messages(data: Path) -> None:
+    """Of a record about several messages only the rows of these come."""
+    columns = "position,record_type,message_id"
+    everything = _rows(data, columns=columns)
+    ids = sorted({row["message_id"] for row in everything if row["message_id"]})[::7]
+    found = _rows(data, columns=columns, messageIds=",".join(map(str, ids)))
+    assert found == [row for row in everything if row["message_id"] in ids]
+    assert 0 < len(found) < len(everything)
+    assert _rows(data, messageIds="") == []
+
+
+def test_records_that_have_something(data: Path) -> None:
+    everything = _rows(data, columns="position,new_message_id,reason")
+    expected = [row for row in everything if row["reason"] is not None and row["new_message_id"] is not None]
+    assert _rows(data, columns="position,new_message_id,reason", notNull="reason,new_message_id") == expected != []
+
+
+@pytest.mark.parametrize("target", ["1", "20k", "1g"])
+def test_what_came_and_went_is_counted(data: Path, target: str) -> None:
+    """Without finished messages, counts and rows together are as many in and out of each queue, and as many stored."""
+    options = {
+        "columns": "record_type,queue_ids,queue_id,reason,count,message_id,new_message_id",
+        "targetBytes": target,
+    }
+    everything, few = _rows(data, **options), _rows(data, finished="false", **options)
+    counted = [row for row in few if row["record_type"] == "finished"]
+    assert _flows(few) == _flows(everything)
+    messages = sum(row["record_type"] == "message" for row in few)
+    totals = [row for row in counted if row["queue_id"] is None]
+    assert messages + sum(row["count"] for row in totals) == sum(row["record_type"] == "message" for row in everything)
+    others = ("message", "removed", "finished")
+    assert [row for row in few if row["record_type"] not in others] == [
+        row for row in everything if row["record_type"] not in others
+    ]
+    assert (len(few) < len(everything)) or target == "1"
+
+
+def _flows(rows: list[dict[str, Any]]) -> tuple[Counter[int], Counter[tuple[int, str]]]:
+    """How many entered each queue, and left it by which reason."""
     entered: Counter[int] = Counter()
     left: Counter[tuple[int, str]] = Counter()
-    for row in _rows(data, columns="record_type,queue_ids,queue_id,reason", types="message,removed"):
+    for row in rows:
         if row["record_type"] == "message":
             entered.update(row["queue_ids"])
-        else:
+        elif row["record_type"] == "removed":
             left[row["queue_id"], row["reason"]] += 1
-    for target in ("1", "20k", "1g"):
-        rows = _rows(data, view="movements", targetBytes=target)
-        came: Counter[int] = Counter()
-        went: Counter[tuple[int, str]] = Counter()
-        for row in rows:
-            came[row["queue_id"]] += row["entered"] or 0
-            if row["left"]:
-                went[row["queue_id"], row["reason"]] += row["left"]
-        assert +came == entered
-        assert went == left
+        elif row["record_type"] == "finished" and row["queue_id"] is not None:
+            entered[row["queue_id"]] += row["count"]
+            left[row["queue_id"], row["reason"]] += row["count"]
+    return entered, left
 
 
 def test_segments_are_one_row_each(data: Path) -> None:
@@ -120,13 +151,9 @@ def test_a_missing_segment_is_counted_or_refused(data: Path) -> None:
     with pytest.raises(MissingSegments) as refused:
         _rows(data)
     assert str(refused.value).endswith("(mode=PERMISSIVE counts what is lost and goes on)")
-    with pytest.raises(MissingSegments):
-        _rows(data, view="movements")
     [damage] = [row for row in _rows(data, mode="PERMISSIVE") if row["record_type"] == "damage"]
     assert (damage["position"], damage["count"], damage["offset"]) == (first, lost, None)
     assert damage["text"]
-    [damage] = [row for row in _rows(data, mode="PERMISSIVE", view="movements") if row["kind"] == "damage"]
-    assert (damage["entered_position"], damage["count"]) == (first, lost)
     [missing] = [row for row in _rows(data, view="segments") if row["status"] != "ok"]
     assert (missing["status"], missing["lost_records"], missing["segment"]) == ("missing", lost, int(path.stem))
 
@@ -142,14 +169,13 @@ def test_damage_within_a_segment(data: Path) -> None:
     content = bytearray(path.read_bytes())
     content[200] ^= 1
     path.write_bytes(content)
-    for view in ("records", "movements"):
-        with pytest.raises(CorruptSegment, match=f"^{path}: "):
-            _rows(data, view=view)
-    [damage] = [row for row in _rows(data, mode="PERMISSIVE", types="removed") if row["record_type"] == "damage"]
+    with pytest.raises(CorruptSegment, match=f"^{path}: "):
+        _rows(data)
+    [damage] = [
+        row for row in _rows(data, mode="PERMISSIVE", types="removed", messageIds="1") if row["record_type"] == "damage"
+    ]
     assert damage["segment"] == int(path.stem)
     assert damage["count"] > 0
-    [damage] = [row for row in _rows(data, mode="PERMISSIVE", view="movements") if row["kind"] == "damage"]
-    assert damage["segment"] == int(path.stem)
     assert "corrupt" in {row["status"] for row in _rows(data, view="segments")}
 
 
@@ -166,12 +192,9 @@ def test_a_segment_that_vanishes_is_refused(data: Path) -> None:
         _vanishing(data)
 
 
-@pytest.mark.parametrize(
-    ("view", "kind", "what"), [("records", "record_type", "damage"), ("movements", "kind", "damage")]
-)
-def test_a_segment_that_vanishes_is_counted(data: Path, view: str, kind: str, what: str) -> None:
+def test_a_segment_that_vanishes_is_counted(data: Path) -> None:
     _, lost = _lost(data, _middle(data))
-    [row] = [row for row in _vanishing(data, view=view, mode="PERMISSIVE") if row[kind] == what]
+    [row] = [row for row in _vanishing(data, mode="PERMISSIVE") if row["record_type"] == "damage"]
     assert (row["count"], row["text"]) == (lost, "the segment vanished while the journal was read")
 
 

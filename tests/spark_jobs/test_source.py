@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkAttributeError, PySparkException
 
-from spark_jobs.journal.schema import MOVEMENTS, RECORDS, SEGMENTS, arrow_schema
+from spark_jobs.journal.schema import RECORDS, SEGMENTS, arrow_schema
 from spark_jobs.journal.snapshot import take
 from spark_jobs.reading import plan, read
 from spark_jobs.source import NAME, JournalSource, open_journal, register
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-VIEWS = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
+VIEWS = {"records": RECORDS, "segments": SEGMENTS}
 
 #: Settings of somebody else's session.
 OTHERS = {
@@ -145,10 +145,12 @@ def test_open_journal(spark: SparkSession, growing: Growing) -> None:
     frame = open_journal(spark, bounded, columns=["position"], types=["removed"])
     found = {row["position"] for row in frame.toArrow().to_pylist()}
     assert found == {p for _, p, time, type, *_ in raw(growing.data) if type == 2 and p >= 9 and low <= time < high}
-    settled = open_journal(spark, snapshot, view="movements").where("kind = 'settled'").count()
-    kept = open_journal(spark, snapshot, view="movements", keep_below=1 << 60).where("entered > 0 and kind = 'settled'")
-    assert settled > 0
-    assert kept.count() == 0
+    everything = open_journal(spark, snapshot, columns=["message_id", "new_message_id"]).toArrow().to_pylist()
+    id = next(row["message_id"] for row in everything if row["message_id"])
+    some = open_journal(spark, snapshot, columns=["message_id"], message_ids=[id]).where(f"message_id = {id}")
+    assert some.count() == sum(row["message_id"] == id for row in everything)
+    renamed = open_journal(spark, snapshot, columns=["message_id"], not_null=["new_message_id"])
+    assert renamed.count() == sum(row["new_message_id"] is not None for row in everything)
     assert open_journal(spark, snapshot, view="segments", columns=["path"]).count() == len(segments(growing.data))
 
 
@@ -206,12 +208,11 @@ def test_damage_is_counted_to_the_record(spark: SparkSession, damaged: Growing, 
     before = {position for _, position, *_ in raw(damaged.show(at=tmp_path / "whole"))}
     records = _load(spark, damaged.data, mode="PERMISSIVE", columns="position,record_type")
     there = {row["position"] for row in records.where("record_type <> 'damage'").toArrow().to_pylist()}
-    for view, kind in (("records", "record_type"), ("movements", "kind")):
-        frame = _load(spark, damaged.data, view=view, mode="PERMISSIVE").where(f"{kind} = 'damage'")
-        rows = frame.select("count", "text").toArrow().to_pylist()
-        assert len(rows) == 2
-        assert all(row["text"] for row in rows)
-        assert sum(row["count"] for row in rows) == len(before - there) > 0
+    frame = _load(spark, damaged.data, mode="PERMISSIVE").where("record_type = 'damage'")
+    rows = frame.select("count", "text").toArrow().to_pylist()
+    assert len(rows) == 2
+    assert all(row["text"] for row in rows)
+    assert sum(row["count"] for row in rows) == len(before - there) > 0
     statuses = Counter(row["status"] for row in _load(spark, damaged.data, view="segments").toArrow().to_pylist())
     assert statuses["corrupt"] == statuses["missing"] == 1
 

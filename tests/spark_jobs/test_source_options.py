@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from spark_jobs.journal.schema import DEFAULT_RECORDS, MOVEMENTS, SEGMENTS
+from spark_jobs.journal.conditions import Condition
+from spark_jobs.journal.schema import DEFAULT_RECORDS, SEGMENTS
 from spark_jobs.source_options import BadOption, SourceOptions, parse
 from store.record import RecordType
 
@@ -23,7 +24,16 @@ def test_what_holds_unless_something_is_said() -> None:
     assert _parse().strict
     assert _parse().target_bytes == 64 << 20
     assert _parse(view="segments").selection.columns == tuple(SEGMENTS)
-    assert _parse(view="movements").selection.columns == tuple(MOVEMENTS)
+
+
+def test_conditions() -> None:
+    found = _parse(messageIds="7, 9", notNull="user,origin_message_id")
+    assert found.selection.conditions == (
+        Condition("user", "is not null"),
+        Condition("origin_message_id", "is not null"),
+        Condition("message_id", "in", (7, 9)),
+    )
+    assert _parse(messageIds="").selection.conditions == (Condition("message_id", "in", ()),)
 
 
 def test_names_are_as_sparks_without_case() -> None:
@@ -72,8 +82,8 @@ def test_sizes(text: str, size: int) -> None:
 
 
 def test_the_rest() -> None:
-    found = _parse(view="movements", mode="permissive", keepBelow="9", gaps="False", toPosition="12")
-    assert (found.strict, found.gaps, found.keep_below, found.selection.bounds.to_position) == (False, False, 9, 12)
+    found = _parse(mode="permissive", gaps="False", finished="false", toPosition="12")
+    assert (found.strict, found.gaps, found.finished, found.selection.bounds.to_position) == (False, False, False, 12)
     assert parse({"snapshot": "{}"}).snapshot == "{}"
 
 
@@ -88,7 +98,7 @@ def test_streams() -> None:
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        ({"view": "messages"}, "view=messages: records, segments, movements are possible"),
+        ({"view": "messages"}, "view=messages: records, segments are possible"),
         ({"columns": "body,colour"}, "columns=colour: broker_id, segment, "),
         ({"columns": " , "}, "columns= , : name each column once, at least one"),
         ({"columns": "body,body"}, "name each column once"),
@@ -106,7 +116,10 @@ def test_streams() -> None:
         ({"gaps": "maybe"}, "gaps=maybe: true, false are possible"),
         ({"colour": "red"}, "colour: not an option of view=records"),
         ({"keepBelow": "5"}, "keepbelow: not an option of view=records"),
-        ({"view": "movements", "types": "message"}, "types: not an option of view=movements"),
+        ({"view": "segments", "types": "message"}, "types: not an option of view=segments"),
+        ({"messageIds": "4,x"}, "messageIds=x: not a number from 0 on"),
+        ({"notNull": "user, hue"}, "notNull=hue: broker_id"),
+        ({"view": "segments", "messageIds": "4"}, "messageids: not an option of view=segments"),
         ({"view": "segments", "mode": "FAILFAST"}, "mode: not an option of view=segments"),
         ({"path": ""}, "path: name a data directory"),
         ({"maxSegments": "3"}, "maxsegments: not an option of view=records"),

@@ -8,7 +8,7 @@ journals: damage is an error here.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -106,17 +106,41 @@ def ledger(lines: Iterable[Line]) -> dict[int, Account]:
     return dict(accounts)
 
 
+def death_faults(records: Iterable[decode.Record]) -> set[tuple[str, int, int]]:
+    """Where the records of a death do not agree: (what, queue, message).  A lost successor has no queue: 0."""
+    explained: Counter[tuple[int, int, str]] = Counter()
+    died: Counter[tuple[int, int, str]] = Counter()
+    named, stored = set(), set()
+    for record in records:
+        if isinstance(record, decode.Message):
+            stored.add(record.id)
+        elif isinstance(record, decode.DeadLettered | decode.Expired):
+            way = "expired" if isinstance(record, decode.Expired) else "dead-lettered" if record.new_id else "killed"
+            named.add(record.new_id)
+            if record.queue_id:  # else no queue took it, and it left none
+                explained[record.queue_id, record.old_id, way] += 1
+        elif isinstance(record, decode.Removed):
+            way = RemovalReason(record.reason).word
+            if way in ("dead-lettered", "killed", "expired"):
+                died.update((record.queue_id, id, way) for id in record.ids)
+    return {
+        *(("died without a record", queue, id) for queue, id, _ in died - explained),
+        *(("record without a death", queue, id) for queue, id, _ in explained - died),
+        *(("died without a successor", 0, id) for id in named - stored - {0}),
+    }
+
+
 @dataclass(slots=True)
 class Story:
     """What the journal knows of one message id."""
 
     message: decode.Message | None = None
     origin: int = 0
-    heirs: list[int] = field(default_factory=list)
+    successors: list[int] = field(default_factory=list)
     queues: set[int] = field(default_factory=set)
     left: list[tuple[int, int, str]] = field(default_factory=list)  # position, queue id, reason
 
-    def fate(self, gone: set[int]) -> str:
+    def outcome(self, gone: set[int]) -> str:
         """`waiting`, or how it left last; `gone` are the queues that were deleted."""
         if self.message is None:
             return "unknown"
@@ -137,7 +161,7 @@ def stories(lines: Iterable[Line]) -> dict[int, Story]:
             annotations = json.loads(record.facts.annotations or b"{}")
             story.origin = int(annotations.get("_AMQ_ORIG_MESSAGE_ID", 0))
             if story.origin:
-                found[story.origin].heirs.append(record.id)
+                found[story.origin].successors.append(record.id)
         elif isinstance(record, decode.Removed):
             for id in record.ids:
                 found[id].left.append((line.position, record.queue_id, RemovalReason(record.reason).word))
@@ -152,8 +176,8 @@ class Death:
     record: decode.DeadLettered
     queue: str
     reason: str
-    fate: str
-    afterlife: str
+    outcome: str
+    replay_outcome: str
 
 
 def deaths(lines: list[Line]) -> list[Death]:
@@ -164,23 +188,23 @@ def deaths(lines: list[Line]) -> list[Death]:
     for line in lines:
         record = line.record
         if isinstance(record, decode.DeadLettered):
-            fate = told[record.new_id].fate(gone) if record.new_id else "killed"
-            afterlife = _afterlife(told, record.new_id, gone) if fate == "moved" else ""
+            outcome = told[record.new_id].outcome(gone) if record.new_id else "killed"
+            replay_outcome = _replay_outcome(told, record.new_id, gone) if outcome == "moved" else ""
             word = DeadLetterReason(record.reason).word
-            found.append(Death(line, record, books[record.queue_id].name, word, fate, afterlife))
+            found.append(Death(line, record, books[record.queue_id].name, word, outcome, replay_outcome))
     return found
 
 
-def _afterlife(told: dict[int, Story], id: int, gone: set[int]) -> str:
+def _replay_outcome(told: dict[int, Story], id: int, gone: set[int]) -> str:
     """What became of a message after it was moved, as often as that was."""
-    fate = "moved"
-    while fate == "moved":
-        heirs = told[id].heirs
-        if not heirs:
+    outcome = "moved"
+    while outcome == "moved":
+        successors = told[id].successors
+        if not successors:
             return "unknown"
-        id = max(heirs)
-        fate = told[id].fate(gone)
-    return fate
+        id = max(successors)
+        outcome = told[id].outcome(gone)
+    return outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,5 +243,5 @@ def family(lines: Iterable[Line], id: int) -> set[int]:
     found, todo = set(), [first]
     while todo:
         found.add(todo[-1])
-        todo += told[todo.pop()].heirs
+        todo += told[todo.pop()].successors
     return found

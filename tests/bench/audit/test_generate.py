@@ -11,8 +11,9 @@ from click.testing import CliRunner
 from bench.audit.__main__ import main
 from bench.audit.books import Books, QueueBook, load
 from bench.audit.generate import generate
-from spark_jobs.journal.movements import Movements
-from spark_jobs.journal.walk import walk
+from spark_jobs.journal.decode import Selection
+from spark_jobs.journal.scan import records
+from spark_jobs.journal.snapshot import take
 from store import decode
 from store.files import OsFiles
 from store.inspect import verify
@@ -102,23 +103,20 @@ def test_the_broker_would_start_on_it(journal: tuple[Path, Books]) -> None:
 
 def test_the_decoder_finds_the_same(journal: tuple[Path, Books]) -> None:
     directory, books = journal
-    movements = Movements()
-    for number in range(1, books.segments + 1):
-        data = (directory / segment_name(number)).read_bytes()
-        movements.add(data, walk(data, number=number, newest=False))
-    rows = [row for batch in movements.batches() for row in batch.to_pylist()]
-    entered: Counter[int] = Counter()
-    left: Counter[tuple[int, str]] = Counter()
+    types = frozenset({RecordType.MESSAGE, RecordType.REMOVED, RecordType.DROPPED, RecordType.QUEUE})
+    rows = [row for batch in records(take([str(directory)]), Selection(types=types)) for row in batch.to_pylist()]
+    entered = Counter(id for row in rows if row["record_type"] == "message" for id in row["queue_ids"])
+    left = Counter((row["queue_id"], row["reason"]) for row in rows if row["record_type"] == "removed")
+    assert entered == Counter({id: queue.entered for id, queue in books.queues.items() if queue.entered})
+    assert left == Counter({(id, why): n for id, queue in books.queues.items() for why, n in queue.left.items()})
+    dropped: Counter[str] = Counter()
+    dropped_bytes: Counter[str] = Counter()
     for row in rows:
-        if row["kind"] in ("settled", "open"):
-            entered[row["queue_id"]] += row["entered"]
-            left[row["queue_id"], row["reason"]] += row["left"]
-    assert +entered == Counter({id: queue.entered for id, queue in books.queues.items() if queue.entered})
-    assert +left == Counter({(id, why): n for id, queue in books.queues.items() for why, n in queue.left.items()})
-    dropped = {f"{row['address']}|{row['reason']}": row for row in rows if row["kind"] == "dropped"}
-    assert {key: row["count"] for key, row in dropped.items()} == books.dropped
-    assert {key: row["bytes"] for key, row in dropped.items()} == books.dropped_bytes
-    assert {row["queue"] for row in rows if row["kind"] == "settled"} == {q.name for q in books.queues.values()}
+        if row["record_type"] == "dropped":
+            dropped[f"{row['address']}|{row['reason']}"] += row["count"]
+            dropped_bytes[f"{row['address']}|{row['reason']}"] += row["size"]
+    assert (dropped, dropped_bytes) == (books.dropped, books.dropped_bytes)
+    assert {row["queue"] for row in rows if row["record_type"] == "queue"} == {q.name for q in books.queues.values()}
 
 
 def test_every_way_out_occurs_in_the_smallest_journal(tmp_path: Path) -> None:
@@ -157,6 +155,6 @@ def test_the_command(tmp_path: Path) -> None:
     assert run.invoke(main, ["generate", directory]).exit_code == 2
     measured = run.invoke(main, ["decode", "--dir", directory, "--rounds", "1"])
     assert measured.exit_code == 0, measured.output
-    for case in ("plain sequential read", "walk", "ledger columns", "movements"):
+    for case in ("plain sequential read", "walk", "ledger columns"):
         assert case in measured.output
     assert run.invoke(main, ["decode", "--records", "100", "--rounds", "1"]).exit_code == 0

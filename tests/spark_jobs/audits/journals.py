@@ -9,7 +9,6 @@ from bench.audit.books import Books
 from bench.audit.generate import generate
 from broker.engine.model.message import Message
 from broker.engine.moves.transfer import MessageRange
-from spark_jobs.audits.books import SegmentData
 from store.retention import kept
 from store.segment import segment_number
 from tests.simulation.world import journal_directory, small
@@ -24,16 +23,6 @@ SMALL_SEGMENT_BYTES: Final = 8 << 10
 def generated(directory: Path, *, seed: int = 1, records: int = 4_000) -> Books:
     """A journal with every way in and out, in half a dozen segments or so; returns the true totals."""
     return generate(directory / "journal", records, seed, SEGMENT_BYTES)
-
-
-def segments_of(journal: Path) -> list[SegmentData]:
-    """A journal on disk, in memory; every segment must meet the one before it."""
-    paths = {segment_number(p.name): p for p in [*journal.glob("retention/date=*/*"), *journal.iterdir()]}
-    numbers = sorted(number for number in paths if number)
-    return [
-        SegmentData(number, paths[number].read_bytes(), newest=number == numbers[-1], path=str(paths[number]))
-        for number in numbers
-    ]
 
 
 def dump(files: SimFiles, source: str, target: Path) -> Path:

@@ -41,28 +41,28 @@ def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> No
     deaths = oracle.deaths(lines)
     result = dead_letters(spark, take([str(generated)]), Options(top=1000, fail_over=len(deaths)))
     assert (result.audit, result.status, result.coverage.damage) == ("dlq", ExitStatus.CLEAN, ())
-    fates = Counter(death.fate for death in deaths)
-    afterlives = Counter(death.afterlife for death in deaths if death.afterlife)
-    assert min(fates["waiting"], fates["moved"], fates["killed"], fates["consumed"]) > 0
+    outcomes = Counter(death.outcome for death in deaths)
+    replay_outcomes = Counter(death.replay_outcome for death in deaths if death.replay_outcome)
+    assert min(outcomes["waiting"], outcomes["moved"], outcomes["killed"], outcomes["consumed"]) > 0
     assert result.summary == {
         "dead letters and killed": len(deaths),
-        "killed": fates["killed"],
-        "still waiting": fates["waiting"],
-        "brought back": fates["moved"],
-        "brought back and consumed": afterlives["consumed"],
-        "brought back and died again": afterlives["dead-lettered"] + afterlives["killed"],
-        "with unknown fate": 0,
+        "killed": outcomes["killed"],
+        "still waiting": outcomes["waiting"],
+        "brought back": outcomes["moved"],
+        "brought back and consumed": replay_outcomes["consumed"],
+        "brought back and died again": replay_outcomes["dead-lettered"] + replay_outcomes["killed"],
+        "with unknown outcome": 0,
         **oldest(deaths, lines[-1].time),
     }
-    assert counted(result, "fates", "fate", DEATHS) == fates
-    assert counted(result, "afterlives", "afterlife", DEATHS) == afterlives
+    assert counted(result, "outcomes", "outcome", DEATHS) == outcomes
+    assert counted(result, "replay-outcomes", "replay_outcome", DEATHS) == replay_outcomes
     assert counted(result, "reasons", "reason", DEATHS) == Counter(death.reason for death in deaths)
     assert counted(result, "senders", "user", DEATHS) == Counter(death.record.user or None for death in deaths)
     assert counted(result, "consumers", "client", DEATHS) == Counter(death.record.client or None for death in deaths)
     assert counted(result, "attempts", "deliveries", DEATHS) == Counter(death.record.attempts for death in deaths)
     same_places(result, deaths)
     same_times(result, deaths)
-    waiting = sorted((death.line.time, death.record.new_id) for death in deaths if death.fate == "waiting")
+    waiting = sorted((death.line.time, death.record.new_id) for death in deaths if death.outcome == "waiting")
     assert [(ms(row["died"]), row["message"]) for row in rows(result, "oldest")] == waiting
     last = lines[-1].time
     assert [row["age (s)"] for row in rows(result, "oldest")] == [(last - time) / 1000 for time, _ in waiting]
@@ -70,7 +70,7 @@ def test_it_is_what_the_oracle_finds(spark: SparkSession, generated: Path) -> No
 
 def oldest(deaths: list[oracle.Death], end: int) -> dict[str, Figure]:
     """Since when the oldest waits."""
-    since = min(death.line.time for death in deaths if death.fate == "waiting")
+    since = min(death.line.time for death in deaths if death.outcome == "waiting")
     said = datetime.fromtimestamp(since / 1000, UTC)
     return {"oldest waiting since": said, "oldest waiting for (s)": (end - since) // 1000}
 
@@ -85,8 +85,8 @@ def same_places(result: Any, deaths: list[oracle.Death]) -> None:
     for place, dead in places.items():
         row, attempts = found[place], [death.record.attempts for death in dead]
         assert row[DEATHS] == len(dead)
-        for column, fate in (("killed", "killed"), ("waiting", "waiting"), ("brought back", "moved")):
-            assert row[column] == sum(death.fate == fate for death in dead)
+        for column, outcome in (("killed", "killed"), ("waiting", "waiting"), ("brought back", "moved")):
+            assert row[column] == sum(death.outcome == outcome for death in dead)
         assert (row["attempts min"], row["attempts max"]) == (min(attempts), max(attempts))
         assert row["attempts mean"] == pytest.approx(fmean(attempts), abs=0.01)
         assert ms(row["first death"]) == min(death.line.time for death in dead)
@@ -135,11 +135,15 @@ def test_a_story(spark: SparkSession, lived: Path) -> None:
         "brought back": 3,
         "brought back and consumed": 1,
         "brought back and died again": 1,
-        "with unknown fate": 0,
+        "with unknown outcome": 0,
         "oldest waiting since": datetime(2026, 5, 28, 20, 26, 40, tzinfo=UTC),
         "oldest waiting for (s)": 3640,
     }
-    assert counted(result, "afterlives", "afterlife", DEATHS) == {"consumed": 1, "dead-lettered": 1, "waiting": 1}
+    assert counted(result, "replay-outcomes", "replay_outcome", DEATHS) == {
+        "consumed": 1,
+        "dead-lettered": 1,
+        "waiting": 1,
+    }
     poison = {(row["key"], row["value"]): (row["deaths"], row["messages"]) for row in rows(result, "poison")}
     lines = oracle.read(lived / "journal")
     first = next(id for id, story in oracle.stories(lines).items() if story.message and story.message.body == b"poison")
@@ -190,8 +194,8 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     assert counted(result, "reasons", "reason", DEATHS) == {"no-route": 3}
     assert counted(result, "senders", "user", DEATHS) == {"press": 3}
     assert counted(result, "attempts", "deliveries", DEATHS) == {0: 3}
-    assert counted(result, "fates", "fate", DEATHS) == {"waiting": 1, "consumed": 1, "moved": 1}
-    assert counted(result, "afterlives", "afterlife", DEATHS) == {"waiting": 1}
+    assert counted(result, "outcomes", "outcome", DEATHS) == {"waiting": 1, "consumed": 1, "moved": 1}
+    assert counted(result, "replay-outcomes", "replay_outcome", DEATHS) == {"waiting": 1}
     assert [row["message"] for row in rows(result, "oldest")] == [first.id]
     balanced = ledger(spark, journal, LedgerOptions())
     assert (balanced.verdict, balanced.problems) == (Verdict.BALANCED, ())
@@ -213,8 +217,8 @@ def test_dead_letters_whose_message_is_not_there_are_counted(spark: SparkSession
     assert message.position < death.line.position
     bounds = Options(from_position=death.line.position, to_position=death.line.position + 2)
     result = dead_letters(spark, take([str(lived)]), bounds)
-    assert (result.summary["dead letters and killed"], result.summary["with unknown fate"]) == (1, 1)
-    assert counted(result, "fates", "fate", DEATHS) == {"unknown": 1}
+    assert (result.summary["dead letters and killed"], result.summary["with unknown outcome"]) == (1, 1)
+    assert counted(result, "outcomes", "outcome", DEATHS) == {"unknown": 1}
 
 
 def test_nobody_died(spark: SparkSession, lived: Path) -> None:

@@ -1,8 +1,8 @@
-"""What follows from the order of ids, and what a broker without retention has given up."""
+"""What a broker without retention has given up, and what follows from the order of ids."""
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.audits import rules
-from spark_jobs.audits.books import books
-from spark_jobs.audits.ids import Range, settle_above
-from spark_jobs.audits.ledger import LedgerOptions, ledger
+from spark_jobs.audits.ledger import LedgerOptions, ledger, stored_twice
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import Verdict
 from store import decode, record
@@ -27,15 +25,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), max_size=5))
-def test_nothing_settles_that_two_segments_may_have_stored(segments: list[list[int]]) -> None:
-    found = [Range(number, len(ids), min(ids), max(ids)) for number, ids in enumerate(segments)]
-    below = settle_above(found)
-    for number, ids in enumerate(segments):
-        for other in segments[number + 1 :]:
-            assert all(id < below for id in set(ids) & set(other))
-    if all(max(a) < min(b) for a, b in pairwise(segments)):
-        assert below == 0
+@given(st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=4), max_size=5), st.integers(0, 12))
+def test_what_is_stored_twice_is_noticed(segments: list[list[int]], below: int) -> None:
+    told = stored_twice([{"lowest": min(ids), "highest": max(ids)} for ids in segments], below)
+    opened = [range(below)] if below else []
+    assert told or all(not set(a) & set(b) for a, b in combinations([*opened, *segments], 2))
+    if all(max(a) < min(b) for a, b in pairwise([*opened, *segments])):
+        assert not told
 
 
 def trimmed(directory: Path) -> Path:
@@ -53,14 +49,14 @@ def trimmed(directory: Path) -> Path:
     return journals.dump(broker.files, journal_directory(broker.config), directory / "journal")
 
 
-def test_what_the_broker_gave_up_is_no_fault(tmp_path: Path) -> None:
+def test_what_the_broker_gave_up_is_no_fault(spark: SparkSession, tmp_path: Path) -> None:
     trimmed(tmp_path)
     snapshot = take([str(tmp_path)])
     assert snapshot.trimmed
     assert snapshot.open_below > 1000, "the broker tells generously"
-    found = books(snapshot)
-    assert (found.verdict, found.faults) == (Verdict.BALANCED, [])
-    assert {book.name: book.present for book in found.books.values() if book.present} == {"old": 1, "busy": 2}
+    result = ledger(spark, snapshot, LedgerOptions())
+    assert (result.verdict, rows(result, "faults")) == (Verdict.BALANCED, [])
+    assert {row["queue"]: row["present"] for row in rows(result, "queues") if row["present"]} == {"old": 1, "busy": 2}
 
 
 def test_but_what_entered_behind_it_is(spark: SparkSession, tmp_path: Path) -> None:
@@ -76,7 +72,6 @@ def test_but_what_entered_behind_it_is(spark: SparkSession, tmp_path: Path) -> N
     draft.write(tmp_path / "bad" / "journal")
     snapshot = take([str(tmp_path / "bad")])
     assert lost.id < snapshot.open_below
-    assert {(fault.what, fault.message_id) for fault in books(snapshot).faults} == {(rules.ORPHAN, lost.id)}
     result = ledger(spark, snapshot, LedgerOptions())
     assert {(row["fault"], row["message"]) for row in rows(result, "faults")} == {(rules.ORPHAN, lost.id)}
     assert (result.verdict, result.coverage.trimmed_records > 0) == (Verdict.VIOLATED, True)

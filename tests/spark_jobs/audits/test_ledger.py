@@ -86,7 +86,8 @@ def test_every_planted_fault_is_found_and_named(spark: SparkSession, generated: 
     found = {(row["fault"], row["queue id"], row["message"]) for row in rows(result, "faults")}
     accounts = oracle.ledger(oracle.read(tmp_path / "journal"))
     wrong = {(what, id, message) for id, account in accounts.items() for message, what in account.faults().items()}
-    assert {each for each in found if each[0] in rules.MOVEMENT_FAULTS} == wrong
+    wrong |= oracle.death_faults(line.record for line in oracle.read(tmp_path / "journal"))
+    assert {(what, queue or 0, message) for what, queue, message in found} == wrong
     assert {what for what, _, _ in found} == set(rules.FAULTS)
     agrees(result, accounts)
     told = {row["message"] for row in rows(result, "history")}

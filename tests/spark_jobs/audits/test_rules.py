@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import TYPE_CHECKING
 
-import numpy as np
+import pyarrow as pa
 import pytest
 
 from spark_jobs.audits import rules
@@ -12,9 +13,14 @@ from spark_jobs.audits.rules import Flow, QueueName, Standing
 from spark_jobs.results import Verdict
 from store.record import RemovalReason
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 
 def expected(entered: int, left: int, *, old: bool, in_order: bool) -> str:
     """The table at the head of the rules."""
+    if entered + left == 0:
+        return rules.NOTHING
     if entered > 1:
         return rules.ENTERED_TWICE
     if left > 1:
@@ -26,26 +32,30 @@ def expected(entered: int, left: int, *, old: bool, in_order: bool) -> str:
     return rules.GONE if in_order else rules.LEFT_EARLY
 
 
-def test_each_message_has_one_state() -> None:
-    cases = [c for c in product(range(4), range(4), (True, False), (True, False)) if c[0] + c[1]]
-    pair = {
-        "message_id": np.array([5 if old else 10 for _, _, old, _ in cases]),
-        "entered": np.array([entered for entered, _, _, _ in cases]),
-        "left": np.array([left for _, left, _, _ in cases]),
-        "entered_position": np.array([3 if entered else -1 for entered, _, _, _ in cases]),
-        "left_position": np.array([(7 if order else 1) if left else -1 for _, left, _, order in cases]),
-    }
-    found = rules.states(pair, 10)
-    for (entered, left, old, in_order), state in zip(cases, found, strict=True):
+def states(spark: SparkSession, rows: list[tuple[int | None, ...]], open_below: int) -> list[str]:
+    """The state of each row (message id, entered, left, first position of each)."""
+    names = ("message_id", "entered", "left", "entered_position", "left_position")
+    table = pa.table(
+        {name: pa.array(column, pa.int64()) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
+    )
+    found: list[str] = (
+        spark.createDataFrame(table).select(rules.state(open_below).alias("s")).toArrow()["s"].to_pylist()
+    )
+    return found
+
+
+def test_each_message_has_one_state(spark: SparkSession) -> None:
+    cases = [*product(range(4), range(4), (True, False), (True, False))]
+    pairs: list[tuple[int | None, ...]] = [
+        (5 if old else 10, entered, left, 3 if entered else None, (7 if in_order else 1) if left else None)
+        for entered, left, old, in_order in cases
+    ]
+    for (entered, left, old, in_order), state in zip(cases, states(spark, pairs, 10), strict=True):
         assert state == expected(entered, left, old=old, in_order=in_order), (entered, left, old, in_order)
 
 
-def test_without_knowledge_of_what_was_before_nothing_is_without_entering() -> None:
-    pair = {name: np.array([(1 << 62), 0, 1, -1, 8][i : i + 1]) for i, name in enumerate(NAMES)}
-    assert rules.states(pair, rules.EVERYTHING) == [rules.BEFORE]
-
-
-NAMES = ("message_id", "entered", "left", "entered_position", "left_position")
+def test_without_knowledge_of_what_was_before_nothing_is_without_entering(spark: SparkSession) -> None:
+    assert states(spark, [(1 << 62, 0, 1, None, 8)], rules.EVERYTHING) == [rules.BEFORE]
 
 
 def test_the_ways_out_are_those_of_the_journal() -> None:
@@ -56,12 +66,11 @@ def books() -> dict[int, rules.QueueBook]:
     """Queue 1: opened with 2, 10 came, 7 left, one of which came before; queue 2 is deleted."""
     flows = [Flow(1, "", 10, 0), Flow(1, "consumed", 0, 5), Flow(1, "killed", 0, 2), Flow(2, "", 3, 0)]
     standings = [
-        Standing(1, rules.PRESENT, 6, 2),
-        Standing(1, rules.BEFORE, 1, 0),
-        Standing(1, rules.GONE, 4, 0),
-        Standing(2, rules.PRESENT, 3, 0),
+        Standing(1, rules.PRESENT, 6),
+        Standing(1, rules.BEFORE, 1),
+        Standing(2, rules.PRESENT, 3),
     ]
-    return rules.balance(flows, standings, [QueueName(1, "a", "A"), QueueName(2, "b", "B", deleted=True)])
+    return rules.balance(flows, standings, [QueueName(1, "a", "A", opening=2), QueueName(2, "b", "B", deleted=True)])
 
 
 def test_a_balance() -> None:

@@ -73,7 +73,7 @@ def test_a_message_on_two_queues_lives_twice(lived: Path) -> None:
     lines = oracle.read(lived / "journal")
     stories = oracle.stories(lines)
     event = next(id for id, story in stories.items() if story.message and story.message.body == b"event")
-    (heir,) = stories[event].heirs
+    (heir,) = stories[event].successors
     result = trace(take([str(lived)]), heir, Options())
     assert rows(result, "life")[0]["queue"] == "worker.x, worker.y"
     assert [row["message"] for row in rows(result, "ids")] == [event, heir]

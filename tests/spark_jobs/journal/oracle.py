@@ -66,8 +66,10 @@ def rows(data: bytes, number: int = 1) -> list[Row]:
 
 def _rows(record: decode.Record, type: int) -> Iterator[Row]:
     match record:
-        case decode.Message() | decode.Copied():
+        case decode.Message():
             yield _message(record)
+        case decode.Copied():
+            yield {**_message(record), "previous_segment": record.previous}
         case decode.Removed():
             reason = _word(RemovalReason, record.reason)
             yield from ({"message_id": id, "queue_id": record.queue_id, "reason": reason} for id in record.ids)

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from spark_jobs.journal.columns import COLUMNS
-from spark_jobs.journal.schema import DEFAULT_RECORDS, MOVEMENTS, RECORDS, SEGMENTS, Column, arrow_schema, ddl
+from spark_jobs.journal.schema import DEFAULT_RECORDS, RECORDS, SEGMENTS, Column, arrow_schema, ddl
 
-VIEWS = {"records": RECORDS, "segments": SEGMENTS, "movements": MOVEMENTS}
+VIEWS = {"records": RECORDS, "segments": SEGMENTS}
 
 
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())

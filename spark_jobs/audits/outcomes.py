@@ -1,7 +1,7 @@
 """What became of messages: still waiting, or how they left; and for those moved, what became of what came back.
 
-A message may be on several queues, and so has several ends: it waits as long as it is on one of them, and else its fate
-is how it left last.  A message whose queue was deleted without a word about it was deleted.
+A message may be on several queues, and so has several ends: it waits as long as it is on one of them, and else its
+outcome is how it left last.  A message whose queue was deleted without a word about it was deleted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ UNKNOWN: Final = "unknown"
 HOPS_MAX: Final = 16
 
 
-def fates(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFrame:
-    """(message_id, fate) of messages (message_id, queue_ids).
+def outcomes(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFrame:
+    """(message_id, outcome) of messages (message_id, queue_ids).
 
     `removed` has the departures (message_id, queue_id, position, reason), of other messages too; `gone` the deleted
     queues (queue_id).
@@ -45,34 +45,34 @@ def fates(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFrame
         .agg(F.bool_or(waits).alias("waits"), F.max_by("reason", "position").alias("reason"))
         .select(
             "message_id",
-            F.when(F.col("waits"), WAITING).otherwise(F.coalesce("reason", F.lit(DELETED))).alias("fate"),
+            F.when(F.col("waits"), WAITING).otherwise(F.coalesce("reason", F.lit(DELETED))).alias("outcome"),
         )
     )
 
 
-def afterlives(journal: Journal, moved: DataFrame, links: DataFrame, known: DataFrame) -> DataFrame:
-    """(message_id, afterlife, heir) of messages that were moved (message_id): the fate of what they became.
+def replay_outcomes(journal: Journal, moved: DataFrame, links: DataFrame, known: DataFrame) -> DataFrame:
+    """(message_id, replay_outcome) of messages that were moved (message_id): the outcome of what they became.
 
-    `links` (message_id, origin_message_id) say what became what, `known` (message_id, fate) what became of it.  What
+    `links` (message_id, origin_message_id) say what became what, `known` (message_id, outcome) what became of it.  What
     was moved again is followed on.
     """
-    reached = moved.select("message_id", F.col("message_id").alias("heir"), F.lit(MOVED).alias("afterlife"))
+    reached = moved.select("message_id", F.col("message_id").alias("successor"), F.lit(MOVED).alias("replay_outcome"))
     if reached.isEmpty():
-        return reached
-    heirs = links.groupBy("origin_message_id").agg(F.max("message_id").alias("next"))
-    fates_of = known.select(F.col("message_id").alias("next"), F.col("fate").alias("next_fate"))
-    step = journal.keep(heirs.join(fates_of, "next", "left"))
+        return reached.drop("successor")
+    successors = links.groupBy("origin_message_id").agg(F.max("message_id").alias("next"))
+    ended = known.select(F.col("message_id").alias("next"), F.col("outcome").alias("next_outcome"))
+    step = journal.keep(successors.join(ended, "next", "left"))
     for _ in range(HOPS_MAX):
-        on = (reached["heir"] == step["origin_message_id"]) & (reached["afterlife"] == MOVED)
+        on = (reached["successor"] == step["origin_message_id"]) & (reached["replay_outcome"] == MOVED)
         reached = journal.keep(
             reached.join(step, on, "left").select(
                 "message_id",
-                F.coalesce("next", "heir").alias("heir"),
-                F.when(F.col("afterlife") != MOVED, F.col("afterlife"))
-                .otherwise(F.coalesce("next_fate", F.lit(UNKNOWN)))
-                .alias("afterlife"),
+                F.coalesce("next", "successor").alias("successor"),
+                F.when(F.col("replay_outcome") != MOVED, F.col("replay_outcome"))
+                .otherwise(F.coalesce("next_outcome", F.lit(UNKNOWN)))
+                .alias("replay_outcome"),
             )
         )
-        if reached.where(F.col("afterlife") == MOVED).isEmpty():
+        if reached.where(F.col("replay_outcome") == MOVED).isEmpty():
             break
-    return reached
+    return reached.drop("successor")

@@ -1,0 +1,169 @@
+"""What the ledger asks of the records of a journal, as DataFrames:
+
+    flows              how many records put messages on each queue, or took them off, and for what reason
+    messages           what each message did on each queue, its state, and what does not agree about its death
+    lost_successors    messages that should live on under a new id, and do not
+    faults             all that is wrong
+    stored             the ids of the messages that each segment stores
+
+`flows` counts records and `messages` judges messages: where the books balance, two ways to count have agreed.
+
+Most messages come and go within the segments of one task.  Those are not sent to Spark one by one, but as rows of type
+`finished` (the option of the source), with which they are counted.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as F
+
+from spark_jobs.audits import rules
+from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
+from spark_jobs.journal.schema import FINISHED
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_ENTRIES: Final = ("message", "copied")
+_DEATHS: Final = ("dead-lettered", "expired")
+_TYPES: Final = (*_ENTRIES, "removed", *_DEATHS, "queue", "queue-deleted", "dropped")
+_OF_MESSAGES: Final = (
+    "time",
+    "message_id",
+    "new_message_id",
+    "origin_message_id",
+    "queue_id",
+    "queue_ids",
+    "reason",
+)
+_COLUMNS: Final = (*DAMAGE_COLUMNS, *_OF_MESSAGES, "queue", "address", "size", "previous_segment")
+
+
+def records(journal: Journal, *, finished: bool) -> DataFrame:
+    """All that a ledger needs, and damage.  `finished`: messages that came and went are wanted one by one too.
+
+    A COPIED record is nothing new unless the segment of which it is a copy is gone: then it is all that says of an
+    entry.  Within a range it says nothing of what was before that.
+    """
+    bounds, segments = journal.snapshot.bounds, journal.snapshot.segments
+    first = segments[0].number if segments and bounds.from_position is None and bounds.from_time is None else 0
+    found = journal.with_damage(_TYPES, _COLUMNS, finished=finished)
+    return found.where(~_is("copied") | (F.col("previous_segment") < first))
+
+
+def around(journal: Journal) -> DataFrame:
+    """Records outside of the range in the same segments: of an entry that it cuts, and definitions of queues."""
+    return journal.outside(("message", "removed", *_DEATHS, "queue"), ("position", *_OF_MESSAGES, "queue", "address"))
+
+
+def stored(records: DataFrame) -> DataFrame:
+    """(segment, messages, lowest, highest): how many messages each segment stores, and their ids, in order."""
+    finished = _is(FINISHED) & F.col("queue_id").isNull()
+    number = F.when(finished, F.col("count")).otherwise(1)
+    highest = F.when(finished, F.col("new_message_id")).otherwise(F.col("message_id"))
+    ids = F.min("message_id").alias("lowest"), F.max(highest).alias("highest")
+    messages = records.where(_is("message") | finished).groupBy("segment")
+    return messages.agg(F.sum(number).alias("messages"), *ids).orderBy("segment")
+
+
+def flows(records: DataFrame) -> DataFrame:
+    """(queue_id, reason, entered, left): how many records put a message on each queue, and took one off, and why."""
+    number = F.when(_is(FINISHED), F.col("count")).otherwise(1)
+    entered = F.when(_is(*_ENTRIES, FINISHED), number).otherwise(0)
+    left = F.when(_is("removed", FINISHED), number).otherwise(0)
+    moving = records.where(_is(*_ENTRIES, "removed") | (_is(FINISHED) & F.col("queue_id").isNotNull()))
+    each = moving.select(_queues(), "reason", entered.alias("entered"), left.alias("left"))
+    return each.groupBy("queue_id", "reason").agg(F.sum("entered").alias("entered"), F.sum("left").alias("left"))
+
+
+def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, open_below: int) -> DataFrame:
+    """What each message did on each queue, and its `state` (rules.state), of all but those that came and went.
+
+    `outside` has records that the range has no part of, `opening` the messages of an opening balance (opening.SCHEMA).
+    For each way to die `WAY explained` counts the records that tell of it, `WAY died` the removals.  Both lie in one
+    entry (promise P2), of which the range may have a part; `asked` says whether it has.  `successor`: the new id that
+    such a record names; `moved`: the message was something else before.
+    """
+    inside = F.lit(True).alias("inside")
+    told = records.select("record_type", "position", *_OF_MESSAGES, inside).unionByName(
+        outside.select("record_type", "position", *_OF_MESSAGES, F.lit(False).alias("inside"))
+    )
+    about = told.where(_is(*_ENTRIES, "removed", *_DEATHS))
+    events = about.select(_queues(), *[name for name in about.columns if name not in ("queue_id", "queue_ids")])
+    if opening is not None:
+        present = opening.withColumn("record_type", F.lit("message")).withColumn("inside", F.lit(True))
+        events = events.unionByName(present, allowMissingColumns=True)
+    entered = F.col("inside") & _is(*_ENTRIES)
+    left = F.col("inside") & _is("removed")
+    done = events.groupBy("queue_id", "message_id").agg(
+        F.count_if(entered).alias("entered"),
+        F.count_if(left).alias("left"),
+        F.min(F.when(entered, F.col("position"))).alias("entered_position"),
+        F.min(F.when(left, F.col("position"))).alias("left_position"),
+        F.min(F.when(entered, F.col("time"))).alias("entered_time"),
+        F.max(F.when(F.col("inside"), F.col("new_message_id"))).alias("successor"),
+        F.bool_or(F.col("origin_message_id").isNotNull()).alias("moved"),
+        F.bool_or(F.col("inside") & ~_is(*_ENTRIES)).alias("asked"),
+        *[F.count_if(_explains(way)).alias(f"{way} explained") for way in rules.DEATHS],
+        *[F.count_if(_is("removed") & (F.col("reason") == way)).alias(f"{way} died") for way in rules.DEATHS],
+    )
+    judged = done.withColumn("state", rules.state(open_below))
+    came_and_went = F.col("state").isin(rules.GONE, rules.NOTHING) & F.col("successor").isNull() & ~F.col("moved")
+    for way in rules.DEATHS:
+        came_and_went &= F.col(f"{way} explained") == F.col(f"{way} died")
+    return judged.where(~came_and_went)
+
+
+def lost_successors(messages: DataFrame) -> DataFrame:
+    """(message_id) of new ids that a death names and under which nothing is stored."""
+    named = messages.where("successor IS NOT NULL").select(F.col("successor").alias("message_id"))
+    return named.join(messages.where("moved").select("message_id"), "message_id", "left_anti")
+
+
+def faults(messages: DataFrame) -> DataFrame:
+    """What is wrong, a row each: (what, queue_id, message_id, entered, left, way)."""
+    moved = F.struct(
+        F.when(F.col("state").isin(*rules.MOVEMENT_FAULTS), F.col("state")).alias("what"),
+        "entered",
+        "left",
+        F.lit(None).cast("string").alias("way"),
+    )
+    died = [
+        F.struct(
+            F.when(F.col("asked") & F.col("queue_id").isNotNull(), rules.death_fault(way)).alias("what"),
+            F.lit(0).cast("bigint").alias("entered"),
+            F.col(f"{way} died").alias("left"),
+            F.lit(way).alias("way"),
+        )
+        for way in rules.DEATHS
+    ]
+    found = messages.select("queue_id", "message_id", F.inline(F.array(moved, *died))).where("what IS NOT NULL")
+    lost = lost_successors(messages).withColumn("what", F.lit(rules.NO_SUCCESSOR))
+    return found.unionByName(lost, allowMissingColumns=True)
+
+
+def queue_names(records: DataFrame, outside: DataFrame) -> DataFrame:
+    """(queue_id, queue, address).  A segment defines its queues at its beginning, which may lie before the range."""
+    columns = ("record_type", "queue_id", "queue", "address")
+    defined = records.select(*columns).unionByName(outside.select(*columns)).where(_is("queue"))
+    return defined.groupBy("queue_id").agg(F.max("queue").alias("queue"), F.max("address").alias("address"))
+
+
+def _is(*types: str) -> Column:
+    return F.col("record_type").isin(*types)
+
+
+def _queues() -> Column:
+    """The queues that a record is about, a row each."""
+    return F.explode(F.when(_is(*_ENTRIES), F.col("queue_ids")).otherwise(F.array("queue_id"))).alias("queue_id")
+
+
+def _explains(way: str) -> Column:
+    """Whether a record tells why a message died this way."""
+    lives_on = F.col("new_message_id").isNotNull()
+    return {
+        "dead-lettered": _is("dead-lettered") & lives_on,
+        "killed": _is("dead-lettered") & ~lives_on,
+        "expired": _is("expired"),
+    }[way]
