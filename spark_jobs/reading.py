@@ -11,8 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from spark_jobs.journal.bounds import Bounds
-from spark_jobs.journal.conditions import Condition
-from spark_jobs.journal.decode import decode
+from spark_jobs.journal.decode import Condition, decode
 from spark_jobs.journal.inspect import inspect
 from spark_jobs.journal.scan import MissingSegments, Scanned, scan
 from spark_jobs.journal.segments import Gap, SegmentRef
@@ -74,7 +73,7 @@ def _records(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     segments = list(_scan(part, options))
     ids, finished = split(segments, replace(selection, types=MOVING))
     yield finished
-    unfinished = Condition("message_id", "in", ids)
+    unfinished = Condition("message_id", ids)
     types = ALL if selection.types is None else selection.types
     others = replace(selection, types=types - MOVING)
     moving = replace(selection, types=types & MOVING, conditions=(*selection.conditions, unfinished))

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from spark_jobs.journal.bounds import Bounds
-from spark_jobs.journal.conditions import Condition
-from spark_jobs.journal.decode import Selection
+from spark_jobs.journal.decode import Condition, Selection
 from spark_jobs.journal.files import location, locations
 from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, SEGMENTS, Column
 from spark_jobs.journal.snapshot import PARTITION_BYTES, Snapshot, take
@@ -137,10 +136,10 @@ def _conditions(options: Mapping[str, str]) -> tuple[Condition, ...]:
     columns = _words(options.get("notnull", ""))
     for name in columns:
         _choice("notNull", name, RECORDS)
-    found = [Condition(name, "is not null") for name in columns]
+    found = [Condition(name) for name in columns]
     ids = options.get("messageids")
     if ids is not None:
-        found.append(Condition("message_id", "in", tuple(_number("messageIds", id) for id in _words(ids))))
+        found.append(Condition("message_id", tuple(_number("messageIds", id) for id in _words(ids))))
     return tuple(found)
 
 

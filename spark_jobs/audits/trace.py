@@ -21,10 +21,9 @@ from spark_jobs.audits.history import ROWS_MAX, History, Row
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.bounds import Bounds
-from spark_jobs.journal.conditions import Condition
-from spark_jobs.journal.decode import Selection, decode
+from spark_jobs.journal.decode import Condition, Selection, decode
 from spark_jobs.journal.ids import IdFilter, message_ids
-from spark_jobs.journal.names import QueueName, learn_names
+from spark_jobs.journal.names import learn_names
 from spark_jobs.journal.scan import Scanned, scan_segment
 from spark_jobs.journal.snapshot import SegmentRef, Snapshot
 from spark_jobs.journal.walk import Definition
@@ -53,7 +52,7 @@ def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int
     search = _Search(bounded, message_id, ids_max)
     search.run()
     life = History(search.rows[:ROWS_MAX], max(0, len(search.rows) - ROWS_MAX))
-    names = {id: name.name for id, name in search.names.items() if name.name is not None}
+    names = {id: name for id, name in search.names.items() if name is not None}
     problems = []
     if not any(message_id in (row["message_id"], row["new_message_id"]) for row in search.rows):
         problems.append(f"message {message_id} is not in what was read")
@@ -88,7 +87,7 @@ class _Search:
     def __init__(self, snapshot: Snapshot, message_id: int, ids_max: int) -> None:
         self.ids = {message_id}
         self.rows: list[Row] = []
-        self.names: dict[int, QueueName] = {}
+        self.names: dict[int, str | None] = {}
         self.damage: list[Damage] = []
         self._refs = snapshot.segments
         self._bounds = snapshot.bounds
@@ -141,7 +140,7 @@ class _Search:
         self, segment: Scanned, column: str, ids: set[int], types: frozenset[int], columns: tuple[str, ...]
     ) -> Iterator[Row]:
         """The rows that have one of these ids in a column."""
-        condition = Condition(column, "in", tuple(ids))
+        condition = Condition(column, tuple(ids))
         selection = Selection(columns, types, self._bounds, (condition,))
         for batch in decode(segment.data, segment.found, selection):
             yield from batch.to_pylist()

@@ -1,4 +1,4 @@
-"""The columns of the view `records`: how each is made.  `schema` says what they mean, `gather` does the work."""
+"""The columns of the view `records`: how each is made.  `schema` says what they mean, `batch` does the work."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.journal.gather import Batch, Group, Places, array, text, times, words
+from spark_jobs.journal.batch import Batch, Group, Places, array, text, times, words
 from spark_jobs.journal.headers import Headers, amqp_headers, stomp_headers
 from spark_jobs.journal.layout import PACKETS, PLURAL, REFERENCE, Bools, Int64s, ramps
 from spark_jobs.journal.names import Lookup

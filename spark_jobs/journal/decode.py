@@ -11,10 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.journal.batch import Batch, Segment
 from spark_jobs.journal.bounds import UNBOUNDED, Bounds
 from spark_jobs.journal.columns import COLUMNS
-from spark_jobs.journal.conditions import Condition
-from spark_jobs.journal.gather import Batch, Segment
 from spark_jobs.journal.layout import MANY, Int64s, Records
 from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, arrow_schema
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk
@@ -24,6 +23,18 @@ BATCH_ROWS: Final = 32768
 
 #: Bytes of a segment that a batch is made of at most, unless one record is longer: bounds the memory that bodies take.
 BATCH_BYTES: Final = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A column is not null or, with `among`, one of these."""
+
+    column: str
+    among: Sequence[int] | pa.Array | None = None
+
+    def holds(self, values: pa.Array) -> pa.Array:
+        """For which values of the column it is true."""
+        return pc.is_valid(values) if self.among is None else pc.is_in(values, pa.array(self.among, values.type))
 
 
 @dataclass(frozen=True, slots=True)

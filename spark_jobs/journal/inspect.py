@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.journal.batch import times
 from spark_jobs.journal.decode import known
-from spark_jobs.journal.gather import times
 from spark_jobs.journal.scan import Scanned
 from spark_jobs.journal.schema import SEGMENTS, arrow_schema
 from spark_jobs.journal.walk import UNKNOWN, Hole

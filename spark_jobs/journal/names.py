@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -17,28 +16,20 @@ from store.record import Json, RecordType
 TABLE_SPAN_MAX: Final = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class QueueName:
-    """A queue's name and the address it is on; None where no definition says it."""
-
-    name: str | None
-    address: str | None
-
-
 def member(definition: Json, name: str) -> str | None:
     """A member of a definition, if it is a string."""
     value = definition.get(name)
     return value if isinstance(value, str) else None
 
 
-def learn_names(names: dict[int, QueueName], definitions: Iterable[Definition]) -> None:
-    """Take in the queues that a segment defines, each as the last definition says; a deletion tells but the name."""
+def learn_names(names: dict[int, str | None], definitions: Iterable[Definition]) -> None:
+    """Take in the queues that a segment defines, each as the last definition says; a deletion only if none does."""
     for definition in definitions:
         name = member(definition.value, "name")
         if definition.type == RecordType.QUEUE:
-            names[definition.id] = QueueName(name, member(definition.value, "address"))
+            names[definition.id] = name
         elif definition.type == RecordType.QUEUE_DELETED:
-            names.setdefault(definition.id, QueueName(name, None))
+            names.setdefault(definition.id, name)
 
 
 def learn_sessions(names: dict[int, str | None], definitions: Iterable[Definition]) -> None:

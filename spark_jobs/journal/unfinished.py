@@ -18,9 +18,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from spark_jobs.journal.batch import array
 from spark_jobs.journal.columns import REASONS
 from spark_jobs.journal.decode import Selection
-from spark_jobs.journal.gather import array
 from spark_jobs.journal.layout import Int64s, Records, Source
 from spark_jobs.journal.scan import Scanned
 from spark_jobs.journal.schema import FINISHED

@@ -1,4 +1,4 @@
-"""Gathering: a column's values from the bytes of a segment, with a few numpy operations for a whole batch.
+"""Batches: columns' values from the bytes of a segment, with a few numpy operations for many records.
 
 A batch holds records of several types, and a record about several messages becomes as many rows.  So each type knows
 the rows that are its own, and a column is made by putting the values of each type that has it into those.  Strings are
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spark_jobs.journal.layout import MANY, Bools, Int64s, Records, Source, groups, ramps
-from spark_jobs.journal.names import Lookup, QueueName, learn_names, learn_sessions, member
+from spark_jobs.journal.names import Lookup, learn_names, learn_sessions, member
 from spark_jobs.journal.walk import Walk
 from store.record import RecordType
 
@@ -52,11 +52,11 @@ class Segment:
         self.source = Source(data)
         self.walk = walk
         self.broker_id = walk.header.broker_id.hex() if walk.header else None
-        known: dict[int, QueueName] = {}
-        learn_names(known, walk.definitions)
-        self.queues = Lookup(known)
+        queues: dict[int, str | None] = {}
+        learn_names(queues, walk.definitions)
+        self.queues = Lookup(queues)
         # One more, so that there is always something to take.
-        self.queue_names = pa.array([*(known[id].name for id in sorted(known)), None], pa.string())
+        self.queue_names = pa.array([*(queues[id] for id in sorted(queues)), None], pa.string())
         clients: dict[int, str | None] = {}
         learn_sessions(clients, walk.definitions)
         self.sessions = Lookup(clients)
