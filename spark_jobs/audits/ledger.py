@@ -143,7 +143,9 @@ class _Ledger:
         self.stored = queue_flows.stored(self.records).toArrow().to_pylist()
         messages = queue_flows.messages(self.records, self.outside, self._opening(), self._open_below())
         self.messages = journal.keep(messages)
-        self.faults = journal.keep(queue_flows.faults(self.messages))
+        # What was moved here is told at a glance, and is hardly ever all; where anything seems wrong, all count.
+        successors = queue_flows.entries(records, self.outside) if finished else self.messages.where("moved")
+        self.faults = journal.keep(queue_flows.faults(self.messages, successors))
         self.told = journal.keep(
             self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
         )

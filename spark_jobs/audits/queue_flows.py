@@ -115,14 +115,23 @@ def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, 
     return judged.where(~came_and_went)
 
 
-def lost_successors(messages: DataFrame) -> DataFrame:
-    """(message_id) of new ids that a death names and under which nothing is stored."""
+def lost_successors(messages: DataFrame, stored: DataFrame) -> DataFrame:
+    """(message_id) of new ids that a death names, and which none of the `stored` messages has."""
     named = messages.where("successor IS NOT NULL").select(F.col("successor").alias("message_id"))
-    return named.join(messages.where("moved").select("message_id"), "message_id", "left_anti")
+    return named.join(stored.select("message_id"), "message_id", "left_anti")
 
 
-def faults(messages: DataFrame) -> DataFrame:
-    """What is wrong, a row each: (what, queue_id, message_id, entered, left, way)."""
+def entries(records: DataFrame, outside: DataFrame) -> DataFrame:
+    """(message_id) of all messages that these records store."""
+    return (
+        records.select("record_type", "message_id")
+        .unionByName(outside.select("record_type", "message_id"))
+        .where(_is(*_ENTRIES))
+    )
+
+
+def faults(messages: DataFrame, stored: DataFrame) -> DataFrame:
+    """What is wrong, a row each: (what, queue_id, message_id, entered, left, way).  `stored`: see lost_successors."""
     moved = F.struct(
         F.when(F.col("state").isin(*rules.MOVEMENT_FAULTS), F.col("state")).alias("what"),
         "entered",
@@ -139,7 +148,7 @@ def faults(messages: DataFrame) -> DataFrame:
         for way in rules.DEATHS
     ]
     found = messages.select("queue_id", "message_id", F.inline(F.array(moved, *died))).where("what IS NOT NULL")
-    lost = lost_successors(messages).withColumn("what", F.lit(rules.NO_SUCCESSOR))
+    lost = lost_successors(messages, stored).withColumn("what", F.lit(rules.NO_SUCCESSOR))
     return found.unionByName(lost, allowMissingColumns=True)
 
 
