@@ -10,7 +10,7 @@ there is either both or neither, so that a repeated PUBLISH is never a second me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -267,7 +267,7 @@ class Publisher:
         return address, None
 
 
-def _by_topic(topics: Sequence[str], left: set[int]) -> dict[str, Sequence[int]]:
+def _by_topic(topics: Sequence[str], left: set[int]) -> Mapping[str, Sequence[int]]:
     """The places of each topic in a run, but for those that are `left`."""
     if not left and topics.count(topics[0]) == len(topics):
         return {topics[0]: range(len(topics))}
@@ -279,7 +279,7 @@ def _by_topic(topics: Sequence[str], left: set[int]) -> dict[str, Sequence[int]]
                 found[topic] = [at]
             else:
                 places.append(at)
-    return {**found}
+    return found
 
 
 def _in_order(sends: Sequence[_TopicSend], places: int) -> list[Message]:
