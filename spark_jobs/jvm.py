@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -36,6 +37,9 @@ BRIEF_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
 #: Where this code lies.  Python workers on this machine import it from there too, wherever the audit is started.
 ROOT: Final = Path(__file__).resolve().parents[1]
+
+#: How long an interrupted Java may take to end: it takes a second, or some on a busy machine.
+END_SECONDS_MAX: Final = 20
 
 #: How the complaint of a retired worker begins, where it comes from, and how it ends.
 _TRACEBACK: Final = "Traceback (most recent call last):"
@@ -158,6 +162,19 @@ def terminated_in_order() -> Iterator[None]:
         raise SystemExit(128 + signal.SIGTERM) from None
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def end_after_interrupt(kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+    """Ctrl-C and SIGTERM end Java too.  Until it has gone it may put files into its directory, which would stay."""
+    from pyspark import SparkContext
+
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or not isinstance(error, KeyboardInterrupt):
+        return
+    with suppress(OSError):
+        process.stdin.close()  # it ends with its standard input
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(END_SECONDS_MAX)
 
 
 @contextmanager

@@ -46,6 +46,9 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.ui.enabled": "false",
 }
 
+#: A socket's path has at most 107 bytes (unix(7)), of which Spark's own name takes 43.
+SOCKET_DIRECTORY_CHARS_MAX: Final = 64
+
 #: For a local master: nothing listens but on loopback, and a host name that does not resolve is no obstacle.
 LOCAL_DEFAULTS: Final[dict[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -115,6 +118,7 @@ def spark_session(
                 stack.enter_context(jvm.environment(_PATIENCE))
             with _told(), jvm.interrupts_left_alone() if interrupts_end else nullcontext():
                 spark = _start(app, master, dict(conf or {}), directory, quiet=quiet, brief=brief)
+            stack.push(jvm.end_after_interrupt)
             stack.callback(_stop, spark)
         if progress is not None:
             progress.say("Working")
@@ -165,6 +169,8 @@ def _settings(asked: Mapping[str, str], temporary: Path, *, brief: bool) -> Spar
     defaults = DEFAULTS | {"spark.sql.warehouse.dir": (temporary / "warehouse").as_uri()}
     if _is_local(settings):
         defaults |= LOCAL_DEFAULTS | {"spark.local.dir": str(temporary / "spark")}
+        if len(str(temporary)) <= SOCKET_DIRECTORY_CHARS_MAX:
+            defaults["spark.python.unix.domain.socket.dir"] = str(temporary)
         if gives_way():
             defaults |= PATIENT_DEFAULTS
         if brief:
