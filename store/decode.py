@@ -310,6 +310,26 @@ def decode_facts(facts: bytes) -> MessageFacts:
     )
 
 
+#: Bytes of a MESSAGE or COPIED record that `find_annotations` needs at least.
+FIXED_BYTES_MAX: Final = COPIED_FIXED.size + FACTS_FIXED.size
+
+
+def find_annotations(buffer: bytes, offset: int) -> tuple[int, int, int, int]:
+    """The id and the timestamp of the MESSAGE or COPIED record at `offset`, and where its annotations begin and end.
+
+    These are bytes from the record's start, of which `buffer` need not have all.  Raises RecordError.
+    """
+    length, type, _, _, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
+    if type not in (RecordType.MESSAGE, RecordType.COPIED):
+        raise RecordError(f"a record of type {type} where a message should be")
+    fixed = MESSAGE_FIXED.size if type == RecordType.MESSAGE else COPIED_FIXED.size
+    when, _, _, _, _, _, *sizes, n, nbytes = FACTS_FIXED.unpack_from(buffer, offset + fixed)
+    start = fixed + FACTS_FIXED.size + 8 * n + sum(sizes)
+    if start + nbytes + head_bytes + body_bytes != length:
+        raise RecordError(f"MESSAGE record of {length} bytes holds {start + nbytes + head_bytes + body_bytes}")
+    return id, when, start, start + nbytes
+
+
 def decode_message(buffer: bytes, offset: int) -> Message:
     """One MESSAGE record; use a MessageDecoder for many."""
     return MessageDecoder().decode(buffer, offset)

@@ -24,6 +24,8 @@ from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
+from broker.engine.moves.dead_letter_groups import NAMES as GROUPED_BY
+from broker.engine.moves.dead_letter_groups import DeadLetterCount, DeadLetterGroup, DeadLetterGroups
 from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators.administration import NewQueue
@@ -56,6 +58,7 @@ from broker.engine.recovery.restore import Fold, Restored
 
 __all__ = [
     "COUNTED",
+    "GROUPED_BY",
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",
     "PENDING_BYTES_LOW",
@@ -68,6 +71,9 @@ __all__ = [
     "ClientSubscription",
     "Connected",
     "Consumer",
+    "DeadLetterCount",
+    "DeadLetterGroup",
+    "DeadLetterGroups",
     "Definition",
     "DeliveryOutcome",
     "DeliveryState",

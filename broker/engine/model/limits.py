@@ -21,6 +21,8 @@ class Limits:
     cleaning_period: int = 20
     #: Messages that one step of a retry, a move or a discard looks at: some 5 ms, in which all clients wait.
     move_step_max: int = 64
+    #: Messages on disk that one step of grouping dead letters looks at, and a quarter of those in memory: some 5 ms.
+    group_step_max: int = 512
     #: Messages that one step of a purge removes: some 5 ms.
     purge_step_max: int = 4096
     #: Retained messages that go to new subscriptions in a tick: some 5 ms.

@@ -179,6 +179,11 @@ class SettingsTable:
         for match in self._wildcards:
             yield match.text, match.fields
 
+    def values(self, *names: str) -> set[object]:
+        """All values that fields of these names have, in any match or by default."""
+        tables = [self._defaults, *(fields for _, fields in self.in_order())]
+        return {fields[name] for fields in tables for name in names if fields.get(name) is not None}
+
     def _merge(self, layers: list[tuple[str, Fields]]) -> Fields:
         merged = dict(self._defaults)
         for _, fields in reversed(layers):

@@ -38,6 +38,7 @@ from broker.engine.model.message import (
     RoutingType,
 )
 from broker.engine.moves import move
+from broker.engine.moves.dead_letter_groups import DeadLetterGroup
 from broker.engine.moves.move import Destination, Placed
 from broker.engine.queues import arrival
 from broker.engine.queues.paging import upkeep
@@ -58,7 +59,8 @@ DISK_FULL: Final = "disk-full"
 
 @dataclass(frozen=True, slots=True)
 class MessageRange:
-    """Which messages of a queue: one id, or those that a filter fits, from the last step on.
+    """Which messages of a queue: one id, or those that a filter fits and a group of dead letters has, from the last
+    step on.
 
     `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
     """
@@ -67,6 +69,7 @@ class MessageRange:
     id: int = 0
     after: int = 0
     below: int = 0
+    group: DeadLetterGroup | None = None
 
 
 @dataclass(slots=True)
@@ -148,7 +151,9 @@ def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveRes
             complete = False
             break
     step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete)
-    filter = selection.filter
+    filter, group = selection.filter, selection.group
+    if group is not None:
+        run = [message for message in run if group.has(queue, message)]
     if filter is not None:
         run = [message for message in run if filter.matches(PropertyView(message))]
     return step, run

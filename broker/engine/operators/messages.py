@@ -12,6 +12,7 @@ from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.message import Message, PropertyView
 from broker.engine.model.permissions import Permission
 from broker.engine.moves import replay, transfer
+from broker.engine.moves.dead_letter_groups import DeadLetterGroups
 from broker.engine.moves.replay import Replayed, ReplayItem
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.queues import clearing
@@ -19,6 +20,7 @@ from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.routing import registry
 
 
 class QueueMessages:
@@ -66,6 +68,19 @@ class QueueMessages:
         self._state.begin()
         settle_acknowledged(self._state)
         return transfer.discard(self._state, queue, selection)
+
+    def dead_letter_queues(self) -> list[Queue]:
+        """The queues that keep dead or expired messages by some setting, by name; not the broker's own."""
+        return [queue for queue in registry.dead_letter_queues(self._state) if not queue.internal]
+
+    def group_step(self, groups: DeadLetterGroups) -> None:
+        """Count the next dead letters of `groups`, unless it is complete; changes nothing.
+
+        Raises NotReadable: the disk cannot be read for now, and the next step tries again.
+        """
+        settle_acknowledged(self._state)
+        if not groups.complete:
+            groups.step(self._state)
 
     def replay(self, name: str, items: Iterable[ReplayItem], done: Replayed) -> None:
         """Bring messages back from the journal, in their order; `done` counts them.

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
+from operator import attrgetter
+from typing import Final
 
 from broker.engine.filter import Filter
 from broker.engine.model import names
@@ -26,6 +28,8 @@ from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.types.factory import equip
 from broker.engine.routing.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
 from store import record
+
+_NAME: Final[Callable[[Queue], str]] = attrgetter("name")
 
 
 def create_address(
@@ -326,11 +330,14 @@ def destination_lost(state: State, address: Address) -> None:
 
 def keeps_dead(state: State, name: str) -> bool:
     """Whether some setting says that dead or expired messages go to the address of that name."""
-    own = state.settings(name)
-    return name in (own.dead_letter_address, own.expiry_address) or any(
-        name in (fields.get("dead_letter_address"), fields.get("expiry_address"))
-        for _, fields in state.settings_table.in_order()
-    )
+    return name in state.settings_table.values("dead_letter_address", "expiry_address")
+
+
+def dead_letter_queues(state: State) -> list[Queue]:
+    """The queues of those addresses, by name."""
+    names = state.settings_table.values("dead_letter_address", "expiry_address")
+    addresses = [state.addresses[name] for name in names if isinstance(name, str) and name in state.addresses]
+    return sorted([queue for address in addresses for queue in address.queues], key=_NAME)
 
 
 def change_settings(state: State, settings: SettingsTable) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -11,6 +11,7 @@ from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.stored import NOTES_BYTES, Noted, notes_at
 from store.errors import ReadFailed
 from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 
@@ -54,6 +55,46 @@ def _read(state: State, chunk: Chunk, rows: list[int]) -> list[Message | None]:
     except ReadFailed as error:
         raise NotReadable(f"messages on disk cannot be read for now: {error}") from error
     return state.stored.read(found, ids=ids, segments=segments, offsets=offsets, sizes=sizes)
+
+
+def read_notes(state: State, chunk: Chunk, rows: Sequence[int]) -> list[Noted]:
+    """What the broker wrote on the messages of rows; their bodies are not read.  What is damaged is left out.
+
+    Raises NotReadable.
+    """
+    kept = chunk.kept or {}
+    noted = [noted_in_memory(kept[row]) for row in rows if row in kept]
+    sizes = chunk.sizes
+    wanted = {row: min(sizes[row], NOTES_BYTES) for row in rows if row not in kept}
+    while wanted:  # and once more for those that take more bytes
+        more: dict[int, int] = {}
+        for (row, nbytes), result in zip(wanted.items(), _read_beginnings(state, chunk, wanted), strict=True):
+            if isinstance(result, int):
+                if nbytes < result <= sizes[row]:
+                    more[row] = result
+            elif result is not None:
+                noted.append(result)
+        wanted = more
+    return noted
+
+
+def noted_in_memory(message: Message) -> Noted:
+    """The same of a message that is in memory."""
+    return message.header.annotations or {}, message.header.timestamp
+
+
+def _read_beginnings(state: State, chunk: Chunk, wanted: Mapping[int, int]) -> Iterator[Noted | int | None]:
+    """The notes in the first bytes of these rows' records, so many of each; see `notes_at`."""
+    offsets, nbytes = [chunk.offsets[row] for row in wanted], [*wanted.values()]
+    ids = [chunk.ids[row] for row in wanted]
+    try:
+        parts = state.pages.read([chunk.segments[row] for row in wanted], offsets, nbytes)
+    except ReadFailed as error:
+        raise NotReadable(f"messages on disk cannot be read for now: {error}") from error
+    for buffer, start, stop in parts:
+        first = offsets[start]
+        for at in range(start, stop):
+            yield None if buffer is None else notes_at(buffer, offsets[at] - first, ids[at], nbytes[at])
 
 
 def _read_whole(state: State, chunk: Chunk) -> list[Found] | None:

@@ -6,14 +6,16 @@ import heapq
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from broker.engine.model.message import Message
-from broker.engine.queues.paging.rows import Row, claim, read, unwatch
+from broker.engine.queues.paging.rows import Row, claim, noted_in_memory, read, read_notes, unwatch
 from broker.engine.queues.paging.tail import Chunk, Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
+from broker.engine.queues.stored import Noted
 from store import record
 from store.errors import JournalFull
 from store.pages import SCRATCH_FIRST
@@ -21,6 +23,10 @@ from store.record import RemovalReason
 
 #: Messages in one record of removals: as in `clearing`.
 REMOVE_RUN_MAX: Final = 8192
+
+
+#: Messages in memory that are looked at for each on disk, of which one costs some five times as much.
+MEMORY_PART: Final = 4
 
 
 def waiting(state: State, queue: Queue) -> Iterator[Message]:
@@ -119,6 +125,37 @@ def between(state: State, queue: Queue, after: int, below: int, most: int) -> li
             found.append(message)
     found.sort(key=lambda message: message.id)
     return [message for message in found[:most] if message.id <= cut]
+
+
+@dataclass(frozen=True, slots=True)
+class NotesFound:
+    """Notes of messages up to the identity `last`, and how many could not be read."""
+
+    found: list[Noted]
+    unreadable: int
+    last: int
+
+
+def notes_between(state: State, queue: Queue, after: int, below: int, most: int) -> NotesFound:
+    """What the broker wrote on the messages that `between` would find, oldest first; no body is read.
+
+    At most so many on disk are looked at, and `MEMORY_PART` times as many in memory.  Raises NotReadable.
+    """
+    in_memory = queue.between(after, below, MEMORY_PART * most)
+    last = in_memory[-1].id if len(in_memory) == MEMORY_PART * most else below - 1
+    rows = [] if queue.tail is None else _rows_between(queue.tail, after, last + 1, most)
+    if len(rows) == most:
+        last = rows[-1][0]
+    found = [noted_in_memory(message) for message in in_memory if message.id <= last]
+    unreadable = 0
+    by_chunk: dict[Chunk, list[int]] = {}
+    for _, chunk, row in rows:
+        by_chunk.setdefault(chunk, []).append(row)
+    for chunk, chosen in by_chunk.items():
+        noted = read_notes(state, chunk, sorted(chosen))
+        found += noted
+        unreadable += len(chosen) - len(noted)
+    return NotesFound(found, unreadable, last)
 
 
 def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[int, Chunk, int]]:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.model.message import Message, MessageHeader
-from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, Backlog
+from broker.engine.queues.backlog import DISCARDED_BYTES_MAX, DISCARDED_MAX, LOOKED_UP_MAX, Backlog
 from tests.broker.engine.queues.parts import FORMAT, ids, message
 from tests.support.interpreted import interpreted
 
@@ -161,6 +161,7 @@ def test_it_does_what_a_sorted_list_does(steps: list[tuple[str, int, int]]) -> N
         low, high = sorted((a * 7 % max(next_id, 1), b * 11 % (next_id + 2)))
         wanted = sorted([m for m in model.ready if low < m.id < high], key=lambda m: m.id)
         assert backlog.between(low, high, 3) == wanted[:3]
+        assert backlog.between(low, high, LOOKED_UP_MAX + 1) == wanted
 
 
 def test_messages_between_two_are_found_whatever_came_behind_them() -> None:

@@ -1,0 +1,191 @@
+"""Dead letters counted in groups: those with the same reason, origin, words, hour of death, or several of these.
+
+A count goes through the queues in steps (`group_step`), oldest messages first, so that other clients wait for one step
+at most.  It reads what the broker wrote on each message, and no body, also of messages that are on disk only.
+
+    queue           where the message lies now
+    reason          of its last death: rejected, max-deliveries ...; empty: it did not die, it was sent or moved there
+    origin          the queue that it died on; if it was on none, the address that it was sent to
+    first-origin    the same of its first death
+    words           what the consumer or the broker said when it died; empty for what expired, where it is a time
+    hour            the hour in which it died, by its beginning in UTC, in ms since the epoch; 0: it did not die
+
+A group is told by these values, `DeadLetterGroup`, which is also how its messages are chosen for a retry or a move
+(`MessageRange.group`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Final
+
+from broker.engine.model.errors import InvalidAttribute
+from broker.engine.model.message import (
+    DL_FIRST_ADDRESS,
+    DL_FIRST_QUEUE,
+    DL_REASON,
+    DL_TEXT,
+    DL_TIME,
+    ORIG_ADDRESS,
+    ORIG_QUEUE,
+    Message,
+)
+from broker.engine.queues.paging import upkeep
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
+from store.record import DeadLetterReason
+
+#: Groups that are told apart, unless it is said otherwise: more than an operator reads, in some 200 KB.  Words can be
+#: as many as there are messages; those that come when the groups are full are counted together.
+GROUPS_MAX: Final = 1_000
+
+_HOUR_MS: Final = 3_600_000
+
+Notes = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetterGroup:
+    """Dead letters that have these values in common; None: whatever they have.  The module says what each means."""
+
+    queue: str | None = None
+    reason: str | None = None
+    origin: str | None = None
+    first_origin: str | None = None
+    words: str | None = None
+    hour: int | None = None
+
+    def has(self, queue: Queue, message: Message) -> bool:
+        """Whether a message of a queue is one of the group."""
+        notes = message.header.annotations or _NO_NOTES
+        for name, field_name in _FIELDS.items():
+            wanted = getattr(self, field_name)
+            if wanted is not None and wanted != (queue.name if name == "queue" else _VALUES[name](notes)):
+                return False
+        return True
+
+
+#: The values by which dead letters may be grouped.
+NAMES: Final = tuple(each.name.replace("_", "-") for each in fields(DeadLetterGroup))
+
+_FIELDS: Final = {name: name.replace("-", "_") for name in NAMES}
+_NO_NOTES: Final[Notes] = {}
+
+
+def _origin(notes: Notes) -> object:
+    return notes.get(ORIG_QUEUE) or notes.get(ORIG_ADDRESS, "")
+
+
+def _first_origin(notes: Notes) -> object:
+    return notes.get(DL_FIRST_QUEUE) or notes.get(DL_FIRST_ADDRESS, "")
+
+
+def _words(notes: Notes) -> object:
+    return "" if notes.get(DL_REASON) == DeadLetterReason.EXPIRED.word else notes.get(DL_TEXT, "")
+
+
+def _hour(notes: Notes) -> object:
+    died = notes.get(DL_TIME, 0)
+    return died - died % _HOUR_MS if isinstance(died, int) else 0
+
+
+_VALUES: Final[Mapping[str, Callable[[Notes], object]]] = {
+    "reason": lambda notes: notes.get(DL_REASON, ""),
+    "origin": _origin,
+    "first-origin": _first_origin,
+    "words": _words,
+    "hour": _hour,
+}
+
+
+@dataclass(slots=True)
+class DeadLetterCount:
+    """How many messages there are, and when the first and the last of them died, in ms since the epoch (0: none).
+
+    A message that did not die counts with the time at which it was sent.
+    """
+
+    count: int = 0
+    oldest: int = 0
+    newest: int = 0
+
+    def add(self, time: int) -> None:
+        """One more, which died then."""
+        self.count += 1
+        if time < self.oldest or not self.oldest:
+            self.oldest = time
+        if time > self.newest:
+            self.newest = time
+
+
+@dataclass(slots=True)
+class DeadLetterGroups:
+    """The dead letters of queues, by these values (`NAMES`): a count that goes on from step to step.
+
+    It is complete when all `queues` (names) were gone through; one that is gone is passed over.  `others` are those of
+    groups beyond `groups_max`, `unreadable` is how many on disk could not be read.  What consumers hold is not counted,
+    nor what arrives once the count of its queue has begun.  Raises InvalidAttribute if `by` is not one or more `NAMES`.
+    """
+
+    queues: Sequence[str]
+    by: Sequence[str]
+    groups_max: int = GROUPS_MAX
+    total: DeadLetterCount = field(init=False, default_factory=DeadLetterCount)
+    others: DeadLetterCount = field(init=False, default_factory=DeadLetterCount)
+    unreadable: int = field(init=False, default=0)
+    _counts: dict[tuple[object, ...], DeadLetterCount] = field(init=False, default_factory=dict)
+    _at: int = field(init=False, default=0)  # the queue that is gone through, and how far: as in MessageRange
+    _after: int = field(init=False, default=0)
+    _below: int = field(init=False, default=0)
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.by if name not in NAMES]
+        if unknown or not self.by or len(set(self.by)) < len(self.by):
+            wrong = f", not by {unknown[0][:100]!r}" if unknown else ", once by each"
+            raise InvalidAttribute(f"dead letters are grouped by one or more of {', '.join(NAMES)}{wrong}")
+
+    @property
+    def complete(self) -> bool:
+        """Whether all queues were gone through."""
+        return self._at == len(self.queues)
+
+    def groups(self) -> list[tuple[DeadLetterGroup, DeadLetterCount]]:
+        """The groups so far, the largest first, without the `others`."""
+        names = [_FIELDS[name] for name in self.by]
+        found = sorted(self._counts.items(), key=lambda each: each[1].count, reverse=True)
+        return [(DeadLetterGroup(**dict(zip(names, key, strict=True))), count) for key, count in found]  # type: ignore[arg-type]
+
+    def step(self, state: State) -> None:
+        """Look at the next messages.  Raises NotReadable; the next step tries the same ones again."""
+        queue = state.queues.get(self.queues[self._at])
+        if queue is None:
+            return self._next_queue()
+        below = self._below = self._below or state.journal.next_id
+        noted = upkeep.notes_between(state, queue, self._after, below, state.limits.group_step_max)
+        self._count(queue.name, noted.found)
+        self.unreadable += noted.unreadable
+        self._after = noted.last
+        if noted.last >= below - 1:
+            if queue.tail is not None:
+                self.unreadable += sum([chunk.count for chunk in queue.tail.damaged])
+            self._next_queue()
+
+    def _next_queue(self) -> None:
+        self._at += 1
+        self._after = self._below = 0
+
+    def _count(self, queue: str, found: Iterable[tuple[Notes, int]]) -> None:
+        values = [_VALUES.get(name) for name in self.by]
+        counts, most = self._counts, self.groups_max
+        for notes, sent in found:
+            key = tuple([queue if value is None else value(notes) for value in values])
+            count = counts.get(key)
+            if count is None:
+                count = self.others
+                if len(counts) < most:
+                    count = counts[key] = DeadLetterCount()
+            died = notes.get(DL_TIME)
+            time = died if isinstance(died, int) else sent
+            count.add(time)
+            self.total.add(time)
