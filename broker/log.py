@@ -100,6 +100,8 @@ CODES: Final[dict[str, Code]] = {
     "connection.unaccepted": Code(
         "error", "The operating system could not accept a connection, often for want of file descriptors.", True
     ),
+    "console.login": Code("info", "An operator logged in to the web console.", True),
+    "console.logout": Code("info", "A login to the web console ended; `reason` says why.", True),
     "consumer.dismissed": Code("warning", "An operator closed a consumer."),
     "consumer.slow": Code(
         "warning", "A consumer is slower than slow-consumer-threshold; with the policy KILL it is closed.", True

@@ -29,6 +29,7 @@ import uvloop
 from broker import __version__, clock
 from broker.build import COMPILED
 from broker.config import RELOADED, Config, ConfigError, Reload
+from broker.console.console import Console
 from broker.daemon.accepting import Accepting
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
@@ -40,7 +41,14 @@ from broker.engine.model.errors import EngineError
 from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState
-from broker.management.runtime import Listening, create_token, remove_runtime_file, write_runtime_file
+from broker.management.runtime import (
+    TOKEN_FILE,
+    Listening,
+    Runtime,
+    create_token,
+    remove_runtime_file,
+    write_runtime_file,
+)
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
@@ -377,6 +385,7 @@ class Daemon:
                 opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
+            console = Console(self, token) if config.http_acceptors else None
             for name, http_acceptor in config.http_acceptors.items():
                 context = self._guard.context(name)
                 server = HttpServer(
@@ -386,6 +395,7 @@ class Daemon:
                     context=context,
                     open_metrics=http_acceptor.open_metrics,
                     allowed_hosts=http_acceptor.allowed_hosts,
+                    console=console,
                 )
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
@@ -420,8 +430,11 @@ class Daemon:
             self._loop.add_signal_handler(number, handler)
         self._unready.clear()
         line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())
-        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line)
-        sys.stdout.write(f"READY {line} pid={os.getpid()}\n")
+        console = self._console()
+        told = {"console": console, "login": self._login_told()} if console else {}
+        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line, **told)
+        line += f" pid={os.getpid()}" + (f" console={console} (log in with {told['login']})" if console else "")
+        sys.stdout.write(f"READY {line}\n")
         sys.stdout.flush()
         self._notifier.ready()
         self._notifier.status(f"listening on {line}")
@@ -429,6 +442,16 @@ class Daemon:
         if interval is not None:
             self._beat(interval)
         self._set_timer()
+
+    def _console(self) -> str:
+        """Where a browser on this machine finds the console; empty without an HTTP acceptor."""
+        found = Runtime(os.getpid(), self.started, tuple(self._addresses())).management
+        return f"{found[0]}/" if found else ""
+
+    def _login_told(self) -> str:
+        """How to log in there."""
+        token = f"the token in {self.data_directory / TOKEN_FILE}"
+        return f"{token}, or as a user" if users_path(self.config).exists() else token
 
     def _beat(self, interval: float) -> None:
         """Tell systemd that ticks end, as long as the writer lives: one has since the last time, for which it began."""

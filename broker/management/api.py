@@ -78,6 +78,10 @@ _PROTECTION: Final = (
 )
 
 
+#: Where the paths of calls begin; the console has all others.
+CALLS: Final = ("/api/", *PROBES, "/metrics")
+
+
 def _error(status: int, error: str, detail: str, headers: dict[str, str] | None = None) -> Response:
     return JSONResponse({"error": error, "detail": detail}, status, headers)
 
@@ -85,7 +89,8 @@ def _error(status: int, error: str, detail: str, headers: dict[str, str] | None 
 class Api:
     """The calls on one broker.
 
-    `hosts`: the names that it may be called by, None: any; `name`: what the configuration calls its acceptor.
+    `hosts`: the names that it may be called by, None: any; `name`: what the configuration calls its acceptor;
+    `console`: what answers whatever is no call.
     """
 
     def __init__(
@@ -97,8 +102,10 @@ class Api:
         hosts: AllowedHosts | None,
         name: str = "http",
         limits: Limits | None = None,
+        console: ASGIApp | None = None,
     ) -> None:
         limits = limits or Limits()
+        self._console = console
         self._tick_seconds_max = limits.tick_seconds_max
         self._stuck = f"no tick has ended for {limits.tick_seconds_max:g} s"
         self._broker = broker
@@ -148,6 +155,9 @@ class Api:
             app = _error(403, "cross-origin", "a page of another site must not change anything here")
         elif b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
             app = _error(411, "length-required", "send no body", {"connection": "close"})
+        elif self._console is not None and not scope["path"].startswith(CALLS):
+            await self._console(scope, receive, send)
+            return
         elif int(headers.get(b"content-length", b"0")) > body_max:
             told = f"a body has at most {body_max} bytes" if body_max else "send no body: parameters are in the query"
             app = _error(413, "body-too-large", told, {"connection": "close"})

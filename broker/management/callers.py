@@ -65,6 +65,7 @@ class Caller:
     authorization: str | None = field(init=False, default=None)
     access: Access | None = field(init=False, default=None)
     version: int = field(init=False, default=-1)  # of the users and rules by which it was let in
+    in_session: bool = field(init=False, default=False)  # it has asked for a page of the console after a login
 
 
 class Callers:

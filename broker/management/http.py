@@ -16,6 +16,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from broker.management.api import Api
@@ -88,7 +89,7 @@ class _Connection(H11Protocol):
 
     @property
     def known(self) -> bool:
-        return self._caller.access is not None
+        return self._caller.access is not None or self._caller.in_session
 
     @property
     def origin(self) -> str:
@@ -136,7 +137,7 @@ class HttpServer:
 
     `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
     `allowed_hosts`: names that it may be called by beside those that always may; None: over TLS, where browsers check
-    the certificate, any, else none beside them.
+    the certificate, any, else none beside them.  `console`: what is served beside the calls.
     """
 
     def __init__(
@@ -151,6 +152,7 @@ class HttpServer:
         connections_max: int = CONNECTIONS_MAX,
         request_seconds_max: float = REQUEST_SECONDS_MAX,
         limits: Limits | None = None,
+        console: ASGIApp | None = None,
     ) -> None:
         self._broker = broker
         self._report = broker.engine.report
@@ -160,6 +162,7 @@ class HttpServer:
         self._open_metrics = open_metrics
         self._allowed_hosts = allowed_hosts
         self._limits = limits
+        self._console = console
         self._crowd = ConnectionSlots(connections_max)
         bounds = {"slots": self._crowd, "seconds_max": request_seconds_max}
         self._protocol = type("Connection", (_Connection,), {**bounds, "left": staticmethod(self._left)})
@@ -188,7 +191,13 @@ class HttpServer:
         open_metrics = local if self._open_metrics is None else self._open_metrics
         config = uvicorn.Config(
             Api(
-                self._broker, self._token, metrics_open=open_metrics, hosts=hosts, name=self._name, limits=self._limits
+                self._broker,
+                self._token,
+                metrics_open=open_metrics,
+                hosts=hosts,
+                name=self._name,
+                limits=self._limits,
+                console=self._console,
             ),
             http=self._protocol,
             ws="none",

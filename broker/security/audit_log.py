@@ -24,6 +24,8 @@ AUDITED: Final = frozenset(
         "address.resumed",
         "address.sent",
         "connection.dismissed",
+        "console.login",
+        "console.logout",
         "consumer.dismissed",
         "divert.deleted",
         "divert.made",

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.model.access import UNRESTRICTED, Access
+from broker.engine.model.errors import NotFound
 from broker.engine.model.message import Message, PropertyView
 from broker.engine.model.permissions import Permission
 from broker.engine.moves import replay, transfer
@@ -36,6 +37,16 @@ class QueueMessages:
         settle_acknowledged(self._state)
         places = upkeep.places(self._state, queue)
         return (each for each in places if filter is None or filter.matches(PropertyView(each[0])))
+
+    def find(self, queue: Queue, id: int) -> tuple[Message, str]:
+        """One message of a queue, and where it is, as `browse` says it.  Raises NotFound, NotReadable."""
+        settle_acknowledged(self._state)
+        for message in upkeep.between(self._state, queue, id - 1, id + 1, 1):
+            return message, "scheduled" if id in queue.scheduled else "ready"
+        for consumer in queue.consumers:
+            if id in consumer.unacked:
+                return consumer.unacked[id], "delivering"
+        raise NotFound(f"queue {queue.name} has no message {id}")
 
     def purge(self, queue: Queue) -> int:
         """Remove all ready and scheduled messages by name (purged); returns how many."""

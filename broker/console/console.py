@@ -1,0 +1,207 @@
+"""The console as an ASGI application: who may see a page, what a browser may do with it, errors as pages.
+
+Pages are made, and deeds done, in a tick, under the permissions of the HTTP calls (`management.callers`).  What comes
+from a form is only done with the token of its session (CSRF); the API's door in front of this has refused what other
+sites and unknown names send.  A browser may load and run what the console serves, and nothing else: no script or style
+stands in a page (Content-Security-Policy).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from hmac import compare_digest
+from http import HTTPStatus
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import Message, Receive, Scope, Send
+
+from broker import clock
+from broker.console.desk import About, Desk, Page
+from broker.console.login import LoginPages
+from broker.console.message_pages import MessagePages
+from broker.console.overview import OverviewPages
+from broker.console.queue_pages import QueuePages
+from broker.console.render import Assets, environment
+from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
+from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
+from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
+from broker.management.asking import Refused
+from broker.management.deeds import who
+from broker.management.limits import Limits
+from broker.management.names import Names
+from broker.management.ports import Broker
+
+#: What a browser may load: what the console serves.  Forms go to it, no page frames it, no base moves its links.
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
+)
+
+_PROTECTION: Final = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    # Not `no-referrer`: with that a browser hides where a form comes from, and it would be refused as another site's.
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+
+#: The header by which a page says that it asks for news by itself: nobody need be there.
+BY_ITSELF: Final = "console-refresh"
+
+#: The type of a form.
+_FORM: Final = "application/x-www-form-urlencoded"
+
+#: How often sessions are looked at that nobody uses.
+_SWEEP_SECONDS: Final = IDLE_SECONDS_MAX / 30
+
+
+class Console:
+    """The console of one broker, whose own token this is; each HTTP acceptor serves it."""
+
+    def __init__(self, broker: Broker, token: str, *, limits: Limits | None = None) -> None:
+        self._broker = broker
+        self._report = broker.engine.report
+        self._assets = Assets()
+        loop = asyncio.get_running_loop()
+        self.sessions = Sessions(lambda: broker.gate, self._report, now=loop.time, wall_ms=clock.wall_ms)
+        self._desk = Desk(broker, Names(broker.engine), limits or Limits(), environment(self._assets))
+        self._login = LoginPages(self._desk, token, self.sessions, sweeping=self._sweep)
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._app = Starlette(
+            routes=[
+                Route("/static/{name}", self._static),
+                Route("/login", self._login.show, methods=["GET"]),
+                Route("/login", self._logging_in, methods=["POST"]),
+                self._route("/logout", self._login.leave, None, methods=["POST"]),
+                *(
+                    self._route(path, page, about, methods=[method])
+                    for pages in (OverviewPages(self._desk), QueuePages(self._desk), MessagePages(self._desk))
+                    for method, path, page, about in pages.routes()
+                ),
+            ],
+            exception_handlers={HTTPException: self._on_http_exception, Exception: self._on_bug},
+        )
+        self._app.router.redirect_slashes = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI, HTTP only: the answer of a page, and what protects whoever reads it."""
+
+        async def protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [*message.get("headers", ()), *_PROTECTION]
+                if not any(name == b"cache-control" for name, _ in headers):
+                    headers.append((b"cache-control", b"no-store"))
+                message["headers"] = headers
+            await send(message)
+
+        await self._app(scope, receive, protected)
+
+    # -- who may -----------------------------------------------------------------------------------------------------
+
+    def _route(self, path: str, page: Page, about: About | None, *, methods: list[str]) -> Route:
+        """A page for those who have logged in, and may what it is `about`."""
+
+        async def guarded(request: Request) -> Response:
+            session = self._login.session_of(request, by_itself=BY_ITSELF in request.headers)
+            if session is None:
+                return _to_login(request)
+            visit = Visit(request, session, self._report)
+            try:
+                visit.query = fields(request.url.query)
+                if request.method == "POST":
+                    visit.form = await _form(request, FORM_BYTES_MAX)
+                    if not compare_digest(visit.text("csrf").encode(), session.csrf.encode()):
+                        raise Refused(403, "stale-form", "this form is not of this session: load its page again")
+                if about is not None:
+                    about(visit)
+                if request.method == "POST":
+                    self._report("management.called", method="POST", path=path, **who(request, session.access))
+                self._broker.engine.ticks.begin_verb()
+                return await page(visit)
+            except (EngineError, Refused) as error:
+                return self._refused(visit, error)
+            except HTTPException:
+                raise
+            except Exception as error:  # before anything else happens: a verb may have been interrupted
+                self._broker.tick.failed(None, error)
+                return _plain(500, "The broker failed to answer; its log has the reason.")
+
+        return Route(path, guarded, methods=methods)
+
+    async def _logging_in(self, request: Request) -> Response:
+        try:
+            form = await _form(request, LOGIN_BYTES_MAX)
+        except Refused as error:
+            return _plain(error.status, error.detail)
+        return await self._login.enter(request, form)
+
+    def _sweep(self) -> None:
+        """End sessions in time also if no page is asked for."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self.sessions.sweep()
+        loop = asyncio.get_running_loop()
+        self._sweeping = loop.call_later(_SWEEP_SECONDS, self._sweep) if len(self.sessions) else None
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    async def _static(self, request: Request) -> Response:
+        """A script, a style or a picture: their addresses change with them."""
+        found = self._assets.get(request.path_params["name"])
+        if found is None:
+            return _plain(404, "There is no such file.")
+        content, kind = found
+        headers = {"content-type": f"{kind}; charset=utf-8", "cache-control": "public, max-age=31536000, immutable"}
+        return Response(content, headers=headers)
+
+    def _refused(self, visit: Visit, error: EngineError | Refused) -> Response:
+        """A page that says why not."""
+        if isinstance(error, Refused):
+            status, detail = error.status, error.detail
+        else:
+            known = {Denied: 403, NotFound: 404, AlreadyInUse: 409, NotReadable: 503, NoQueue: 409}
+            status, detail = known.get(type(error), 400), str(error)
+        title = HTTPStatus(status).phrase
+        return self._desk.page(visit, "error.html", {"title": title, "detail": detail}, status=status)
+
+    def _on_http_exception(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return _plain(error.status_code, f"{HTTPStatus(error.status_code).phrase}.")
+
+    def _on_bug(self, request: Request, error: Exception) -> Response:
+        return _plain(500, "The broker failed to answer; its log has the reason.")
+
+
+async def _form(request: Request, bytes_max: int) -> dict[str, list[str]]:
+    """The fields of the form that was sent.  Raises Refused."""
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Refused(415, "no-form", "send the form of a page of this console")
+    if int(request.headers.get("content-length", "0")) > bytes_max:
+        raise Refused(413, "form-too-large", f"a form has at most {bytes_max} bytes")
+    try:
+        text = (await request.body()).decode("ascii")
+    except UnicodeDecodeError:
+        raise Refused(400, "invalid-form", "a form is sent percent-encoded") from None
+    return dict(fields(text))
+
+
+def _to_login(request: Request) -> Response:
+    """On to the login, and then back to the page; a page that asked for news by itself goes there as a whole."""
+    wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    if BY_ITSELF in request.headers or "hx-request" in request.headers:
+        return Response(status_code=401, headers={"hx-redirect": "/login"})
+    return RedirectResponse(link("/login", next=wanted if request.method == "GET" and wanted != "/" else ""), 303)
+
+
+def _plain(status: int, text: str) -> Response:
+    """An answer for somebody who may not have logged in."""
+    return HTMLResponse(
+        f'<!doctype html><meta charset="utf-8"><title>{status}</title><p>{text} <a href="/">To the console</a></p>',
+        status,
+        {"connection": "close"} if status == 413 else None,
+    )

@@ -1,0 +1,74 @@
+"""Tables of very many rows: found, sorted and cut on the server, in pieces between which others are served."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import nlargest, nsmallest
+from operator import itemgetter
+from typing import Final
+
+from broker.console.visit import ROWS, Visit
+
+#: Names that are looked at in one piece: some 2 ms.
+PIECE: Final = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """What is shown of a table: the names on this page, how many fit the search, and how it was asked for."""
+
+    names: list[str]
+    total: int
+    page: int
+    search: str
+    sort: str
+    down: bool
+
+    @property
+    def pages(self) -> int:
+        """How many pages there are."""
+        return max(-(-self.total // ROWS), 1)
+
+
+async def table(visit: Visit, names: list[str], columns: dict[str, Callable[[str], int | None]]) -> Table:
+    """A page of `names`, which are in their order.
+
+    The visit says which have a text in them (`q`), by which of the `columns` they are sorted (`sort`; the largest first
+    with `down`), and which page.  A column gives None for a name that is gone meanwhile.
+    """
+    search, sort, down = visit.text("q").strip(), visit.text("sort"), visit.flag("down")
+    if search:
+        names = await _beside(names, lambda: _having(names, search))
+    page = min(visit.page, max(-(-len(names) // ROWS), 1))
+    start, end = (page - 1) * ROWS, page * ROWS
+    total = len(names)
+    if sort in columns:
+        names = (await _sorted(names, columns[sort], end, down=down))[start:end]
+    elif down:
+        names = names[max(total - end, 0) : total - start][::-1]
+    else:
+        names = names[start:end]
+    return Table(names, total, page, search, sort if sort in columns else "name", down)
+
+
+def _having(names: list[str], search: str) -> list[str]:
+    wanted = search.casefold()
+    return [name for name in names if wanted in name.casefold()]
+
+
+async def _beside(names: Sequence[str], work: Callable[[], list[str]]) -> list[str]:
+    """Do at once what is quick, beside the event loop what is not."""
+    return work() if len(names) <= PIECE else await asyncio.to_thread(work)
+
+
+async def _sorted(names: list[str], column: Callable[[str], int | None], most: int, *, down: bool) -> list[str]:
+    """The first so many by a column; equals in their order."""
+    rows: list[tuple[int, str]] = []
+    for at in range(0, len(names), PIECE):
+        if at:
+            await asyncio.sleep(0)
+        rows += [(value, name) for name in names[at : at + PIECE] if (value := column(name)) is not None]
+    choose = nlargest if down else nsmallest
+    return await _beside(names, lambda: [name for _, name in choose(most, rows, key=itemgetter(0))])

@@ -1,0 +1,130 @@
+"""How people come in: a user of the broker through the gate of every protocol, or the owner by the broker's own token.
+
+The gate slows and logs what is wrong, as everywhere.  A wrong token goes the same way, as one that no issuer gave.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from hmac import compare_digest
+from secrets import token_urlsafe
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from broker.console.desk import Desk
+from broker.console.render import page
+from broker.console.sessions import ID_BYTES, Session, Sessions
+from broker.console.visit import Fields, Visit, go_to
+from broker.engine.model.access import UNRESTRICTED, Access, Identity
+from broker.management.callers import CALLER, Caller
+from broker.sessions.login import Peer
+
+#: Characters of an address to go on to after the login.
+NEXT_CHARS_MAX: Final = 4_096
+
+_WRONG: Final = "These are not a user and the password, or not this broker's token."
+
+
+class LoginPages:
+    """The form, and what becomes of it; `sweeping` is called when a session has begun."""
+
+    def __init__(self, desk: Desk, token: str, sessions: Sessions, *, sweeping: Callable[[], None]) -> None:
+        self._desk = desk
+        self._token = token.encode()
+        self._sessions = sessions
+        self._sweeping = sweeping
+
+    @property
+    def _cookie(self) -> str:
+        """The name of the cookie: brokers on one host have one each."""
+        return f"bartleby-{self._desk.engine.journal.broker_id.hex()[:8]}"
+
+    def session_of(self, request: Request, *, by_itself: bool) -> Session | None:
+        """Who asks, None: nobody who has logged in."""
+        session = self._sessions.find(request.cookies.get(self._cookie, ""), by_itself=by_itself)
+        if session is not None:
+            _caller(request).in_session = True
+        return session
+
+    async def show(self, request: Request) -> Response:
+        """The form."""
+        if self.session_of(request, by_itself=True) is not None:
+            return RedirectResponse("/", 303)
+        return self._form(request, _local(request.query_params.get("next", "")))
+
+    def _form(self, request: Request, next: str, *, wrong: str = "", status: int = 200) -> Response:
+        """The form has the same random text as a cookie, which no other site can set here."""
+        once = token_urlsafe(ID_BYTES)
+        context = {"broker": self._desk.broker, "next": next, "wrong": wrong, "once": once}
+        answer = HTMLResponse(page(self._desk.templates, "login.html", context), status)
+        self._set_cookie(answer, request, f"{self._cookie}-login", once)
+        return answer
+
+    async def enter(self, request: Request, form: Fields) -> Response:
+        """Somebody wants to come in."""
+        user, password, next, once = (form.get(name, [""])[0] for name in ("user", "password", "next", "once"))
+        next = _local(next)
+        expected = request.cookies.get(f"{self._cookie}-login", "")
+        if not expected or not compare_digest(once.encode(), expected.encode()):
+            wrong = "The form was too old, or cookies are turned off: try again."
+            return self._form(request, next, wrong=wrong, status=403)
+        client = request.client
+        host, port = (client.host, client.port) if client else ("unknown", 0)
+        peer = Peer(f"{host}:{port}", host, request.url.scheme == "https")
+        access = await self._checked(peer, user.strip(), password)
+        if access is None:
+            self._desk.broker.gate.left(peer)
+            return self._form(request, next, wrong=_WRONG, status=403)
+        old = self.session_of(request, by_itself=True)
+        if old is not None:
+            self._sessions.end(old, "logout")
+        session = self._sessions.begin(peer, access)
+        self._sweeping()
+        answer = RedirectResponse(next or "/", 303)
+        self._set_cookie(answer, request, self._cookie, session.id)
+        return answer
+
+    async def _checked(self, peer: Peer, user: str, password: str) -> Access | None:
+        """What somebody may do, None: not come in; maybe after a while."""
+        gate, told = self._desk.broker.gate, asyncio.get_running_loop().create_future()
+        if not user and compare_digest(password.strip().encode(), self._token):
+            return UNRESTRICTED
+
+        def then(identity: Identity | None) -> None:
+            if not told.done():  # the browser may have gone
+                told.set_result(identity)
+
+        self._desk.broker.tick.enter()
+        if user:
+            gate.named(peer, user, password.encode(), then)
+        else:
+            gate.bearer(peer, "", password.strip().encode(), then)
+        identity: Identity | None = await told
+        if identity is None or not identity.user:
+            return None
+        return self._desk.engine.security.access(identity, "")
+
+    async def leave(self, visit: Visit) -> Response:
+        """Log out."""
+        self._sessions.end(visit.session, "logout")
+        answer = go_to("/login")
+        answer.delete_cookie(self._cookie)
+        return answer
+
+    def _set_cookie(self, answer: Response, request: Request, name: str, value: str) -> None:
+        secure = request.url.scheme == "https"
+        answer.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=secure)
+
+
+def _caller(request: Request) -> Caller:
+    caller: Caller = getattr(request.state, CALLER)
+    return caller
+
+
+def _local(next: str) -> str:
+    """An address to go on to, if it is a page of this console."""
+    plain = next.startswith("/") and not next.startswith("//") and "\\" not in next and next.isprintable()
+    return next if plain and next.isascii() and len(next) <= NEXT_CHARS_MAX else ""

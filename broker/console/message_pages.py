@@ -1,0 +1,189 @@
+"""Messages: one with all that is known of it; chosen ones or all that fit, brought back, moved, removed; a new one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from starlette.responses import Response
+
+from broker.console.desk import Desk, Routes
+from broker.console.messages import body_of
+from broker.console.steps import stepwise
+from broker.console.visit import Visit, go_to, number
+from broker.engine import MessageRange, MoveResult, Queue, Send, parse_selector
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, group_of
+from broker.management.asking import Refused, routing_type_of
+from broker.management.callers import require_queue, require_target
+from broker.management.durable import durable
+from broker.management.views import message_view
+from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
+from broker.sessions.stomp.headers import is_application_header
+
+Verb = Callable[[MessageRange], MoveResult]
+
+#: Why messages stay, as `moves.transfer` says it, in words.
+REFUSED: Final = {
+    "no-origin": "nothing says where they came from: move them instead",
+    "no-queue": "no queue would take them: theirs is gone, or its filter refuses them",
+    "onto-itself": "they came from this very queue",
+    "disk-full": "the disk is full",
+}
+
+#: What became of one message, or of several.
+_DONE: Final = {
+    "retry": ("went back to where it came from", "went back to where they came from"),
+    "move": ("was moved", "were moved"),
+    "remove": ("was removed", "were removed"),
+}
+
+
+class MessagePages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/message", self.show, self._about),
+            ("POST", "/messages", self.act, self._about_act),
+            ("GET", "/send", self.compose, None),
+            ("POST", "/send", self.send, self._about_target),
+        ]
+
+    def _about(self, visit: Visit) -> None:
+        require_queue(visit.access, self._desk.engine, visit.text("queue"))
+
+    def _about_act(self, visit: Visit) -> None:
+        self._about(visit)
+        if visit.text("do") == "move":
+            require_target(visit.access, self._desk.engine, visit.text("to").strip())
+
+    def _about_target(self, visit: Visit) -> None:
+        require_target(visit.access, self._desk.engine, visit.text("to").strip())
+
+    async def show(self, visit: Visit) -> Response:
+        """One message."""
+        desk, queue = self._desk, self._desk.engine.queue(visit.text("queue"))
+        desk.enter()
+        message, state = desk.engine.messages.find(queue, visit.number("id"))
+        found = message_view(message, queue, state)
+        return desk.page(visit, "message.html", {"queue": queue, "message": found, "body": body_of(message)})
+
+    # -- what is done with messages --------------------------------------------------------------------------------
+
+    async def act(self, visit: Visit) -> Response:
+        """Bring back, move or remove messages: those that were ticked, or all that the filter fits."""
+        queue, do, to = self._desk.engine.queue(visit.text("queue")), visit.text("do"), visit.text("to").strip()
+        verb, code = self._verb(queue, do, to)
+        ids = [number(text, "id") for text in visit.every("id")]
+        filter = visit.text("filter").strip()
+        if visit.flag("all"):
+            total = await stepwise(self._desk, MessageRange(parse_selector(filter)), verb)
+            chosen: dict[str, str | int] = {"filter": filter} if filter else {}
+        elif ids:
+            total = self._each(ids, verb)
+            chosen = {"ids": ", ".join(map(str, ids[:100]))}
+        else:
+            raise Refused(400, "nothing-chosen", "choose messages first, or all that the filter fits")
+        refused = sum(total.refused.values())
+        targets = {"target": to} if do == "move" else {}
+        counts = {} if do == "remove" else {"refused": refused}
+        visit.tell(code, queue=queue.name, **targets, messages=total.moved, **counts, **chosen)
+        await durable(self._desk.engine)
+        self._report(visit, do, total, queue)
+        if visit.text("back") == "message" and ids and (refused or not total.moved):
+            return go_to("/message", queue=queue.name, id=ids[0])
+        return go_to("/queue", name=queue.name, filter=filter)
+
+    def _verb(self, queue: Queue, do: str, to: str) -> tuple[Verb, str]:
+        messages = self._desk.engine.messages
+        if do == "retry":
+            return partial(messages.retry, queue), "queue.retried"
+        if do == "remove":
+            return partial(messages.discard, queue), "queue.purged"
+        if do != "move":
+            raise Refused(400, "invalid-parameter", "do is retry, move or remove")
+        if not to:
+            raise Refused(400, "invalid-parameter", "say to which address or queue the messages go")
+        return partial(messages.move, queue, to), "queue.moved"
+
+    def _each(self, ids: list[int], verb: Verb) -> MoveResult:
+        """Messages one by one, as many as a page has; those that have gone meanwhile count as refused."""
+        total = MoveResult(0, 0, True)
+        self._desk.enter()
+        for id in ids:
+            try:
+                total.add(verb(MessageRange(id=id)))
+            except EngineError as error:
+                if len(ids) == 1:
+                    raise
+                total.refused[str(error)] = total.refused.get(str(error), 0) + 1
+        return total
+
+    def _report(self, visit: Visit, do: str, total: MoveResult, queue: Queue) -> None:
+        """What came of it, for the next page."""
+        one, many = _DONE[do]
+        visit.done(f"1 message {one}." if total.moved == 1 else f"{total.moved:,} messages {many}.")
+        for why, count in total.refused.items():
+            visit.warn(f"{count:,} stayed: {REFUSED.get(why, why)}.")
+        if not total.complete:
+            visit.warn("There are more that fit: do it again to go on.")
+        elif queue.delivering:
+            visit.warn(f"{queue.delivering:,} messages are with consumers and were left alone.")
+
+    # -- a new message ---------------------------------------------------------------------------------------------
+
+    async def compose(self, visit: Visit) -> Response:
+        """The form for a new message."""
+        return self._desk.page(visit, "send.html", {"to": visit.text("to")})
+
+    async def send(self, visit: Visit) -> Response:
+        """Send a message, as a client that tries whether all is well."""
+        engine, to = self._desk.enter(), visit.text("to").strip()
+        named = visit.text("routing-type")
+        routing_type = routing_type_of(named) if named else None
+        head = encode_head(_properties(visit.text("properties")))
+        priority = visit.number("priority", PRIORITY_DEFAULT, 9)
+        address, queue = engine.destination(to, routing_type)
+        header = MessageHeader(
+            address.name,
+            engine.formats[STOMP_FORMAT],
+            durable=not visit.flag("transient"),
+            priority=priority,
+            timestamp=engine.now,
+            routing_type=routing_type,
+            user=visit.access.user,
+        )
+        header.expiration, header.expiry_source = address.settings.expiration(0, engine.now)
+        message = Message(header, head, visit.text("text").replace("\r\n", "\n").encode())
+        group, closes = group_of(PropertyView(message))
+        if group:
+            message.header = header.in_group(group, closes=closes)
+        send = Send(address, queue, routing_type, [message])
+        engine.publish([send]).check()
+        taken = send.routed > 0
+        visit.tell("address.sent", address=address.name, message=message.id, messages=int(taken))
+        await durable(engine)
+        if taken:
+            visit.done(f"Message {message.id} was sent to {address.name}.")
+        else:
+            visit.warn(f"No queue of {address.name} took the message.")
+        return go_to("/queue", name=queue.name) if queue is not None else go_to("/send", to=to)
+
+
+def _properties(text: str) -> list[tuple[bytes, bytes]]:
+    """Properties, one a line as `name: value`.  Raises Refused."""
+    found: dict[bytes, bytes] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        name, separator, value = line.partition(":")
+        if not (separator and name.strip()):
+            raise Refused(400, "invalid-parameter", f"a property is NAME: VALUE, not {line[:100]!r}")
+        if not is_application_header(name.strip().encode()):
+            raise Refused(400, "invalid-parameter", f"property {name[:100]!r} is set by the broker only")
+        found[name.strip().encode()] = value.strip().encode()
+    return list(found.items())

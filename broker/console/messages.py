@@ -1,0 +1,119 @@
+"""Messages as pages show them: some of a queue, and one with its whole body."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from broker.console.desk import Desk
+from broker.console.visit import ROWS
+from broker.engine import Queue, Unreadable, parse_selector, read_body
+from broker.engine.model.errors import InvalidSelector
+from broker.engine.model.message import Message, PropertyView
+from broker.management.views import Json, message_view
+
+#: Bytes of a body that a page shows; who needs more consumes the message.
+BODY_BYTES_MAX: Final = 64 << 10
+
+#: Bytes in one line of a dump.
+_DUMP_WIDTH: Final = 16
+
+#: Bytes of a dump: it is four times as long as the body.
+_DUMP_BYTES_MAX: Final = 16 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A page of messages; `complete`: all were looked at that had to be; `more`: there is a next page.
+
+    `wrong`: why the filter cannot be used.
+    """
+
+    messages: list[Json]
+    filter: str
+    page: int
+    more: bool
+    complete: bool
+    wrong: str = ""
+
+
+def browse(desk: Desk, queue: Queue, text: str, page: int) -> Found:
+    """Messages of a queue that a filter fits, in their order.  Call within a tick."""
+    try:
+        filter = parse_selector(text)
+    except InvalidSelector as error:
+        return Found([], text, 1, False, True, str(error))
+    most = desk.limits.looked_at_max if filter is None else desk.limits.filtered_max
+    skip, looked_at = (page - 1) * ROWS, 0
+    found: list[tuple[Message, str]] = []
+    places = desk.engine.messages.browse(queue)
+    for message, state in islice(places, most):
+        looked_at += 1
+        if filter is not None and not filter.matches(PropertyView(message)):
+            continue
+        if skip:
+            skip -= 1
+            continue
+        found.append((message, state))
+        if len(found) > ROWS:
+            break
+    shown = [message_view(message, queue, state) for message, state in found[:ROWS]]
+    complete = len(found) > ROWS or looked_at < most or next(places, None) is None
+    return Found(shown, text, page, len(found) > ROWS, complete)
+
+
+@dataclass(frozen=True, slots=True)
+class BodyShown:
+    """A body in the ways in which it can be read; empty: it cannot.  `cut`: it goes on."""
+
+    text: str
+    json: str
+    dump: str
+    nbytes: int
+    cut: bool
+    unreadable: str = ""
+
+
+def body_of(message: Message) -> BodyShown:
+    """The body of a message, for a page."""
+    body, format = message.body, message.header.format
+    try:
+        raw = body[:BODY_BYTES_MAX] if isinstance(body, bytes) else read_body(body, 0, BODY_BYTES_MAX)
+    except Unreadable as error:
+        return BodyShown("", "", "", len(body), True, str(error))
+    content, cut = format.content(raw), len(raw) < len(body)
+    text = _text(content, cut=cut)
+    return BodyShown(text, "" if cut else _json(text), _dump(content[:_DUMP_BYTES_MAX]), len(body), cut)
+
+
+def _text(content: bytes, *, cut: bool) -> str:
+    """As text; empty if it is none."""
+    for end in (len(content), *(len(content) - back for back in (1, 2, 3) if cut)):  # a character may be cut
+        try:
+            text = content[:end].decode()
+        except UnicodeDecodeError:
+            continue
+        return "" if any(ord(c) < 32 and c not in "\t\n\r" for c in text) else text
+    return ""
+
+
+def _json(text: str) -> str:
+    """With its structure visible; empty if it is no JSON object or array."""
+    if text.lstrip()[:1] not in ("{", "["):
+        return ""
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _dump(content: bytes) -> str:
+    """As hexadecimal numbers, and what is printable ASCII beside them."""
+    lines = []
+    for at in range(0, len(content), _DUMP_WIDTH):
+        row = content[at : at + _DUMP_WIDTH]
+        seen = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in row)
+        lines.append(f"{at:08x}  {row.hex(' '):<{3 * _DUMP_WIDTH}} {seen}")
+    return "\n".join(lines)

@@ -1,0 +1,147 @@
+"""Queues: all of them, and one with its messages; stopped, let go on, switched off and on, deleted, made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from starlette.responses import Response
+
+from broker.console.desk import Context, Desk, Routes
+from broker.console.listing import table
+from broker.console.messages import browse
+from broker.console.steps import purge_long
+from broker.console.visit import Visit, go_to
+from broker.engine import NewQueue, Queue
+from broker.engine.model.attributes import parse
+from broker.management.asking import Refused, routing_type_of
+from broker.management.callers import managed, require_address, require_queue
+from broker.management.durable import durable
+from broker.management.views import queue_counts, queue_view
+
+#: Columns by which queues can be sorted.
+_COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
+    "messages": lambda queue: queue.message_count,
+    "ready": lambda queue: queue.ready + queue.paged,
+    "delivering": lambda queue: queue.delivering,
+    "scheduled": lambda queue: len(queue.scheduled),
+    "consumers": lambda queue: len(queue.consumers),
+}
+
+
+class QueuePages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        about = self.about
+        return [
+            ("GET", "/queues", self.list, None),
+            ("POST", "/queues/make", self.make, _about_new),
+            ("GET", "/queue", self.show, about),
+            ("GET", "/queue/counts", self.counts, about),
+            ("POST", "/queue/pause", self.pause, about),
+            ("POST", "/queue/resume", self.pause, about),
+            ("POST", "/queue/enable", self.enable, about),
+            ("POST", "/queue/disable", self.enable, about),
+            ("POST", "/queue/delete", self.delete, about),
+        ]
+
+    def about(self, visit: Visit) -> None:
+        """Whoever may not manage the queue does not know of it."""
+        require_queue(visit.access, self._desk.engine, visit.text("name"))
+
+    def _named(self, visit: Visit) -> Queue:
+        return self._desk.engine.queue(visit.text("name"))
+
+    async def list(self, visit: Visit) -> Response:
+        """The queues that the visitor manages."""
+        desk, queues = self._desk, self._desk.engine.queues
+        every = desk.names.queues(internal=visit.flag("internal"))
+        names = await managed(visit.access, every, lambda name: (queues[name].address.name, name))
+
+        def column(measure: Callable[[Queue], int]) -> Callable[[str], int | None]:
+            return lambda name: measure(queues[name]) if name in queues else None
+
+        found = await table(visit, names, {name: column(measure) for name, measure in _COLUMNS.items()})
+        rows = [queue_counts(queues[name]) for name in found.names if name in queues]
+        return desk.page(visit, "queues.html", {"table": found, "rows": rows, "internal": visit.flag("internal")})
+
+    async def show(self, visit: Visit) -> Response:
+        """One queue, and a page of its messages that a filter fits."""
+        desk, queue = self._desk, self._named(visit)
+        desk.enter()
+        found = browse(desk, queue, visit.text("filter").strip(), visit.page)
+        return desk.page(visit, "queue.html", {"found": found, **self._context(queue)})
+
+    async def counts(self, visit: Visit) -> Response:
+        """What changes all the time, for a page that is open."""
+        self._desk.enter()
+        return self._desk.part(visit, "queue_counts.html", self._context(self._named(visit)))
+
+    def _context(self, queue: Queue) -> Context:
+        operators = self._desk.engine.operators
+        return {
+            "queue": queue_view(queue),
+            "internal": queue.internal,
+            "keeps_dead": operators.keeps_dead(queue.address.name),
+            "oldest": self._desk.engine.statistics.oldest_age(queue) if queue.selective is None else -1,
+        }
+
+    async def pause(self, visit: Visit) -> Response:
+        """Stop the deliveries of a queue, or let them go on."""
+        queue, paused = self._named(visit), visit.request.url.path.endswith("/pause")
+        queue.check_public()
+        if self._desk.enter().operators.pause(queue, paused=paused):
+            visit.tell("queue.paused" if paused else "queue.resumed", queue=queue.name)
+        await durable(self._desk.engine)
+        visit.done("Paused: its consumers get nothing until you resume it." if paused else "Deliveries go on.")
+        return go_to("/queue", name=queue.name)
+
+    async def enable(self, visit: Visit) -> Response:
+        """Let a queue take messages, or not."""
+        queue, enabled = self._named(visit), visit.request.url.path.endswith("/enable")
+        queue.check_public()
+        if self._desk.enter().operators.change(queue, parse("enabled", "true" if enabled else "false")):
+            visit.tell("queue.changed", queue=queue.name, attributes=f"enabled={str(enabled).lower()}")
+        await durable(self._desk.engine)
+        visit.done("It takes messages again." if enabled else "It takes no new messages until you enable it.")
+        return go_to("/queue", name=queue.name)
+
+    async def make(self, visit: Visit) -> Response:
+        """Make a queue."""
+        name, routing = visit.text("name").strip(), visit.text("routing-type")
+        if not name:
+            raise Refused(400, "invalid-parameter", "give the queue a name")
+        wanted = NewQueue(
+            name,
+            visit.text("address").strip(),
+            routing_type_of(routing) if routing else None,
+            durable=not visit.flag("transient"),
+            make_address=True,
+        )
+        queue = self._desk.enter().operators.make_queue(wanted)
+        visit.tell("queue.made", queue=queue.name, address=queue.address.name)
+        await durable(self._desk.engine)
+        visit.done("The queue was created.")
+        return go_to("/queue", name=queue.name)
+
+    async def delete(self, visit: Visit) -> Response:
+        """Delete a queue; one that has messages or consumers only if the box says so."""
+        desk, queue, force = self._desk, self._named(visit), visit.flag("force")
+        desk.engine.operators.check_deletable(queue, with_messages=force)
+        messages = await purge_long(desk, queue) if force else 0
+        operators = desk.enter().operators
+        messages += queue.message_count
+        operators.delete_queue(queue, with_messages=force)
+        visit.tell("queue.deleted", queue=queue.name, messages=messages)
+        await durable(desk.engine)
+        visit.done(f"Queue {queue.name} was deleted, with {messages} messages.")
+        return go_to("/queues")
+
+
+def _about_new(visit: Visit) -> None:
+    require_address(visit.access, visit.text("address").strip() or visit.text("name").strip())
