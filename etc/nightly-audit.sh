@@ -12,7 +12,7 @@
 #                opening            a link to the balance with which the next ledger begins
 # OPTION...    for each audit, such as --master
 #
-# `opening` moves on only when the ledger balances (status 0, or 5: more than --fail-over).  Otherwise the next night begins
+# `opening` moves on only when the ledger balances (status 0, or 9: more than --fail-over).  Otherwise the next night begins
 # where the last good one ended, and reports the same again until you have dealt with it and set `opening` to a later
 # balance:
 #
@@ -75,7 +75,7 @@ audits() {
     ledger "$@"
     worst=$?
     case $worst in
-        0 | 5) ln -sf "balances/$night" "$state/.opening" && mv -T "$state/.opening" "$state/opening" || worst=1 ;;
+        0 | 9) ln -sf "balances/$night" "$state/.opening" && mv -T "$state/.opening" "$state/opening" || worst=1 ;;
     esac
     for audit in dlq expiry; do
         report "$audit" "$@"

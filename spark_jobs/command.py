@@ -33,10 +33,10 @@ Exit status:
   0  clean
   1  the audit itself failed: Spark, or writing the result
   2  the command is wrong, or something that it needs is missing
-  3  the journal is damaged or incomplete; a ledger is not provable
-  4  the ledger is violated
-  5  more than --fail-over allows
   6  there is no journal, or it may not be read
+  7  the journal is damaged or incomplete; a ledger is not provable
+  8  the ledger is violated
+  9  more than --fail-over allows
 """
 
 _MORE: Final = "--spark-log shows what Spark says about it"
@@ -251,7 +251,7 @@ def audit() -> None:
 @audit.command(epilog=STATUSES, short_help="Prove that nothing vanished.")
 @click.argument("journal", nargs=-1)
 @_range_options
-@_list_options("Exit with 5 if more messages than this are still on the queues.")
+@_list_options("Exit with 9 if more messages than this are still on the queues.")
 @click.option("--opening", metavar="DIR", help="Begin with the balance that --save-balance wrote there.")
 @click.option("--save-balance", metavar="DIR", help="Write the closing balance there, for the next ledger.")
 @_running_options
@@ -290,7 +290,7 @@ def ledger(
 @audit.command(epilog=STATUSES, short_help="Which messages died, and why.")
 @click.argument("journal", nargs=-1)
 @_range_options
-@_list_options("Exit with 5 if more messages than this have died.")
+@_list_options("Exit with 9 if more messages than this have died.")
 @_running_options
 def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any) -> None:
     """Which messages died, where, why and how often; what happened to the dead letters, and what keeps dying.
@@ -306,7 +306,7 @@ def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_ove
 @audit.command(epilog=STATUSES, short_help="Which messages expired unread.")
 @click.argument("journal", nargs=-1)
 @_range_options
-@_list_options("Exit with 5 if more messages than this have expired.")
+@_list_options("Exit with 9 if more messages than this have expired.")
 @_running_options
 def expiry(
     start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any
@@ -354,11 +354,11 @@ def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
             try:
                 result = audit(snapshot)
             except OSError as error:
-                raise Stop(1, _complaint(error)) from None
+                raise Stop(ExitStatus.FAILED, _complaint(error)) from None
         try:
             request.delivery.deliver(result)
         except OSError as error:
-            raise Stop(1, f"the result cannot be written: {_complaint(error)}") from None
+            raise Stop(ExitStatus.FAILED, f"the result cannot be written: {_complaint(error)}") from None
     click.get_current_context().exit(int(result.status))
 
 
@@ -403,9 +403,9 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
     except (BadBalance, BadComparison, NoJava, NoSuchAddress) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
     except NoSpark as error:
-        raise Stop(1, f"Spark does not start: {_reason(str(error))}", _MORE) from None
+        raise Stop(ExitStatus.FAILED, f"Spark does not start: {_reason(str(error))}", _MORE) from None
     except (PySparkException, Py4JError) as error:
-        raise Stop(1, f"Spark failed: {_reason(str(error))}", _MORE) from None
+        raise Stop(ExitStatus.FAILED, f"Spark failed: {_reason(str(error))}", _MORE) from None
 
 
 def _complaint(error: OSError) -> str:

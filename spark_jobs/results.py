@@ -14,14 +14,15 @@ import pyarrow as pa
 
 
 class ExitStatus(IntEnum):
-    """What `bartleby audit` ends with.  1 is left to crashes."""
+    """What `bartleby audit` ends with: of the statuses of `bartleby`, those that an audit has (docs/reasons.md)."""
 
-    CLEAN = 0
+    OK = 0
+    FAILED = 1
     USAGE = 2
-    DAMAGED = 3
-    VIOLATED = 4
-    EXCEEDED = 5
     NO_JOURNAL = 6
+    DAMAGED = 7
+    VIOLATED = 8
+    EXCEEDED = 9
 
 
 class Verdict(Enum):
@@ -117,4 +118,4 @@ class Result:
             return ExitStatus.VIOLATED
         if not self.coverage.whole or self.verdict is Verdict.NOT_PROVABLE:
             return ExitStatus.DAMAGED
-        return ExitStatus.EXCEEDED if self.exceeded else ExitStatus.CLEAN
+        return ExitStatus.EXCEEDED if self.exceeded else ExitStatus.OK

@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from broker.cli.failure import USAGE, Failure, need
+from broker.cli.failure import need
 from broker.cli.remote import CALLING, connect, remote_options
 from broker.cli.settings import broker_options, data_directory
 from spark_jobs.priority import give_way, has_to_wait
@@ -127,11 +127,6 @@ def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> 
 def _balance(config: Path | None, data: Path | None, where: dict[str, Any]) -> Any:
     """What the running broker says is on its queues.
 
-    It is asked before the journal is looked at, so that the journal has all that the answer speaks of.  Statuses of the
-    other commands mean something else here: whatever fails is 2.
+    It is asked before the journal is looked at, so that the journal has all that the answer speaks of.
     """
-    try:
-        return connect(config, data, **where).get("/api/v1/balance")
-    except Failure as failure:
-        failure.exit_code = USAGE  # type: ignore[misc]  # click looks at the instance, whatever it declares
-        raise
+    return connect(config, data, **where).get("/api/v1/balance")

@@ -1,13 +1,6 @@
 """How a command ends: with a sentence and a number, never with a traceback for what an operator got wrong.
 
-    0  ok
-    1  a check failed: the broker is not ready, the journal has problems, the broker refused
-    2  the command or the configuration is wrong
-    3  the broker cannot be reached
-    4  the broker denied it: no token, or the wrong one
-    5  partly done: the answer or the work is incomplete
-
-`bartleby run` ends with the broker's own status: see docs/operations.md.
+The numbers are those of broker.reasons.exit_status, for every command.
 """
 
 from __future__ import annotations
@@ -18,13 +11,15 @@ import click
 
 from broker.build import how_to_install, missing_of
 from broker.log import printable
+from broker.reasons.exit_status import ExitStatus
 
-OK: Final = 0
-CHECK_FAILED: Final = 1
-USAGE: Final = 2
-UNREACHABLE: Final = 3
-DENIED: Final = 4
-PARTIAL: Final = 5
+CHECK_FAILED: Final = ExitStatus.FAILED
+USAGE: Final = ExitStatus.USAGE
+UNREACHABLE: Final = ExitStatus.UNREACHABLE
+DENIED: Final = ExitStatus.DENIED
+PARTIAL: Final = ExitStatus.PARTIAL
+NO_JOURNAL: Final = ExitStatus.NO_JOURNAL
+DAMAGED: Final = ExitStatus.DAMAGED
 
 
 class Failure(click.ClickException):
@@ -32,7 +27,7 @@ class Failure(click.ClickException):
 
     def __init__(self, exit_code: int, *lines: str) -> None:
         super().__init__("\n".join(map(printable, lines)))
-        self.exit_code = exit_code  # type: ignore[misc]  # click looks at the instance, whatever it declares
+        self.exit_code = int(exit_code)  # type: ignore[misc]  # click looks at the instance, whatever it declares
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Every line, the first with the command's name."""

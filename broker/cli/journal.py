@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.failure import DAMAGED, NO_JOURNAL, USAGE, Failure
 from broker.cli.offline import compact, export_, import_
 from broker.cli.output import (
     OutputFormat,
@@ -51,11 +51,11 @@ def _told() -> Iterator[None]:
     try:
         yield
     except Corrupt as corrupt:
-        raise Failure(CHECK_FAILED, str(corrupt)) from None
+        raise Failure(DAMAGED, str(corrupt)) from None
     except OSError as error:
         if error.filename is None:  # it is about what is printed, not about the journal
             raise
-        raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
+        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
 
 
 def _fields(value: inspect.Report | inspect.SegmentReport | inspect.Line | inspect.Stat) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def journal() -> None:
 @_directory
 @output_option
 def verify(directory: Path, output: OutputFormat) -> None:
-    """Check every segment; exit status 1 if a broker would not start on it."""
+    """Check every segment; exit status 7 if a broker would not start on it."""
     with _told():
         report = inspect.verify(OsFiles(), str(journal_in(directory)))
     if output == "json":
@@ -86,7 +86,7 @@ def verify(directory: Path, output: OutputFormat) -> None:
     else:
         _print_report(report)
     if not report.ok:
-        raise Failure(CHECK_FAILED, *report.problems)
+        raise Failure(DAMAGED, *report.problems)
 
 
 def _print_report(report: inspect.Report) -> None:

@@ -37,6 +37,9 @@ PLACES: Final = {
     ),
     "consumer": Place("broker.cli.peers:consumer", "List the consumers of the running broker, and close them."),
     "divert": Place("broker.cli.divert:divert", "List, add and remove diverts of the running broker."),
+    "explain": Place(
+        "broker.cli.explain:explain", "Explain a word or number that the broker, a client or a command shows."
+    ),
     "import": Place(
         "broker.cli.importing:import_",
         "Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.",
@@ -75,8 +78,7 @@ class _Commands(click.Group):
 def cli() -> None:
     """A message broker that can account for every message it ever accepted.
 
-    Exit status: 0 ok, 1 a check failed, 2 wrong usage or configuration, 3 broker unreachable, 4 denied, 5 partly done.
-    Audits have their own: bartleby audit --help.
+    `bartleby explain` says what an exit status, a log event, a dead-letter reason or a client's error means.
     """
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, NO_JOURNAL, Failure
 from broker.cli.output import progress_bar
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import broker_options, journal_in, load_config
@@ -72,7 +72,7 @@ def export_(directory: Path, output: IO[str]) -> None:
 
     journal = str(journal_in(directory))
     if not Path(journal).is_dir():
-        raise Failure(USAGE, f"{journal}: no such directory")
+        raise Failure(NO_JOURNAL, f"{journal}: no such directory")
     count = 0
     try:
         for line in export_directory(journal):

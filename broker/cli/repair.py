@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, USAGE, Failure
 from broker.cli.output import print_table, shown
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import journal_in
@@ -42,7 +42,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
     except DirectoryLocked as locked:
         raise Failure(CHECK_FAILED, f"{locked}: stop the broker first") from None
     except OSError as error:
-        raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
+        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
     try:
         plan = repairing.plan(files, str(journal), wall_ms())
         _show(plan)
@@ -55,7 +55,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
         with left_to_owner(journal):
             repairing.apply(files, str(journal), plan, str(target))
     except (repairing.CannotRepair, Corrupt) as wrong:
-        raise Failure(CHECK_FAILED, str(wrong)) from None
+        raise Failure(DAMAGED, str(wrong)) from None
     except OSError as error:
         raise Failure(CHECK_FAILED, f"{error.filename or journal}: {error.strerror}; run the command again") from None
     finally:

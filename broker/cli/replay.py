@@ -12,11 +12,12 @@ from typing import Any, Final
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, connect, remote_options
 from broker.cli.settings import data_directory, journal_in
 from broker.clock import wall_ms
+from broker.reasons.messages import why_they_stay
 from store.errors import Corrupt
 from store.files import OsFiles
 
@@ -25,10 +26,6 @@ BATCH_BYTES: Final = 2 << 20
 BATCH_MESSAGES: Final = 500
 
 _UNITS: Final = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-_REFUSALS: Final = {
-    "no-queue": "no queue takes them: theirs is gone and must not be created again, or a filter refuses them"
-}
 
 
 class Moment(click.ParamType[int]):
@@ -128,12 +125,14 @@ def _told() -> Iterator[None]:
 
     try:
         yield
-    except (Corrupt, Unusable) as error:
+    except Corrupt as error:
+        raise Failure(DAMAGED, str(error)) from None
+    except Unusable as error:
         raise Failure(CHECK_FAILED, str(error)) from None
     except ValueError as error:
         raise Failure(USAGE, str(error)) from None
     except OSError as error:
-        raise Failure(USAGE, f"{error.filename}: {error.strerror}") from None
+        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
 
 
 def _batches(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[int, bytes]]:
@@ -197,9 +196,7 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
         ):
             if count:
                 click.echo(f"{count} {what}")
-    problems = [
-        f"{count} messages do not come back: {_REFUSALS.get(reason, reason)}" for reason, count in sent.refused.items()
-    ]
+    problems = why_they_stay(sent.refused, "do not come back")
     if missing:
         problems.append(f"{missing} messages are no longer on disk: their segments are gone (see journal.retention)")
     if found.bodiless:

@@ -21,20 +21,13 @@ from broker.cli.output import (
 )
 from broker.cli.remote import Remote, connect, queue_path, remote_options
 from broker.log import cut
+from broker.reasons.messages import why_they_stay
 
 #: Characters of a body in a table: what fits beside the other columns.
 BODY_CHARS: Final = 60
 
 #: Characters of the sentence why a message died: the client's address and what the consumer said.
 WHY_CHARS: Final = 160
-
-#: Why messages stay where they are, in the broker's words and in a sentence.
-_REFUSALS: Final = {
-    "no-origin": "nothing says where they came from",
-    "no-queue": "no queue takes them: theirs is gone and must not be created again, or a filter refuses them",
-    "onto-itself": "they came from this very queue",
-    "disk-full": "the journal has no room for them",
-}
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -248,7 +241,7 @@ def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> N
         print_json(total)
     else:
         click.echo(f"{total['moved']} messages moved")
-    left = [f"{n} messages stay: {_REFUSALS.get(reason, reason)}" for reason, n in total["refused"].items()]
+    left = why_they_stay(total["refused"], "stay")
     if total["delivering"] and not one:
         left.append(f"{total['delivering']} messages stay: consumers hold them")
     if left:

@@ -52,6 +52,7 @@ from broker.management.runtime import (
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
+from broker.reasons.exit_status import ExitStatus
 from broker.security.audit_log import AuditLog
 from broker.security.policy import users_path
 from broker.security.reload import ADMIN, Guard
@@ -61,13 +62,6 @@ from broker.sessions.tick import Tick, described, told
 from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
 from store.log import Counters, FileLog
 from store.writer import WriterThread
-
-EXIT_OK: Final = 0
-EXIT_FAILED: Final = 1
-EXIT_CONFIG: Final = 2
-EXIT_FAULT: Final = 70  # EX_SOFTWARE: a fault of the broker's own
-EXIT_JOURNAL: Final = 74  # EX_IOERR: the disk failed, or the journal is damaged
-EXIT_IN_USE: Final = 75  # EX_TEMPFAIL: another broker owns the data directory
 
 #: How long clients that were told why the broker ends may take to read it, in seconds.
 FAREWELL_SECONDS_MAX: Final = 2.0
@@ -95,7 +89,7 @@ class Daemon:
         self._all_durable = asyncio.Event()
         self._full = False  # the disk has no room for messages, and the log says so
         self._unready = ["the journal is being recovered"]
-        self._status = EXIT_OK
+        self._status = ExitStatus.OK
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._memory = FreeMemory(system_trim())
@@ -203,7 +197,7 @@ class Daemon:
         self._log("broker.failed", error=described(error), traceback=told(error))
         self._log.tell_suppressed(now=True)
         self._notifier.status(f"failed: {described(error)}")
-        os._exit(EXIT_FAULT)
+        os._exit(ExitStatus.FAULT)
 
     def _end_tick(self) -> None:
         self.parts.tick.end()
@@ -248,14 +242,14 @@ class Daemon:
             self._set_timer()
 
     def _durable(self, ticket: int) -> None:
-        if self._status == EXIT_OK:
+        if self._status == ExitStatus.OK:
             self.parts.tick.durable(ticket)
             if not self.parts.journal.pending_bytes:
                 self._all_durable.set()
 
     def _journal_failed(self, error: Exception) -> None:
         """The disk failed: nothing is confirmed any more, clients are told why, and the process ends."""
-        self._status = EXIT_JOURNAL
+        self._status = ExitStatus.DISK_FAILED
         self._cause = str(error) if isinstance(error, JournalError) else described(error)
         self.parts.journal.abandon()
         for listener in self.listeners.values():
@@ -276,22 +270,22 @@ class Daemon:
         except DirectoryLocked as locked:
             advice = "stop that process, or give this broker another directory with --data"
             self._log("start.locked", directory=locked.directory, pid=locked.pid, advice=advice)
-            return EXIT_IN_USE
+            return ExitStatus.IN_USE
         except JournalError as error:
             self._log("start.journal", error=cannot_open(self.data_directory, error))
-            return EXIT_JOURNAL
+            return ExitStatus.DISK_FAILED
         status = self._recover()
-        if status == EXIT_OK:
+        if status == ExitStatus.OK:
             status = self._set_guard()
-        if status == EXIT_OK and await self._open_acceptors():
+        if status == ExitStatus.OK and await self._open_acceptors():
             self._announce()
             checks = supervised("checks of connections and files", self._check_connections(), essential=True)
             await self._stop.wait()
             status = await self._shut_down()
             checks.cancel()
-        elif status == EXIT_OK:
+        elif status == ExitStatus.OK:
             self.parts.journal.close()
-            status = EXIT_FAILED
+            status = ExitStatus.FAILED
         self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
         return status
 
@@ -306,19 +300,19 @@ class Daemon:
             verdict, restored = recover(self.parts, self.config)
         except NewerFormat as newer:
             self._log("start.newer", error=str(newer))
-            return EXIT_JOURNAL
+            return ExitStatus.DISK_FAILED
         except Corrupt as corrupt:
             self._log("start.corrupt", error=str(corrupt))
-            return EXIT_JOURNAL
+            return ExitStatus.DISK_FAILED
         except JournalError as error:
             self._log("start.journal", error=cannot_open(self.data_directory, error))
-            return EXIT_JOURNAL
+            return ExitStatus.DISK_FAILED
         except UnknownFormat as error:
             self._log("start.journal", error=str(error))
-            return EXIT_JOURNAL
+            return ExitStatus.DISK_FAILED
         except EngineError as error:
             self._log("start.refused", error=str(error))
-            return EXIT_CONFIG
+            return ExitStatus.USAGE
         if verdict.torn_bytes:
             self._log("journal.torn_tail", segment=verdict.segment, at=verdict.end, bytes=verdict.torn_bytes)
         self._log(
@@ -333,7 +327,7 @@ class Daemon:
         gc.freeze()  # nor need the collector look at it later
         gc.enable()
         gc.set_threshold(50_000, 20, 100)
-        return EXIT_OK
+        return ExitStatus.OK
 
     def _set_guard(self) -> int:
         """Who may come in."""
@@ -345,7 +339,7 @@ class Daemon:
         except (UnusableFile, OSError) as error:
             self._log("start.security", error=str(error))
             self.parts.journal.close()
-            return EXIT_CONFIG
+            return ExitStatus.USAGE
         if self._guard.first_password:
             sys.stdout.write(
                 f"The first user is {ADMIN}, the password {self._guard.first_password} (not shown again; "
@@ -353,7 +347,7 @@ class Daemon:
             )
             sys.stdout.flush()
             self._log("security.first_user", user=ADMIN, file=str(users_path(self.config)))
-        return EXIT_OK
+        return ExitStatus.OK
 
     async def _open_acceptors(self) -> bool:
         config = self.config
@@ -455,7 +449,7 @@ class Daemon:
 
     def _beat(self, interval: float) -> None:
         """Tell systemd that ticks end, as long as the writer lives: one has since the last time, for which it began."""
-        if self._status != EXIT_OK:
+        if self._status != ExitStatus.OK:
             return
         if self.tick.ended != self._beaten:
             self._beaten = self.tick.ended
@@ -534,12 +528,12 @@ class Daemon:
     async def _shut_down(self) -> int:
         self._unready.append("the broker is stopping")
         self._notifier.stopping()
-        if self._status == EXIT_OK:
+        if self._status == ExitStatus.OK:
             self._log("stopping")
         deadline = self._loop.time() + self.config.broker.shutdown_timeout / 1000
         for listener in self.listeners.values():
             listener.close()
-        if self._status == EXIT_OK:
+        if self._status == ExitStatus.OK:
             await self._drain(deadline)
         else:
             await self._say_goodbye()
@@ -549,7 +543,7 @@ class Daemon:
             listener.abort()
         self._runner.close()
         remove_runtime_file(self.data_directory)
-        if self._status != EXIT_OK:
+        if self._status != ExitStatus.OK:
             return self._status
         self.parts.tick.end()
         self.parts.journal.close()

@@ -11,7 +11,7 @@ from typing import NoReturn
 import httpx
 import pytest
 
-from broker.daemon.run import EXIT_FAULT, EXIT_JOURNAL
+from broker.reasons.exit_status import ExitStatus
 from broker.sessions.tick import APOLOGY
 from tests.support.daemon import DaemonProcess, running
 from tests.support.links import Lost
@@ -59,7 +59,7 @@ def test_half_a_move_never_reaches_the_disk(tmp_path: Path) -> None:
                 other.send("/queue/load", str(number), DURABLE)
             with pytest.raises(Lost):
                 client.nack(message, requeue="false")
-        assert broker.wait() == EXIT_FAULT
+        assert broker.wait() == ExitStatus.FAULT
         assert "broker.failed" in broker.log.splitlines()[-1]
         assert "planted" in broker.log
     finally:
@@ -74,7 +74,7 @@ def test_a_task_that_dies_ends_the_process(tmp_path: Path) -> None:
     try:
         broker.start()
         (tmp_path / "task-dies").touch()
-        assert broker.wait() == EXIT_FAULT
+        assert broker.wait() == ExitStatus.FAULT
         assert "planted" in broker.log
     finally:
         broker.close()
@@ -93,7 +93,7 @@ def test_a_failing_disk_is_told_to_every_client_and_in_the_log(tmp_path: Path) -
             error = bystander.frame()
             assert error.command == "ERROR"
             assert b"disk has failed" in error.body
-        assert broker.wait() == EXIT_JOURNAL
+        assert broker.wait() == ExitStatus.DISK_FAILED
         *_, cause, last = [line for line in broker.log.splitlines() if "connection." not in line]
         assert "journal.failed" in cause
         assert "stopped" in last

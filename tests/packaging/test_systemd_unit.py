@@ -13,7 +13,7 @@ import pytest
 
 from broker.cli.main import cli
 from broker.config import load
-from broker.daemon import run as daemon
+from broker.reasons.exit_status import ExitStatus
 from tests.packaging.units import SECTIONS, SERVICE, UNIT
 
 
@@ -51,8 +51,8 @@ def test_the_command_is_one_of_ours() -> None:
 
 def test_it_is_restarted_when_that_can_help() -> None:
     assert _one("Restart") == "on-failure"
-    assert _one("RestartPreventExitStatus") == f"{daemon.EXIT_CONFIG} {daemon.EXIT_JOURNAL}"
-    assert str(daemon.EXIT_FAULT) not in _one("RestartPreventExitStatus"), "a fault may not come again"
+    assert _one("RestartPreventExitStatus") == f"{ExitStatus.USAGE} {ExitStatus.DISK_FAILED}"
+    assert str(ExitStatus.FAULT) not in _one("RestartPreventExitStatus"), "a fault may not come again"
 
 
 @pytest.mark.parametrize("recovery_s", [0, 1, 10, 60])

@@ -166,7 +166,7 @@ def test_two_brokers_are_2(lived: Path, tmp_path: Path) -> None:
 
 def test_every_status_is_documented_in_help() -> None:
     documented = {int(number) for number in re.findall(r"^  (\d)  ", command.STATUSES, re.M)}
-    assert documented == {1, *map(int, ExitStatus)}
+    assert documented == set(map(int, ExitStatus))
     for name in ("ledger", "dlq", "expiry", "trace"):
         assert "5  more than --fail-over allows" in invoke(name, "--help").stdout
 
@@ -313,7 +313,7 @@ def test_a_large_journal_is_worth_to_get_ready_for(
 @pytest.mark.usefixtures("spark")
 def test_a_ledger_as_json_and_the_next_one_from_its_balance(lived: Path, tmp_path: Path) -> None:
     first = invoke("ledger", lived, "--format", "json", "--save-balance", tmp_path / "balance")
-    assert first.exit_code == ExitStatus.CLEAN, first.stderr
+    assert first.exit_code == ExitStatus.OK, first.stderr
     found = json.loads(first.stdout)
     assert (found["verdict"], found["coverage"]["whole"]) == ("balanced", True)
     assert (tmp_path / "balance" / "balance.json").exists()
@@ -329,7 +329,7 @@ def test_a_ledger_as_json_and_the_next_one_from_its_balance(lived: Path, tmp_pat
 
 def test_a_trace_as_a_table(lived: Path) -> None:
     result = invoke("trace", "some-session,8", lived, "--to", "2100-01-01")
-    assert result.exit_code == ExitStatus.CLEAN, result.stderr
+    assert result.exit_code == ExitStatus.OK, result.stderr
     assert result.stdout.startswith("Trace: COMPLETE\n")
     assert "lives on as 17" in result.stdout
     assert "why it died" in result.stdout

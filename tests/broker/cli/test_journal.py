@@ -62,14 +62,14 @@ def test_verify_as_json(data: Path) -> None:
     assert report["segments"][0]["types"]["MESSAGE"] == 2
 
 
-def test_damage_is_1_and_says_where(data: Path) -> None:
+def test_damage_is_7_and_says_where(data: Path) -> None:
     segment = data / "journal" / "0000000001.journal"
     content = bytearray(segment.read_bytes())
     at = content.index(b"first body")
     content[at] ^= 1
     segment.write_bytes(content)
     result = invoke("journal", "verify", str(data))
-    assert result.exit_code == 1
+    assert result.exit_code == 7
     assert segment.name in result.stderr
     assert "at byte" in result.stderr
     assert json.loads(invoke("journal", "verify", str(data), "-o", "json").stdout)["ok"] is False
@@ -141,11 +141,11 @@ def test_print_of_an_unknown_type_is_2_and_lists_them(data: Path) -> None:
     assert all(name in result.stderr for name in RecordType.__members__)
 
 
-def test_print_ends_at_damage_with_1(data: Path) -> None:
+def test_print_ends_at_damage_with_7(data: Path) -> None:
     segment = data / "journal" / "0000000001.journal"
     segment.write_bytes(b"x" * 100)
     result = invoke("journal", "print", str(data))
-    assert result.exit_code == 1
+    assert result.exit_code == 7
     assert "bartleby journal verify" in result.stderr
 
 
@@ -160,9 +160,9 @@ def test_stat_counts(data: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["verify", "print", "stat", "repair"])
-def test_a_directory_that_is_not_there_is_2(tmp_path: Path, command: str) -> None:
+def test_a_directory_that_is_not_there_is_6(tmp_path: Path, command: str) -> None:
     result = invoke("journal", command, str(tmp_path / "none"))
-    assert result.exit_code == 2
+    assert result.exit_code == 6
     assert "No such file or directory" in result.stderr
 
 

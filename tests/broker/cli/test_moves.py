@@ -41,7 +41,10 @@ async def test_retry_says_what_went_back_and_what_stays(broker: TestBroker, oper
     result = await operator.run("queue", "retry", "DLQ")
     assert result.exit_code == 5
     assert result.stdout == "3 messages moved\n"
-    assert result.stderr == "bartleby: 1 messages stay: nothing says where they came from\n"
+    assert (
+        result.stderr
+        == "bartleby: 1 messages stay (no-origin): nothing says where they came from: they were sent to this queue\n"
+    )
     assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [2, 1, 1]
 
 

@@ -112,7 +112,7 @@ def test_a_text_is_cut_at_its_limit() -> None:
 
 def test_every_status_has_its_headline() -> None:
     tones = {
-        ExitStatus.CLEAN: (Tone.GOOD, Tone.WARN),
+        ExitStatus.OK: (Tone.GOOD, Tone.WARN),
         ExitStatus.DAMAGED: (Tone.WARN,),
         ExitStatus.VIOLATED: (Tone.BAD,),
         ExitStatus.EXCEEDED: (Tone.BAD,),
@@ -129,7 +129,7 @@ def test_the_headline_never_says_better_than_the_status(
 ) -> None:
     result = Result("ledger", coverage, {}, (), verdict, exceeded=exceeded)
     said = text.headline(result)
-    assert (said.tone is Tone.GOOD) == (result.status is ExitStatus.CLEAN)
+    assert (said.tone is Tone.GOOD) == (result.status is ExitStatus.OK)
     assert (said.word == "VIOLATED") == (result.status is ExitStatus.VIOLATED)
     assert ("--fail-over" in said.sentence) == exceeded
     if result.status is ExitStatus.DAMAGED:

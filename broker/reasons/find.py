@@ -1,0 +1,121 @@
+"""Finds reasons by what a user pastes: a word, a number, a header's line, a line of the log."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from broker.reasons.reason import Kind, Reason
+
+#: Words before a word or number that name its kind: `exit 3`, `mqtt 0x97`.
+_KINDS = {
+    "amqp": (Kind.AMQP,),
+    "dead-letter": (Kind.DEAD_LETTER,),
+    "error": (Kind.ERROR, Kind.HTTP, Kind.STOMP),
+    "exit": (Kind.EXIT,),
+    "http": (Kind.HTTP, Kind.ERROR),
+    "log": (Kind.LOG,),
+    "mqtt": (Kind.MQTT,),
+    "removal": (Kind.REMOVAL,),
+    "status": (Kind.EXIT, Kind.HTTP),
+    "stays": (Kind.STAYS,),
+    "stomp": (Kind.STOMP,),
+}
+#: Words between a kind and a word or number: `mqtt reason code 5`.
+_FILLERS = frozenset({"code", "condition", "reason", "return", "status"})
+
+_SPLIT = re.compile(r"[\s\"'`,;()\[\]{}=]+")
+#: In a word: any text.
+_ANYTHING = "*"
+
+#: Words that are suggested: a line of them.
+SUGGESTIONS_MAX = 5
+
+
+def find(reasons: Iterable[Reason], text: str) -> list[Reason]:
+    """The reasons that a text means; none if it means none.
+
+    A text is a word, as it is or with other separators; a number; either behind the name of a kind; or a line that holds
+    words: those with a mark in them (`login.refused`, `max-deliveries`) go before plain ones.
+    """
+    reasons = list(reasons)
+    kinds, rest = _kind_of(text)
+    if kinds and (found := _exact([r for r in reasons if r.kind in kinds], rest)):
+        return found
+    if found := _exact(reasons, text.strip()):
+        return found
+    return _within(reasons, text)
+
+
+def suggest(reasons: Iterable[Reason], text: str) -> list[str]:
+    """Words that look like a text, the nearest first."""
+    wanted = _key(_kind_of(text)[1])
+    words: dict[str, str] = {}
+    for reason in reasons:
+        for key in _keys(reason):
+            words.setdefault(key, reason.word)
+    near = difflib.get_close_matches(wanted, words, n=SUGGESTIONS_MAX, cutoff=0.6)
+    near += [key for key in words if len(wanted) > 2 and wanted in re.split(r"[.:-]", key)]
+    return list(dict.fromkeys(words[key] for key in near))[:SUGGESTIONS_MAX]
+
+
+def _kind_of(text: str) -> tuple[tuple[Kind, ...], str]:
+    """The kinds that the first word names, and what follows; none, and the text."""
+    first, _, rest = text.strip().partition(" ")
+    kinds = _KINDS.get(first.casefold())
+    if kinds is None or not rest:
+        return (), text
+    words = rest.split()
+    while len(words) > 1 and words[0].casefold() in _FILLERS:
+        del words[0]
+    return kinds, " ".join(words)
+
+
+def _key(text: str) -> str:
+    """A word in the form in which words are compared."""
+    return re.sub(r"[\s_-]+", "-", text.strip().rstrip(".:").casefold())
+
+
+def _keys(reason: Reason) -> Iterable[str]:
+    yield _key(reason.word)
+    if reason.kind is Kind.AMQP:
+        yield _key(reason.word.rpartition("amqp:")[2])
+
+
+def _number(text: str) -> int | None:
+    """A decimal or hexadecimal number."""
+    if re.fullmatch(r"0[xX][0-9a-fA-F]{1,4}", text):
+        return int(text, 16)
+    return int(text) if re.fullmatch(r"[0-9]{1,5}", text) else None
+
+
+def _numbered(reason: Reason, number: int) -> bool:
+    return number in (reason.number, reason.return_code)
+
+
+def _exact(reasons: Sequence[Reason], text: str) -> list[Reason]:
+    text = text.strip()
+    number = _number(text)
+    if number is not None:
+        hexadecimal = text[:2].lower() == "0x"
+        return [r for r in reasons if _numbered(r, number) and (r.kind is Kind.MQTT or not hexadecimal)]
+    wanted = _key(text)
+    found = [reason for reason in reasons if wanted in _keys(reason)]
+    return found or [r for r in reasons if _ANYTHING in r.word and fnmatchcase(wanted, _key(r.word))]
+
+
+def _within(reasons: Sequence[Reason], line: str) -> list[Reason]:
+    """The reasons whose words a line holds."""
+    parts = [part for part in _SPLIT.split(line) if part]
+    tokens = {_key(part) for part in parts} | {_key(part.rpartition(":")[2]) for part in parts}
+    text = f" {' '.join(line.casefold().split())} "
+    marked, plain = [], []
+    for reason in reasons:
+        if " " in reason.word:
+            if _ANYTHING not in reason.word and re.search(rf"\b{re.escape(reason.word.casefold())}\b", text):
+                marked.append(reason)
+        elif not tokens.isdisjoint(_keys(reason)):
+            (marked if re.search(r"[.:-]", reason.word) else plain).append(reason)
+    return marked or plain

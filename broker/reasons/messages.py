@@ -1,0 +1,112 @@
+"""What becomes of messages: why they die, why they leave a queue, why a retry or a move leaves them where they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from broker.reasons.reason import Text
+from store.record_types import DeadLetterReason, RemovalReason
+
+_RESERVED = Text("Reserved: the broker does not give this reason.")
+
+DEAD_LETTERS = {
+    DeadLetterReason.MAX_DELIVERIES: Text(
+        "Its deliveries failed `max-delivery-attempts` times.",
+        "`_AMQ_DL_TEXT` has the consumer's words. Fix the consumer, then `bartleby queue retry DLQ`.",
+    ),
+    DeadLetterReason.REJECTED: Text(
+        "A consumer refused it for good: STOMP NACK with `requeue:false`, an MQTT 5 reason code of 0x80 or above, AMQP "
+        "`rejected`.",
+        "`_AMQ_DL_TEXT` has the consumer's words. Correct the message or the consumer, then retry it.",
+    ),
+    DeadLetterReason.EXPIRED: Text(
+        "Its time to live was over before a consumer took it.",
+        "Look for slow or missing consumers; raise the sender's time to live or the `expiry-delay` of its address.",
+    ),
+    DeadLetterReason.QUEUE_FULL: _RESERVED,
+    DeadLetterReason.TOO_LARGE: Text(
+        "It is larger than its consumer accepts, or too large to convert to the consumer's protocol.",
+        "Raise the consumer's maximum, or consume it with a client of the sender's protocol.",
+    ),
+    DeadLetterReason.NO_ROUTE: Text(
+        "No queue took it, and its address has `send-to-dla-on-no-route`.",
+        "Create a queue for the address, or a filter that matches; then retry it.",
+    ),
+    DeadLetterReason.NOT_AUTHORISED: _RESERVED,
+    DeadLetterReason.PUT_DISABLED: _RESERVED,
+    DeadLetterReason.ADMIN: _RESERVED,
+    DeadLetterReason.LINK_HOPS: Text(
+        "It expired from address to address 100 times: expiry addresses form a circle.",
+        "Change one `expiry-address` of the circle; `_AMQ_ORIG_ADDRESS` names one of its addresses.",
+    ),
+    DeadLetterReason.DECODE_ERROR: Text(
+        "Its consumer's protocol cannot express it, or its body cannot be read.",
+        "`_AMQ_DL_TEXT` says which. Consume it with a client of the sender's protocol, or correct the sender.",
+    ),
+}
+
+REMOVALS = {
+    RemovalReason.CONSUMED: Text("A consumer acknowledged it."),
+    RemovalReason.EXPIRED: Text(
+        "Its time to live was over; it went to the expiry address, if there is one.",
+        "If it should not have: look for slow or missing consumers.",
+    ),
+    RemovalReason.DEAD_LETTERED: Text(
+        "It was moved to its dead-letter address.", "Browse that queue: `_AMQ_DL_REASON` and `_AMQ_DL_TEXT` say why."
+    ),
+    RemovalReason.REPLACED: Text("A newer message with the same key replaced it, on a last-value queue."),
+    RemovalReason.EVICTED: Text(
+        "A full ring queue dropped it for a newer one.", "Raise `ring-size` if too much is lost."
+    ),
+    RemovalReason.PURGED: Text(
+        "An operator removed it, or its queue has `purge-on-no-consumers` and lost its last consumer.",
+        "The audit log names the operator; `bartleby journal replay` can bring it back.",
+    ),
+    RemovalReason.DROPPED: Text(
+        "Its address or queue was full, with the policy DROP.",
+        "Raise `max-size-bytes`, add consumers, or choose the policy PAGE or BLOCK.",
+    ),
+    RemovalReason.MOVED: Text("An operator or a rule moved it to another queue, or back to where it came from."),
+    RemovalReason.DELETED: Text(
+        "Its queue was deleted.",
+        "The log has `queue.deleted`, `queue.auto_deleted` or `config.deleted`; `bartleby journal replay` can bring it "
+        "back.",
+    ),
+    RemovalReason.UNROUTABLE: Text(
+        "No queue took it, and its address has no `send-to-dla-on-no-route`.",
+        "Create a queue for the address, or set `send-to-dla-on-no-route` to keep such messages.",
+    ),
+    RemovalReason.KILLED: Text(
+        "It died, and its address has no dead-letter address.",
+        "Set `dead-letter-address` for its address; `bartleby journal replay` can bring it back.",
+    ),
+    RemovalReason.DISPLACED: Text(
+        'A full MQTT subscription dropped it for a newer one (`queued-messages-drop = "oldest"`).',
+        "Raise `queued-messages-max`, or make the client read faster.",
+    ),
+}
+
+#: The words of broker/engine/moves/transfer.py.
+STAYS = {
+    "no-origin": Text(
+        "Nothing says where they came from: they were sent to this queue.",
+        "Name where they shall go: `bartleby queue move NAME TARGET`.",
+    ),
+    "no-queue": Text(
+        "No queue takes them: theirs is gone and must not be created again, or a filter refuses them.",
+        "Create the queue, or move them to another: `bartleby queue move NAME TARGET`.",
+    ),
+    "onto-itself": Text(
+        "They came from this very queue.", "Consume them here, or name a target: `bartleby queue move NAME TARGET`."
+    ),
+    "disk-full": Text("The journal has no room for them.", "Make room on the disk and repeat the command."),
+}
+
+
+def why_they_stay(counts: Mapping[str, int], stay: str) -> list[str]:
+    """Of each reason a line for the command line, such as `3 messages STAY (no-queue): no queue takes them ...`."""
+    lines = []
+    for word, count in counts.items():
+        why = STAYS[word].meaning.rstrip(".") if word in STAYS else ""
+        lines.append(f"{count} messages {stay} ({word})" + (f": {why[0].lower()}{why[1:]}" if why else ""))
+    return lines

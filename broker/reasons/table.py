@@ -1,0 +1,93 @@
+"""The one table: every word, by kind.
+
+Refusals of the engine are told to clients by conditions and reason codes: `see` joins both, by the very functions with
+which the sessions choose them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Iterator
+from functools import cache
+
+from broker.engine.model import errors
+from broker.engine.model.errors import EngineError
+from broker.log import CODES
+from broker.reasons import exit_status
+from broker.reasons.conditions import AMQP, MQTT, STOMP
+from broker.reasons.log_events import ACTIONS
+from broker.reasons.messages import DEAD_LETTERS, REMOVALS, STAYS
+from broker.reasons.reason import NOTHING, Kind, Reason
+from broker.reasons.refusals import PROBLEMS, REFUSALS
+from broker.sessions.amqp import terms as amqp_terms
+from broker.sessions.mqtt import terms as mqtt_terms
+from protocols.mqtt.codes import RETURN_CODES, ReasonCode
+
+#: Of refusals that are not the engine's own.
+_OTHERS = {"invalid-replay": "A request that is no replay."}
+
+
+@cache
+def reasons() -> tuple[Reason, ...]:
+    """All of them, in the order of the kinds, and within a kind by number or name."""
+    return (
+        *(Reason(Kind.DEAD_LETTER, each.word, *text, each.value) for each, text in DEAD_LETTERS.items()),
+        *(Reason(Kind.REMOVAL, each.word, *text, each.value) for each, text in REMOVALS.items()),
+        *(Reason(Kind.STAYS, word, *text) for word, text in STAYS.items()),
+        *_refusals(),
+        *(Reason(Kind.HTTP, word, *text, status) for word, (status, text) in PROBLEMS.items()),
+        *(Reason(Kind.AMQP, word, *text, see=_causes(f"amqp {word}")) for word, text in AMQP.items()),
+        *(_mqtt(code) for code in MQTT),
+        *(Reason(Kind.STOMP, word, *text) for word, text in sorted(STOMP.items())),
+        *(
+            Reason(Kind.LOG, word, code.meaning, ACTIONS.get(word, NOTHING), level=code.level)
+            for word, code in CODES.items()
+        ),
+        *(Reason(Kind.EXIT, each.word, *text, each.value) for each, text in exit_status.TEXTS.items()),
+    )
+
+
+def refusal_classes() -> dict[str, type[EngineError]]:
+    """The engine's errors and those of the sessions, by code."""
+    return {each.code: each for each in (*_classes(vars(errors).values()), mqtt_terms.TooMany)}
+
+
+def _classes(values: Iterable[object]) -> Iterator[type[EngineError]]:
+    return (v for v in values if isinstance(v, type) and issubclass(v, EngineError) and v is not EngineError)
+
+
+def _refusals() -> Iterator[Reason]:
+    for code, refusal in refusal_classes().items():
+        yield Reason(Kind.ERROR, code, _meaning(refusal), REFUSALS[code], see=told(refusal))
+    for code, meaning in _OTHERS.items():
+        yield Reason(Kind.ERROR, code, meaning, REFUSALS[code])
+
+
+def _meaning(refusal: type[EngineError]) -> str:
+    """The first paragraph of the docstring, on one line."""
+    return " ".join(inspect.cleandoc(refusal.__doc__ or "").partition("\n\n")[0].split())
+
+
+def told(refusal: type[EngineError]) -> tuple[str, ...]:
+    """What clients are told of a refusal, as `amqp CONDITION` and `mqtt REASON-CODE`."""
+    error = refusal("")
+    codes = dict.fromkeys(mqtt_terms.refusal(error, subscribing=subscribing) for subscribing in (False, True))
+    mqtt = [f"mqtt {mqtt_word(code)}" for code in codes if code is not ReasonCode.UNSPECIFIED_ERROR]
+    return (f"amqp {amqp_terms.condition(error)}", *(mqtt or [f"mqtt {mqtt_word(ReasonCode.UNSPECIFIED_ERROR)}"]))
+
+
+@cache
+def _causes(client_word: str) -> tuple[str, ...]:
+    """The refusals of which clients are told so."""
+    return tuple(f"error {code}" for code, refusal in refusal_classes().items() if client_word in told(refusal))
+
+
+def mqtt_word(code: ReasonCode) -> str:
+    """A reason code's name, as the specification writes it."""
+    name = code.name.replace("_", " ").capitalize()
+    return name.replace("Qos", "QoS").replace("Re authenticate", "Re-authenticate")
+
+
+def _mqtt(code: ReasonCode) -> Reason:
+    word = mqtt_word(code)
+    return Reason(Kind.MQTT, word, *MQTT[code], code.value, RETURN_CODES.get(code), see=_causes(f"mqtt {word}"))

@@ -1,0 +1,76 @@
+"""What a user pastes finds what it means."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.reasons.find import SUGGESTIONS_MAX, find, suggest
+from broker.reasons.reason import Kind
+from broker.reasons.table import reasons
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("max-deliveries", ["dead-letter max-deliveries"]),
+        ("MAX_DELIVERIES", ["dead-letter max-deliveries"]),
+        ("  Max Deliveries  ", ["dead-letter max-deliveries"]),
+        ("expired", ["dead-letter expired", "removal expired"]),
+        ("disk-full", ["stays disk-full", "error disk-full"]),
+        ("0x97", ["mqtt Quota exceeded"]),
+        ("151", ["mqtt Quota exceeded"]),
+        ("quota exceeded", ["mqtt Quota exceeded"]),
+        ("QuotaExceeded", []),
+        ("mqtt 0x97", ["mqtt Quota exceeded"]),
+        ("mqtt reason code 5", ["mqtt Not authorized"]),
+        ("0x05", ["mqtt Not authorized"]),
+        ("exit 3", ["exit unreachable"]),
+        ("exit status 75", ["exit in-use"]),
+        ("10", ["dead-letter link-hops", "removal unroutable"]),
+        ("75", ["exit in-use"]),
+        ("421", ["http wrong-host"]),
+        ("amqp:resource-limit-exceeded", ["amqp amqp:resource-limit-exceeded"]),
+        ("resource-limit-exceeded", ["amqp amqp:resource-limit-exceeded"]),
+        ("amqp:link:message-size-exceeded", ["amqp amqp:link:message-size-exceeded"]),
+        ("address.auto_deleted", ["log address.auto_deleted"]),
+        ("invalid priority", ["stomp invalid *"]),
+        ("invalid heart-beat", ["stomp invalid heart-beat"]),
+        ("stomp login refused", ["stomp login refused"]),
+        ("_AMQ_DL_REASON:rejected", ["dead-letter rejected"]),
+        ("_AMQ_DL_REASON: no-route", ["dead-letter no-route"]),
+        ('2026-11-21T09:57:12.123Z WARNING  login.refused connection=stomp-12 user="bob"', ["log login.refused"]),
+        ('{"level": "warning", "code": "login.refused", "remote": "::1"}', ["log login.refused"]),
+        ("message:unknown subscription", ["stomp unknown subscription"]),
+        ("amqp:not-found: queue x does not exist", ["amqp amqp:not-found"]),
+        ("zzz", []),
+        ("", []),
+        ("99999", []),
+    ],
+)
+def test_find(text: str, found: list[str]) -> None:
+    assert [f"{reason.kind.value} {reason.word}" for reason in find(reasons(), text)] == found
+
+
+def test_each_word_finds_itself() -> None:
+    for reason in reasons():
+        assert reason in find(reasons(), reason.word)
+        if reason.number is not None:
+            assert reason in find(reasons(), f"{reason.kind.value} {reason.number}")
+
+
+@pytest.mark.parametrize(
+    ("text", "near"), [("max-delivries", "max-deliveries"), ("stomp.eror", "stomp.error"), ("disk", "disk.full")]
+)
+def test_near_misses(text: str, near: str) -> None:
+    assert near in suggest(reasons(), text)
+    assert len(suggest(reasons(), text)) <= SUGGESTIONS_MAX
+
+
+def test_nothing_is_near_to_noise() -> None:
+    assert suggest(reasons(), "qqqqqqqq") == []
+    assert suggest([], "disk") == []
+
+
+def test_kinds_have_a_place_and_a_name() -> None:
+    assert {reason.kind for reason in reasons()} == set(Kind)
+    assert len({kind.title for kind in Kind}) == len({kind.label for kind in Kind}) == len(Kind)

@@ -1,0 +1,185 @@
+"""Everything that the broker can say is explained, and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from broker.engine.model import errors
+from broker.engine.model.errors import EngineError
+from broker.engine.moves import transfer
+from broker.log import CODES
+from broker.management.replaying import BadReplay
+from broker.reasons import exit_status
+from broker.reasons.exit_status import ExitStatus
+from broker.reasons.log_events import ACTIONS
+from broker.reasons.reason import NOTHING, Kind, Reason
+from broker.reasons.table import reasons, told
+from broker.sessions.mqtt.terms import TooMany
+from protocols.amqp import errors as amqp
+from protocols.mqtt.codes import ReasonCode
+from spark_jobs import results
+from store.record_types import DeadLetterReason, RemovalReason
+
+ROOT: Final = Path(__file__).parents[3]
+
+#: Reason codes that say that all is well, or that only clients send.
+WELL: Final = {"SUCCESS", "CONTINUE_AUTHENTICATION", "RE_AUTHENTICATE"}
+
+
+def of(kind: Kind) -> dict[str, Reason]:
+    found = [reason for reason in reasons() if reason.kind is kind]
+    by_word = {reason.word: reason for reason in found}
+    assert len(by_word) == len(found), "a word stands twice"
+    return by_word
+
+
+def nodes(*places: str) -> Iterator[ast.AST]:
+    """The syntax of the modules in these folders, or of these modules."""
+    for place in places:
+        path = ROOT / place
+        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
+            yield from ast.walk(ast.parse(file.read_text("utf-8")))
+
+
+def called(node: ast.AST) -> str:
+    """The last name of what is called, empty if nothing is."""
+    function = node.func if isinstance(node, ast.Call) else None
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
+def shapes(argument: ast.expr) -> list[str]:
+    """The texts that an expression may be, with `*` for what is filled in; none if it says nothing of them."""
+    if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+        return [argument.value]
+    if isinstance(argument, ast.JoinedStr):
+        return ["".join(str(v.value) if isinstance(v, ast.Constant) else "*" for v in argument.values)]
+    if isinstance(argument, ast.IfExp):
+        return shapes(argument.body) + shapes(argument.orelse)
+    return []
+
+
+@pytest.mark.parametrize(("kind", "members"), [(Kind.DEAD_LETTER, DeadLetterReason), (Kind.REMOVAL, RemovalReason)])
+def test_the_journal_s_reasons(kind: Kind, members: type[DeadLetterReason] | type[RemovalReason]) -> None:
+    assert {word: reason.number for word, reason in of(kind).items()} == {each.word: each.value for each in members}
+
+
+def test_dead_letter_reasons_that_are_not_given_say_so() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "broker" / "engine").rglob("*.py"))
+    given = {DeadLetterReason[name].word for name in re.findall(r"\bDeadLetterReason\.([A-Z_]+)\b", sources)}
+    assert {word for word, reason in of(Kind.DEAD_LETTER).items() if "Reserved" not in reason.meaning} == given
+
+
+def test_why_messages_stay() -> None:
+    words = {value for name, value in vars(transfer).items() if name.isupper() and str(value).islower()}
+    assert set(of(Kind.STAYS)) == words
+
+
+def test_refusals() -> None:
+    classes = [v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, EngineError)]
+    codes = {each.code for each in (*classes, TooMany, BadReplay) if each is not EngineError}
+    assert set(of(Kind.ERROR)) == codes
+    defined = {n.name for n in nodes("broker") if isinstance(n, ast.ClassDef) and _inherits(n, "EngineError")}
+    assert defined == {each.__name__ for each in (*classes, TooMany, BadReplay)} - {"EngineError"}
+
+
+def _inherits(node: ast.ClassDef, base: str) -> bool:
+    return any(isinstance(each, ast.Name) and each.id == base for each in node.bases)
+
+
+def test_conditions_of_amqp() -> None:
+    names = {name: value for name, value in vars(amqp).items() if name.isupper() and str(value).startswith("amqp:")}
+    used = {n.id for n in nodes("broker/sessions", "protocols/amqp") if isinstance(n, ast.Name) and _loaded(n)}
+    assert set(of(Kind.AMQP)) == {names[name] for name in used & names.keys()}
+
+
+def _loaded(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Load)
+
+
+def test_reason_codes_of_mqtt() -> None:
+    used = {
+        node.attr
+        for place in ("broker/sessions/mqtt", "protocols/mqtt")
+        for file in sorted((ROOT / place).glob("*.py"))
+        if file.name != "codes.py"
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ReasonCode"
+    }
+    assert {reason.number for reason in of(Kind.MQTT).values()} == {ReasonCode[name] for name in used - WELL}
+
+
+def test_messages_of_stomp() -> None:
+    place = {"StompError": 0, "FirstTooLarge": 0, "_refused": 0, "error": 1}
+    said = {"connection closed", "broker shutting down"}  # chosen before the call
+    for node in nodes("broker/sessions/stomp", "protocols/stomp"):
+        if isinstance(node, ast.Call) and called(node) in place and len(node.args) > place[called(node)]:
+            said.update(shapes(node.args[place[called(node)]]))
+    refused = set()  # what a refusal says before its colon
+    for node in nodes("broker/engine"):
+        if isinstance(node, ast.Call) and called(node) in ("Denied", "InvalidSelector"):
+            refused.update(text.partition(":")[0] for text in shapes(node.args[0]))
+    assert len(refused) == 2
+    explained = set(of(Kind.STOMP))
+    assert explained == {word for word in said if not re.fullmatch(r"invalid (ack|browser)", word)} | refused
+
+
+def test_log_events() -> None:
+    assert {word: reason.meaning for word, reason in of(Kind.LOG).items()} == {c: e.meaning for c, e in CODES.items()}
+    assert set(ACTIONS) <= set(CODES)
+    severe = {code for code, entry in CODES.items() if entry.level in ("warning", "error", "critical")}
+    assert severe <= set(ACTIONS)
+
+
+def test_errors_of_the_management_api() -> None:
+    said: dict[str, int] = {}
+    for node in nodes("broker/management"):
+        if isinstance(node, ast.Call) and called(node) in ("Refused", "_error") and len(node.args) > 1:
+            status, *words = [node.args[0], *shapes(node.args[1])]
+            said |= dict.fromkeys(map(str, words), ast.literal_eval(status) if isinstance(status, ast.Constant) else 0)
+        elif isinstance(node, ast.Dict):
+            keys = [key.value for key in node.keys if isinstance(key, ast.Constant)]
+            said |= {
+                v.value: k
+                for k, v in zip(keys, node.values, strict=False)
+                if k in (404, 405) and isinstance(v, ast.Constant)
+            }
+    assert set(said) - set(of(Kind.ERROR)) | {"denied", "refused"} == set(of(Kind.HTTP))
+
+
+def test_exit_statuses_are_one_set() -> None:
+    assert {reason.number for reason in of(Kind.EXIT).values()} == set(map(int, ExitStatus))
+    assert set(exit_status.TEXTS) == set(ExitStatus)
+    audits = {each.name: each.value for each in results.ExitStatus}
+    assert audits.items() <= {each.name: each.value for each in ExitStatus}.items()
+
+
+def test_what_is_said_is_sentences() -> None:
+    for reason in reasons():
+        for text in (reason.meaning, reason.action):
+            assert re.match(r"[A-Z`0-9]", text), (reason.word, text)
+            assert text.endswith((".", ").", "`.")), (reason.word, text)
+            assert text.count("`") % 2 == 0, (reason.word, text)
+            assert "  " not in text
+            assert "\n" not in text
+
+
+def test_each_word_that_is_seen_is_in_the_table() -> None:
+    known = {f"{reason.kind.value} {reason.word}" for reason in reasons()}
+    for reason in reasons():
+        assert set(reason.see) <= known, reason.word
+
+
+def test_a_refusal_is_joined_with_what_clients_are_told() -> None:
+    assert told(errors.AddressFull) == ("amqp amqp:resource-limit-exceeded", "mqtt Quota exceeded")
+    assert "error address-full" in of(Kind.MQTT)["Quota exceeded"].see
+    assert "error address-full" in of(Kind.AMQP)["amqp:resource-limit-exceeded"].see
+
+
+def test_normal_events_need_nothing_done() -> None:
+    assert of(Kind.LOG)["ready"].action == NOTHING
