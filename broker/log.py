@@ -5,7 +5,7 @@ field: whatever cannot be printed is escaped, values that are more than a plain 
 Nor may a peer fill the disk: of the codes that peers provoke at will, so many lines a second are written, and the
 rest are counted and told in one line (`log.suppressed`).
 
-`report` is what the engine calls; `CODES` is what an operator looks up (docs/operations.md repeats it).
+`report` is what the engine calls; `CODES` is what an operator looks up: `bartleby explain`, docs/reasons.md.
 """
 
 from __future__ import annotations

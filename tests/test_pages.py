@@ -82,15 +82,6 @@ def test_a_link_that_leads_nowhere_is_seen() -> None:
     assert broken(page, text) == ["#twice-2", "stomp.md#nothing", "nowhere.md", "#no-heading", "nowhere.md#x"]
 
 
-def test_the_reasons_of_dead_letters_are_those_of_the_code() -> None:
-    """Those that the broker gives; the journal's list has some more, for later."""
-    sources = "".join(path.read_text() for path in (ROOT / "broker").rglob("*.py"))
-    given = {DeadLetterReason[name].word for name in re.findall(r"\bDeadLetterReason\.([A-Z_]+)\b", sources)}
-    text = (ROOT / "docs" / "dead-letters.md").read_text()
-    table = text[text.index("| reason | what happened |") :].partition("\n\n")[0]
-    assert sorted(re.findall(r"^\| `([a-z-]+)` \|", table, re.M)) == sorted(given)
-
-
 def test_the_journal_s_reasons_are_those_of_the_code() -> None:
     text = (ROOT / "docs" / "journal-format.md").read_text()
     table = "| " + " | ".join(reason.word for reason in RemovalReason) + " |"

@@ -54,8 +54,10 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
             click.confirm(f"Copy what is replaced to {target} and repair {journal}?", abort=True)
         with left_to_owner(journal):
             repairing.apply(files, str(journal), plan, str(target))
-    except (repairing.CannotRepair, Corrupt) as wrong:
-        raise Failure(DAMAGED, str(wrong)) from None
+    except repairing.CannotRepair as wrong:
+        raise Failure(CHECK_FAILED, str(wrong)) from None
+    except Corrupt as corrupt:
+        raise Failure(DAMAGED, str(corrupt)) from None
     except OSError as error:
         raise Failure(CHECK_FAILED, f"{error.filename or journal}: {error.strerror}; run the command again") from None
     finally:

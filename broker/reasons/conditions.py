@@ -67,7 +67,7 @@ AMQP = {
     ),
     amqp.TRANSACTION_UNKNOWN_ID: Text(
         "The transaction does not exist on this connection.",
-        "Use the id that declare answered, once, before discharge.",
+        "Use the id that declare answered, before discharge.",
     ),
     amqp.TRANSACTION_ROLLBACK: Text(
         "The transaction could not be committed and was rolled back.", "The description says why; do it again."
@@ -129,7 +129,7 @@ MQTT = {
         "The topic filter is malformed or too long, or no queue can be made for it.", "Correct the filter."
     ),
     ReasonCode.TOPIC_NAME_INVALID: Text(
-        "The topic is malformed, too long, the broker's own, or is no address that may be sent to.",
+        "The topic is malformed, too long, the broker's own, or no address for messages.",
         "Correct the topic.",
     ),
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND: Text(
@@ -192,13 +192,9 @@ STOMP = {
     "internal error": Text("A bug in the broker ended the connection.", _BROKER_LOG),
     "invalid content-length": Text("The header content-length is no number, or does not fit the body.", _CLIENT_BUG),
     "invalid header": Text("A header line is not NAME:VALUE in UTF-8.", _CLIENT_BUG),
-    "invalid heart-beat": Text(
-        "The header heart-beat is not two numbers of milliseconds.", "Send `heart-beat:10000,10000`."
-    ),
+    "invalid heart-beat": Text("The header heart-beat is not two numbers.", "Send `heart-beat:10000,10000`."),
     "invalid *": Text("The header that is named has a value that it cannot have.", "The body says what is allowed."),
-    "invalid selector": Text(
-        "The selector cannot be parsed, or exceeds a limit.", "The body has the place of the mistake."
-    ),
+    "invalid selector": Text("The selector cannot be parsed, or exceeds a limit.", "Correct it; the body says where."),
     "login refused": Text(
         "The login or the passcode is wrong, or the user may not connect here.",
         "Only the broker's log has the reason: `login.refused`.",

@@ -37,8 +37,8 @@ SUGGESTIONS_MAX = 5
 def find(reasons: Iterable[Reason], text: str) -> list[Reason]:
     """The reasons that a text means; none if it means none.
 
-    A text is a word, as it is or with other separators; a number; either behind the name of a kind; or a line that holds
-    words: those with a mark in them (`login.refused`, `max-deliveries`) go before plain ones.
+    A text is a word, as it is or with other separators; a number; either behind the name of a kind; or a line that
+    holds words: those with a mark in them (`login.refused`, `max-deliveries`) go before plain ones.
     """
     reasons = list(reasons)
     kinds, rest = _kind_of(text)
@@ -111,7 +111,8 @@ def _within(reasons: Sequence[Reason], line: str) -> list[Reason]:
     parts = [part for part in _SPLIT.split(line) if part]
     tokens = {_key(part) for part in parts} | {_key(part.rpartition(":")[2]) for part in parts}
     text = f" {' '.join(line.casefold().split())} "
-    marked, plain = [], []
+    marked: list[Reason] = []
+    plain: list[Reason] = []
     for reason in reasons:
         if " " in reason.word:
             if _ANYTHING not in reason.word and re.search(rf"\b{re.escape(reason.word.casefold())}\b", text):

@@ -56,7 +56,7 @@ ACTIONS: Final[dict[str, str]] = {
     "message.dead_lettered": "`bartleby queue browse DLQ` shows why; then `bartleby queue retry DLQ`.",
     "message.duplicate": "Nothing, if a client sent again what it was not sure of.",
     "message.expired_unkept": "Set `expiry-address` to keep expired messages.",
-    "message.killed": "Set `dead-letter-address` to keep dead messages; `bartleby journal replay` can bring this one back.",
+    "message.killed": "Set `dead-letter-address` to keep such; `bartleby journal replay` brings this one back.",
     "message.no_route": "Create a queue for the address; then `bartleby queue retry DLQ`.",
     "message.unrendered": "Report the traceback in the line; retry the message with another client or version.",
     "move.disk_full": _JOURNAL_ROOM,

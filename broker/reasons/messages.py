@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from broker.reasons.reason import Text
 from store.record_types import DeadLetterReason, RemovalReason
 
-_RESERVED = Text("Reserved: the broker does not give this reason.")
+_RESERVED = Text("Reserved: the broker does not give this reason.", "Nothing: no message has it.")
 
 DEAD_LETTERS = {
     DeadLetterReason.MAX_DELIVERIES: Text(

@@ -103,8 +103,8 @@ _SHOWN = {
 class Reason:
     """A word and what it means.
 
-    `number`: its number there, None if it has none; `return_code`: of MQTT, what it is in CONNACK before 5.0; `level`: of
-    a log event, else empty; `see`: what clients are told for it, or what it comes from, as `KIND WORD` of the table.
+    `number`: its number there, None if it has none; `return_code`: of MQTT, what it is in CONNACK before 5.0; `level`:
+    of a log event, else empty; `see`: what clients are told for it, or what it comes from, as `KIND WORD` of the table.
     """
 
     kind: Kind

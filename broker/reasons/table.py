@@ -49,7 +49,8 @@ def reasons() -> tuple[Reason, ...]:
 
 def refusal_classes() -> dict[str, type[EngineError]]:
     """The engine's errors and those of the sessions, by code."""
-    return {each.code: each for each in (*_classes(vars(errors).values()), mqtt_terms.TooMany)}
+    classes: list[type[EngineError]] = [*_classes(vars(errors).values()), mqtt_terms.TooMany]
+    return {each.code: each for each in classes}
 
 
 def _classes(values: Iterable[object]) -> Iterator[type[EngineError]]:

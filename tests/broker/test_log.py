@@ -312,9 +312,3 @@ def test_codes_look_alike_and_meanings_are_one_sentence() -> None:
     for code, entry in CODES.items():
         assert re.fullmatch(r"[a-z]+(\.[a-z_]+){0,2}", code)
         assert re.fullmatch(r"[A-Z][^.\n]+\.", entry.meaning), code
-
-
-def test_the_operations_page_lists_every_code() -> None:
-    page = (ROOT / "docs" / "operations.md").read_text("utf-8")
-    rows = re.findall(r"^\| `([a-z._]+)` \| (\w+) \| (.*) \|$", page, re.MULTILINE)
-    assert rows == [(code, entry.level, entry.meaning) for code, entry in CODES.items()]

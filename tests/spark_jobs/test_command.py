@@ -168,7 +168,7 @@ def test_every_status_is_documented_in_help() -> None:
     documented = {int(number) for number in re.findall(r"^  (\d)  ", command.STATUSES, re.M)}
     assert documented == set(map(int, ExitStatus))
     for name in ("ledger", "dlq", "expiry", "trace"):
-        assert "5  more than --fail-over allows" in invoke(name, "--help").stdout
+        assert "9  more than --fail-over allows" in invoke(name, "--help").stdout
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_of_what_spark_says_the_reason_is_told(said: str, reason: str | None) ->
 def test_what_fails_cannot_steer_the_terminal() -> None:
     with click.Context(audit, info_name="bartleby-audit"):
         stop = command.Stop(ExitStatus.DAMAGED, "a\x1b[2J", "b")
-    assert (stop.message, stop.exit_code) == ("a\\x1b[2J\nb", 3)
+    assert (stop.message, stop.exit_code) == ("a\\x1b[2J\nb", 7)
 
 
 # -- how it ends -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Writes etc/broker.toml and the tables of docs/configuration.md from the models: `make reference`.
+"""Writes etc/broker.toml, the tables of docs/configuration.md and docs/reasons.md from the code: `make reference`.
 
 Every setting, its default, and why: that of its row, or the docstring of its field, so that it stands in one place.
 The text of `broker_toml` says nothing else than `load(None)` does; what is unset, and what is an example, is commented
@@ -32,10 +32,13 @@ from broker.config.security import CertificateUser, ResourceLimit, SecuritySetti
 from broker.engine.model.attributes import PLAIN
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
+from broker.reasons.reason import Kind, Reason
+from broker.reasons.table import reasons
 
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "etc" / "broker.toml"
 DOCUMENT: Final = ROOT / "docs" / "configuration.md"
+REASONS: Final = ROOT / "docs" / "reasons.md"
 MARK: Final = "<!-- The rest of this file is written by `make reference`. -->\n\n"
 
 _HEAD: Final = """\
@@ -280,11 +283,46 @@ def _annotations(annotation: object) -> Iterator[object]:
         yield from _annotations(argument)
 
 
+# -- docs/reasons.md ---------------------------------------------------------------------------------------------------
+
+
+def reason_tables() -> str:
+    """The tables of docs/reasons.md."""
+    found = [(kind, [reason for reason in reasons() if reason.kind is kind]) for kind in Kind]
+    return "\n".join(_reason_table(kind, of_kind) for kind, of_kind in found)
+
+
+def _reason_table(kind: Kind, of_kind: list[Reason]) -> str:
+    columns = ["word", "number", "level", "meaning", "what to do", "see"]
+    rows = [
+        (
+            f"`{reason.word}`",
+            reason.number_shown,
+            reason.level,
+            reason.meaning,
+            reason.action,
+            ", ".join(f"`{word}`" for word in reason.see),
+        )
+        for reason in of_kind
+    ]
+    shown = [at for at in range(len(columns)) if any(row[at] for row in rows)]
+    table = [[columns[at] for at in shown], ["---"] * len(shown), *([row[at] for at in shown] for row in rows)]
+    return "\n".join([f"## {kind.title}", "", kind.where, "", *(f"| {' | '.join(cells)} |" for cells in table), ""])
+
+
+def _with_tables(document: Path, tables: str) -> str:
+    text, mark, _ = document.read_text().partition(MARK)
+    assert mark, f"{document} has lost its mark"
+    return text + mark + tables
+
+
 def expected() -> dict[Path, str]:
     """What each file should hold."""
-    text, mark, _ = DOCUMENT.read_text().partition(MARK)
-    assert mark, f"{DOCUMENT} has lost its mark"
-    return {FILE: broker_toml(), DOCUMENT: text + mark + configuration_tables()}
+    return {
+        FILE: broker_toml(),
+        DOCUMENT: _with_tables(DOCUMENT, configuration_tables()),
+        REASONS: _with_tables(REASONS, reason_tables()),
+    }
 
 
 if __name__ == "__main__":

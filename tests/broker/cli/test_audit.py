@@ -229,7 +229,7 @@ def test_the_other_commands_need_no_extra(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_help_shows_the_statuses_and_the_brokers_options() -> None:
     shown = invoke("audit", "--help").stdout
-    assert "3  the journal is damaged or incomplete" in shown
+    assert "7  the journal is damaged or incomplete" in shown
     ledger = invoke("audit", "ledger", "--help").stdout
     assert "--compare" in ledger
     assert "--config" in ledger

@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from broker.cli.main import cli
+from broker.reasons.exit_status import ExitStatus
 from tests.broker.cli.harness import Operator, invoke
 
 #: Bytes that are no UTF-8 as Python hands them over, a name that is too long for a file, numbers beyond all.
@@ -72,7 +73,7 @@ def lines(path: tuple[str, ...], data: str) -> Iterator[list[str]]:
 
 def check(line: list[str], result: Result) -> None:
     """It ended with a sentence."""
-    assert result.exit_code in range(6), line
+    assert result.exit_code in range(ExitStatus.NO_JOURNAL + 1), line
     assert not PYTHON.search(result.output), (line, result.output[:500])
 
 

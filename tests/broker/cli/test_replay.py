@@ -196,6 +196,11 @@ async def test_messages_without_their_segment_are_told(broker: TestBroker, opera
     assert "no longer on disk" in result.stderr
 
 
+def test_a_journal_that_is_not_there_is_6(tmp_path: Path) -> None:
+    result = invoke(*REPLAY, "/nowhere", "--data", str(tmp_path))
+    assert (result.exit_code, "No such file or directory" in result.stderr) == (6, True)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -205,7 +210,6 @@ async def test_messages_without_their_segment_are_told(broker: TestBroker, opera
         (("--reason", "dropped"), "reason dropped"),
         (("--filter", "a ="), "filter: "),
         (("--id", "0"), "--id"),
-        (("/nowhere",), "No such file or directory"),
     ],
 )
 def test_mistakes(tmp_path: Path, options: tuple[str, ...], said: str) -> None:

@@ -48,7 +48,7 @@ def test_the_shape_of_the_document() -> None:
         "summary",
         "sections",
     ]
-    assert (found["format"], found["version"], found["audit"], found["status"]) == ("bartleby-audit", 1, "dlq", 3)
+    assert (found["format"], found["version"], found["audit"], found["status"]) == ("bartleby-audit", 1, "dlq", 7)
     assert found["verdict"] is None
     assert found["summary"]["oldest waiting (s)"] == 202_000
     assert found["coverage"] == {
