@@ -204,6 +204,13 @@ CODES: Final[dict[str, Code]] = {
     "retroactive.disk_full": Code(
         "warning", "A new queue did not get the messages kept for it: the journal has no room.", True
     ),
+    "rule.applied": Code("info", "A rule for dead letters brought messages back, moved or discarded them.", True),
+    "rule.failed": Code(
+        "error", "A bug in the broker stopped the rules for dead letters: they rest until they change, or a restart."
+    ),
+    "rule.refused": Code(
+        "warning", "A rule for dead letters could not move messages, which stay; the reason says why.", True
+    ),
     "security.changed": Code("info", "Changed users, permissions or certificates are in force."),
     "security.first_user": Code(
         "warning", "The user admin was created because other machines can connect and there was no user."

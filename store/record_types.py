@@ -70,6 +70,7 @@ class RemovalReason(IntEnum):
     UNROUTABLE = 10
     KILLED = 11
     DISPLACED = 12
+    DISCARDED = 13
 
     @property
     def word(self) -> str:

@@ -300,6 +300,7 @@ class _Broker:
             RemovalReason.REPLACED,
             RemovalReason.EVICTED,
             RemovalReason.DISPLACED,
+            RemovalReason.DISCARDED,
             RemovalReason.DROPPED,
             RemovalReason.UNROUTABLE,
         )

@@ -15,6 +15,8 @@ from broker.config.acceptors import (
     StompAcceptor,
 )
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
+from broker.config.dead_letter_checks import rules_of
+from broker.config.dead_letter_rules import RuleSection
 from broker.config.environment import COMMAND_VARIABLES
 from broker.config.load import apply_listen, load
 from broker.config.model import RELOADED, Config, Reload
@@ -51,9 +53,11 @@ __all__ = [
     "Reload",
     "ResourceLimit",
     "RetentionSection",
+    "RuleSection",
     "SecuritySection",
     "SecuritySetting",
     "StompAcceptor",
     "apply_listen",
     "load",
+    "rules_of",
 ]

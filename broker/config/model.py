@@ -9,6 +9,7 @@ from pydantic import Field
 
 from broker.config.acceptors import Acceptor, HttpAcceptor, MessagingAcceptor, StompAcceptor
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
+from broker.config.dead_letter_rules import RuleSection
 from broker.config.diverts import DivertSection, WildcardsSection
 from broker.config.section import Section
 from broker.config.sections import (
@@ -65,6 +66,7 @@ _RELOADED: Final = (
     "addresses",
     "diverts",
     "address_settings",
+    "dead_letter_rules",
     "security_settings",
     "certificate_users",
     "resource_limit_settings",
@@ -87,6 +89,7 @@ class Config(Section):
     diverts: dict[str, DivertSection] = Field(default_factory=dict)
     wildcard_addresses: WildcardsSection = WildcardsSection()
     address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
+    dead_letter_rules: Annotated[tuple[RuleSection, ...], Field(strict=False)] = ()
     security_settings: Annotated[tuple[SecuritySetting, ...], Field(strict=False)] = ()
     certificate_users: Annotated[tuple[CertificateUser, ...], Field(strict=False)] = ()
     resource_limit_settings: Annotated[tuple[ResourceLimit, ...], Field(strict=False)] = ()

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from broker.build import how_to_install, missing_of
 from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, MqttAcceptor, PrefixedAcceptor, StompAcceptor
 from broker.config.addresses import AddressSetting
+from broker.config.dead_letter_checks import dead_letter_rule_problems
 from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
 from broker.config.explain import shown
 from broker.config.model import Config
@@ -273,7 +274,7 @@ def _matches(config: Config) -> Iterator[Clash]:
 
 
 def _diverts(config: Config) -> Iterator[Clash]:
-    for keys, value, fix in (*wildcard_problems(config), *divert_problems(config)):
+    for keys, value, fix in (*wildcard_problems(config), *divert_problems(config), *dead_letter_rule_problems(config)):
         yield Clash(keys, value, fix)
 
 

@@ -74,13 +74,13 @@ def is_table(annotation: object) -> bool:
 
 
 def dotted(path: Sequence[str | int], raw: object = None) -> str:
-    """A path as people write it; an entry of a list by its match, as `address-settings["#"].expiry-delay`."""
+    """A path as people write it; an entry of a list by its match, or name, as `address-settings["#"].expiry-delay`."""
     text = ""
     for key in path:
         if isinstance(key, int):
             entries = raw if isinstance(raw, list | tuple) else ()
             entry = entries[key] if key < len(entries) else None
-            match = entry.get("match") if isinstance(entry, dict) else None
+            match = entry.get("match", entry.get("name")) if isinstance(entry, dict) else None
             text += f'["{match}"]' if isinstance(match, str) else f"[{key}]"
             raw = entry
         else:

@@ -28,7 +28,7 @@ import uvloop
 
 from broker import __version__, clock
 from broker.build import COMPILED
-from broker.config import RELOADED, Config, ConfigError, Reload
+from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
 from broker.console.console import Console
 from broker.daemon.accepting import Accepting
 from broker.daemon.machine import this_machine
@@ -485,7 +485,7 @@ class Daemon:
     # -- reload ----------------------------------------------------------------------------------------------------
 
     def _on_reload(self) -> None:
-        """SIGHUP: addresses, queues, diverts, settings, security and log level.
+        """SIGHUP: addresses, queues, diverts, settings, rules for dead letters, security and log level.
 
         What contradicts itself is refused as a whole; a queue that contradicts the one that exists is left as it is.
         """
@@ -520,6 +520,8 @@ class Daemon:
             declare(self.engine, self.config)
         except EngineError as error:
             self._log("reload.undeclared", error=str(error))
+        if "dead-letter-rules" in changed:
+            self.engine.dead_letter_rules.use(rules_of(self.config))
         needing = sorted(changed - RELOADED)
         self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))
 

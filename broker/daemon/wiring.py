@@ -11,7 +11,7 @@ from random import Random
 from typing import Final
 
 from broker import __version__
-from broker.config import AmqpAcceptor, Config, StompAcceptor
+from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
 from broker.engine import Address, DiskWatch, Engine, Restored, Steady
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
@@ -174,6 +174,7 @@ def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
     parts.journal.start()
     engine.settle_restored()
     declare(parts.engine, config)
+    engine.dead_letter_rules.use(rules_of(config))
     parts.tick.end()
     return verdict, restored
 

@@ -26,7 +26,16 @@ from broker.engine.engine import Engine
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.moves.dead_letter_groups import NAMES as GROUPED_BY
 from broker.engine.moves.dead_letter_groups import DeadLetterCount, DeadLetterGroup, DeadLetterGroups
+from broker.engine.moves.dead_letter_rules import (
+    AT_MOST_MAX,
+    REASONS,
+    RULES_MAX,
+    Action,
+    DeadLetterRule,
+    unreached,
+)
 from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
+from broker.engine.moves.rule_runs import OUTCOMES, DeadLetterRules, Trial, Verdict
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.connections import Connected
@@ -57,14 +66,19 @@ from broker.engine.recovery.clock_changes import Steady
 from broker.engine.recovery.restore import Fold, Restored
 
 __all__ = [
+    "AT_MOST_MAX",
     "COUNTED",
     "GROUPED_BY",
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",
+    "OUTCOMES",
     "PENDING_BYTES_LOW",
     "PENDING_BYTES_MAX",
     "PIECE_BYTES",
+    "REASONS",
+    "RULES_MAX",
     "AckMode",
+    "Action",
     "Address",
     "Checksum",
     "Client",
@@ -74,6 +88,8 @@ __all__ = [
     "DeadLetterCount",
     "DeadLetterGroup",
     "DeadLetterGroups",
+    "DeadLetterRule",
+    "DeadLetterRules",
     "Definition",
     "DeliveryOutcome",
     "DeliveryState",
@@ -103,9 +119,11 @@ __all__ = [
     "Stream",
     "SubscribeRequest",
     "Transaction",
+    "Trial",
     "UnknownFormat",
     "Unreadable",
     "Upload",
+    "Verdict",
     "Waiter",
     "Watcher",
     "compile_filter",
@@ -113,4 +131,5 @@ __all__ = [
     "read_body",
     "read_whole_body",
     "redelivery",
+    "unreached",
 ]

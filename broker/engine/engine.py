@@ -10,6 +10,7 @@
     subscriptions     the queues of clients' subscriptions, which outlast their connections
     operators         operators and the configuration: addresses, queues, diverts by name
     messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
+    dead_letter_rules what becomes of dead letters by itself
     statistics        what was counted
     imports           what an export brings into a broker that serves nobody yet
 
@@ -120,6 +121,7 @@ class Engine:
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.watchers = Watchers(state, self.sessions)
+        self.dead_letter_rules = self.watchers.dead_letter_rules
         self.consumers = Consumers(state)
         self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.transactions = Transactions(

@@ -65,6 +65,7 @@ class Ticks:
         settle_acknowledged(state)
         state.dirty.update(state.dirty_later)
         state.dirty_later.clear()
+        more |= self._apply_rules()
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
         self._seal()
@@ -97,6 +98,18 @@ class Ticks:
         self._transactions.time_out()
         return more
 
+    def _apply_rules(self) -> bool:
+        """A step of the rules for dead letters; a bug in it takes the rules out of force, and not the tick."""
+        rules = self._watchers.dead_letter_rules
+        self._state.begin()
+        try:
+            return rules.step()
+        except BaseException as error:
+            rules.use(())
+            self._state.report("rule.failed")
+            self._state.blame(None, error)
+            return False
+
     def _ring(self, call: Callable[[], None]) -> None:
         """Make the call of an alarm; one that fails is not made again."""
         self._state.begin()
@@ -109,7 +122,7 @@ class Ticks:
         """When `end` must run next if nothing else happens (ms since the epoch), or None."""
         state = self._state
         times = [state.schedule.next_due(), state.alarms.next_due(), self._cleaner.next_due()]
-        times.append(self._transactions.next_due())
+        times += [self._transactions.next_due(), self._watchers.dead_letter_rules.next_due()]
         if state.limits.expiry_scan_period > 0:
             times += [state.expiries.next_due(), state.paged_expiries.next_due()]
         if state.limits.reaper_period > 0:
@@ -168,6 +181,7 @@ class Ticks:
         self._next_reap += jump
         self._cleaner.clock_jumped(jump)
         self._watchers.slow.clock_jumped()
+        self._watchers.dead_letter_rules.start_over()
         self._transactions.clock_jumped(jump)
         clock_changes.follow(self._state, jump)
 

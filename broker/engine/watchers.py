@@ -1,5 +1,5 @@
 """What goes along with addresses and queues as they come, change and go: rings of retroactive addresses, notifications,
-the watch over slow consumers.
+the watch over slow consumers, the rules for dead letters.
 """
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from __future__ import annotations
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery.slow_consumers import SlowConsumers
 from broker.engine.moves.retroactive import Retroactive
+from broker.engine.moves.rule_runs import DeadLetterRules
 from broker.engine.operators.notifications import Notifications
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
@@ -21,6 +22,7 @@ class Watchers(Watcher):
         self.retroactive = Retroactive(state)
         self.notifications = Notifications(state)
         self.slow = SlowConsumers(state)
+        self.dead_letter_rules = DeadLetterRules(state)
         self._sessions = sessions
         state.watchers += [self, self.retroactive, self.notifications]
 
@@ -29,6 +31,7 @@ class Watchers(Watcher):
         self.retroactive.settle()
         self.notifications.settle()
         self.slow.settle()
+        self.dead_letter_rules.settle()
 
     # -- what the registry tells -----------------------------------------------------------------------------------
 

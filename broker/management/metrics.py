@@ -19,7 +19,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
 
-from broker.engine import Queue
+from broker.engine import OUTCOMES, Queue
 from broker.management.ports import Broker
 
 #: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
@@ -33,10 +33,11 @@ _QUEUE_COUNTERS: Final = {
     "dead_lettered": "Messages that were moved to a dead-letter address.",
     "killed": "Messages that died without a dead-letter address.",
     "purged": "Messages that an operator removed.",
-    "moved": "Messages that an operator moved or brought back.",
+    "moved": "Messages that an operator or a rule moved or brought back.",
     "replaced": "Messages replaced by a newer value of their key (last-value queues).",
     "evicted": "Messages that a full ring queue dropped for newer ones.",
     "displaced": "Oldest messages that a full MQTT subscription dropped for newer ones.",
+    "discarded": "Dead letters that a rule removed.",
 }
 _ADDRESS_COUNTERS: Final = {
     "received": "Messages put on addresses, by clients and by the broker itself.",
@@ -56,6 +57,7 @@ class BrokerCollector(Collector):
         """All metrics, as they are now.  Call it on the event loop's thread."""
         yield from self._connections()
         yield from self._messages()
+        yield from self._rules()
         yield from self._queues()
         yield from self._journal()
         yield from self._events()
@@ -116,6 +118,17 @@ class BrokerCollector(Collector):
         ids = {queue.id for queue in named}
         _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in ids])
         return iter((messages, consumers, age))
+
+    def _rules(self) -> Iterator[Metric]:
+        rules = CounterMetricFamily(
+            "broker_dead_letter_rule_messages",
+            "Dead letters by what a rule did with them; refused: they could not be moved, and stayed.",
+            labels=["rule", "outcome"],
+        )
+        for name, counts in self._broker.engine.dead_letter_rules.done.items():
+            for outcome in OUTCOMES:
+                rules.add_metric([name, outcome], counts[outcome])
+        yield rules
 
     def _journal(self) -> Iterator[Metric]:
         journal, counters = self._broker.engine.journal, self._broker.counters

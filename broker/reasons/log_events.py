@@ -81,6 +81,8 @@ ACTIONS: Final[dict[str, str]] = {
     "reload.undeclared": "Correct the queue or divert that the line names, and reload again.",
     "retained.full": "Clear retained messages, or raise `limits.retained-messages-max` or `retained-bytes-max`.",
     "retroactive.disk_full": _JOURNAL_ROOM,
+    "rule.failed": _BUG,
+    "rule.refused": "See what the reason in the line means: the queue is gone, disabled, or refuses such messages.",
     "security.first_user": "Read the password where the line says, and change it: `bartleby user passwd admin`.",
     "security.keys_failed": "Check `keys-url`, its certificate and the network; the line says what failed.",
     "security.refused": "Correct the file that the line names; the broker reads it again by itself.",

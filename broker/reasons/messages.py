@@ -84,6 +84,10 @@ REMOVALS = {
         'A full MQTT subscription dropped it for a newer one (`queued-messages-drop = "oldest"`).',
         "Raise `queued-messages-max`, or make the client read faster.",
     ),
+    RemovalReason.DISCARDED: Text(
+        "It was a dead letter, and one of the `dead-letter-rules` discarded it.",
+        "The log names the rule (`rule.applied`); `bartleby journal replay` can bring it back.",
+    ),
 }
 
 #: The words of broker/engine/moves/transfer.py.

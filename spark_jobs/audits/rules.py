@@ -59,6 +59,7 @@ WAYS: Final = (
     "unroutable",
     "killed",
     "displaced",
+    "discarded",
 )
 
 PRESENT: Final = "present"

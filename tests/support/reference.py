@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from broker.config import units
 from broker.config.acceptors import AmqpAcceptor, HttpAcceptor, MqttAcceptor, StompAcceptor, TlsSection
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
+from broker.config.dead_letter_rules import RuleSection
 from broker.config.diverts import DivertSection
 from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
@@ -85,6 +86,7 @@ def configuration_tables() -> str:
         ("[addresses.NAME.queues.NAME]", Queue),
         ("[diverts.NAME]", DivertSection),
         ("[[address-settings]]", AddressSetting),
+        ("[[dead-letter-rules]]", RuleSection),
         ("[[security-settings]]", SecuritySetting),
         ("[[certificate-users]]", CertificateUser),
         ("[[resource-limit-settings]]", ResourceLimit),
@@ -160,6 +162,8 @@ def _tables(config: Config) -> Iterator[_Table]:
     yield _Table("[diverts.audit]", divert, active=False)
     for setting in config.address_settings:
         yield _Table("[[address-settings]]", setting)
+    rule = RuleSection.model_validate({"name": "try-again", "action": "retry", "reasons": ["max-deliveries"]})
+    yield _Table("[[dead-letter-rules]]", rule, active=False)
     for permissions in config.security_settings:
         yield _Table("[[security-settings]]", permissions)
     certified = CertificateUser.model_validate({"subject": "CN=*,OU=services,O=Example", "user": "%cn"})

@@ -84,6 +84,12 @@ def _word_fits(word: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
     return Pattern(tokens).matches
 
 
+def matcher(match: str, *, syntax: WildcardSyntax = DEFAULT_SYNTAX, literal_markers: str = "") -> Callable[[str], bool]:
+    """Whether a name is one of those that a match means, as in settings.  Raises InvalidMatch."""
+    table = SettingsTable([(match, {})], {}, syntax=syntax, literal_markers=literal_markers)
+    return lambda name: bool(table.matching(name))
+
+
 class SettingsTable:
     """Settings by match. Each match gives the fields that it sets; `defaults` has all fields.
 

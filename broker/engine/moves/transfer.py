@@ -17,10 +17,14 @@ A queue may be long, so that one call takes a step, which is one journal entry: 
 first, and says how far it came; the next goes on there, in another tick, so that other clients wait for a step at most.
 Messages that arrived after the first step are left alone, else those that die again would go round for ever.  Messages
 that consumers hold are not looked at.
+
+The rules for dead letters (`dead_letter_rules`) do the same with messages that they have chosen: `send_back`, `send_to`
+and `take_away`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +33,8 @@ from broker.engine.model import names
 from broker.engine.model.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.model.message import (
     DL_HOPS,
+    DL_RETRIES,
+    DL_RULE,
     ORIG_ADDRESS,
     ORIG_QUEUE,
     ORIG_ROUTING_TYPE,
@@ -92,21 +98,8 @@ class MoveResult:
 
 def retry(state: State, queue: Queue, selection: MessageRange) -> MoveResult:
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
-    found: dict[tuple[str, str, int | None], Destination | str] = {}
     step, run = _begin(state, queue, selection)
-    wanted: list[tuple[Message, Destination | str]] = []
-    for message in run:
-        notes = message.header.annotations or {}
-        address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
-        if not isinstance(address, str) or not isinstance(name, str):
-            wanted.append((message, NO_ORIGIN))
-            continue
-        type = type if isinstance(type, int) else None
-        origin = (address, name, type)
-        if origin not in found:
-            found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
-        wanted.append((message, found[origin]))
-    _move(state, queue, step, wanted)
+    send_back(state, queue, run, step)
     return step
 
 
@@ -117,17 +110,15 @@ def relocate(state: State, queue: Queue, target: str, selection: MessageRange) -
     """
     found = destination(state, target, queue)
     step, run = _begin(state, queue, selection)
-    _move(state, queue, step, [(message, found) for message in run])
+    send_to(state, queue, found, run, step)
     return step
 
 
 def discard(state: State, queue: Queue, selection: MessageRange) -> MoveResult:
     """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
     step, run = _begin(state, queue, selection)
-    for message in run:
-        _take_out(state, queue, message)
+    take_away(state, queue, run, RemovalReason.PURGED)
     queue.counters.purged += len(run)
-    remove(state, queue, run, RemovalReason.PURGED)
     step.moved = len(run)
     return step
 
@@ -143,13 +134,7 @@ def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveRes
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
     run = upkeep.between(state, queue, selection.after, below, state.limits.move_step_max)
     complete = len(run) < state.limits.move_step_max
-    nbytes = 0
-    for at, message in enumerate(run):
-        nbytes += message.size
-        if at and nbytes > MOVED_BYTES_MAX:
-            del run[at:]
-            complete = False
-            break
+    complete = not shorten(run) and complete
     step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete)
     filter, group = selection.filter, selection.group
     if group is not None:
@@ -157,6 +142,17 @@ def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveRes
     if filter is not None:
         run = [message for message in run if filter.matches(PropertyView(message))]
     return step, run
+
+
+def shorten(run: list[Message]) -> bool:
+    """Leave of messages in a row what one step may move; whether there were more."""
+    nbytes = 0
+    for at, message in enumerate(run):
+        nbytes += message.size
+        if at and nbytes > MOVED_BYTES_MAX:
+            del run[at:]
+            return True
+    return False
 
 
 def _one(state: State, queue: Queue, id: int) -> tuple[MoveResult, list[Message]]:
@@ -235,30 +231,98 @@ def destination(state: State, target: str, queue: Queue | None = None) -> Destin
 # -- the move ----------------------------------------------------------------------------------------------------------
 
 
-def _move(state: State, queue: Queue, step: MoveResult, wanted: list[tuple[Message, Destination | str]]) -> None:
+def annotations_for(message: Message, queue: str, destination: Destination) -> Annotations:
+    """Where a message comes from that an operator brings elsewhere; `queue`: the name of the one that it left."""
+    annotations = moved_from(message, queue, destination)
+    for name in (DL_HOPS, DL_RETRIES, DL_RULE):  # it begins anew
+        annotations.pop(name, None)
+    return annotations
+
+
+def moved_from(message: Message, queue: str, destination: Destination) -> Annotations:
+    """Where a message comes from that is brought elsewhere, on top of all that was noted before."""
+    annotations = move.origin(message, queue)
+    if destination.routing_type is not None:  # it is the message's own again
+        annotations.pop(ORIG_ROUTING_TYPE, None)
+    return annotations
+
+
+#: What a message carries that leaves a queue (by name) for a destination.
+Annotate = Callable[[Message, str, Destination], Annotations]
+
+
+def send_back(
+    state: State, queue: Queue, run: list[Message], step: MoveResult, annotate: Annotate = annotations_for
+) -> list[Message]:
+    """Move waiting messages back to where they came from, and count them in `step`; returns those that stay."""
+    found: dict[tuple[str, str, int | None], Destination | str] = {}
+    wanted: list[tuple[Message, Destination | str]] = []
+    for message in run:
+        notes = message.header.annotations or {}
+        address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
+        if not isinstance(address, str) or not isinstance(name, str):
+            wanted.append((message, NO_ORIGIN))
+            continue
+        type = type if isinstance(type, int) else None
+        origin = (address, name, type)
+        if origin not in found:
+            found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
+        wanted.append((message, found[origin]))
+    return _move(state, queue, step, wanted, annotate)
+
+
+def send_to(
+    state: State,
+    queue: Queue,
+    target: Destination,
+    run: list[Message],
+    step: MoveResult,
+    annotate: Annotate = annotations_for,
+) -> list[Message]:
+    """Move waiting messages to a destination, and count them in `step`; returns those that stay."""
+    return _move(state, queue, step, [(message, target) for message in run], annotate)
+
+
+def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalReason) -> None:
+    """Remove waiting messages by name."""
+    for message in run:
+        _take_out(state, queue, message)
+    remove(state, queue, run, reason)
+
+
+def _move(
+    state: State,
+    queue: Queue,
+    step: MoveResult,
+    wanted: list[tuple[Message, Destination | str]],
+    annotate: Annotate,
+) -> list[Message]:
     """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
     if not _has_room(state, [message for message, _ in wanted if message.header.durable]):
         if len(wanted) > 1:
             half = len(wanted) // 2
-            _move(state, queue, step, wanted[:half])
-            return _move(state, queue, step, wanted[half:])
+            staying = _move(state, queue, step, wanted[:half], annotate)
+            return staying + _move(state, queue, step, wanted[half:], annotate)
         wanted = [(message, DISK_FULL) for message, _ in wanted]
     moving: list[Placed] = []
+    staying = []
     for message, where in wanted:
         refused = where if isinstance(where, str) else ""
         if isinstance(where, Destination):
-            annotations = annotations_for(message, queue.name, where)
+            annotations = annotate(message, queue.name, where)
             placed = move.place(state, where, message, annotations, scheduled=message.header.scheduled)
             if placed is None:
                 refused = NO_QUEUE
             else:
                 _take_out(state, queue, message)
                 moving.append(placed)
+        if refused:
+            staying.append(message)
         _count(step, refused)
     if moving:
         queue.counters.moved += len(moving)
         move.move(state, queue, moving, RemovalReason.MOVED)
-    return None
+    return staying
 
 
 def _has_room(state: State, durable: list[Message]) -> bool:
@@ -277,12 +341,3 @@ def _has_room(state: State, durable: list[Message]) -> bool:
 def _take_out(state: State, queue: Queue, message: Message) -> None:
     if not upkeep.take(state, queue, message):
         arrival.take_out(state, queue, message)
-
-
-def annotations_for(message: Message, queue: str, destination: Destination) -> Annotations:
-    """Where a message comes from that an operator brings elsewhere; `queue`: the name of the one that it left."""
-    annotations = move.origin(message, queue)
-    annotations.pop(DL_HOPS, None)  # it begins anew
-    if destination.routing_type is not None:  # it is the message's own again
-        annotations.pop(ORIG_ROUTING_TYPE, None)
-    return annotations

@@ -76,6 +76,7 @@ COUNTED: Final = (
     "added",
     "dead_lettered",
     "delivered",
+    "discarded",
     "displaced",
     "dropped",
     "evicted",
@@ -99,6 +100,7 @@ class Counters:
         self.redelivered = 0
         self.acknowledged = 0
         self.dead_lettered = 0
+        self.discarded = 0
         self.displaced = 0
         self.dropped = 0
         self.evicted = 0

@@ -15,6 +15,7 @@ SETTING = '[[address-settings]]\nmatch = "#"\n'
 PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
 RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
 JWT = '[security.jwt]\nissuer = "https://i"\n'
+RULE = "[[dead-letter-rules]]\nname = 'a'\n"
 CERTIFICATE = '[[certificate-users]]\nuser = "%cn"\nsubject = '
 
 
@@ -140,6 +141,35 @@ def read(directory: Path, text: str) -> Config:
             "false",
             "says the opposite",
         ),
+        (
+            RULE + "action = 'move'\n",
+            'dead-letter-rules["a"].to',
+            '""',
+            "name one address",
+        ),
+        (RULE + "action = 'leave'\nto = 'x'\n", 'dead-letter-rules["a"].to', "", "does nothing with leave"),
+        (RULE + "action = 'discard'\nevery = 1\n", 'dead-letter-rules["a"].every', "", "does nothing with discard"),
+        (RULE + "action = 'move'\nto = 'x'\nat-most = 1\n", 'dead-letter-rules["a"].at-most', "", "remove it"),
+        (RULE + "action = 'leave'\nselector = '('\n", 'dead-letter-rules["a"].selector', '"("', "correct the selector"),
+        (RULE + "action = 'leave'\nqueue = '#.x'\n", 'dead-letter-rules["a"].queue', '"#.x"', "only be the last"),
+        (
+            (RULE + "action = 'retry'\n") * 2,
+            'dead-letter-rules["a"].name',
+            "",
+            "this name appears twice",
+        ),
+        (
+            RULE + "action = 'leave'\n" + RULE.replace("'a'", "'b'") + "action = 'retry'\n",
+            'dead-letter-rules["b"]',
+            "",
+            'dead-letter-rules["a"] fits every dead letter',
+        ),
+        (
+            "".join(RULE.replace("'a'", f"'{n}'") + "action = 'retry'\n" for n in range(257)),
+            "dead-letter-rules",
+            "257",
+            "at most 256",
+        ),
     ],
 )
 def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: str) -> None:
@@ -187,6 +217,9 @@ def test_tokens_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         SETTING + 'dead-letter-address = ""\nexpiry-address = ""\n',
         SETTING + 'delivery-count-persistence = "strict"\npersist-delivery-count-before-delivery = true\n',
         '[[address-settings]]\nmatch = "a"\n[[address-settings]]\nmatch = "a.#"\n',
+        "".join(RULE.replace("'a'", f"'{n}'") + "action = 'retry'\nat-most = 1440\n" for n in range(256)),
+        RULE + "action = 'leave'\n" + RULE.replace("'a'", "'b'") + "action = 'discard'\nqueue = 'DLQ.copy'\n",
+        RULE + "action = 'move'\nto = 'a::b'\n" + RULE.replace("'a'", "'b'") + "action = 'leave'\nqueue = 'c'\n",
     ],
 )
 def test_what_can_be(tmp_path: Path, text: str) -> None:

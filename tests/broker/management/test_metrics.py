@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from broker.engine import Action, DeadLetterRule
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
@@ -23,10 +24,11 @@ ROOT = Path(__file__).parents[3]
 
 async def test_every_promised_name_is_there(broker: TestBroker, client: Client) -> None:
     broker.queue("orders")
+    broker.engine.dead_letter_rules.use([DeadLetterRule(name="once", action=Action.LEAVE)])
     names = {name for name, _ in await scrape(client)}
     messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
     messages += " replaced evicted displaced"
-    messages += " moved"
+    messages += " moved discarded"
     promised = {f"broker_messages_{name}_total" for name in messages.split()}
     promised |= {
         "broker_connections",
@@ -43,6 +45,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
         "broker_paged_messages",
         "broker_paged_bytes",
         "broker_messages_duplicate_total",
+        "broker_dead_letter_rule_messages_total",
         "broker_queues",
         "broker_addresses",
         "broker_disk_free_bytes",
@@ -99,6 +102,15 @@ async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Cli
     assert value(samples, "broker_journal_full") == 0
     assert value(samples, "broker_events_total", code="login.refused") == 3
     assert value(samples, "broker_ready") == 1
+
+
+async def test_what_each_rule_did(broker: TestBroker, client: Client) -> None:
+    rules = broker.engine.dead_letter_rules
+    rules.use([DeadLetterRule(name="tidy", action=Action.DISCARD)])
+    rules.done["tidy"]["discarded"] += 3
+    samples = await scrape(client)
+    assert value(samples, "broker_dead_letter_rule_messages_total", rule="tidy", outcome="discarded") == 3
+    assert value(samples, "broker_dead_letter_rule_messages_total", rule="tidy", outcome="refused") == 0
 
 
 async def test_the_memory_limit_is_told_where_there_is_one(broker: TestBroker, client: Client) -> None:

@@ -1,0 +1,81 @@
+"""What must hold for the rules for dead letters: found problems as (keys, value, fix)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from broker.config.dead_letter_rules import RuleSection
+from broker.config.divert_rules import Found, syntax_of
+from broker.config.explain import shown
+from broker.config.model import Config
+from broker.engine import RULES_MAX, Action, DeadLetterRule, InvalidFilter, compile_filter, unreached
+from broker.engine.model.errors import InvalidName
+from broker.engine.model.names import check_sendable, split_fqqn
+from broker.engine.model.row import kebab
+from broker.engine.model.settings_match import InvalidMatch, matcher
+
+SECTION = "dead-letter-rules"
+
+
+def dead_letter_rule_problems(config: Config) -> Iterator[Found]:
+    """Of [[dead-letter-rules]]."""
+    sections = config.dead_letter_rules
+    if len(sections) > RULES_MAX:
+        yield (SECTION,), str(len(sections)), f"give at most {RULES_MAX} rules"
+    names: set[str] = set()
+    sound = True
+    for section in sections:
+        found = list(_problems(config, section))
+        if section.name in names:
+            found.append(((f"{_key(section.name)}.name",), "", "this name appears twice: give each rule its own"))
+        names.add(section.name)
+        sound = sound and not found
+        yield from found
+    if sound:
+        yield from _unreached(rules_of(config))
+
+
+def rules_of(config: Config) -> list[DeadLetterRule]:
+    """The engine's rules.  Raises InvalidMatch, InvalidFilter."""
+    wildcards = config.wildcard_addresses
+    return [each.rule(syntax_of(config), wildcards.literal_match_markers) for each in config.dead_letter_rules]
+
+
+def _problems(config: Config, section: RuleSection) -> Iterator[Found]:
+    key = _key(section.name)
+    syntax = syntax_of(config)
+    for name in section.without_effect():
+        yield (f"{key}.{kebab(name)}", f"{key}.action"), "", f"it does nothing with {section.action}: remove it"
+    if section.action is Action.MOVE:
+        address, _ = split_fqqn(section.to)
+        yield from _checked(lambda name: check_sendable(name, syntax), f"{key}.to", address, "name one address")
+    yield from _checked(compile_filter, f"{key}.selector", section.selector, "correct the selector")
+    markers = config.wildcard_addresses.literal_match_markers
+    for name in ("queue", "origin_address", "origin_queue"):
+        match = getattr(section, name)
+        if match:
+            yield from _checked(
+                lambda text: matcher(text, syntax=syntax, literal_markers=markers),
+                f"{key}.{kebab(name)}",
+                match,
+                "correct it",
+            )
+
+
+def _unreached(rules: list[DeadLetterRule]) -> Iterator[Found]:
+    found = unreached(rules)
+    if found is not None:
+        rule, before = found
+        fix = f"{_key(before.name)} fits every dead letter: put it last, or remove this rule"
+        yield (_key(rule.name), _key(before.name)), "", fix
+
+
+def _key(name: str) -> str:
+    return f'{SECTION}["{name}"]'
+
+
+def _checked(rule: Callable[[str], object], key: str, value: str, fix: str) -> Iterator[Found]:
+    try:
+        rule(value)
+    except (InvalidName, InvalidFilter, InvalidMatch) as error:
+        yield (key,), shown(value), f"{error}: {fix}"

@@ -1,0 +1,388 @@
+"""The rules for dead letters at work: they look at what lies on the queues that keep dead and expired messages.
+
+A queue is watched if its address is somebody's dead-letter or expiry address, and some rule may fit it; not one that is
+temporary, the broker's own, or keeps its messages (non-destructive).  Each tick makes one step, which looks at as many
+messages as an operator's move does, so that other clients wait for a step at most:
+
+    new letters   those with ids above the last one seen, once the queue is dirty: before they are dispatched, so that
+                  consumers get what rules have left
+    due letters   those that a rule has something to do with later: their ids and times, some 20 bytes each, in batches
+                  of a step, the batch entered under its earliest time
+
+What consumers hold is left to them, and looked at again when they have given it back.  A dead letter that no rule will
+ever do anything with is not looked at again.  When the rules change, when the clock jumps and when the broker starts,
+all of it begins anew.
+
+Each deed is a move or a removal like an operator's, in one journal entry (promises P2, P3).  What is brought back
+carries how often it was (`DL_RETRIES`), what is moved carries one hop more, as for a death: rules that lead in a circle
+come to an end at `move.HOPS_MAX`.  Both carry the rule's name (`DL_RULE`).
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from broker.engine.model.errors import EngineError, NotReadable
+from broker.engine.model.message import DL_HOPS, DL_RETRIES, DL_RULE, Annotations, Message, RoutingType
+from broker.engine.model.timetable import Timetable
+from broker.engine.moves import move, transfer
+from broker.engine.moves.dead_letter_rules import (
+    NEVER,
+    Action,
+    DeadLetter,
+    DeadLetterRule,
+    dead_letter,
+    decide,
+    retries,
+)
+from broker.engine.moves.move import Destination
+from broker.engine.moves.transfer import MoveResult
+from broker.engine.queues.paging import upkeep
+from broker.engine.queues.paging.depage import RETRY_MS
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
+from broker.engine.queues.watcher import Watcher
+from store.record import DeadLetterReason, RemovalReason
+
+#: How long it takes until a letter that a consumer held is looked at again.
+HELD_AGAIN_MS: Final = 10_000
+
+#: How long a letter that its rule could not move stays before that is tried again.
+REFUSED_AGAIN_MS: Final = 60_000
+
+#: Letters of one rule and outcome that a trial names.
+EXAMPLES_MAX: Final = 5
+
+#: An id above all that there are.
+_NO_ID: Final = 1 << 63
+
+#: What a rule did with so many letters, by its action.
+_DONE: Final = {Action.RETRY: "retried", Action.MOVE: "moved", Action.DISCARD: "discarded"}
+REFUSED: Final = "refused"
+OUTCOMES: Final = (*_DONE.values(), REFUSED)
+
+
+@dataclass(slots=True, eq=False)
+class _Batch:
+    """Letters of one queue and when each is due.  `fresh`: none of them could be looked at so far."""
+
+    queue: Queue
+    ids: array[int]
+    dues: array[int]
+    fresh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule (empty: none) would do with a dead letter, now or `later`."""
+
+    rule: str
+    action: Action
+    later: bool
+
+
+@dataclass(slots=True)
+class Trial:
+    """What rules would do with some letters of a queue: how many by verdict, the ids of a few, and how far it looked.
+
+    `other`: messages that are no dead letters.
+    """
+
+    counts: Counter[Verdict] = field(default_factory=Counter)
+    examples: dict[Verdict, list[int]] = field(default_factory=dict)
+    other: int = 0
+    last: int = 0
+    complete: bool = True
+
+
+class DeadLetterRules(Watcher):
+    """The rules in force on one broker."""
+
+    def __init__(self, state: State) -> None:
+        self.rules: tuple[DeadLetterRule, ...] = ()
+        #: What each rule did since the start, or since it was there: messages by outcome.
+        self.done: dict[str, Counter[str]] = {}
+        self._state = state
+        self._keeping: frozenset[str] = frozenset()
+        self._watched: dict[Queue, int] = {}  # the id of the last letter seen
+        self._new: dict[Queue, None] = {}  # may have letters that were not seen
+        self._due: Timetable[int, _Batch] = Timetable()
+        self._batches = 0
+        state.watchers.append(self)
+
+    # -- which rules, which queues ---------------------------------------------------------------------------------
+
+    def use(self, rules: Iterable[DeadLetterRule]) -> None:
+        """Other rules from now on; all dead letters are looked at anew."""
+        self.rules = tuple(rules)
+        self.done = {rule.name: self.done.get(rule.name, Counter()) for rule in self.rules}
+        self._watched.clear()
+        self.settle()
+
+    def settle(self) -> None:
+        """After a start and whenever settings have changed: watch the queues that keep dead letters now."""
+        table = self._state.settings_table
+        named = [
+            fields.get(name) for _, fields in table.in_order() for name in ("dead_letter_address", "expiry_address")
+        ]
+        self._keeping = frozenset([name for name in named if isinstance(name, str)])
+        seen = self._watched
+        watched = [queue for queue in self._state.queues.values() if self.watches(queue)] if self.rules else []
+        self._watched = {queue: seen.get(queue, 0) for queue in watched}
+        self._new = {queue: None for queue in watched if queue in self._new or queue not in seen}
+        if not seen:
+            self._due = Timetable()
+
+    def start_over(self) -> None:
+        """Look at all dead letters anew: the clock has jumped, and with it their ages."""
+        self._watched.clear()
+        self.settle()
+
+    def watches(self, queue: Queue) -> bool:
+        """Whether the rules in force are for a queue."""
+        keeps = queue.address.name in self._keeping and not (queue.temporary or queue.internal or queue.non_destructive)
+        return keeps and any(rule.covers(queue.name, is_copy=self._has_copies(queue)) for rule in self.rules)
+
+    def _has_copies(self, queue: Queue) -> bool:
+        """Whether a queue has copies of what another queue of its address keeps."""
+        multicast = queue.routing_type is RoutingType.MULTICAST
+        return multicast and bool(self._state.bindings.targets(queue.address)[0])
+
+    def queue_made(self, queue: Queue) -> None:
+        if self.rules and self.watches(queue):
+            self._watched[queue] = 0
+            self._new[queue] = None
+
+    def queue_gone(self, queue: Queue) -> None:
+        self._watched.pop(queue, None)
+        self._new.pop(queue, None)
+
+    # -- the steps -------------------------------------------------------------------------------------------------
+
+    def next_due(self) -> int | None:
+        """When the next letter is due (ms since the epoch), or None."""
+        return self._due.next_due()
+
+    def step(self) -> bool:
+        """Look at some letters that are due or new, and do what the rules say.  True when there is more to do at once.
+
+        Call it before the dirty queues are served.
+        """
+        if not self.rules:
+            return False
+        self._notice()
+        batches = self._due.pop_due(self._state.now, 1)
+        if batches:
+            self._look_again(batches[0])
+        elif self._new:
+            self._look_at_new(next(iter(self._new)))
+        due = self._due.next_due()
+        return bool(self._new) or (due is not None and due <= self._state.now)
+
+    def _notice(self) -> None:
+        """Dirty queues may have new letters."""
+        dirty, watched = self._state.dirty, self._watched
+        if len(dirty) <= len(watched):
+            self._new.update(dict.fromkeys([queue for queue in dirty if queue in watched]))
+        else:
+            self._new.update(dict.fromkeys([queue for queue in watched if queue in dirty]))
+
+    def _look_at_new(self, queue: Queue) -> None:
+        state = self._state
+        seen = self._watched[queue]
+        below = min([message.id for message in state.landing_on(queue)], default=_NO_ID)
+        try:
+            run, complete = self._between(queue, seen, below)
+        except NotReadable as error:
+            state.report("paging.failed", queue=queue.name, error=str(error))
+            del self._new[queue]
+            state.alarms.at(("dead-letter-rules", queue.id), state.now + RETRY_MS, partial(self._once_more, queue))
+            return
+        end = below if complete else run[-1].id
+        held = [id for consumer in queue.consumers for id in consumer.unacked if seen < id < end]
+        if complete:
+            del self._new[queue]
+        self._watched[queue] = max([seen, *[message.id for message in run[-1:]], *held])
+        self._enter(queue, self._treat(queue, [(message, NEVER) for message in run]))
+        self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
+
+    def _once_more(self, queue: Queue) -> None:
+        if queue in self._watched:
+            self._new[queue] = None
+
+    def _look_again(self, batch: _Batch) -> None:
+        """Look at the letters of a batch that are due; the others stay in it."""
+        state, queue = self._state, batch.queue
+        if queue not in self._watched:
+            return
+        due = {id: at for id, at in zip(batch.ids, batch.dues, strict=True) if at <= state.now}
+        rest = [(id, at) for id, at in zip(batch.ids, batch.dues, strict=True) if id not in due]
+        try:
+            run, complete = self._between(queue, min(due) - 1, max(due) + 1)
+        except NotReadable as error:
+            state.report("paging.failed", queue=queue.name, error=str(error))
+            self._enter(queue, rest + [(id, state.now + RETRY_MS) for id in due], fresh=batch.fresh)
+            return
+        reached = _NO_ID if complete else run[-1].id
+        found = [(message, NEVER if batch.fresh else due[message.id] - 1) for message in run if message.id in due]
+        self._enter(queue, rest + [(id, at) for id, at in due.items() if id > reached], fresh=batch.fresh)
+        self._enter(queue, self._treat(queue, found))
+        if queue.delivering:  # else those that are missing are gone
+            there = {message.id for message, _ in found}
+            held = [id for id in due if id <= reached and id not in there]
+            self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
+
+    def _between(self, queue: Queue, after: int, below: int) -> tuple[list[Message], bool]:
+        """The waiting messages with ids between these two that one step may move, and whether that is all of them.
+
+        Raises NotReadable.
+        """
+        most = self._state.limits.move_step_max
+        run = upkeep.between(self._state, queue, after, below, most)
+        complete = len(run) < most
+        return run, not transfer.shorten(run) and complete
+
+    def _enter(self, queue: Queue, letters: Sequence[tuple[int, int]], *, fresh: bool = False) -> None:
+        """Look at these letters again, each at its time."""
+        most = self._state.limits.move_step_max
+        for at in range(0, len(letters), most):
+            some = letters[at : at + most]
+            ids, dues = array("q", [id for id, _ in some]), array("q", [due for _, due in some])
+            self._batches += 1
+            self._due.add(min(dues), self._batches, _Batch(queue, ids, dues, fresh))
+
+    # -- what the rules say ----------------------------------------------------------------------------------------
+
+    def _treat(self, queue: Queue, run: list[tuple[Message, int]]) -> list[tuple[int, int]]:
+        """Do what the rules say of letters, each with when it was looked at last; which to look at again, and when."""
+        now = self._state.now
+        is_copy = self._has_copies(queue)
+        again: list[tuple[int, int]] = []
+        chosen: dict[DeadLetterRule, list[DeadLetter]] = {}
+        for message, looked in run:
+            letter = dead_letter(queue.name, message, is_copy=is_copy)
+            if letter is None:
+                continue
+            decision = decide(self.rules, letter, now, looked)
+            if decision.act:
+                assert decision.rule is not None, "a rule acts"
+                chosen.setdefault(decision.rule, []).append(letter)
+            elif decision.due is not None:
+                again.append((message.id, decision.due))
+        for rule, letters in chosen.items():
+            staying = set(self._do(rule, queue, [letter.message for letter in letters]))
+            again += [
+                (letter.message.id, self._after_refusal(rule, letter))
+                for letter in letters
+                if letter.message in staying
+            ]
+        again.sort()
+        return again
+
+    def _after_refusal(self, rule: DeadLetterRule, letter: DeadLetter) -> int:
+        """When a letter that its rule could not move is looked at again."""
+        now = self._state.now
+        if rule.action is not Action.RETRY:
+            return now + REFUSED_AGAIN_MS
+        decision = decide(self.rules, letter, now, now)
+        if decision.act:  # by a rule after it
+            return now + 1
+        return now + REFUSED_AGAIN_MS if decision.due is None else decision.due
+
+    def _do(self, rule: DeadLetterRule, queue: Queue, run: list[Message]) -> list[Message]:
+        """What a rule does with letters; returns those that stay."""
+        state = self._state
+        step = MoveResult(0, 0, True)
+        staying: list[Message] = []
+        if rule.action is Action.RETRY:
+            staying = transfer.send_back(state, queue, run, step, partial(_brought_back, rule))
+        elif rule.action is Action.MOVE:
+            staying = self._move(rule, queue, run, step)
+        else:
+            transfer.take_away(state, queue, run, RemovalReason.DISCARDED)
+            queue.counters.discarded += len(run)
+            step.moved = len(run)
+        done = self.done[rule.name]
+        if step.moved:
+            done[_DONE[rule.action]] += step.moved
+            state.report(
+                "rule.applied",
+                rule=rule.name,
+                action=rule.action.value,
+                queue=queue.name,
+                messages=step.moved,
+                first=run[0].id,
+                last=run[-1].id,
+            )
+        if staying:
+            done[REFUSED] += len(staying)
+            why = ", ".join(step.refused)
+            state.report(
+                "rule.refused",
+                rule=rule.name,
+                action=rule.action.value,
+                queue=queue.name,
+                messages=len(staying),
+                reason=why,
+            )
+        return staying
+
+    def _move(self, rule: DeadLetterRule, queue: Queue, run: list[Message], step: MoveResult) -> list[Message]:
+        circling = [message for message in run if move.hops(message) >= move.HOPS_MAX]
+        if circling:
+            step.refused[DeadLetterReason.LINK_HOPS.word] = len(circling)
+            run = [message for message in run if message not in circling]
+        if not run:
+            return circling
+        try:
+            target = transfer.destination(self._state, rule.to, queue)
+        except EngineError as error:
+            step.refused[error.code] = len(run)
+            return circling + run
+        return circling + transfer.send_to(self._state, queue, target, run, step, partial(_moved_on, rule))
+
+    # -- what they would say ---------------------------------------------------------------------------------------
+
+    def attempt(self, queue: Queue, after: int = 0, rules: Sequence[DeadLetterRule] | None = None) -> Trial:
+        """What these rules (None: those in force) would do with a step's worth of messages of a queue, if it were new.
+
+        Nothing is done.  `after`: the id that the step before ended at.  Raises NotReadable.
+        """
+        rules = self.rules if rules is None else rules
+        run, complete = self._between(queue, after, _NO_ID)
+        trial = Trial(last=run[-1].id if run else after, complete=complete)
+        for message in run:
+            letter = dead_letter(queue.name, message, is_copy=self._has_copies(queue))
+            if letter is None:
+                trial.other += 1
+                continue
+            decision = decide(rules, letter, self._state.now)
+            rule = decision.rule
+            action = Action.LEAVE if rule is None else rule.action
+            verdict = Verdict(rule.name if rule else "", action, not decision.act and decision.due is not None)
+            trial.counts[verdict] += 1
+            examples = trial.examples.setdefault(verdict, [])
+            if len(examples) < EXAMPLES_MAX:
+                examples.append(message.id)
+        return trial
+
+
+def _brought_back(rule: DeadLetterRule, message: Message, queue: str, destination: Destination) -> Annotations:
+    annotations = transfer.annotations_for(
+        message, queue, destination
+    )  # hops begin anew: the number of trips is bounded
+    annotations[DL_RETRIES] = retries(message) + 1
+    annotations[DL_RULE] = rule.name
+    return annotations
+
+
+def _moved_on(rule: DeadLetterRule, message: Message, queue: str, destination: Destination) -> Annotations:
+    annotations = transfer.moved_from(message, queue, destination)
+    annotations[DL_HOPS] = move.hops(message) + 1
+    annotations[DL_RULE] = rule.name
+    return annotations

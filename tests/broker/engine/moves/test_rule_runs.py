@@ -1,0 +1,362 @@
+"""The rules for dead letters at work on a broker: when, how often, and what becomes of each message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.config import rules_of
+from broker.engine.delivery import redelivery
+from broker.engine.model.message import RoutingType
+from broker.engine.moves.dead_letter_rules import Action
+from broker.engine.moves.move import HOPS_MAX
+from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_AGAIN_MS, Verdict
+from broker.engine.moves.transfer import MessageRange
+from broker.engine.operators.administration import NewQueue
+from store.record import RemovalReason
+from tests.broker.engine.engine_harness import Bench, entries_with
+from tests.simulation.random_work import PAGING
+from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.support.rules import sections
+from tests.support.sim_broker import configured
+
+RETRY: dict[str, object] = {"action": "retry", "every": 1000, "at-most": 2}
+PARK: dict[str, object] = {"action": "move", "to": "parking"}
+
+
+def bench(*rules: dict[str, object], settings: tuple[dict[str, object], ...] = (), **more: Any) -> Bench:
+    """An engine with rules."""
+    return Bench(*settings, dead_letter_rules=sections(*rules), **more)
+
+
+def change(bench: Bench, *rules: dict[str, object]) -> None:
+    """Other rules from now on."""
+    bench.enter().dead_letter_rules.use(rules_of(configured(dead_letter_rules=sections(*rules))))
+    bench.run()
+
+
+def die(bench: Bench, name: str, *bodies: bytes, **more: Any) -> None:
+    """Messages that are sent and rejected for good."""
+    messages = bench.sent(name, *bodies, **more)
+    reject(bench, name)
+    assert messages
+
+
+def reject(bench: Bench, name: str) -> None:
+    """Whatever lies on a queue is rejected for good."""
+    taker = bench.take(name)
+    while taker.taken:
+        taken, taker.taken = taker.taken, []
+        bench.nack(taker, *taken, requeue=False)
+    bench.close(taker, redelivery.CLOSED)
+
+
+def notes(bench: Bench, name: str) -> dict[str, str | int]:
+    """What the broker wrote on the one message of a queue."""
+    ((message, _),) = bench.engine.messages.browse(bench.queue(name))
+    return dict(message.header.annotations or {})
+
+
+def done(bench: Bench) -> dict[str, dict[str, int]]:
+    """What rules did."""
+    return {name: dict(counts) for name, counts in bench.engine.dead_letter_rules.done.items() if counts}
+
+
+def sound(bench: Bench) -> None:
+    """The books are right, in memory and on disk."""
+    check_counters(bench.broker)
+    check_accounts(bench.broker)
+
+
+# -- retry -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_retry_comes_every_so_often_and_so_many_times_across_restarts(crash: bool) -> None:
+    b = bench(RETRY, PARK)
+    die(b, "a", b"x")
+    for trip in (1, 2):
+        b.broker.advance(999)
+        assert (b.bodies("DLQ"), b.bodies("a")) == ([b"x"], [])
+        b.broker.advance(1)
+        assert (b.bodies("DLQ"), b.bodies("a")) == ([], [b"x"])
+        carried = notes(b, "a")
+        assert (carried["_AMQ_DL_RETRIES"], carried["_AMQ_DL_RULE"]) == (trip, "retry-1")
+        b = b.restart(crash=crash)
+        assert notes(b, "a")["_AMQ_DL_RETRIES"] == trip
+        reject(b, "a")
+    b.broker.advance(1000)
+    assert (b.bodies("DLQ"), b.bodies("a"), b.bodies("parking")) == ([], [], [b"x"])
+    assert notes(b, "parking")["_AMQ_DL_COUNT"] == 3
+    assert done(b) == {"move-2": {"moved": 1}}
+    b.broker.advance(10_000_000)
+    assert b.bodies("parking") == [b"x"]
+    sound(b)
+
+
+def test_an_operator_ends_the_count() -> None:
+    b = bench(RETRY | {"at-most": 1})
+    die(b, "a", b"x")
+    b.broker.advance(1000)
+    reject(b, "a")
+    b.broker.advance(5000)
+    assert b.bodies("DLQ") == [b"x"]
+    b.enter().messages.retry(b.queue("DLQ"), MessageRange())
+    b.run()
+    assert "_AMQ_DL_RETRIES" not in notes(b, "a")
+    reject(b, "a")
+    b.broker.advance(1000)
+    assert b.bodies("a") == [b"x"]
+
+
+def test_refused_attempts_count_and_then_the_next_rule_decides() -> None:
+    b = bench(RETRY | {"at-most": 3}, PARK)
+    die(b, "a", b"x", b"y")
+    b.enter().operators.change(b.queue("a"), {"enabled": False})
+    b.run()
+    b.broker.advance(2999)
+    assert b.bodies("DLQ") == [b"x", b"y"]
+    assert done(b) == {"retry-1": {"refused": 4}}
+    assert b.broker.reported("rule.refused")[0]["reason"] == "no-queue"
+    b.broker.advance(2)
+    assert b.bodies("parking") == [b"x", b"y"]
+    assert done(b) == {"retry-1": {"refused": 6}, "move-2": {"moved": 2}}
+    sound(b)
+
+
+def test_a_refused_attempt_does_not_hinder_the_next() -> None:
+    b = bench(RETRY)
+    die(b, "a", b"x")
+    b.enter().operators.change(b.queue("a"), {"enabled": False})
+    b.run()
+    b.broker.advance(1000)
+    b.enter().operators.change(b.queue("a"), {"enabled": True})
+    b.run()
+    assert b.bodies("a") == []
+    b.broker.advance(1000)
+    assert b.bodies("a") == [b"x"]
+
+
+# -- the other actions -------------------------------------------------------------------------------------------------
+
+
+def test_what_is_discarded_leaves_by_name() -> None:
+    b = bench({"action": "discard", "reasons": ["rejected"], "min-age": 5000})
+    die(b, "a", b"x", b"y")
+    b.broker.advance(4999)
+    assert b.bodies("DLQ") == [b"x", b"y"]
+    b.broker.advance(1)
+    assert b.bodies("DLQ") == []
+    assert b.queue("DLQ").counters.discarded == 2
+    assert reasons(check_accounts(b.broker)["DLQ"]) == {RemovalReason.DISCARDED: 2}
+    ((applied),) = b.broker.reported("rule.applied")
+    assert (applied["rule"], applied["action"], applied["queue"], applied["messages"]) == (
+        "discard-1",
+        "discard",
+        "DLQ",
+        2,
+    )
+    sound(b)
+
+
+def test_a_move_is_one_entry_and_goes_at_once() -> None:
+    b = bench(PARK | {"origin-address": "orders.#"})
+    die(b, "orders.eu", b"x")
+    die(b, "other", b"y")
+    assert (b.bodies("parking"), b.bodies("DLQ")) == ([b"x"], [b"y"])
+    assert notes(b, "parking")["_AMQ_DL_RULE"] == "move-1"
+    entries = entries_with(b, "REMOVED")
+    assert [entry.count("MESSAGE") for entry in entries] == [1, 1, 1], "two deaths and a move"
+    sound(b)
+
+
+def test_what_is_left_stays_whatever_follows() -> None:
+    b = bench({"action": "leave", "selector": "colour = 'red'"}, {"action": "discard", "min-age": 1})
+    die(b, "a", b"x")
+    b.broker.advance(1)
+    assert b.bodies("DLQ") == []
+
+
+def test_a_rule_that_comes_later_takes_over_from_one_that_waits() -> None:
+    b = bench({"action": "discard", "min-age": 2500}, {"action": "retry", "every": 1000, "at-most": 5})
+    die(b, "a", b"x")
+    b.enter().operators.change(b.queue("a"), {"enabled": False})
+    b.run()
+    b.broker.advance(2499)
+    assert b.bodies("DLQ") == [b"x"]
+    b.broker.advance(1)
+    assert b.bodies("DLQ") == []
+
+
+def test_a_move_that_is_refused_is_tried_again() -> None:
+    b = bench(PARK, settings=({"match": "parking", "auto-create-queues": False, "auto-create-addresses": False},))
+    die(b, "a", b"x")
+    assert b.bodies("DLQ") == [b"x"]
+    assert [refused["reason"] for refused in b.broker.reported("rule.refused")] == ["not-found"]
+    b.enter().operators.make_queue(NewQueue("parking", routing_type=RoutingType.ANYCAST, make_address=True))
+    b.run()
+    b.broker.advance(REFUSED_AGAIN_MS)
+    assert b.bodies("parking") == [b"x"]
+
+
+def test_rules_that_lead_in_a_circle_come_to_an_end() -> None:
+    b = bench(
+        {"action": "move", "queue": "DLQ", "to": "DLQ2"},
+        {"action": "move", "queue": "DLQ2", "to": "DLQ"},
+        settings=({"match": "b", "dead-letter-address": "DLQ2"},),
+    )
+    die(b, "a", b"x")
+    assert sorted(b.bodies("DLQ") + b.bodies("DLQ2")) == [b"x"]
+    assert sum(counts.get("moved", 0) for counts in done(b).values()) == HOPS_MAX
+    assert b.broker.reported("rule.refused")[0]["reason"] == "link-hops"
+    sound(b)
+
+
+# -- which queues ------------------------------------------------------------------------------------------------------
+
+
+def test_expired_messages_and_queues_made_for_each_address() -> None:
+    made = {"auto-create-dead-letter-resources": True, "auto-create-expiry-resources": True}
+    b = bench(PARK, settings=({"match": "a", "dead-letter-address": "dead", "expiry-address": "late", **made},))
+    b.sent("a", b"old", expiration=b.broker.now + 10)
+    die(b, "a", b"x")
+    b.broker.advance(60_000)
+    assert sorted(b.bodies("parking")) == [b"old", b"x"]
+
+
+def test_copies_for_subscribers_are_not_brought_back_too() -> None:
+    b = bench(RETRY, settings=({"match": "a", "auto-create-dead-letter-resources": True},))
+    die(b, "a", b"x")
+    assert (b.bodies("DLQ"), b.bodies("DLQ.a")) == ([b"x"], [b"x"])
+    b.broker.advance(1000)
+    assert (b.bodies("a"), b.bodies("DLQ"), b.bodies("DLQ.a")) == ([b"x"], [], [b"x"])
+    change(b, {"action": "discard", "queue": "DLQ.a"})
+    assert b.bodies("DLQ.a") == []
+
+
+def test_other_queues_are_left_alone() -> None:
+    b = bench(RETRY | {"at-most": 1})
+    b.sent("DLQ", b"sent there")
+    die(b, "a", b"x")
+    b.broker.advance(1000)
+    assert (b.bodies("a"), b.bodies("DLQ")) == ([b"x"], [b"sent there"])
+    b.broker.advance(100_000)
+    assert b.bodies("a") == [b"x"], "a dead letter no longer, though it carries why it died"
+
+
+def test_settings_that_name_another_address_count_from_then_on() -> None:
+    b = bench(PARK)
+    die(b, "a", b"x")
+    assert b.bodies("parking") == [b"x"]
+    change(b)
+    die(b, "a", b"y")
+    assert b.bodies("DLQ") == [b"y"]
+    change(b, PARK)
+    assert b.bodies("parking") == [b"x", b"y"]
+
+
+# -- consumers, paging, many -------------------------------------------------------------------------------------------
+
+
+def test_consumers_get_what_rules_have_left() -> None:
+    b = bench(PARK | {"reasons": ["rejected"]})
+    taker = b.take("DLQ")
+    die(b, "a", b"x")
+    assert (taker.take(), b.bodies("parking")) == ([], [b"x"])
+
+
+@pytest.mark.parametrize("in_transaction", [False, True])
+def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> None:
+    b = bench({"action": "retry", "every": 1000, "at-most": 1}, {"action": "discard", "min-age": 2000})
+    taker = b.take("DLQ")
+    die(b, "a", b"x")
+    held = list(taker.taken)
+    assert taker.take() == [b"x"]
+    tx = b.enter().transactions.begin() if in_transaction else None
+    if tx is not None:
+        b.ack(taker, *held, tx=tx)
+    b.broker.advance(1500)
+    assert b.bodies("a") == []
+    if tx is not None:
+        b.enter()
+        b.engine.transactions.rollback(tx)
+        b.run()
+    b.close(taker, redelivery.CLOSED)
+    b.broker.advance(HELD_AGAIN_MS)
+    assert b.bodies("DLQ") == []
+    sound(b)
+
+
+def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
+    b = bench(settings=({"match": "DLQ", **PAGING},))
+    bodies = [b"%d" % n for n in range(300)]
+    die(b, "a", *bodies)
+    assert b.queue("DLQ").paged > 200
+    change(b, PARK | {"min-age": 60_000})
+    assert b.queue("DLQ").message_count == 300
+    b = b.restart()
+    change(b, PARK | {"min-age": 60_000})
+    assert b.queue("DLQ").message_count == 300
+    b.broker.advance(60_000)
+    assert sorted(b.bodies("parking")) == sorted(bodies)
+    assert b.queue("DLQ").message_count == 0
+    assert max(int(told["messages"]) for told in b.broker.reported("rule.applied")) <= b.engine.limits.move_step_max
+    sound(b)
+
+
+def test_each_letter_is_looked_at_in_its_own_time() -> None:
+    b = bench({"action": "discard", "min-age": 1000})
+    for n in range(10):
+        die(b, "a", b"%d" % n)
+        b.broker.advance(100)
+    assert b.bodies("DLQ") == [b"%d" % n for n in range(1, 10)]
+    b.broker.advance(850)
+    assert b.bodies("DLQ") == [b"9"]
+
+
+def test_letters_that_are_not_yet_durable_are_not_passed_over() -> None:
+    b = bench(PARK, lazy_disk=True)
+    b.sent("a", b"durable", b"other")
+    b.sent("a", b"not", durable=False)
+    b.broker.catch_up()
+    taker = b.take("a")
+    b.broker.catch_up()
+    b.nack(taker, *taker.taken, requeue=False)
+    b.broker.catch_up()
+    assert sorted(b.bodies("parking")) == [b"durable", b"not", b"other"]
+
+
+def test_a_clock_that_is_set_forward_makes_them_older() -> None:
+    b = bench({"action": "discard", "min-age": 3_600_000})
+    die(b, "a", b"x")
+    b.broker.jump(-3_600_000)
+    b.broker.advance(3_600_000)
+    assert b.bodies("DLQ") == [b"x"]
+    b.broker.jump(3_600_000)
+    assert b.bodies("DLQ") == []
+
+
+# -- what they would do ------------------------------------------------------------------------------------------------
+
+
+def test_a_trial_does_nothing_and_counts() -> None:
+    b = bench()
+    die(b, "a", *[b"%d" % n for n in range(100)])
+    b.sent("DLQ", b"sent there")
+    rules = rules_of(configured(dead_letter_rules=sections(PARK | {"origin-address": "b"}, RETRY)))
+    first = b.engine.dead_letter_rules.attempt(b.queue("DLQ"), 0, rules)
+    then = b.engine.dead_letter_rules.attempt(b.queue("DLQ"), first.last, rules)
+    later = Verdict("retry-2", Action.RETRY, True)
+    assert (first.complete, then.complete) == (False, True)
+    assert first.counts[later] + then.counts[later] == 100
+    assert (first.other + then.other, len(first.examples[later])) == (1, EXAMPLES_MAX)
+    assert len(b.bodies("DLQ")) == 101
+    none = b.engine.dead_letter_rules.attempt(b.queue("DLQ"), 0)
+    assert list(none.counts) == [Verdict("", Action.LEAVE, False)]
+
+
+def test_without_rules_nothing_is_due() -> None:
+    b = bench()
+    die(b, "a", b"x")
+    assert b.engine.dead_letter_rules.next_due() is None
