@@ -33,7 +33,10 @@ DEAD_LETTERS = {
         "Create a queue for the address, or a filter that matches; then retry it.",
     ),
     DeadLetterReason.NOT_AUTHORISED: _RESERVED,
-    DeadLetterReason.PUT_DISABLED: _RESERVED,
+    DeadLetterReason.PUT_DISABLED: Text(
+        "The queues that it might have entered are disabled, and its address has `send-to-dla-on-no-route`.",
+        "`bartleby queue set NAME enabled=true`; then retry it.",
+    ),
     DeadLetterReason.ADMIN: _RESERVED,
     DeadLetterReason.LINK_HOPS: Text(
         "It expired from address to address 100 times: expiry addresses form a circle.",

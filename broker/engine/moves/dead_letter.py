@@ -3,6 +3,7 @@
     dead letter   too many failed deliveries, or rejected outright: to the dead-letter address of the queue's address
     killed        dead, and there is no dead-letter address: removed, logged, recorded
     no route      no queue took it (`send-to-dla-on-no-route`): to the dead-letter address of the address it was sent to
+    put disabled  the same, because all queues that it might have entered are disabled
 
 Addresses may lead in a circle.  A message that died or expired `move.HOPS_MAX` times without an operator moving it
 stays where it is when it fails again (`expiry` has the rest of the rule).
@@ -93,8 +94,7 @@ def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, me
     name = settings.dead_letter_address
     if not name or name == address.name:
         return False
-    reason = DeadLetterReason.NO_ROUTE
-    text = f"no queue of address {address.name} took it"
+    reason, text = _why_unrouted(state, address, queue)
     target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
     annotations = move.annotate(
         message, queue, reason=reason.word, text=text, now=state.now, attempts=0, client="", remote=""
@@ -106,6 +106,15 @@ def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, me
     note(state, "MESSAGE_DEAD_LETTERED", None, message, target.name, reason.word, text)
     state.report("message.no_route", message=message.id, address=address.name, target=target.name)
     return True
+
+
+def _why_unrouted(state: State, address: Address, queue: Queue | None) -> tuple[DeadLetterReason, str]:
+    """Why no queue took a message that was sent to an address, or to this queue of it."""
+    anycast, multicast = state.bindings.targets(address)
+    queues = [queue] if queue is not None else anycast + multicast
+    if queues and not any(each.attributes.enabled for each in queues):
+        return DeadLetterReason.PUT_DISABLED, f"queue {queues[0].name} of address {address.name} is disabled"
+    return DeadLetterReason.NO_ROUTE, f"no queue of address {address.name} took it"
 
 
 def kill(

@@ -53,8 +53,10 @@ RULES_MAX: Final = 256
 #: Attempts that a rule may ask for: at one a minute a day's worth.
 AT_MOST_MAX: Final = 1_440
 
-#: The words for why a message died.
-REASONS: Final = tuple([reason.word for reason in DeadLetterReason])
+#: The words for why a message died, without those that the broker does not give: a rule for them would do nothing.
+REASONS: Final = tuple(
+    [reason.word for reason in DeadLetterReason if reason.name not in ("QUEUE_FULL", "NOT_AUTHORISED", "ADMIN")]
+)
 
 #: The time of a look that never was.
 NEVER: Final = -1

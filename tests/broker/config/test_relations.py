@@ -147,6 +147,12 @@ def read(directory: Path, text: str) -> Config:
             '""',
             "name one address",
         ),
+        (
+            RULE + "action = 'leave'\nreasons = ['queue-full']\n",
+            'dead-letter-rules["a"].reasons[0]',
+            '"queue-full"',
+            "no such reason: give one of max-deliveries",
+        ),
         (RULE + "action = 'leave'\nto = 'x'\n", 'dead-letter-rules["a"].to', "", "does nothing with leave"),
         (RULE + "action = 'discard'\nevery = 1\n", 'dead-letter-rules["a"].every', "", "does nothing with discard"),
         (RULE + "action = 'move'\nto = 'x'\nat-most = 1\n", 'dead-letter-rules["a"].at-most', "", "remove it"),

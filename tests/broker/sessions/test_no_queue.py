@@ -177,7 +177,7 @@ def test_all_are_dead_letters_where_the_address_says_so() -> None:
     told = [(death.new_id, death.old_id, death.queue_id, death.address, death.reason) for death in deaths]
     old_ids = [(letter.header.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] for letter in dead]
     assert told == [
-        (letter.id, old, 0, "off", DeadLetterReason.NO_ROUTE) for letter, old in zip(dead, old_ids, strict=True)
+        (letter.id, old, 0, "off", DeadLetterReason.PUT_DISABLED) for letter, old in zip(dead, old_ids, strict=True)
     ]
     assert len(set(old_ids)) == 8
     check_accounts(broker)

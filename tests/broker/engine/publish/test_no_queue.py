@@ -132,14 +132,14 @@ def test_duplicates_do_not_shift_the_places(bench: Bench) -> None:
 def test_where_the_address_says_so_they_are_dead_letters(name: str) -> None:
     bench = closed({"match": "a", "send-to-dla-on-no-route": True})
     bench.sent(name, b"1", b"2")
-    assert dead(bench) == [(b"1", "no-route"), (b"2", "no-route")]
-    assert dead(bench.restart()) == [(b"1", "no-route"), (b"2", "no-route")]
+    assert dead(bench) == [(b"1", "put-disabled"), (b"2", "put-disabled")]
+    assert dead(bench.restart()) == [(b"1", "put-disabled"), (b"2", "put-disabled")]
 
 
 def test_dead_letters_on_a_queue_made_for_them() -> None:
     bench = closed({"match": "a", "send-to-dla-on-no-route": True, "auto-create-dead-letter-resources": True})
     bench.sent("a", b"1")
-    assert dead(bench, "DLQ.a") == [(b"1", "no-route")]
+    assert dead(bench, "DLQ.a") == [(b"1", "put-disabled")]
 
 
 def test_a_dead_letter_queue_that_is_disabled_too_refuses() -> None:
@@ -149,7 +149,7 @@ def test_a_dead_letter_queue_that_is_disabled_too_refuses() -> None:
     with pytest.raises(NoQueue):
         bench.send("a", b"2")
     bench.run()
-    assert dead(bench) == [(b"1", "no-route")]
+    assert dead(bench) == [(b"1", "put-disabled")]
 
 
 def test_without_a_dead_letter_address_they_are_refused() -> None:
