@@ -245,12 +245,14 @@ class MqttAcceptor(MessagingAcceptor):
 
 
 class HttpAcceptor(_Acceptor):
-    """Listens for HTTP: /livez, /readyz, /metrics and the calls of the command line."""
+    """Listens for HTTP: the web console, /livez, /readyz, /metrics and the calls of the command line."""
 
     protocol: Literal["http"]
     """The protocol of this acceptor."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8_161
     """The TCP port; 8161 is that of Artemis's console; 0 takes a free one, which is logged."""
+    console: bool = True
+    """false: no web console here, only the calls of the command line."""
     open_metrics: bool | None = None
     """true: /metrics needs no login; unset: only on loopback it needs none.  /livez and /readyz never need one."""
     allowed_hosts: Annotated[tuple[Annotated[str, AfterValidator(allowed_host)], ...] | None, Field(strict=False)] = (

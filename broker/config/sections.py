@@ -20,6 +20,8 @@ class BrokerSection(Section):
     """The broker's name in logs, metrics and the CONNECTED frame."""
     data_directory: Annotated[Path, Field(strict=False)] = Path("./var")
     """The directory of journal, users and token; a relative path starts at the working directory."""
+    audit_reports: Annotated[Path, Field(strict=False)] = Path("/var/lib/bartleby-audit/reports")
+    """Where nightly audits leave their reports, which the console shows; the broker's user must be able to read it."""
     shutdown_timeout: Milliseconds = 30_000
     """How long a stop may take: clients need seconds to disconnect, service managers kill after 90 s."""
     message_expiry_scan_period: MillisecondsOrOff = 30_000

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from hmac import compare_digest
 from http import HTTPStatus
+from pathlib import Path
 from typing import Final
 
 from starlette.applications import Starlette
@@ -21,11 +22,17 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from broker import clock
-from broker.console.desk import About, Desk, Page
+from broker.console.address_pages import AddressPages
+from broker.console.broker_pages import BrokerPages
+from broker.console.dead_letter_pages import DeadLetterPages
+from broker.console.desk import About, Desk, Page, Routes
+from broker.console.divert_pages import DivertPages
 from broker.console.login import LoginPages
 from broker.console.message_pages import MessagePages
 from broker.console.overview import OverviewPages
+from broker.console.peer_pages import PeerPages
 from broker.console.queue_pages import QueuePages
+from broker.console.reasons import ReasonPages
 from broker.console.render import Assets, environment
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
 from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
@@ -48,6 +55,7 @@ _PROTECTION: Final = (
     # Not `no-referrer`: with that a browser hides where a form comes from, and it would be refused as another site's.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
 )
 
 #: The header by which a page says that it asks for news by itself: nobody need be there.
@@ -61,9 +69,14 @@ _SWEEP_SECONDS: Final = IDLE_SECONDS_MAX / 30
 
 
 class Console:
-    """The console of one broker, whose own token this is; each HTTP acceptor serves it."""
+    """The console of one broker, whose own token this is; each HTTP acceptor serves it.
 
-    def __init__(self, broker: Broker, token: str, *, limits: Limits | None = None) -> None:
+    `reports`: where nightly audits leave theirs, None: nowhere.
+    """
+
+    def __init__(
+        self, broker: Broker, token: str, *, reports: Path | None = None, limits: Limits | None = None
+    ) -> None:
         self._broker = broker
         self._report = broker.engine.report
         self._assets = Assets()
@@ -80,23 +93,36 @@ class Console:
                 self._route("/logout", self._login.leave, None, methods=["POST"]),
                 *(
                     self._route(path, page, about, methods=[method])
-                    for pages in (OverviewPages(self._desk), QueuePages(self._desk), MessagePages(self._desk))
-                    for method, path, page, about in pages.routes()
+                    for method, path, page, about in self._pages(reports)
                 ),
             ],
             exception_handlers={HTTPException: self._on_http_exception, Exception: self._on_bug},
         )
         self._app.router.redirect_slashes = False
 
+    def _pages(self, reports: Path | None) -> Routes:
+        """All pages behind the login."""
+        desk = self._desk
+        return [
+            *OverviewPages(desk).routes(),
+            *QueuePages(desk).routes(),
+            *MessagePages(desk).routes(),
+            *DeadLetterPages(desk).routes(),
+            *AddressPages(desk).routes(),
+            *PeerPages(desk).routes(),
+            *DivertPages(desk).routes(),
+            *BrokerPages(desk, reports).routes(),
+            *ReasonPages(desk).routes(),
+        ]
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI, HTTP only: the answer of a page, and what protects whoever reads it."""
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), *_PROTECTION]
-                if not any(name == b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", b"no-store"))
-                message["headers"] = headers
+                headers = list(message.get("headers", ()))
+                given = {name for name, _ in headers}
+                message["headers"] = headers + [each for each in _PROTECTION if each[0] not in given]
             await send(message)
 
         await self._app(scope, receive, protected)

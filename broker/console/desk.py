@@ -28,6 +28,10 @@ MENU: Final = (
     ("/connections", "Connections", True),
     ("/consumers", "Consumers", False),
     ("/diverts", "Diverts", False),
+    ("/users", "Users", True),
+    ("/health", "Health", True),
+    ("/reports", "Audit reports", True),
+    ("/explain", "What it means", False),
 )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from operator import itemgetter
@@ -32,15 +32,20 @@ class Table:
         return max(-(-self.total // ROWS), 1)
 
 
-async def table(visit: Visit, names: list[str], columns: dict[str, Callable[[str], int | None]]) -> Table:
+async def table(
+    visit: Visit,
+    names: list[str],
+    columns: Mapping[str, Callable[[str], int | None]],
+    text: Callable[[str], str] = str,
+) -> Table:
     """A page of `names`, which are in their order.
 
-    The visit says which have a text in them (`q`), by which of the `columns` they are sorted (`sort`; the largest first
-    with `down`), and which page.  A column gives None for a name that is gone meanwhile.
+    The visit says which have a text in them (`q`; in what `text` says of a name), by which of the `columns` they are
+    sorted (`sort`; the largest first with `down`), and which page.  A column gives None for a name that is gone.
     """
     search, sort, down = visit.text("q").strip(), visit.text("sort"), visit.flag("down")
     if search:
-        names = await _beside(names, lambda: _having(names, search))
+        names = await _beside(names, lambda: _having(names, search, text))
     page = min(visit.page, max(-(-len(names) // ROWS), 1))
     start, end = (page - 1) * ROWS, page * ROWS
     total = len(names)
@@ -53,9 +58,9 @@ async def table(visit: Visit, names: list[str], columns: dict[str, Callable[[str
     return Table(names, total, page, search, sort if sort in columns else "name", down)
 
 
-def _having(names: list[str], search: str) -> list[str]:
+def _having(names: list[str], search: str, text: Callable[[str], str]) -> list[str]:
     wanted = search.casefold()
-    return [name for name in names if wanted in name.casefold()]
+    return [name for name in names if wanted in text(name).casefold()]
 
 
 async def _beside(names: Sequence[str], work: Callable[[], list[str]]) -> list[str]:

@@ -9,28 +9,41 @@ from typing import Final
 from starlette.responses import Response
 
 from broker.console.desk import Desk, Routes
+from broker.console.groups import chosen_group, group_fields
 from broker.console.messages import body_of
+from broker.console.reasons import reason
 from broker.console.steps import stepwise
 from broker.console.visit import Visit, go_to, number
 from broker.engine import MessageRange, MoveResult, Queue, Send, parse_selector
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, group_of
+from broker.engine.model.message import (
+    DL_ATTEMPTS,
+    DL_CLIENT,
+    DL_CLIENT_ADDRESS,
+    DL_COUNT,
+    DL_FIRST_QUEUE,
+    DL_FIRST_REASON,
+    DL_FIRST_TIME,
+    DL_REASON,
+    DL_TEXT,
+    DL_TIME,
+    ORIG_ADDRESS,
+    ORIG_QUEUE,
+    PRIORITY_DEFAULT,
+    Message,
+    MessageHeader,
+    PropertyView,
+    group_of,
+)
 from broker.management.asking import Refused, routing_type_of
 from broker.management.callers import require_queue, require_target
 from broker.management.durable import durable
 from broker.management.views import message_view
+from broker.reasons.reason import Kind
 from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
 from broker.sessions.stomp.headers import is_application_header
 
 Verb = Callable[[MessageRange], MoveResult]
-
-#: Why messages stay, as `moves.transfer` says it, in words.
-REFUSED: Final = {
-    "no-origin": "nothing says where they came from: move them instead",
-    "no-queue": "no queue would take them: theirs is gone, or its filter refuses them",
-    "onto-itself": "they came from this very queue",
-    "disk-full": "the disk is full",
-}
 
 #: What became of one message, or of several.
 _DONE: Final = {
@@ -72,7 +85,8 @@ class MessagePages:
         desk.enter()
         message, state = desk.engine.messages.find(queue, visit.number("id"))
         found = message_view(message, queue, state)
-        return desk.page(visit, "message.html", {"queue": queue, "message": found, "body": body_of(message)})
+        context = {"queue": queue, "message": found, "body": body_of(message), "death": _death_of(message)}
+        return desk.page(visit, "message.html", context)
 
     # -- what is done with messages --------------------------------------------------------------------------------
 
@@ -81,10 +95,11 @@ class MessagePages:
         queue, do, to = self._desk.engine.queue(visit.text("queue")), visit.text("do"), visit.text("to").strip()
         verb, code = self._verb(queue, do, to)
         ids = [number(text, "id") for text in visit.every("id")]
-        filter = visit.text("filter").strip()
+        filter, group = visit.text("filter").strip(), chosen_group(visit)
         if visit.flag("all"):
-            total = await stepwise(self._desk, MessageRange(parse_selector(filter)), verb)
+            total = await stepwise(self._desk, MessageRange(parse_selector(filter), group=group), verb)
             chosen: dict[str, str | int] = {"filter": filter} if filter else {}
+            chosen |= {name.replace("-", "_"): value for name, value in group_fields(group).items()}
         elif ids:
             total = self._each(ids, verb)
             chosen = {"ids": ", ".join(map(str, ids[:100]))}
@@ -98,7 +113,9 @@ class MessagePages:
         self._report(visit, do, total, queue)
         if visit.text("back") == "message" and ids and (refused or not total.moved):
             return go_to("/message", queue=queue.name, id=ids[0])
-        return go_to("/queue", name=queue.name, filter=filter)
+        if visit.text("back") == "dead-letters":
+            return go_to("/dead-letters")
+        return go_to("/queue", group_fields(group), name=queue.name, filter=filter)
 
     def _verb(self, queue: Queue, do: str, to: str) -> tuple[Verb, str]:
         messages = self._desk.engine.messages
@@ -130,7 +147,7 @@ class MessagePages:
         one, many = _DONE[do]
         visit.done(f"1 message {one}." if total.moved == 1 else f"{total.moved:,} messages {many}.")
         for why, count in total.refused.items():
-            visit.warn(f"{count:,} stayed: {REFUSED.get(why, why)}.")
+            visit.warn(f"{count:,} stayed: {_stays(why)}")
         if not total.complete:
             visit.warn("There are more that fit: do it again to go on.")
         elif queue.delivering:
@@ -174,6 +191,39 @@ class MessagePages:
         else:
             visit.warn(f"No queue of {address.name} took the message.")
         return go_to("/queue", name=queue.name) if queue is not None else go_to("/send", to=to)
+
+
+def _stays(why: str) -> str:
+    """Why messages stay, in sentences, from the word for it; what an engine's refusal says as it is."""
+    found = reason(Kind.STAYS, why)
+    return f"{why}." if found is None else f"{found.meaning} {found.action}"
+
+
+def _death_of(message: Message) -> dict[str, object] | None:
+    """What is noted of a message's death, and what its reason means; None: it did not die."""
+    notes = message.header.annotations or {}
+    word = notes.get(DL_REASON)
+    if not isinstance(word, str):
+        return None
+    return {
+        "reason": word,
+        "about": reason(Kind.DEAD_LETTER, word),
+        "words": notes.get(DL_TEXT, ""),
+        "time": _number(notes.get(DL_TIME)),
+        "attempts": notes.get(DL_ATTEMPTS, 0),
+        "deaths": notes.get(DL_COUNT, 1),
+        "queue": notes.get(ORIG_QUEUE, ""),
+        "address": notes.get(ORIG_ADDRESS, ""),
+        "client": notes.get(DL_CLIENT, ""),
+        "remote": notes.get(DL_CLIENT_ADDRESS, ""),
+        "first_queue": notes.get(DL_FIRST_QUEUE, ""),
+        "first_reason": notes.get(DL_FIRST_REASON, ""),
+        "first_time": _number(notes.get(DL_FIRST_TIME)),
+    }
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _properties(text: str) -> list[tuple[bytes, bytes]]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.console.desk import Desk
 from broker.console.visit import ROWS
-from broker.engine import Queue, Unreadable, parse_selector, read_body
+from broker.engine import DeadLetterGroup, Queue, Unreadable, parse_selector, read_body
 from broker.engine.model.errors import InvalidSelector
 from broker.engine.model.message import Message, PropertyView
 from broker.management.views import Json, message_view
@@ -33,25 +33,28 @@ class Found:
 
     messages: list[Json]
     filter: str
+    group: DeadLetterGroup | None
     page: int
     more: bool
     complete: bool
     wrong: str = ""
 
 
-def browse(desk: Desk, queue: Queue, text: str, page: int) -> Found:
-    """Messages of a queue that a filter fits, in their order.  Call within a tick."""
+def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, page: int) -> Found:
+    """Messages of a queue that a filter fits and a group has, in their order.  Call within a tick."""
     try:
         filter = parse_selector(text)
     except InvalidSelector as error:
-        return Found([], text, 1, False, True, str(error))
-    most = desk.limits.looked_at_max if filter is None else desk.limits.filtered_max
+        return Found([], text, group, 1, False, True, str(error))
+    most = desk.limits.looked_at_max if filter is None and group is None else desk.limits.filtered_max
     skip, looked_at = (page - 1) * ROWS, 0
     found: list[tuple[Message, str]] = []
     places = desk.engine.messages.browse(queue)
     for message, state in islice(places, most):
         looked_at += 1
         if filter is not None and not filter.matches(PropertyView(message)):
+            continue
+        if group is not None and not group.has(queue, message):
             continue
         if skip:
             skip -= 1
@@ -61,7 +64,7 @@ def browse(desk: Desk, queue: Queue, text: str, page: int) -> Found:
             break
     shown = [message_view(message, queue, state) for message, state in found[:ROWS]]
     complete = len(found) > ROWS or looked_at < most or next(places, None) is None
-    return Found(shown, text, page, len(found) > ROWS, complete)
+    return Found(shown, text, group, page, len(found) > ROWS, complete)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import Final
 from starlette.responses import Response
 
 from broker.console.desk import Context, Desk, Routes
+from broker.console.groups import TITLES, chosen_group, group_fields, values
 from broker.console.listing import table
 from broker.console.messages import browse
 from broker.console.steps import purge_long
@@ -39,7 +40,7 @@ class QueuePages:
         """The pages."""
         about = self.about
         return [
-            ("GET", "/queues", self.list, None),
+            ("GET", "/queues", self.show_all, None),
             ("POST", "/queues/make", self.make, _about_new),
             ("GET", "/queue", self.show, about),
             ("GET", "/queue/counts", self.counts, about),
@@ -57,7 +58,7 @@ class QueuePages:
     def _named(self, visit: Visit) -> Queue:
         return self._desk.engine.queue(visit.text("name"))
 
-    async def list(self, visit: Visit) -> Response:
+    async def show_all(self, visit: Visit) -> Response:
         """The queues that the visitor manages."""
         desk, queues = self._desk, self._desk.engine.queues
         every = desk.names.queues(internal=visit.flag("internal"))
@@ -74,8 +75,15 @@ class QueuePages:
         """One queue, and a page of its messages that a filter fits."""
         desk, queue = self._desk, self._named(visit)
         desk.enter()
-        found = browse(desk, queue, visit.text("filter").strip(), visit.page)
-        return desk.page(visit, "queue.html", {"found": found, **self._context(queue)})
+        group = chosen_group(visit)
+        found = browse(desk, queue, visit.text("filter").strip(), group, visit.page)
+        context = {
+            "found": found,
+            "group": {} if group is None else values(group),
+            "titles": TITLES,
+            "fields": group_fields(group),
+        }
+        return desk.page(visit, "queue.html", {**context, **self._context(queue)})
 
     async def counts(self, visit: Visit) -> Response:
         """What changes all the time, for a page that is open."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from broker.console.visit import link
 
@@ -60,6 +61,7 @@ def environment(assets: Assets) -> Environment:
         "duration": duration,
         "shown": shown,
         "lines": lines,
+        "prose": prose,
     }
     return made
 
@@ -87,6 +89,12 @@ def _escape(c: str) -> str:
 def count(value: int) -> str:
     """A number with its thousands apart."""
     return f"{value:,}"
+
+
+def prose(text: str) -> Markup:
+    """A sentence of Bartleby's own, with what stands between backquotes as code."""
+    parts = [escape(part) for part in text.split("`")]
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def size(nbytes: float) -> str:

@@ -33,6 +33,8 @@ ROWS: Final = 50
 
 Fields = Mapping[str, list[str]]
 
+_NOTHING: Final[Mapping[str, str | int]] = {}
+
 
 @dataclass(slots=True)
 class Visit:
@@ -102,12 +104,12 @@ def fields(text: str) -> Fields:
         raise Refused(400, "invalid-form", "these are not the fields of a form of this console") from None
 
 
-def link(path: str, **given: str | int) -> str:
-    """The address of a page."""
-    chosen = {name: value for name, value in given.items() if value not in ("", None)}
+def link(path: str, given: Mapping[str, str | int] = _NOTHING, /, **more: str | int) -> str:
+    """The address of a page: with all that is `given`, and what else is not empty."""
+    chosen = {**given, **{name: value for name, value in more.items() if value not in ("", None)}}
     return f"{path}?{urlencode(chosen)}" if chosen else path
 
 
-def go_to(path: str, **given: str | int) -> RedirectResponse:
+def go_to(path: str, given: Mapping[str, str | int] = _NOTHING, /, **more: str | int) -> RedirectResponse:
     """On to another page, which is asked for anew."""
-    return RedirectResponse(link(path, **given), 303)
+    return RedirectResponse(link(path, given, **more), 303)

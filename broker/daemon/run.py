@@ -379,7 +379,7 @@ class Daemon:
                 opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
-            console = Console(self, token) if config.http_acceptors else None
+            console = Console(self, token, reports=config.broker.audit_reports)
             for name, http_acceptor in config.http_acceptors.items():
                 context = self._guard.context(name)
                 server = HttpServer(
@@ -389,7 +389,7 @@ class Daemon:
                     context=context,
                     open_metrics=http_acceptor.open_metrics,
                     allowed_hosts=http_acceptor.allowed_hosts,
-                    console=console,
+                    console=console if http_acceptor.console else None,
                 )
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
@@ -438,8 +438,10 @@ class Daemon:
         self._set_timer()
 
     def _console(self) -> str:
-        """Where a browser on this machine finds the console; empty without an HTTP acceptor."""
-        found = Runtime(os.getpid(), self.started, tuple(self._addresses())).management
+        """Where a browser on this machine finds the console; empty if no acceptor has it."""
+        shown = {name for name, acceptor in self.config.http_acceptors.items() if acceptor.console}
+        listening = tuple(address for address in self._addresses() if address.acceptor in shown)
+        found = Runtime(os.getpid(), self.started, listening).management
         return f"{found[0]}/" if found else ""
 
     def _login_told(self) -> str:

@@ -116,6 +116,11 @@ class UserGate:
 
     # -- who is in ---------------------------------------------------------------------------------------------------
 
+    def users(self) -> dict[str, frozenset[str]] | None:
+        """The users of the file and their roles; None: there is none."""
+        users = self._policy.users
+        return None if users is None else {name: stored.roles for name, stored in users.items()}
+
     def roles_of(self, user: str) -> frozenset[str] | None:
         """The roles that a user has now; None: there is no such user."""
         if not user:

@@ -7,7 +7,7 @@ that waits reads nothing; when it is told, its connection may be gone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -70,6 +70,9 @@ class Gate(Protocol):
     @property
     def version(self) -> int:
         """Changes when users or rules do."""
+
+    def users(self) -> Mapping[str, frozenset[str]] | None:
+        """The users that there are, and their roles; None: there is no users file."""
 
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
         """The SASL mechanisms for this peer, the best first."""

@@ -61,6 +61,11 @@ class PermissionTable:
         _Rights([(match.replace("%", "_"), roles) for match, roles in self._templates], syntax)  # only to check them
         self._tables: dict[tuple[str, str], _Rights] = {}
 
+    @property
+    def entries(self) -> list[Entry]:
+        """All entries as they were written, those with `%u` or `%c` last."""
+        return [*self._plain, *self._templates]
+
     def rights(self, user: str, client_id: str) -> _Rights:
         """The table as it is for one user and client."""
         if not self._templates:

@@ -7,7 +7,7 @@ at the next reload or start.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -238,6 +238,10 @@ class Administration:
     def change_settings(self, settings: SettingsTable) -> None:
         """New settings, effective at once on every address."""
         registry.change_settings(self._state, settings)
+
+    def setting_layers(self, name: str) -> list[tuple[str, Mapping[str, object]]]:
+        """The matches of settings that fit an address, the most specific first, each with what it sets (else None)."""
+        return self._state.settings_table.matching(name)
 
     def keeps_dead(self, name: str) -> bool:
         """Whether some setting says that dead or expired messages go to the address of that name."""

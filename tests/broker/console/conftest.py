@@ -28,9 +28,17 @@ def call_limits() -> Limits:
 
 
 @pytest.fixture
-async def served(tmp_path: Path, call_limits: Limits) -> AsyncIterator[Served]:
+def reports(tmp_path: Path) -> Path:
+    """Where audits leave their reports."""
+    directory = tmp_path / "reports"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+async def served(tmp_path: Path, call_limits: Limits, reports: Path) -> AsyncIterator[Served]:
     """A broker with its console."""
-    async with consoled(tmp_path, call_limits) as each:
+    async with consoled(tmp_path, call_limits, reports) as each:
         yield each
 
 

@@ -132,10 +132,12 @@ class Browser:
 
 
 @asynccontextmanager
-async def consoled(directory: Path, limits: Limits | None = None) -> AsyncIterator[tuple[TestBroker, Console, int]]:
+async def consoled(
+    directory: Path, limits: Limits | None = None, reports: Path | None = None
+) -> AsyncIterator[tuple[TestBroker, Console, int]]:
     """A broker with its console on a free port."""
     broker = TestBroker(directory)
-    console = Console(broker, TOKEN, limits=limits)
+    console = Console(broker, TOKEN, reports=reports, limits=limits)
     server = HttpServer(broker, TOKEN, limits=limits, console=console)
     bound = await server.start("127.0.0.1", 0)
     try:

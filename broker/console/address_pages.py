@@ -1,0 +1,112 @@
+"""Addresses: all of them, and one with its queues, its diverts, and its settings with the match that each came from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from starlette.responses import Response
+
+from broker.console.desk import Desk, Routes
+from broker.console.listing import table
+from broker.console.visit import Visit, go_to
+from broker.engine import Address
+from broker.engine.model.message import RoutingType
+from broker.engine.model.row import kebab
+from broker.engine.model.settings import as_mapping
+from broker.management.addresses import address_counts, address_view
+from broker.management.asking import Refused, routing_type_of
+from broker.management.callers import managed, require_address
+from broker.management.durable import durable
+
+#: Columns by which addresses can be sorted.
+_COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
+    "messages": lambda address: address.size_messages,
+    "bytes": lambda address: address.size_bytes,
+    "queues": lambda address: len(address.queues),
+    "routed": lambda address: address.routed,
+    "unrouted": lambda address: address.unrouted,
+    "dropped": lambda address: address.dropped,
+}
+
+
+class AddressPages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/addresses", self.show_all, None),
+            ("POST", "/addresses/make", self.make, _about),
+            ("GET", "/address", self.show, _about),
+            ("POST", "/address/pause", self.pause, _about),
+            ("POST", "/address/resume", self.pause, _about),
+            ("POST", "/address/delete", self.delete, _about),
+        ]
+
+    async def show_all(self, visit: Visit) -> Response:
+        """The addresses that the visitor manages."""
+        desk, addresses, internal = self._desk, self._desk.engine.addresses, visit.flag("internal")
+        names = await managed(visit.access, desk.names.addresses(internal=internal), lambda name: (name, ""))
+
+        def column(measure: Callable[[Address], int]) -> Callable[[str], int | None]:
+            return lambda name: measure(addresses[name]) if name in addresses else None
+
+        found = await table(visit, names, {name: column(measure) for name, measure in _COLUMNS.items()})
+        rows = [address_counts(addresses[name]) for name in found.names if name in addresses]
+        return desk.page(visit, "addresses.html", {"table": found, "rows": rows, "internal": internal})
+
+    async def show(self, visit: Visit) -> Response:
+        """One address."""
+        engine = self._desk.engine
+        address = engine.operators.address(visit.text("name"))
+        context = {"address": address_view(engine, address), "settings": self._settings(address)}
+        return self._desk.page(visit, "address.html", context)
+
+    def _settings(self, address: Address) -> list[tuple[str, object, str]]:
+        """Each setting by name, its value, and the match that sets it; empty, and last: it is as shipped."""
+        layers = self._desk.engine.operators.setting_layers(address.name)
+        found: list[list[tuple[str, object, str]]] = [[] for _ in (*layers, None)]
+        for name, value in sorted(as_mapping(address.settings).items()):
+            at = next((at for at, (_, fields) in enumerate(layers) if fields.get(name) is not None), -1)
+            shown = value.name if isinstance(value, RoutingType) else value
+            found[at].append((kebab(name), shown, layers[at][0] if at >= 0 else ""))
+        return [each for layer in found for each in layer]
+
+    async def make(self, visit: Visit) -> Response:
+        """Make an address."""
+        name, kinds = visit.text("name").strip(), visit.every("routing-type")
+        if not name:
+            raise Refused(400, "invalid-parameter", "give the address a name")
+        address = self._desk.enter().operators.make_address(name, {routing_type_of(kind) for kind in kinds})
+        visit.tell("address.made", address=address.name)
+        await durable(self._desk.engine)
+        visit.done("The address was created.")
+        return go_to("/address", name=address.name)
+
+    async def pause(self, visit: Visit) -> Response:
+        """Stop the deliveries of all queues on an address, or let them go on."""
+        paused = visit.request.url.path.endswith("/pause")
+        address = self._desk.engine.operators.address(visit.text("name"))
+        if self._desk.enter().operators.pause_address(address, paused=paused):
+            visit.tell("address.paused" if paused else "address.resumed", address=address.name)
+        await durable(self._desk.engine)
+        visit.done("All its queues are paused, also those that it will have." if paused else "Its queues go on.")
+        return go_to("/address", name=address.name)
+
+    async def delete(self, visit: Visit) -> Response:
+        """Delete an address; one that has queues only if the box says so."""
+        address, force = self._desk.engine.operators.address(visit.text("name")), visit.flag("force")
+        queues = len(address.queues)
+        self._desk.enter().operators.delete_address(address, with_queues=force)
+        visit.tell("address.deleted", address=address.name, queues=queues)
+        await durable(self._desk.engine)
+        visit.done(f"Address {address.name} was deleted, with {queues} queues.")
+        return go_to("/addresses")
+
+
+def _about(visit: Visit) -> None:
+    require_address(visit.access, visit.text("name").strip())

@@ -1,0 +1,119 @@
+"""The broker: its users and what they may do, its health, and the reports of its audits."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+from typing import Final
+
+from starlette.responses import Response
+
+from broker.console.desk import Desk, Routes, about_whole
+from broker.console.visit import Visit
+from broker.engine.model.errors import NotFound
+from broker.engine.model.permissions import Permission
+from broker.log import CODES
+from broker.management.views import status_view
+
+#: Users that are shown; a file may have 20,000.
+USERS_SHOWN_MAX: Final = 1_000
+
+#: What `nightly-audit` calls a night, and the reports of one.
+_NIGHT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ")
+_REPORTS: Final = ("ledger", "dlq", "expiry")
+
+#: Nights that are shown, the last first: as many as are kept unless it is set otherwise.
+NIGHTS_MAX: Final = 90
+
+#: Bytes of one report: the audits bound their tables.
+REPORT_BYTES_MAX: Final = 32 << 20
+
+#: What a report may do in a browser: look like one.  It has a style of its own, and is of no site (sandbox).
+_REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
+
+
+class BrokerPages:
+    """The pages of one broker's; `reports`: where its audits leave theirs, None: nowhere."""
+
+    def __init__(self, desk: Desk, reports: Path | None) -> None:
+        self._desk = desk
+        self._reports = reports
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/users", self.users, about_whole),
+            ("GET", "/health", self.health, about_whole),
+            ("GET", "/reports", self.reports, about_whole),
+            ("GET", "/report", self.report, about_whole),
+        ]
+
+    async def users(self, visit: Visit) -> Response:
+        """Who there is, and what each role may do where."""
+        users = self._desk.broker.gate.users()
+        entries = self._desk.engine.security.table.entries
+        context = {
+            "users": None if users is None else [(name, sorted(users[name])) for name in sorted(users)],
+            "most": USERS_SHOWN_MAX,
+            "permissions": [permission.value for permission in Permission],
+            "entries": [
+                (match, [sorted(roles.get(permission, ())) for permission in Permission]) for match, roles in entries
+            ],
+        }
+        return self._desk.page(visit, "users.html", context)
+
+    async def health(self, visit: Visit) -> Response:
+        """Whether it is ready, why not, and what went wrong since the start."""
+        broker = self._desk.broker
+        self._desk.enter()
+        bad = ("warning", "error", "critical")
+        events = [(code, count, CODES[code]) for code, count in sorted(broker.events.items()) if code in CODES]
+        context = {
+            "status": status_view(broker, self._desk.engine.now),
+            "events": sorted(
+                [each for each in events if each[2].level in bad],
+                key=lambda each: bad.index(each[2].level),
+                reverse=True,
+            ),
+        }
+        return self._desk.page(visit, "health.html", context)
+
+    async def reports(self, visit: Visit) -> Response:
+        """The nights of which there are reports."""
+        nights, why = await asyncio.to_thread(self._nights)
+        return self._desk.page(visit, "reports.html", {"nights": nights, "why": why, "directory": self._reports})
+
+    def _nights(self) -> tuple[list[tuple[str, list[str]]], str]:
+        """Each night with its reports, the last first; and why there are none."""
+        if self._reports is None:
+            return [], "no directory is configured"
+        try:
+            found = [path for path in self._reports.iterdir() if _NIGHT.fullmatch(path.name)]
+            nights = sorted(found, reverse=True)[:NIGHTS_MAX]
+            return [
+                (night.name, [name for name in _REPORTS if (night / f"{name}.html").is_file()]) for night in nights
+            ], ""
+        except OSError as error:
+            return [], error.strerror or str(error)
+
+    async def report(self, visit: Visit) -> Response:
+        """One report, as the audit wrote it."""
+        night, name = visit.text("night"), visit.text("name")
+        content = None
+        if self._reports is not None and _NIGHT.fullmatch(night) and name in _REPORTS:
+            content = await asyncio.to_thread(_read, self._reports / night / f"{name}.html")
+        if content is None:
+            raise NotFound("there is no such report, or the broker's user cannot read it")
+        headers = {"content-security-policy": _REPORT_POLICY, "content-type": "text/html; charset=utf-8"}
+        return Response(content, headers=headers)
+
+
+def _read(path: Path) -> bytes | None:
+    """A report; None if there is none of a size that one has."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(REPORT_BYTES_MAX + 1)
+    except OSError:
+        return None
+    return content if len(content) <= REPORT_BYTES_MAX else None

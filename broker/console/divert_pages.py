@@ -1,0 +1,84 @@
+"""Diverts: what they join, made and deleted."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from broker.console.desk import Desk, Routes
+from broker.console.visit import Visit, go_to
+from broker.engine import Divert, parse_selector
+from broker.engine.model.access import Access
+from broker.engine.model.errors import NotFound
+from broker.engine.model.names import check_name, check_sendable
+from broker.engine.model.permissions import Permission
+from broker.management.callers import require_address, require_whole
+from broker.management.durable import durable
+
+
+class DivertPages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/diverts", self.show_all, None),
+            ("POST", "/diverts/make", self.make, _about_new),
+            ("POST", "/diverts/delete", self.delete, self._about),
+        ]
+
+    def _about(self, visit: Visit) -> None:
+        """Whoever may not manage all that a divert joins does not know of it."""
+        name = visit.text("name")
+        divert = self._desk.engine.diverts.get(name)
+        if divert is None or not _manages(visit.access, divert):
+            require_whole(visit.access)
+            raise NotFound(f"divert {name} does not exist")
+
+    async def show_all(self, visit: Visit) -> Response:
+        """The diverts that the visitor manages."""
+        diverts = self._desk.engine.diverts
+        rows = [diverts[name] for name in sorted(diverts) if _manages(visit.access, diverts[name])]
+        return self._desk.page(visit, "diverts.html", {"rows": rows})
+
+    async def make(self, visit: Visit) -> Response:
+        """Make a divert, which stays until it is deleted."""
+        engine = self._desk.enter()
+        name, address, forwarding = visit.text("name").strip(), visit.text("address").strip(), _forwarding(visit)
+        check_name(name)
+        check_name(address)
+        for forward in forwarding:
+            check_sendable(forward, engine.syntax)
+        filter = parse_selector(visit.text("filter").strip())
+        divert = Divert(name, address, forwarding, exclusive=visit.flag("exclusive"), filter=filter)
+        engine.operators.add_divert(divert)
+        visit.tell("divert.made", divert=name, address=address, forwarding=", ".join(forwarding))
+        await durable(engine)
+        visit.done(f"Divert {name} was created.")
+        for lacking in engine.operators.lacking_queues(divert):
+            visit.warn(f"No queue on {lacking} would take a copy.")
+        return go_to("/diverts")
+
+    async def delete(self, visit: Visit) -> Response:
+        """Delete a divert."""
+        name = visit.text("name")
+        self._desk.enter().operators.remove_divert(name)
+        visit.tell("divert.deleted", divert=name)
+        await durable(self._desk.engine)
+        visit.done(f"Divert {name} was deleted.")
+        return go_to("/diverts")
+
+
+def _forwarding(visit: Visit) -> tuple[str, ...]:
+    return tuple(part.strip() for part in visit.text("forwarding").split(",") if part.strip())
+
+
+def _about_new(visit: Visit) -> None:
+    for address in (visit.text("address").strip(), *_forwarding(visit)):
+        require_address(visit.access, address)
+
+
+def _manages(access: Access, divert: Divert) -> bool:
+    return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))

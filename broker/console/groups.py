@@ -1,0 +1,42 @@
+"""Groups of dead letters in addresses and forms: `group-reason`, `group-origin` ..., one field for each value."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.console.visit import Visit, number
+from broker.engine import GROUPED_BY, DeadLetterGroup
+
+_PREFIX: Final = "group-"
+
+#: What dead letters may be grouped by, beside the queue that they are on, as a page says it.
+TITLES: Final = {
+    "reason": "reason",
+    "origin": "queue that they died on",
+    "first-origin": "queue that they first died on",
+    "words": "words of the consumer or the broker",
+    "hour": "hour of death",
+}
+
+assert {"queue", *TITLES} == set(GROUPED_BY)
+
+
+def chosen_group(visit: Visit) -> DeadLetterGroup | None:
+    """The group that a visit is about, None: no group.  Raises Refused."""
+    given: dict[str, str | int] = {}
+    for name in TITLES:
+        found = visit.every(_PREFIX + name)
+        if found:
+            given[name.replace("-", "_")] = number(found[0], "hour") if name == "hour" else found[0]
+    return DeadLetterGroup(**given) if given else None  # type: ignore[arg-type]
+
+
+def group_fields(group: DeadLetterGroup | None) -> dict[str, str | int]:
+    """The fields by which `chosen_group` finds it."""
+    return {} if group is None else {_PREFIX + name: value for name, value in values(group).items()}
+
+
+def values(group: DeadLetterGroup) -> dict[str, str | int]:
+    """What its dead letters have in common, beside their queue."""
+    found = {name: getattr(group, name.replace("-", "_")) for name in TITLES}
+    return {name: value for name, value in found.items() if value is not None}

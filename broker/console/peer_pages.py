@@ -1,0 +1,103 @@
+"""Who is connected and who consumes; either can be closed."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from broker.console.desk import Desk, Routes, about_whole
+from broker.console.listing import table
+from broker.console.visit import Visit, go_to
+from broker.engine import Consumer
+from broker.engine.model.errors import NotFound
+from broker.engine.model.permissions import Permission
+from broker.management.callers import managed, require_whole
+from broker.management.peers import REASON_CHARS_MAX
+from broker.management.views import consumer_view
+
+
+class PeerPages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/connections", self.connections, about_whole),
+            ("POST", "/connections/close", self.dismiss, about_whole),
+            ("GET", "/consumers", self.consumers, None),
+            ("POST", "/consumers/close", self.close_consumer, self._about_consumer),
+        ]
+
+    async def connections(self, visit: Visit) -> Response:
+        """Clients that have introduced themselves, as they came."""
+        everybody = self._desk.engine.connections.by_id
+
+        def text(id: str) -> str:
+            each = everybody.get(id)
+            return f"{each.access.client_id}\n{each.access.user}\n{each.remote}\n{each.protocol}" if each else ""
+
+        found = await table(visit, list(everybody), {}, text)
+        rows = [everybody[id] for id in found.names if id in everybody]
+        return self._desk.page(visit, "connections.html", {"table": found, "rows": rows})
+
+    async def dismiss(self, visit: Visit) -> Response:
+        """Send a client away."""
+        connected = self._desk.engine.connections.by_id.get(visit.text("id"))
+        if connected is None:
+            raise NotFound("this connection has ended already")
+        self._desk.enter()
+        connected.dismiss(_reason(visit))
+        visit.tell("connection.dismissed", connection=connected.id, client=connected.remote)
+        visit.done(f"The connection from {connected.remote} was closed; what it had is back on its queues.")
+        return go_to("/connections")
+
+    async def consumers(self, visit: Visit) -> Response:
+        """The consumers of the queues that the visitor manages."""
+        queues = self._desk.engine.queues
+        consumed = [queue.name for queue in queues.values() if queue.consumers]
+        managing = await managed(visit.access, consumed, lambda name: (queues[name].address.name, name))
+        everybody = {
+            str(each.id): each
+            for name in managing
+            if name in queues
+            for each in queues[name].consumers
+            if not each.closed
+        }
+
+        def text(id: str) -> str:
+            each = everybody[id]
+            return f"{each.queue.name}\n{each.client_id}\n{each.user}\n{each.remote}"
+
+        columns = {"unacknowledged": lambda id: len(everybody[id].unacked)}
+        found = await table(visit, sorted(everybody, key=int), columns, text)
+        rows = [consumer_view(everybody[id]) | {"queue": everybody[id].queue.name} for id in found.names]
+        return self._desk.page(visit, "consumers.html", {"table": found, "rows": rows})
+
+    async def close_consumer(self, visit: Visit) -> Response:
+        """Close a consumer; what it had goes back to its queue, and does not count as failed."""
+        consumer = self._consumer(visit.text("id"))
+        assert consumer is not None, "whoever may close it has found it"
+        self._desk.enter().consumers.dismiss(consumer, _reason(visit))
+        visit.tell("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
+        visit.done(f"Consumer {consumer.id} of {consumer.queue.name} was closed.")
+        return go_to("/consumers")
+
+    def _consumer(self, id: str) -> Consumer | None:
+        queues = self._desk.engine.queues.values()
+        return next((each for queue in queues for each in queue.consumers if str(each.id) == id), None)
+
+    def _about_consumer(self, visit: Visit) -> None:
+        """Whoever may not manage its queue does not know of it."""
+        consumer = self._consumer(visit.text("id"))
+        queue = None if consumer is None else consumer.queue
+        if queue is None or not visit.access.might(Permission.MANAGE, queue.address.name, queue.name):
+            require_whole(visit.access)
+            raise NotFound("this consumer has gone already")
+
+
+def _reason(visit: Visit) -> str:
+    """What its client is told."""
+    reason = visit.text("reason").strip()[:REASON_CHARS_MAX]
+    return f"closed by an operator: {reason}" if reason else "closed by an operator"

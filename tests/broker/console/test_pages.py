@@ -1,0 +1,198 @@
+"""The other pages: dead letters, addresses, who is connected, diverts, users, health, reports, words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.access import Identity
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
+from tests.broker.console.harness import Browser
+from tests.broker.management.harness import Inbox, TestBroker, die
+
+pytestmark = pytest.mark.anyio
+
+MARKUP = "<script>window.hacked=1</script>\"'"
+
+
+async def test_dead_letters_are_brought_back_by_group(broker: TestBroker, owner: Browser) -> None:
+    assert "No queue keeps dead letters" in (await owner.get("/dead-letters")).seen
+    await die(broker, "orders", b"1", b"2")
+    await die(broker, "bills", b"3")
+    page = await owner.get("/dead-letters")
+    assert "2 DLQ rejected orders" in page.seen
+    assert "1 DLQ rejected bills" in page.seen
+    assert "3 in all" in page.seen
+    groups = page.forms("/messages")
+    assert [group["group-origin"] for group in groups] == ["orders", "bills"]
+    look = await owner.get("/queue?name=DLQ&group-reason=rejected&group-origin=orders")
+    assert "Of one group of dead letters: reason rejected , queue that they died on orders" in look.seen
+    assert look.text.count('name="id"') == 2
+    sent = await owner.post("/messages", {**groups[0], "do": "retry"})
+    assert sent.to == "/dead-letters"
+    page = await owner.follow(sent)
+    assert "2 messages went back to where they came from." in page.seen
+    assert "1 in all" in page.seen
+    assert [broker.engine.queue(name).message_count for name in ("orders", "bills", "DLQ")] == [2, 0, 1]
+    page = await owner.get("/dead-letters?queue=DLQ&by=hour&by=words")
+    assert "2023-11-14 22:00:00" in page.seen
+    assert (await owner.get("/dead-letters?queue=nowhere")).status == 404
+    [fields] = broker.reported("queue.retried")
+    assert (fields["group_origin"], fields["messages"]) == ("orders", 2)
+
+
+async def test_what_was_sent_to_a_dead_letter_queue_is_a_group_too(broker: TestBroker, owner: Browser) -> None:
+    await die(broker, "orders", b"1")
+    broker.send("DLQ", [b"2", b"3"])
+    await broker.settled()
+    page = await owner.get("/dead-letters?by=reason")
+    assert "2 DLQ it did not die" in page.seen
+    [group] = [each for each in page.forms("/messages") if not each["group-reason"]]
+    look = await owner.get(f"/queue?name=DLQ&group-reason={group['group-reason']}")
+    assert look.text.count('name="id"') == 2
+    page = await owner.follow(await owner.post("/messages", {**group, "do": "retry"}))
+    assert "2 stayed: Nothing says where they came from" in page.seen
+
+
+async def test_a_dead_letter_says_why_it_died_and_what_to_do(broker: TestBroker, owner: Browser) -> None:
+    await die(broker, "orders", b"1")
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    page = await owner.get(f"/message?queue=DLQ&id={message.id}")
+    assert "A consumer refused it for good" in page.seen
+    assert "What to do:" in page.seen
+    assert "On queue orders" in page.seen
+    assert "dead-letter reason" in (await owner.get("/explain?q=rejected")).seen
+    assert "Did you mean" in (await owner.get("/explain?q=max-deliverys")).seen
+    assert (await owner.get("/explain")).status == 200
+
+
+async def test_an_address_shows_its_settings_and_where_each_is_from(broker: TestBroker, owner: Browser) -> None:
+    broker.queue("orders")
+    page = await owner.get("/addresses?sort=queues&down=1&q=ord")
+    assert "orders" in page.text
+    page = await owner.get("/address?name=orders")
+    assert 'dead-letter-address DLQ match = "#"' in page.seen
+    assert "max-delivery-attempts 10 default" in page.seen
+    await owner.send(page, "/address/pause")
+    assert broker.engine.queue("orders").stopped
+    await owner.send(await owner.get("/address?name=orders"), "/address/resume")
+    assert not broker.engine.queue("orders").stopped
+    assert (await owner.send(page, "/address/delete")).status == 409
+    assert (await owner.send(page, "/address/delete", force="1")).to == "/addresses"
+    assert "orders" not in broker.engine.addresses
+    kinds: dict[str, str | list[str]] = {"routing-type": ["ANYCAST", "MULTICAST"]}
+    made = await owner.send(await owner.get("/addresses"), "/addresses/make", name=MARKUP, **kinds)
+    page = await owner.follow(made)
+    assert "anycast multicast" in page.seen
+    assert "<script>w" not in page.text
+
+
+async def test_clients_are_seen_and_closed(broker: TestBroker, owner: Browser) -> None:
+    goodbyes: list[str] = []
+    broker.tick.enter()
+    access = broker.engine.security.access(Identity("guest", frozenset()), MARKUP)
+    broker.engine.connections.opened("c-1", "STOMP", "127.0.0.1:5", access, goodbyes.append)
+    inbox = Inbox()
+    broker.queue("orders")
+    broker.engine.consumers.subscribe(inbox, SubscribeRequest("orders", RoutingType.ANYCAST))
+    page = await owner.get("/connections")
+    assert "127.0.0.1:5" in page.seen
+    assert "<script>w" not in page.text
+    assert "127.0.0.1:5" in (await owner.get(f"/connections?q={quote(MARKUP)}")).seen
+    assert "No connection fits" in (await owner.get("/connections?q=nobody")).seen
+    assert (await owner.send(page, "/connections/close", reason="maintenance")).to == "/connections"
+    assert goodbyes == ["closed by an operator: maintenance"]
+    assert (await owner.send(page, "/connections/close", id="c-2")).status == 404
+    page = await owner.get("/consumers?sort=unacknowledged&down=1&q=orders")
+    assert (await owner.send(page, "/consumers/close")).to == "/consumers"
+    assert inbox.reasons == ["closed by an operator"]
+    assert (await owner.send(page, "/consumers/close")).status == 404
+    assert broker.reported("consumer.dismissed")
+    assert broker.reported("connection.dismissed")
+
+
+async def test_diverts_are_made_and_deleted(broker: TestBroker, owner: Browser) -> None:
+    made = await owner.send(
+        await owner.get("/diverts"),
+        "/diverts/make",
+        name="copy",
+        address="orders",
+        forwarding="archive, audit",
+        filter="country = 'DE'",
+    )
+    page = await owner.follow(made)
+    assert "Divert copy was created." in page.seen
+    assert "copy orders archive, audit no country = 'DE'" in page.seen
+    assert (await owner.send(page, "/diverts/make", name="copy", address="a", forwarding="b")).status == 409
+    assert (await owner.send(page, "/diverts/make", name="x", address="a", forwarding="b", filter="a=")).status == 400
+    assert (await owner.send(page, "/diverts/delete")).to == "/diverts"
+    assert not broker.engine.diverts
+    assert (await owner.send(page, "/diverts/delete")).status == 404
+
+
+async def test_users_and_what_they_may_do(broker: TestBroker, owner: Browser) -> None:
+    broker.tick.enter()
+    broker.engine.secure(PermissionTable([("orders.%u", {Permission.SEND: frozenset({"team", "chiefs"})})]))
+    page = await owner.get("/users")
+    assert "alice team" in page.seen
+    assert "orders.%u chiefs, team - -" in page.seen
+
+
+async def test_health_says_why_it_is_not_ready(broker: TestBroker, owner: Browser) -> None:
+    assert "The broker is ready." in (await owner.get("/health")).seen
+    broker.reasons = ["the disk is full"]
+    page = await owner.get("/health")
+    assert "Not ready: the disk is full" in page.seen
+    assert "login.refused 3 A client was refused" in page.seen
+
+
+async def test_reports_of_audits_are_shown_without_any_rights(
+    broker: TestBroker, owner: Browser, reports: Path
+) -> None:
+    assert "There are none yet" in (await owner.get("/reports")).seen
+    night = reports / "2026-11-25T02-30-00Z"
+    night.mkdir(parents=True)
+    (night / "ledger.html").write_text("<script>hack()</script>balanced")
+    (reports / "secret").mkdir()
+    page = await owner.get("/reports")
+    assert "2026-11-25T02-30-00Z" in page.seen
+    assert "secret" not in page.seen
+    report = await owner.get("/report?night=2026-11-25T02-30-00Z&name=ledger")
+    assert "balanced" in report.text
+    assert "; sandbox" in report.headers["content-security-policy"]
+    assert "script-src" not in report.headers["content-security-policy"]
+    for query in ("night=..&name=ledger", "night=2026-11-25T02-30-00Z&name=..%2F..%2Fx", "night=&name="):
+        assert (await owner.get(f"/report?{query}")).status == 404
+    os.rename(reports, reports.with_name("elsewhere"))
+    assert "No reports can be shown" in (await owner.get("/reports")).seen
+
+
+async def test_pages_about_the_broker_need_all_of_it(broker: TestBroker, browser: Browser) -> None:
+    broker.queue("orders")
+    broker.queue("secret")
+    broker.tick.enter()
+    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("secret", RoutingType.ANYCAST))
+    broker.engine.secure(PermissionTable([("orders", {Permission.MANAGE: frozenset({"team"})})]))
+    await browser.log_in("alice", "s3cret")
+    for path in ("/users", "/health", "/reports", "/report?night=x&name=y", "/connections", "/address?name=secret"):
+        assert (await browser.get(path)).status == 403, path
+    for path in ("/addresses", "/consumers", "/dead-letters", "/diverts", "/explain"):
+        page = await browser.get(path)
+        assert page.status == 200, path
+        assert "secret" not in page.seen
+    csrf = (await browser.get("/queue?name=orders")).forms("/logout")[0]["csrf"]
+    for path, given in (
+        ("/connections/close", {"id": "1"}),
+        ("/consumers/close", {"id": "1"}),
+        ("/diverts/make", {"name": "x", "address": "orders", "forwarding": "secret"}),
+        ("/diverts/delete", {"name": "x"}),
+        ("/addresses/make", {"name": "new"}),
+        ("/address/delete", {"name": "secret", "force": "1"}),
+        ("/messages", {"queue": "secret", "do": "remove", "all": "1"}),
+    ):
+        assert (await browser.post(path, {**given, "csrf": csrf})).status == 403, path
