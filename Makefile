@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop coverage bench reference docs pyfiles wheel wheels clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop browser-tests coverage bench reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -54,6 +54,10 @@ strangers: $(TESTING)
 interop: $(TESTING)
 	cd tests/interop/rust && cargo build
 	$(BIN)/pytest tests/interop
+
+# The console in a real browser, which has to be there: apt-get install chromium chromium-driver.
+browser-tests: $(TESTING)
+	BARTLEBY_BROWSER_TESTS=1 $(BIN)/pytest tests/browser
 
 # Every branch of the store, by its own tests alone.
 coverage: $(TESTING)

@@ -25,6 +25,7 @@ TOGETHER: Final = (
     "tests/spark_jobs/",
     "tests/interop/test_storm.py",
     "tests/interop/",
+    "tests/browser/",
 )
 
 

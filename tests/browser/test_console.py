@@ -1,0 +1,158 @@
+"""The console in a real browser: the whole round of dead letters, what clients choose, keys, charts, no JavaScript."""
+
+from __future__ import annotations
+
+import json
+
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.harness import Operator
+from tests.support.stomp_py import DURABLE, Client
+
+#: Runs in a page if it is taken for markup, inside of an attribute or not.
+HOSTILE = '"\'><img src=x onerror="window.hacked=1"><script>window.hacked=1</script>{{7+7}}'
+
+
+def die(operator: Operator, number: int) -> None:
+    """Orders that a worker refuses for good, with its reason."""
+    client = Client(operator.broker.port, client_id="worker")
+    for order in range(1, number + 1):
+        client.put("orders", json.dumps({"order": order}), {**DURABLE, "country": "DE" if order % 2 else "FR"})
+    client.subscribe("orders", "client-individual")
+    for _ in range(number):
+        client.nack(client.take(), requeue="false", reason="no such customer")
+    client.leave()
+
+
+def counts(operator: Operator, *names: str) -> list[int]:
+    """How many messages are on these queues."""
+    return [operator.broker.queue(name)["messages"] for name in names]
+
+
+def test_why_orders_died_and_how_they_come_back(operator: Operator) -> None:
+    die(operator, 5)
+    operator.log_in()
+    operator.link("Dead letters")
+    operator.reads("rejected", "no such customer", "5 in all")
+    operator.link("Look")
+    operator.reads("Of one group of dead letters")
+    operator.all("td.number a")[0].click()
+    operator.reads("Why it died", "A consumer refused it for good", "no such customer", '"order": 1')
+    operator.press("Retry")
+    operator.reads("1 message went back to where it came from.")
+    assert counts(operator, "orders", "DLQ") == [1, 4]
+
+    operator.find("#filter").send_keys("country = 'DE'", Keys.ENTER)
+    operator.until(lambda: len(operator.all('[name="id"]')) == 2 or None)
+    operator.find("[data-all]").click()
+    operator.press("Remove")
+    operator.chromium.switch_to.alert.dismiss()
+    assert counts(operator, "orders", "DLQ") == [1, 4], "it was not sure"
+    operator.press("Remove")
+    operator.chromium.switch_to.alert.accept()
+    operator.reads("2 messages were removed.")
+    operator.link("Dead letters")
+    operator.press("Retry all")
+    operator.chromium.switch_to.alert.accept()
+    operator.reads("2 messages went back to where they came from.", "There are no dead letters.")
+    assert counts(operator, "orders", "DLQ") == [3, 0]
+
+
+def test_what_clients_choose_is_shown_and_not_run(operator: Operator) -> None:
+    client = Client(operator.broker.port, client_id=HOSTILE)
+    client.put(f"/queue/{HOSTILE}", HOSTILE, {**DURABLE, HOSTILE: HOSTILE, "content-type": HOSTILE})
+    client.subscribe(f"/queue/{HOSTILE}", "client-individual", {"selector": "a <> '<script>window.hacked=1</script>'"})
+    client.subscribe("orders", "client-individual")
+    client.put("orders", HOSTILE, DURABLE)
+    client.nack(client.take(), requeue="false", reason=HOSTILE)
+    client.put(f"/queue/{HOSTILE}", "with a consumer", {**DURABLE, "a": "1"})
+    operator.log_in()
+    [dead] = operator.broker.get("queues/DLQ/messages")["messages"]
+    pages: list[tuple[str, dict[str, str | int]]] = [
+        ("/", {}),
+        ("/queues", {"q": HOSTILE}),
+        ("/queue", {"name": HOSTILE}),
+        ("/queue", {"name": HOSTILE, "filter": HOSTILE}),
+        ("/message", {"queue": "DLQ", "id": dead["id"]}),
+        ("/dead-letters", {"by": "words"}),
+        ("/addresses", {"q": HOSTILE}),
+        ("/address", {"name": HOSTILE}),
+        ("/connections", {"q": HOSTILE}),
+        ("/consumers", {"q": HOSTILE}),
+        ("/send", {"to": HOSTILE}),
+        ("/explain", {"q": HOSTILE}),
+    ]
+    for path, given in pages:
+        operator.go(path, **given)
+        operator.find("h1")
+        assert operator.chromium.execute_script("return window.hacked") is None, path
+        assert not operator.all("main img"), path
+    for path in ("/queues", "/dead-letters", "/connections", "/addresses"):
+        operator.go(path)
+        operator.reads("window.hacked=1")
+    client.drop()
+
+
+def test_keys_live_search_and_theme(operator: Operator) -> None:
+    client = Client(operator.broker.port)
+    for number in range(60):
+        client.put(f"/queue/work.{number}", "x")
+    client.leave()
+    operator.log_in()
+    operator.link("Queues")
+    operator.reads("62 in all")
+    ActionChains(operator.chromium).send_keys("/").perform()
+    assert operator.chromium.switch_to.active_element.get_attribute("id") == "find"
+    operator.chromium.execute_script("window.same = true")
+    operator.chromium.switch_to.active_element.send_keys("work.5")
+    operator.reads("11 in all")
+    assert operator.chromium.execute_script("return window.same"), "the page was loaded anew"
+    assert operator.chromium.current_url.endswith("q=work.5")
+
+    operator.go("/queues")
+    ActionChains(operator.chromium).send_keys(Keys.TAB).perform()
+    assert operator.chromium.switch_to.active_element.text == "Skip to the content"
+
+    def ground() -> str:
+        return operator.find("body").value_of_css_property("background-color")
+
+    grounds = [ground()]
+    for _ in ("light", "dark"):
+        operator.find("#theme").click()
+        grounds.append(ground())
+    assert grounds[1] != grounds[2]
+    operator.go("/addresses")
+    assert ground() == grounds[2], "the choice holds on the next page"
+    operator.find("#theme").click()
+
+
+def test_charts_go_on_and_a_broker_that_comes_back_asks_for_a_login(operator: Operator) -> None:
+    operator.log_in()
+    operator.until(lambda: len(operator.all("canvas")) == 6 or None)
+    client = Client(operator.broker.port)
+    client.put("orders", "x" * 1000, DURABLE)
+    client.leave()
+    operator.reads("waiting 1", "/s")
+    operator.broker.stop()
+    operator.broker.start()
+    operator.go("/queues")
+    operator.reads("Log in")
+    operator.log_in()
+    operator.reads("waiting 1")
+
+
+def test_without_javascript(operator: Operator) -> None:
+    die(operator, 2)
+    operator.chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": True})
+    try:
+        operator.log_in()
+        operator.link("Dead letters")
+        operator.press("Retry all")
+        operator.reads("2 messages went back to where they came from.")
+        operator.link("Queues")
+        operator.find("#find").send_keys("DL", Keys.ENTER)
+        operator.reads("1 in all")
+    finally:
+        operator.chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
+    assert counts(operator, "orders", "DLQ") == [2, 0]
