@@ -24,9 +24,11 @@ from broker.log import printable
     help="Where to write the report.  [default: standard error]",
 )
 def import_(file: Path, output: Path | None, report: Path | None) -> None:
-    """Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.
+    """Make a broker.toml from the configuration of ActiveMQ, or from IBM MQ's rules for dead letters.
 
-    The report says whether each element of FILE was taken over, taken over with a change, or has no counterpart, and
+    FILE is Artemis's broker.xml, ActiveMQ Classic's activemq.xml, or a rules table of runmqdlq.
+
+    The report says whether each thing in FILE was taken over, taken over with a change, or has no counterpart, and
     why.  Existing files are not overwritten.
     """
     need("bartleby import", "import")

@@ -36,13 +36,14 @@ PLACES: Final = {
         "broker.cli.peers:connection", "List the clients of the running broker, and close their connections."
     ),
     "consumer": Place("broker.cli.peers:consumer", "List the consumers of the running broker, and close them."),
+    "dead-letters": Place("broker.cli.dead_letters:dead_letters", "Check and try the rules for dead letters."),
     "divert": Place("broker.cli.divert:divert", "List, add and remove diverts of the running broker."),
     "explain": Place(
         "broker.cli.explain:explain", "Explain a word or number that the broker, a client or a command shows."
     ),
     "import": Place(
         "broker.cli.importing:import_",
-        "Make a broker.toml from Artemis's broker.xml or ActiveMQ Classic's activemq.xml.",
+        "Make a broker.toml from the configuration of ActiveMQ, or from IBM MQ's rules for dead letters.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "queue": Place(

@@ -1,0 +1,321 @@
+"""A rules table of IBM MQ's runmqdlq as [[dead-letter-rules]].
+
+A rule goes over whole or not at all: without one of its conditions it would discard or move what it must not.  What has
+no counterpart is a condition on what MQ's header says and Bartleby's messages do not (program, format, message type,
+queue manager), a reason for which nothing dies here, and a forward to another queue manager.
+
+What a rule that is left out would have saved must not be discarded by one behind it: that is written with `leave`, and
+the report says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import tomli_w
+from pydantic import ValidationError
+
+from broker.config.dead_letter_checks import SECTION, dead_letter_rule_problems
+from broker.config.dead_letter_rules import RuleSection
+from broker.config.model import Config
+from broker.engine import AT_MOST_MAX
+from broker.importing.report import VALUE_CHARS_MAX, Outcome, Place, Report
+from broker.importing.runmqdlq_table import Entry, Given, read_table
+from broker.importing.xml import InvalidFile
+
+Fields = dict[str, object]
+
+#: MQ's reasons for which messages die here too, by their numbers: the name, the word here.
+REASONS: Final[dict[int, tuple[str, str]]] = {
+    258: ("MQFB_EXPIRATION", "expired"),
+    2030: ("MQRC_MSG_TOO_BIG_FOR_Q", "too-large"),
+    2031: ("MQRC_MSG_TOO_BIG_FOR_Q_MGR", "too-large"),
+    2051: ("MQRC_PUT_INHIBITED", "put-disabled"),
+    2052: ("MQRC_Q_DELETED", "no-route"),
+    2082: ("MQRC_UNKNOWN_ALIAS_BASE_Q", "no-route"),
+    2085: ("MQRC_UNKNOWN_OBJECT_NAME", "no-route"),
+    2110: ("MQRC_FORMAT_ERROR", "decode-error"),
+    2119: ("MQRC_NOT_CONVERTED", "decode-error"),
+    2218: ("MQRC_MSG_TOO_BIG_FOR_CHANNEL", "too-large"),
+    2362: ("MQRC_BACKOUT_THRESHOLD_REACHED", "max-deliveries"),
+}
+_BY_NAME: Final = {name: word for name, word in REASONS.values()}
+
+#: Reasons that are met often, and what happens here instead of a dead letter.
+_ELSEWHERE: Final = {
+    "MQRC_Q_FULL": "nothing dies of a full queue: its senders wait or are refused (address-full-policy)",
+    "2053": "nothing dies of a full queue: its senders wait or are refused (address-full-policy)",
+    "MQRC_NOT_AUTHORIZED": "a sender without the permission is refused at once",
+    "2035": "a sender without the permission is refused at once",
+}
+
+_PERSISTENCE: Final = {
+    "MQPER_PERSISTENT": "DURABLE",
+    "1": "DURABLE",
+    "MQPER_NOT_PERSISTENT": "NON_DURABLE",
+    "0": "NON_DURABLE",
+}
+_ONE_BROKER: Final = "there are no queue managers: a rule works on the queues of its own broker"
+_ABSENT: Final = {
+    "APPLIDAT": "messages have no application identity data",
+    "APPLNAME": "the sending program is not known: a selector on _AMQ_DL_ORIG_CLIENT asks for its client id",
+    "APPLTYPE": "the kind of the sending program is not known",
+    "DESTQM": _ONE_BROKER,
+    "FEEDBACK": "messages have no feedback: a selector asks for a property that the sender sets",
+    "FORMAT": "messages have no MQ format: a selector asks for a property that the sender sets",
+    "MSGTYPE": "messages have no MQ type: a selector asks for a property that the sender sets",
+    "REPLYQ": "a selector cannot ask for the reply destination",
+    "REPLYQM": _ONE_BROKER,
+}
+_FIRST_ATTEMPT: Final = "the first attempt comes after this time, not at once"
+
+
+def translate(data: bytes, report: Report) -> str:
+    """The rules as the text of a TOML file.  Raises InvalidFile."""
+    control, entries = read_table(data)
+    everywhere = _control(control, report)
+    rules: dict[str, Fields] = {}
+    places: dict[str, Place] = {}
+    missing: Entry | None = None  # a rule that is left out, and whose messages meet those after it
+    for entry in entries:
+        name = f"line-{entry.line}"
+        try:
+            rule = _rule(entry, report, missing)
+        except _LeftOutError as left:
+            why = f"{left.given.keyword}({left.given.value}): {left}"
+            report.left(_whole(entry), f"the rule is left out: {why}")
+            missing = missing or (None if left.idle else entry)
+            continue
+        wanted = {key: value for key, value in everywhere.items() if key != "every" or rule["action"] == "retry"}
+        rules[name] = {"name": name, **wanted, **rule}
+        places[name] = _whole(entry)
+    _settle(rules, places, report)
+    return tomli_w.dumps({SECTION: list(rules.values())}).rstrip() + "\n" if rules else ""
+
+
+def _place(given: Given) -> Place:
+    shown = " ".join("".join(c if c.isprintable() else " " for c in given.value).split())
+    shown = f"{shown[:VALUE_CHARS_MAX]}..." if len(shown) > VALUE_CHARS_MAX else shown
+    return Place(given.line, given.keyword, shown)
+
+
+def _whole(entry: Entry) -> Place:
+    return Place(entry.line, "rule", f"ACTION({entry.get('ACTION')})")
+
+
+def _key(entry: Entry, setting: str) -> str:
+    return f'{SECTION}["line-{entry.line}"].{setting}'
+
+
+# -- control data ------------------------------------------------------------------------------------------------------
+
+
+def _control(entry: Entry | None, report: Report) -> Fields:
+    """What all rules get.  Raises InvalidFile."""
+    fields: Fields = {}
+    for given in entry.given.values() if entry is not None else ():
+        place, value = _place(given), given.value
+        if given.keyword == "INPUTQ" and value.strip():
+            fields["queue"] = value
+            why = "some address setting must name its address as dead-letter-address"
+            report.add(place, Outcome.CHANGED, f"{SECTION}.queue", why)
+        elif given.keyword == "INPUTQ":
+            report.add(place, Outcome.TAKEN, why="the rules are for all queues that keep dead letters")
+        elif given.keyword == "RETRYINT":
+            fields["every"] = f"{_number(given, 1)}s"
+            report.add(place, Outcome.CHANGED, f"{SECTION}.every", _FIRST_ATTEMPT)
+        elif given.keyword == "WAIT" and value == "YES":
+            report.add(place, Outcome.TAKEN, why="the broker always runs the rules")
+        elif given.keyword == "WAIT":
+            report.left(place, "the broker runs the rules as long as it runs")
+        elif not value.strip():
+            report.add(place, Outcome.TAKEN, why="the rules are the broker's own")
+        else:
+            report.left(place, _ONE_BROKER)
+    return fields
+
+
+def _number(given: Given, low: int) -> int:
+    """Raises InvalidFile."""
+    if not (given.value.isascii() and given.value.isdigit() and low <= int(given.value) <= 999_999_999):
+        raise InvalidFile(f"line {given.line}: {given.keyword} takes a number from {low} to 999999999")
+    return int(given.value)
+
+
+# -- one rule ----------------------------------------------------------------------------------------------------------
+
+
+class _LeftOutError(Exception):
+    """Why a rule has no counterpart, and the keyword that is to blame; `idle`: no message would ever meet it."""
+
+    def __init__(self, given: Given, why: str, *, idle: bool = False) -> None:
+        super().__init__(why)
+        self.given = given
+        self.idle = idle
+
+
+def _rule(entry: Entry, report: Report, missing: Entry | None) -> Fields:
+    """The rule without its name; the report has what became of each keyword.  Raises _LeftOutError, InvalidFile."""
+    found: list[tuple[Place, Outcome, str, str]] = []
+
+    def tell(given: Given, outcome: Outcome, setting: str = "", why: str = "") -> None:
+        found.append((_place(given), outcome, _key(entry, setting) if setting else "", why))
+
+    fields = _action(entry, tell)
+    selectors = [text for given in entry.given.values() if (text := _condition(given, fields, tell))]
+    if fields["action"] == "discard" and missing is not None:
+        fields["action"] = "leave"
+        why = f"it might discard what the rule of line {missing.line} saved, which is left out: decide, and say discard"
+        found[0] = (_place(entry.given["ACTION"]), Outcome.STRICTER, _key(entry, "action"), why)
+    if selectors:
+        fields["selector"] = " AND ".join(selectors)
+    for finding in found:
+        report.add(*finding)
+    return fields
+
+
+Tell = Callable[..., None]
+
+
+def _action(entry: Entry, tell: Tell) -> Fields:
+    action = entry.given["ACTION"]
+    fields: Fields
+    if action.value in ("DISCARD", "IGNORE"):
+        fields = {"action": {"DISCARD": "discard", "IGNORE": "leave"}[action.value]}
+        tell(action, Outcome.TAKEN, "action")
+    elif action.value == "RETRY":
+        fields = {"action": "retry"}
+        tell(action, Outcome.TAKEN, "action")
+    elif action.value == "FWD":
+        fields = _forward(entry, tell)
+    else:
+        raise InvalidFile(f"line {action.line}: ACTION is DISCARD, IGNORE, RETRY or FWD, not {action.value}")
+    _details(entry, fields, tell)
+    return fields
+
+
+def _forward(entry: Entry, tell: Tell) -> Fields:
+    action, target, manager = entry.given["ACTION"], entry.given.get("FWDQ"), entry.given.get("FWDQM")
+    if target is None:
+        raise InvalidFile(f"line {action.line}: ACTION(FWD) needs FWDQ")
+    if manager is not None and manager.value.strip() not in ("", "&DESTQM"):
+        raise _LeftOutError(manager, _ONE_BROKER)
+    if target.value == "&REPLYQ":
+        raise _LeftOutError(target, "a rule moves to one address or queue, not to what each message names")
+    if target.value == "&DESTQ":
+        tell(action, Outcome.CHANGED, "action", "a forward to where it was sent is a retry here")
+        tell(target, Outcome.TAKEN, "action")
+        return {"action": "retry"}
+    if not target.value.strip() or target.value.startswith("&"):
+        raise InvalidFile(f"line {target.line}: FWDQ is a queue, &DESTQ or &REPLYQ, not {target.value!r}")
+    tell(action, Outcome.TAKEN, "action")
+    tell(target, Outcome.TAKEN, "to")
+    return {"action": "move", "to": target.value}
+
+
+def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
+    """RETRY, HEADER, PUTAUT, CONVERT, and a target without a forward."""
+    attempts = entry.given.get("RETRY")
+    if fields["action"] == "retry":
+        count = 1 if attempts is None else _number(attempts, 1)
+        fields["at-most"] = min(count, AT_MOST_MAX)
+        if attempts is not None:
+            why = f"at most {AT_MOST_MAX} here" if count > AT_MOST_MAX else "the attempts of all rules count together"
+            tell(attempts, Outcome.CHANGED, "at-most", why)
+    elif attempts is not None:
+        _number(attempts, 1)
+        tell(attempts, Outcome.CHANGED, why="what cannot be moved stays, and is tried again every minute")
+    if entry.get("FWDQM") and entry.get("ACTION") == "FWD":
+        tell(entry.given["FWDQM"], Outcome.TAKEN, why="it is this broker")
+    for keyword in ("FWDQ", "FWDQM"):
+        if keyword in entry.given and entry.get("ACTION") != "FWD":
+            tell(entry.given[keyword], Outcome.CHANGED, why="it is for ACTION(FWD) alone, and does nothing here")
+    header, user = entry.given.get("HEADER"), entry.given.get("PUTAUT")
+    if header is not None:
+        if header.value == "NO":
+            tell(header, Outcome.CHANGED, why="the message keeps what the broker wrote on it (_AMQ_DL_...)")
+        else:
+            tell(header, Outcome.TAKEN)
+    if user is not None:
+        tell(user, Outcome.CHANGED, why="rules are the broker's own and need no permission")
+    if "CONVERT" in entry.given:
+        tell(entry.given["CONVERT"], Outcome.CHANGED, why="messages are never converted on the way")
+
+
+# -- its conditions ----------------------------------------------------------------------------------------------------
+
+
+def _condition(given: Given, fields: Fields, tell: Tell) -> str:
+    """Put a condition, or return the selector that it is; empty for none.  Raises _LeftOutError."""
+    value = given.value.rstrip()
+    if given.keyword in ("REASON", "PERSIST", "DESTQ", "USERID", *_ABSENT) and value == "*":
+        tell(given, Outcome.TAKEN, why="it fits everything")
+        return ""
+    if given.keyword in _ABSENT:
+        raise _LeftOutError(given, _ABSENT[given.keyword])
+    if given.keyword == "REASON":
+        fields["reasons"] = [_reason(given)]
+        tell(given, Outcome.TAKEN, "reasons")
+    elif given.keyword == "PERSIST":
+        if value not in _PERSISTENCE:
+            raise _LeftOutError(given, "a message is persistent or not")
+        tell(given, Outcome.TAKEN, "selector")
+        return f"AMQDurable = '{_PERSISTENCE[value]}'"
+    elif given.keyword in ("DESTQ", "USERID"):
+        return _name(given, value, fields, tell)
+    return ""
+
+
+def _reason(given: Given) -> str:
+    value = given.value.strip()
+    word = REASONS[int(value)][1] if value.isascii() and value.isdigit() and int(value) in REASONS else None
+    word = word or _BY_NAME.get(value)
+    if word is None:
+        raise _LeftOutError(given, _ELSEWHERE.get(value, "nothing dies for this reason here"), idle=True)
+    return word
+
+
+def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
+    """A name as the setting for it; a pattern of MQ's, which knows no words, as a selector."""
+    setting, header = {
+        "DESTQ": ("origin-address", "_AMQ_ORIG_ADDRESS"),
+        "USERID": ("user", "_AMQ_DL_ORIG_USER"),
+    }[given.keyword]
+    if not value:
+        raise _LeftOutError(given, "every message has one")
+    if not set(value) & set("*?#"):
+        fields[setting] = value
+        tell(given, Outcome.TAKEN, setting)
+        return ""
+    escaped = value.replace("'", "''")
+    for character in "\\%_":
+        escaped = escaped.replace(character, f"\\{character}")
+    pattern = escaped.replace("*", "%").replace("?", "_")
+    escape = " ESCAPE '\\'" if "\\" in pattern else ""
+    tell(given, Outcome.TAKEN, "selector")
+    return f"{header} LIKE '{pattern}'{escape}"
+
+
+# -- what the models say -----------------------------------------------------------------------------------------------
+
+
+def _settle(rules: dict[str, Fields], places: dict[str, Place], report: Report) -> None:
+    """Take out the rules that the models refuse."""
+    while True:
+        wrong: dict[str, str] = {}
+        sections: list[RuleSection] = []
+        for name, fields in rules.items():
+            try:
+                sections.append(RuleSection.model_validate(fields))
+            except ValidationError as error:
+                wrong[name] = "; ".join(str(each["msg"]) for each in error.errors(include_url=False))
+        config = Config().model_copy(update={"dead_letter_rules": tuple(sections)})
+        for keys, _, why in dead_letter_rule_problems(config):
+            name = keys[0].partition('["')[2].partition('"]')[0]
+            wrong.setdefault(name or next(reversed(rules)), why)
+        if not wrong:
+            return
+        for name, why in wrong.items():
+            del rules[name]
+            report.left(places[name], f"the rule is left out: {why}")
