@@ -24,3 +24,8 @@ def chance() -> random.Random:
 def monotonic_seconds() -> float:
     """Seconds of the clock that never goes back, for measuring."""
     return time.monotonic()
+
+
+def rest(seconds: float) -> None:
+    """Keep a thread, which is not the event loop's, from working for so long."""
+    time.sleep(seconds)

@@ -115,6 +115,9 @@ CODES: Final[dict[str, Code]] = {
     "journal.cleaned": Code("debug", "Live records of the oldest segment were copied forward, to free it."),
     "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
     "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers go on."),
+    "journal.index_failed": Code(
+        "warning", "The indexes by which a message's trail is found cannot be written; trails take longer.", True
+    ),
     "journal.recovered": Code("info", "The journal was read and its messages are back."),
     "journal.replayed": Code("info", "An operator brought messages back from the journal."),
     "journal.room": Code("info", "The disk has room for messages again."),

@@ -38,6 +38,19 @@ class Segments:
         self._paths = {segment_number(path.rpartition("/")[2]): path for path in paths}
         self._paths |= {number: self._live.path(number) for number in live}
 
+    def path(self, number: int) -> str:
+        """Where a segment was when it was last looked for."""
+        return self._paths[number]
+
+    @property
+    def newest(self) -> int:
+        """The segment to which a broker writes, or wrote last; 0: there is none."""
+        return self._newest
+
+    def forget(self) -> None:
+        """Give back the memory of the segment that was read last."""
+        self._last = (0, "", b"")
+
     def data(self, number: int) -> bytes:
         """All bytes of a segment; none if it has gone meanwhile.  Raises OSError."""
         if self._last[0] != number:

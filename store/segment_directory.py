@@ -97,7 +97,7 @@ class Segment:
                 sound = False
             sound = sound and offset <= entry.end
         found = Counter({(kind & 0xFF, kind >> 8): n for kind, n in enumerate(counts) if n})
-        if not (sound and all(_is_known(type, version) for type, version in found)):
+        if not (sound and all(is_known(type, version) for type, version in found)):
             deque(self.records(), maxlen=0)  # it raises at the first that cannot be read
         return found
 
@@ -126,7 +126,8 @@ def unreadable(path: str, bad: BadHeader) -> Corrupt:
     return (NewerFormat if isinstance(bad, NewerHeader) else Corrupt)(path, 0, str(bad))
 
 
-def _is_known(type: int, version: int) -> bool:
+def is_known(type: int, version: int) -> bool:
+    """Whether this software reads records of a type and version."""
     return type in decode.KNOWN_TYPES and (version == 1 or (version == LARGE_VERSION and type in decode.LARGE_TYPES))
 
 

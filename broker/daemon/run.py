@@ -31,6 +31,7 @@ from broker.build import COMPILED
 from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
 from broker.console.console import Console
 from broker.daemon.accepting import Accepting
+from broker.daemon.indexing import Indexing
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
 from broker.daemon.start_errors import cannot_listen, cannot_open
@@ -96,8 +97,8 @@ class Daemon:
         self._cause = ""  # why the process ends, if it is not because it was told to
         self._beaten = 0  # how many ticks had ended when the service manager had its last sign of life
         self._loop.set_exception_handler(self._on_uncaught)
-        outside = replace(this_machine(log), fatal=self._end_at_once)
-        self.parts: Broker = assemble(config, outside, self._make_writer, self._wake)
+        self._outside = replace(this_machine(log), fatal=self._end_at_once)
+        self.parts: Broker = assemble(config, self._outside, self._make_writer, self._wake)
 
     def _make_writer(self, journal_log: FileLog) -> WriterThread:
         """The writer's thread tells the loop, which alone may touch the engine."""
@@ -280,9 +281,13 @@ class Daemon:
         if status == ExitStatus.OK and await self._open_acceptors():
             self._announce()
             checks = supervised("checks of connections and files", self._check_connections(), essential=True)
+            indexing = Indexing(self._outside.files, self.parts.log.directory, self._log)
+            indexes = supervised("the indexes of message ids", indexing.run())
             await self._stop.wait()
+            indexing.stop()
             status = await self._shut_down()
             checks.cancel()
+            indexes.cancel()
         elif status == ExitStatus.OK:
             self.parts.journal.close()
             status = ExitStatus.FAILED

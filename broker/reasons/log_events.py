@@ -42,6 +42,7 @@ ACTIONS: Final[dict[str, str]] = {
     "divert.no_address": "Create the forwarding address, or allow `auto-create-addresses` for it.",
     "journal.failed": "Repair or replace the disk, then start the broker: recovery decides what is there.",
     "journal.full": _JOURNAL_ROOM,
+    "journal.index_failed": "Make room on the disk, or make `index/` in the journal writable for the broker.",
     "journal.slow_sync": "Look at what else writes to this disk, and at the disk's health.",
     "journal.torn_tail": "Nothing: what was cut off had not been confirmed.",
     "library.message": "Read its text; report it if it comes again.",

@@ -1,0 +1,42 @@
+"""A message's trail, read from the journal beside the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from broker import clock
+from broker.management.ports import Broker
+from store.files import OsFiles
+from store.trail import Trail
+from store.trail_search import find_trail
+
+#: Searches at a time: each has a segment in memory, 64 MiB, and a thread.  Others wait for their turn.
+SEARCHES_MAX: Final = 2
+
+#: How long a search rests after each millisecond of work, in seconds: it holds up the event loop meanwhile.
+REST_SECONDS: Final = 0.0005
+
+
+class TrailFinder:
+    """Finds the trails of messages of one broker."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._turns = asyncio.Semaphore(SEARCHES_MAX)
+
+    async def find(self, id: int) -> Trail:
+        """What the journal knows of a message, by any id that it ever had; see `Trail`.
+
+        Nothing of one that the journal does not know (its `steps` are empty), as of those that are not durable.
+        Takes half a second for a journal of 10 GiB.  Raises OSError if the journal cannot be read.
+        """
+        engine = self._broker.engine
+        names = {queue.id: queue.name for queue in engine.queues.values()}
+        names |= {session.id: session.name for session in engine.sessions.all()}
+        rest = partial(clock.rest, REST_SECONDS)
+        async with self._turns:
+            return await asyncio.to_thread(
+                find_trail, OsFiles(), f"{self._broker.data_directory}/journal", id, names=names, rest=rest
+            )

@@ -1,0 +1,233 @@
+"""A message's trail: every record of the journal about one message, under all the ids that it had.
+
+A message gets a new id when it dies, expires, is moved or brought back.  Its old id and the new one stand in one entry,
+or the new message's annotations tell the old one; so from any id of the chain the others are found, in both directions.
+
+This is what a trail consists of, and how records become its steps; `trail_search` finds them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from store import decode
+from store.id_index import ids_of, origin_in
+from store.record import DeadLetterReason, RecordType, RemovalReason
+
+
+class StepKind(StrEnum):
+    """What a record says of a message."""
+
+    STORED = "stored"
+    COPIED = "copied"  # forward, to free an old segment
+    DELIVERING = "delivering"  # it is about to leave for a consumer
+    IN_FLIGHT = "in-flight"  # the same for a session's client, under a packet id
+    RETURNED = "returned"  # it came back
+    SCHEDULED = "scheduled"  # it waits
+    DIED = "died"
+    EXPIRED = "expired"
+    LEFT = "left"  # the queue, for a reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrailStep:
+    """One record about a message.  Times in ms since the epoch; what a record does not say is 0, "" or empty.
+
+    time, position, segment, offset     of the record
+    queues              the names of those that took it, or of the one that the record is about
+    address             where it was stored; of a death, where it had been sent
+    sent                when the broker first took it; expiration, scheduled: when it expires, until when it waits
+    attempts            failed deliveries so far
+    old_id, new_id      the message that it was before, and the one that it became
+    user                its sender's
+    client, remote      of a stored message its sender's; of others the last consumer's, or the session's
+    """
+
+    kind: StepKind
+    message: int
+    time: int
+    position: int
+    segment: int
+    offset: int
+    queues: tuple[str, ...] = ()
+    address: str = ""
+    size: int = 0
+    user: str = ""
+    client: str = ""
+    remote: str = ""
+    reason: str = ""
+    text: str = ""
+    attempts: int = 0
+    redelivered: bool = False
+    first_failure: int = 0
+    consumers: int = 0
+    consumer_id: int = 0
+    packet_id: int = 0
+    sent: int = 0
+    expiration: int = 0
+    scheduled: int = 0
+    new_id: int = 0
+    old_id: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A message that is still on a queue."""
+
+    message: int
+    queue: str
+
+
+@dataclass(slots=True)
+class Trail:
+    """What the journal knows of a message.
+
+    `ids` are all that it had, oldest first, and `steps` the records, in the order of the journal.  `places` is where it
+    is now; if it is nowhere, `ended` is why it left last, "" if the journal does not know.  `problems` are sentences.
+    Of the journal's `segments`, `opened` were searched.
+    """
+
+    ids: list[int]
+    steps: list[TrailStep]
+    places: list[Place]
+    ended: str
+    problems: list[str]
+    segments: int
+    opened: int
+
+
+@dataclass(frozen=True, slots=True)
+class FoundStep:
+    """A step whose queues and session have no names yet."""
+
+    step: TrailStep
+    queue_ids: tuple[int, ...]
+    session_id: int = 0
+
+    def named(self, names: Mapping[int, str]) -> TrailStep:
+        """The step with the names that these ids have; an id without one stands for itself."""
+        client = names.get(self.session_id, f"session {self.session_id}") if self.session_id else self.step.client
+        return replace(self.step, client=client, queues=tuple(names.get(id, f"queue {id}") for id in self.queue_ids))
+
+
+def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
+    """What a record says of the messages that are wanted: a step for each.  Raises RecordError."""
+    segment, position, time, type, data, offset = raw
+    at: dict[str, Any] = {"segment": segment, "position": position, "time": time, "offset": offset}
+    found = decode.decode(data, offset)
+    if isinstance(found, decode.Message | decode.Copied):
+        if found.id in wanted:
+            yield FoundStep(_stored(found, at), found.facts.queue_ids)
+        return
+    told = _TOLD[RecordType(type)](found)
+    queue_ids = (told.pop("queue_id"),)
+    session_id = told.pop("session_id", 0)
+    for index, id in enumerate(_told_of(found)):
+        if id in wanted:
+            if isinstance(found, decode.Inflight):
+                told["packet_id"] = found.packet_ids[index]
+            yield FoundStep(TrailStep(message=id, **at, **told), queue_ids if queue_ids[0] else (), session_id)
+
+
+def _told_of(found: decode.Record) -> Sequence[int]:
+    """The messages that a record tells of: of one that died or expired, not the one that it became."""
+    return (found.old_id,) if isinstance(found, decode.DeadLettered | decode.Expired) else ids_of(found)
+
+
+def links_of(type: int, data: bytes, offset: int) -> tuple[int, ...]:
+    """The ids of one and the same message that a record tells, if it tells two.  Raises RecordError."""
+    if type in decode.LARGE_TYPES:
+        id, _, start, end = decode.find_annotations(data, offset)
+        origin = origin_in(data, offset + start, offset + end) if end > start else 0
+        return (id, origin) if origin else ()
+    if type in (RecordType.DEAD_LETTERED, RecordType.EXPIRED):
+        return tuple(ids_of(decode.decode(data, offset)))
+    return ()
+
+
+def _stored(found: decode.Message | decode.Copied, at: dict[str, Any]) -> TrailStep:
+    facts, body = found.facts, found.body
+    return TrailStep(
+        kind=StepKind.STORED if isinstance(found, decode.Message) else StepKind.COPIED,
+        message=found.id,
+        **at,
+        address=facts.address,
+        size=len(found.head) + (len(body) if isinstance(body, bytes) else body.nbytes),
+        user=facts.user,
+        client=facts.origin,
+        sent=facts.timestamp,
+        expiration=facts.expiration,
+        scheduled=facts.scheduled,
+        old_id=origin_in(facts.annotations, 0, len(facts.annotations)),
+    )
+
+
+def _left(found: decode.Removed) -> dict[str, Any]:
+    return {"kind": StepKind.LEFT, "queue_id": found.queue_id, "reason": RemovalReason(found.reason).word}
+
+
+def _returned(found: decode.Counts) -> dict[str, Any]:
+    redelivered = found.redelivered or found.count > 0
+    return {
+        "kind": StepKind.RETURNED,
+        "queue_id": found.queue_id,
+        "attempts": found.count,
+        "redelivered": redelivered,
+    }
+
+
+def _delivering(found: decode.Delivering) -> dict[str, Any]:
+    return {"kind": StepKind.DELIVERING, "queue_id": found.queue_id, "consumer_id": found.consumer_id}
+
+
+def _scheduled(found: decode.Scheduled) -> dict[str, Any]:
+    return {"kind": StepKind.SCHEDULED, "queue_id": found.queue_id, "scheduled": found.due}
+
+
+def _in_flight(found: decode.Inflight) -> dict[str, Any]:
+    return {"kind": StepKind.IN_FLIGHT, "queue_id": found.queue_id, "session_id": found.session_id}
+
+
+def _died(found: decode.DeadLettered) -> dict[str, Any]:
+    return {
+        "kind": StepKind.DIED,
+        "queue_id": found.queue_id,
+        "new_id": found.new_id,
+        "address": found.address,
+        "reason": DeadLetterReason(found.reason).word,
+        "text": found.text,
+        "attempts": found.attempts,
+        "first_failure": found.first_failure,
+        "client": found.client,
+        "remote": found.remote,
+        "user": found.user,
+        "sent": found.enqueued,
+    }
+
+
+def _expired(found: decode.Expired) -> dict[str, Any]:
+    return {
+        "kind": StepKind.EXPIRED,
+        "queue_id": found.queue_id,
+        "new_id": found.new_id,
+        "address": found.address,
+        "reason": DeadLetterReason.EXPIRED.word,
+        "attempts": found.attempts,
+        "expiration": found.expiration,
+        "consumers": found.consumers,
+        "sent": found.enqueued,
+    }
+
+
+_TOLD: Final[dict[RecordType, Any]] = {
+    RecordType.REMOVED: _left,
+    RecordType.COUNTS: _returned,
+    RecordType.DELIVERING: _delivering,
+    RecordType.SCHEDULED: _scheduled,
+    RecordType.INFLIGHT: _in_flight,
+    RecordType.DEAD_LETTERED: _died,
+    RecordType.EXPIRED: _expired,
+}

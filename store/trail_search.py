@@ -1,0 +1,285 @@
+"""Finding a message's trail in a journal: which segments are opened, and what is read of them.
+
+1. Segments whose index (see `id_index`) does not have an id are not opened for it.  One without an index is.
+2. Of a segment all bytes are read, but only the entry around each place where the id's bytes stand is checked and
+   decoded; what is not about the message is passed over.
+3. An id leads to others (`trail.links_of`), which are then looked for in all segments, this one included.
+4. The id's bytes outside of any valid entry are damage, and told: what stood there may have been about the message.
+   Not so behind the end of the newest segment, where the broker is writing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Mapping
+from struct import Struct
+from typing import Final
+
+from store import decode
+from store.errors import Corrupt
+from store.files import Files
+from store.id_index import ORIGIN, SPEAKING, IdIndex, IdIndexes, build, nothing
+from store.reading import Segments
+from store.record import RecordError
+from store.segment import ENTRY_MAGIC, BadHeader, EntryHead, Scan, header_of, read_entry, scan
+from store.segment_directory import raw_records
+from store.trail import FoundStep, Place, StepKind, Trail, links_of, steps_of
+
+#: Ids of one message that are followed: one that was moved so often is in a circle.
+IDS_MAX: Final = 1_000
+
+#: Steps that are told, the first ones: a message that is delivered over and over has one a delivery.
+STEPS_MAX: Final = 10_000
+
+#: Bytes that are searched without a rest: 1 ms.
+PIECE_BYTES: Final = 1 << 20
+
+#: Places at which the entry around some bytes may begin that are tried; then all entries of the segment are checked.
+_TRIES_MAX: Final = 16
+
+#: How often a segment is searched for the ids that turn up in it one after the other; then all its entries are read.
+_PASSES_MAX: Final = 4
+
+_ID: Final = Struct("<Q")
+
+
+def find_trail(
+    files: Files, directory: str, id: int, *, names: Mapping[int, str] | None = None, rest: Callable[[], None] = nothing
+) -> Trail:
+    """The trail of a message, from the journal in a directory and its kept segments, broker or no broker on it.
+
+    `names` of queues and sessions by id are those that the caller knows.  `rest` is called every few milliseconds.
+    Raises OSError as the file system does.
+    """
+    return _Search(files, directory, id, names or {}, rest).run()
+
+
+class _Search:
+    def __init__(
+        self, files: Files, directory: str, id: int, names: Mapping[int, str], rest: Callable[[], None]
+    ) -> None:
+        self._segments = Segments(files, directory)
+        self._indexes = IdIndexes(files, directory)
+        self._known: dict[int, IdIndex | None] = {}
+        self._names = dict(names)
+        self._rest = rest
+        self._ids = {id}
+        self._looked: dict[int, set[int]] = {}  # the ids that were looked for in each segment
+        self._found: dict[tuple[int, int], FoundStep] = {}  # by position and message
+        self._problems: dict[str, None] = {}  # in their order
+
+    def run(self) -> Trail:
+        """All of it."""
+        numbers = self._segments.numbers()
+        for number in numbers:
+            self._known[number] = index = self._indexes.read(number, self._segments.path(number))
+            self._names |= index.names if index is not None else {}
+            self._rest()
+        new = set(self._ids)
+        wanted: dict[int, set[int]] = {}
+        while True:
+            for number, index in self._known.items():
+                ids = {id for id in new if index is None or index.has(id)} - self._looked.get(number, set())
+                if ids:
+                    wanted.setdefault(number, set()).update(ids)
+            if not wanted or len(self._ids) > IDS_MAX:
+                break
+            number = min(wanted)
+            new = self._look(number, wanted.pop(number))
+        self._segments.forget()
+        return self._told(numbers)
+
+    def _look(self, number: int, ids: set[int]) -> set[int]:
+        """Take in what a segment says of these ids, and of those that they lead to in it.  Returns the latter."""
+        looked = self._looked.setdefault(number, set())
+        looked |= ids
+        path = self._segments.path(number)
+        data = self._segments.data(number)
+        if not data:
+            self._tell(f"segment {number} went while the journal was read")
+            return set()
+        try:
+            haystack = _Haystack(path, number, data, newest=number == self._segments.newest, rest=self._rest)
+        except BadHeader as bad:
+            self._tell(f"{path} is damaged: {bad}")
+            return set()
+        led_to: set[int] = set()
+        passes = 0
+        while ids and len(self._ids) <= IDS_MAX:
+            passes += 1
+            few = passes <= _PASSES_MAX
+            entries = haystack.entries_with(ids, self._known[number]) if few else haystack.all_entries()
+            new: set[int] = set()
+            for entry in entries:
+                new |= self._read(haystack, entry, ids | new)
+            led_to |= new
+            looked |= new
+            ids = new
+        self._problems |= haystack.problems
+        return led_to
+
+    def _tell(self, problem: str) -> None:
+        self._problems[problem] = None
+
+    def _read(self, haystack: _Haystack, entry: EntryHead, ids: set[int]) -> set[int]:
+        """Take in what an entry says of these ids; returns those that they lead to and that are new."""
+        led_to: set[int] = set()
+        try:
+            records = [raw for raw in haystack.records(entry) if raw[3] in SPEAKING or raw[3] in decode.LARGE_TYPES]
+            while True:
+                linked = {
+                    id for _, _, _, type, data, at in records for id in _led(links_of(type, data, at), ids | led_to)
+                }
+                linked -= self._ids
+                if not linked:
+                    break
+                led_to |= linked
+                self._ids |= linked
+            for raw in records:
+                for found in steps_of(raw, ids | led_to):
+                    self._found[(found.step.position, found.step.message)] = found
+        except (Corrupt, RecordError) as wrong:
+            self._tell(f"{haystack.path}: an entry at byte {entry.offset} cannot be read: {wrong}")
+        return led_to
+
+    # -- what it comes to ------------------------------------------------------------------------------------------
+
+    def _told(self, numbers: list[int]) -> Trail:
+        found = [self._found[key] for key in sorted(self._found)]
+        self._learn_names(found)
+        if len(self._ids) > IDS_MAX:
+            self._tell(f"the message had more than {IDS_MAX} ids: the others were not looked for")
+        if len(found) > STEPS_MAX:
+            self._tell(f"the journal has {len(found)} records about it: the first {STEPS_MAX} are told")
+        ids = sorted(self._ids)[:IDS_MAX] if found else []
+        lost = sorted({*ids} - {each.step.message for each in found if _tells_of_start(each)})
+        if lost:
+            told = ", ".join(map(str, lost))
+            self._tell(f"the journal no longer has the records that stored these ids of the message: {told}")
+        left = [each.step.reason for each in found if each.step.kind is StepKind.LEFT]
+        places = _places(found, self._names)
+        return Trail(
+            ids,
+            [each.named(self._names) for each in found[:STEPS_MAX]],
+            places,
+            left[-1] if left and not places else "",
+            [*self._problems],
+            len(numbers),
+            len(self._looked),
+        )
+
+    def _learn_names(self, found: list[FoundStep]) -> None:
+        """Read the definitions of segments without an index, as far as they are needed."""
+        for each in found:
+            ids = {*each.queue_ids, each.session_id} - {0}
+            number = each.step.segment
+            if ids <= self._names.keys() or self._known[number] is not None:
+                continue
+            self._known[number] = index = build(
+                self._segments.path(number), number, self._segments.data(number), self._rest, torn=True
+            )
+            self._names = (index.names if index is not None else {}) | self._names
+
+
+def _tells_of_start(found: FoundStep) -> bool:
+    """Whether a step says how its message began: it was stored, or had no queue and was never stored."""
+    kind = found.step.kind
+    return kind in (StepKind.STORED, StepKind.COPIED) or (kind is StepKind.DIED and not found.queue_ids)
+
+
+def _led(links: tuple[int, ...], ids: set[int]) -> tuple[int, ...]:
+    return tuple(id for id in links if id) if not ids.isdisjoint(links) else ()
+
+
+def _places(found: Iterable[FoundStep], names: Mapping[int, str]) -> list[Place]:
+    there: dict[tuple[int, int], None] = {}
+    for each in found:
+        keys = [(each.step.message, queue) for queue in each.queue_ids]
+        if each.step.kind in (StepKind.STORED, StepKind.COPIED):
+            there |= dict.fromkeys(keys)
+        elif each.step.kind is StepKind.LEFT:
+            for key in keys:
+                there.pop(key, None)
+    return [Place(id, names.get(queue, f"queue {queue}")) for id, queue in there]
+
+
+class _Haystack:
+    """A segment that is searched.  `problems` tell of damage where something was looked for.  Raises BadHeader."""
+
+    def __init__(self, path: str, number: int, data: bytes, *, newest: bool, rest: Callable[[], None]) -> None:
+        self.path = path
+        self.problems: dict[str, None] = {}
+        self._number = number
+        self._data = data
+        self._header = header_of(number, data)
+        self._newest = newest
+        self._rest = rest
+        self._scan: Scan | None = None
+
+    def entries_with(self, ids: Iterable[int], index: IdIndex | None) -> list[EntryHead]:
+        """The valid entries in which the bytes of these ids stand, in order."""
+        found: dict[int, EntryHead] = {}
+        for id in ids:
+            before = len(found)
+            for needle in (_ID.pack(id), ORIGIN + b"%d" % id):
+                at = self._header.header_bytes
+                while (at := self._find(needle, at)) >= 0:
+                    entry = self._around(at)
+                    if entry is None:
+                        self._tell_damage(at)
+                        at += 1
+                    else:
+                        found[entry.offset] = entry
+                        at = entry.end
+            if len(found) == before and index is not None and index.has(id):  # it was here when the index was made
+                self._tell_damage(self._header.header_bytes)
+        return [found[offset] for offset in sorted(found)]
+
+    def _find(self, needle: bytes, start: int) -> int:
+        """The next place of some bytes, -1 if there is none."""
+        for at in range(start, len(self._data), PIECE_BYTES):
+            found = self._data.find(needle, at, at + PIECE_BYTES + len(needle) - 1)
+            if found >= 0:
+                return found
+            self._rest()
+        return -1
+
+    def _around(self, at: int) -> EntryHead | None:
+        """The valid entry that has a byte; None if none has."""
+        begin = at + 1
+        with memoryview(self._data) as view:
+            for _ in range(_TRIES_MAX):
+                begin = self._data.rfind(ENTRY_MAGIC, 0, begin)
+                entry = read_entry(view, begin, self._header.crc) if begin > 0 and not begin % 8 else None
+                if entry is not None and entry.end > at:
+                    return entry
+                if entry is not None or begin < 0:
+                    break
+        return self._scanned_around(at)
+
+    def _scanned_around(self, at: int) -> EntryHead | None:
+        entries = self.all_entries()
+        index = bisect_right(entries, at, key=lambda entry: entry.offset) - 1
+        return entries[index] if index >= 0 and entries[index].end > at else None
+
+    def all_entries(self) -> list[EntryHead]:
+        """All valid entries before any damage."""
+        return self._scanned().entries
+
+    def _scanned(self) -> Scan:
+        if self._scan is None:
+            self._scan = scan(self._data, self._header)
+            self._rest()
+        return self._scan
+
+    def _tell_damage(self, at: int) -> None:
+        found = self._scanned()
+        if not found.damage or (self._newest and at >= found.end):
+            return  # the broker is writing there, or a crash has torn it
+        self.problems[f"{self.path} is damaged at byte {found.end}: records about the message may be lost there"] = None
+
+    def records(self, entry: EntryHead) -> Iterable[decode.RawRecord]:
+        """The records of an entry.  Raises Corrupt."""
+        self._rest()
+        one = Scan([entry], entry.end, entry.first + entry.count)
+        return raw_records(self.path, self._number, self._data, one)
