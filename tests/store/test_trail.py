@@ -324,6 +324,7 @@ def test_what_is_defined_in_a_segment_without_an_index_is_found_there() -> None:
 
 def test_bodies_that_look_like_entries_hide_nothing() -> None:
     on = desk()
+    on.journal.allocate_ids(0x0A0B0C0D0E)  # so that nothing else has the same bytes
     id = stored(on, 70)
     on.commit()
     stored(on, 70, body=ENTRY_MAGIC * 100)
