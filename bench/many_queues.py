@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
         port = broker.target("http").port
         neighbour = Neighbour(target)
         for what, work in (
-            ("all queues listed", lambda: list(remote.queues())),
+            ("all queues listed", lambda: list(remote.listed("queues"))),
             ("one page of queues", lambda: remote.get("/api/v1/queues")),
             ("metrics", lambda: urlopen(f"http://127.0.0.1:{port}/metrics").close()),
         ):

@@ -141,34 +141,34 @@ def retry(world: World) -> Callable[[], object]:
     world.filled("work", "persistent:true\nexpires:1\n")
     while world.remote.get("/api/v1/queues/ExpiryQueue")["messages"] < world.messages:
         time.sleep(0.1)
-    return lambda: steps(world.remote.post, "/api/v1/queues/ExpiryQueue/messages:retry")
+    return lambda: steps(world.remote, "/api/v1/queues/ExpiryQueue/messages:retry")
 
 
-def steps(call: Callable[..., Any], path: str, **parameters: Any) -> None:
+def steps(remote: Remote, path: str, **body: Any) -> None:
     """Ask again and again, as the command line does."""
     complete = False
     while not complete:
-        answer = call(path, **parameters)
-        parameters |= {"after": answer["last"], "below": answer["below"]}
+        answer = remote.post(path, body)
+        body |= {"after": answer["last"], "below": answer["below"]}
         complete = answer["complete"]
 
 
 def move(world: World) -> Callable[[], object]:
     """`queue move`."""
     world.filled("from")
-    return lambda: steps(world.remote.post, "/api/v1/queues/from/messages:move", to="there")
+    return lambda: steps(world.remote, "/api/v1/queues/from/messages:move", to="there")
 
 
 def discard(world: World) -> Callable[[], object]:
     """`queue purge` with a filter."""
     world.filled("filtered", "persistent:true\ncolour:red\n")
-    return lambda: steps(world.remote.delete, "/api/v1/queues/filtered/messages", filter="colour = 'red'")
+    return lambda: steps(world.remote, "/api/v1/queues/filtered/messages:purge", filter="colour = 'red'")
 
 
 def purge(world: World) -> Callable[[], object]:
     """`queue purge`."""
     world.filled("purged")
-    return lambda: world.remote.delete("/api/v1/queues/purged/messages")
+    return lambda: world.remote.post("/api/v1/queues/purged/messages:purge", {})
 
 
 def delete(world: World) -> Callable[[], object]:

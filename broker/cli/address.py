@@ -75,7 +75,7 @@ def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **wh
 
     Without --anycast or --multicast its type is default-address-routing-type."""
     types = [kind for kind, wanted in (("ANYCAST", anycast), ("MULTICAST", multicast)) if wanted]
-    answer = connect(**where).put(path_of("addresses", name), routing_type=types)
+    answer = connect(**where).put(path_of("addresses", name), {"routing_types": types})
     if output == "json":
         print_json(answer)
     else:
@@ -110,7 +110,7 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
 @output_option
 def pause(name: str, output: OutputFormat, **where: Any) -> None:
     """Pause all queues of the address NAME, and those that it gets later."""
-    say_paused(path_of("addresses", name), "pause", "address", output, where)
+    say_paused(path_of("addresses", name), "address", output, where, paused=True)
 
 
 @address.command()
@@ -119,7 +119,7 @@ def pause(name: str, output: OutputFormat, **where: Any) -> None:
 @output_option
 def resume(name: str, output: OutputFormat, **where: Any) -> None:
     """Resume the queues of the address NAME."""
-    say_paused(path_of("addresses", name), "resume", "address", output, where)
+    say_paused(path_of("addresses", name), "address", output, where, paused=False)
 
 
 @address.command()
@@ -150,14 +150,14 @@ def send(
     pairs = [each.partition("=") for each in properties]
     if not all(key and separator for key, separator, _ in pairs):
         raise Failure(USAGE, "--property: give NAME=VALUE")
-    answer = connect(**where).post(
-        f"{path_of('addresses', name)}/messages",
-        text=text,
-        durable="false" if non_durable else "true",
-        priority=priority,
-        routing_type=kind or "",
-        property=[f"{key}:{value}" for key, _, value in pairs],
-    )
+    message = {
+        "text": text,
+        "durable": not non_durable,
+        "priority": priority,
+        "routing_type": kind.upper() if kind else None,
+        "properties": {key: value for key, _, value in pairs},
+    }
+    answer = connect(**where).post(f"{path_of('addresses', name)}/messages", message)
     if output == "json":
         print_json(answer)
     elif answer["taken"]:

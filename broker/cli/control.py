@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-from urllib.parse import urlencode
+from typing import Any, Final
 
 import click
 
@@ -13,15 +12,18 @@ from broker.cli.output import OutputFormat, output_option, print_json
 from broker.cli.remote import connect, queue_path, remote_options
 from broker.cli.status import queue as queue
 
+#: Digits of a number that may be an attribute's value: more than any has.
+DIGITS_MAX: Final = 18
 
-def say_paused(path: str, verb: str, what: str, output: OutputFormat, where: dict[str, Any]) -> None:
+
+def say_paused(path: str, what: str, output: OutputFormat, where: dict[str, Any], *, paused: bool) -> None:
     """Pause or resume, and say what came of it."""
-    answer = connect(**where).post(f"{path}/{verb}")
+    answer = connect(**where).patch(path, {"paused": paused})
     if output == "json":
         print_json(answer)
         return
     name = answer["name"]
-    if verb == "resume" and answer["paused"]:
+    if answer["paused"] and not paused:
         click.echo(f"{what} {name} stays paused with its address: bartleby address resume {answer['address']}")
     else:
         click.echo(f"{what} {name} is paused" if answer["paused"] else f"{what} {name} is resumed")
@@ -49,10 +51,15 @@ def create_queue(
     **where: Any,
 ) -> None:
     """Create the queue NAME: `bartleby queue create prices --make-address --type anycast ring-size=5`."""
-    asked: dict[str, Any] = _asked(attributes)
-    asked |= {"address": address, "routing-type": kind or "", "filter": selector}
-    asked |= {"durable": "false" if non_durable else "", "make-address": "true" if make_address else ""}
-    answer = connect(**where).put(queue_path(name), **asked)
+    wanted = {
+        "address": address,
+        "routing_type": kind.upper() if kind else None,
+        "filter": selector,
+        "durable": not non_durable,
+        "make_address": make_address,
+        "attributes": _asked(attributes),
+    }
+    answer = connect(**where).put(queue_path(name), wanted)
     if output == "json":
         print_json(answer)
     else:
@@ -91,7 +98,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 
     Messages still enter the queue and expire.
     """
-    say_paused(queue_path(name), "pause", "queue", output, where)
+    say_paused(queue_path(name), "queue", output, where, paused=True)
 
 
 @queue.command("resume")
@@ -100,7 +107,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 @output_option
 def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
     """Resume the deliveries of the queue NAME."""
-    say_paused(queue_path(name), "resume", "queue", output, where)
+    say_paused(queue_path(name), "queue", output, where, paused=False)
 
 
 @queue.command("set")
@@ -114,7 +121,7 @@ def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat,
     If the configuration has the queue, the next reload or start restores its configured attributes.
     """
     asked = _asked(attributes)
-    answer = connect(**where).post(f"{queue_path(name)}/attributes?{urlencode(asked)}")
+    answer = connect(**where).patch(queue_path(name), {"attributes": asked})
     if output == "json":
         print_json(answer)
         return
@@ -122,16 +129,26 @@ def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat,
     click.echo(f"queue {answer['name']} has " + ", ".join(f"{key}={_shown(shown, key)}" for key in asked))
 
 
-def _asked(attributes: tuple[str, ...]) -> dict[str, str]:
-    asked: dict[str, str] = {}
+def _asked(attributes: tuple[str, ...]) -> dict[str, bool | int | str]:
+    asked: dict[str, bool | int | str] = {}
     for attribute in attributes:
         key, separator, value = attribute.partition("=")
         if not separator:
             raise Failure(USAGE, f"{attribute}: give ATTRIBUTE=VALUE")
-        asked[key] = value
+        asked[key] = _typed(key, value)
     return asked
 
 
+def _typed(name: str, text: str) -> bool | int | str:
+    """The value that a text is.  An attribute whose name ends in -key is a property's name, whatever it looks like."""
+    if name.endswith("-key"):
+        return text
+    if text in ("true", "false"):
+        return text == "true"
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else text
+
+
 def _shown(attributes: dict[str, Any], name: str) -> str:
-    value = attributes[name.replace("-", "_")]
+    value = attributes[name]
     return str(value).lower() if isinstance(value, bool) else str(value)

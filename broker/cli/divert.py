@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from broker.cli.failure import USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json, print_table
 from broker.cli.remote import connect, path_of, remote_options
 
@@ -20,7 +21,7 @@ def divert() -> None:
 @output_option
 def list_diverts(output: OutputFormat, **where: Any) -> None:
     """List all diverts, and how many messages each took since the start."""
-    diverts = connect(**where).get("/api/v1/diverts")["diverts"]
+    diverts = list(connect(**where).listed("diverts"))
     if output == "json":
         print_json(diverts)
         return
@@ -28,10 +29,10 @@ def list_diverts(output: OutputFormat, **where: Any) -> None:
         [
             each["name"],
             each["address"],
-            ", ".join(each["forwarding-addresses"]),
+            ", ".join(each["forwarding_addresses"]),
             each["filter"],
             each["exclusive"],
-            each["routing-type"].lower(),
+            each["routing_type"].lower(),
             each["taken"],
         ]
         for each in diverts
@@ -70,22 +71,25 @@ def add(
     **where: Any,
 ) -> None:
     """Add the divert NAME, which copies what is sent to ADDRESS to the addresses FORWARDING."""
-    answer = connect(**where).put(
-        path_of("diverts", name),
-        address=address,
-        forwarding_address=",".join(forwarding),
-        filter=selector,
-        exclusive="true" if exclusive else "",
-        routing_type=kind.upper(),
-        add_header=add_header,
-        remove_header=remove_header,
-    )
+    pairs = [each.partition(":") for each in add_header]
+    if not all(key.strip() and separator for key, separator, _ in pairs):
+        raise Failure(USAGE, "--add-header: give NAME:VALUE")
+    wanted = {
+        "address": address,
+        "forwarding_addresses": list(forwarding),
+        "filter": selector,
+        "exclusive": exclusive,
+        "routing_type": kind.upper(),
+        "add_headers": {key.strip(): value.strip() for key, _, value in pairs},
+        "remove_headers": list(remove_header),
+    }
+    answer = connect(**where).put(path_of("diverts", name), wanted)
     if output == "json":
         print_json(answer)
         return
     click.echo(f"divert {answer['name']} is in force: {answer['address']} to {', '.join(forwarding)}")
-    lacking = answer["without-queue"]
-    if exclusive and len(lacking) == len(answer["forwarding-addresses"]):
+    lacking = answer["without_queue"]
+    if exclusive and len(lacking) == len(answer["forwarding_addresses"]):
         click.echo(f"{', '.join(lacking)}: no queue yet; until there is one, messages stay at {address}", err=True)
         return
     for each in lacking:

@@ -12,7 +12,7 @@ import getpass
 import json
 import os
 import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from http.client import HTTPException
 from pathlib import Path
 from typing import Any, Final
@@ -35,8 +35,8 @@ ANSWER_BYTES_MAX: Final = 64 << 20
 #: Queues and the like asked for at a time: the largest page there is.
 THINGS_PER_CALL: Final = 1_000
 
-#: What a call is given: nothing if it is empty, several times if there are several.
-Parameter = str | int | Sequence[str]
+#: A parameter of a query: it is left out if it is empty.
+Parameter = str | int
 
 #: Where a user's password is, for scripts.
 PASSWORD_VARIABLE: Final = "BARTLEBY_PASSWORD"
@@ -112,35 +112,35 @@ class Remote:
         """The answer to a GET."""
         return self._call("GET", _with_query(path, parameters))
 
-    def post(self, path: str, **parameters: Parameter) -> Any:
+    def post(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer to a POST."""
-        return self._call("POST", _with_query(path, parameters))
+        return self._call("POST", path, _json(body))
 
-    def send(self, path: str, body: bytes, **parameters: Parameter) -> Any:
-        """The answer to a POST of JSON."""
-        return self._call("POST", _with_query(path, parameters), body)
+    def send(self, path: str, body: bytes) -> Any:
+        """The answer to a POST of JSON that is encoded already."""
+        return self._call("POST", path, body)
 
     def delete(self, path: str, **parameters: Parameter) -> Any:
         """The answer to a DELETE."""
         return self._call("DELETE", _with_query(path, parameters))
 
-    def put(self, path: str, **parameters: Parameter) -> Any:
+    def put(self, path: str, body: Mapping[str, Any]) -> Any:
         """The answer to a PUT."""
-        return self._call("PUT", _with_query(path, parameters))
+        return self._call("PUT", path, _json(body))
 
-    def queues(self, *, internal: bool = False) -> Iterator[dict[str, Any]]:
-        """All queues, by name; with `internal` also the broker's own."""
-        return self.listed("queues", internal="true" if internal else "")
+    def patch(self, path: str, body: Mapping[str, Any]) -> Any:
+        """The answer to a PATCH."""
+        return self._call("PATCH", path, _json(body))
 
     def listed(self, what: str, **parameters: Parameter) -> Iterator[dict[str, Any]]:
-        """All queues, addresses, connections or consumers, page by page."""
-        page = 1
+        """All queues, addresses, diverts, connections or consumers, some at a time."""
+        after = ""
         while True:
-            answer = self.get(f"/api/v1/{what}", page=page, size=THINGS_PER_CALL, **parameters)
+            answer = self.get(f"/api/v1/{what}", limit=THINGS_PER_CALL, after=after, **parameters)
             yield from answer[what]
-            if page * THINGS_PER_CALL >= answer["total"]:
+            if answer["next"] is None:
                 return
-            page += 1
+            after = answer["next"]
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
         headers = {"Authorization": self._authorization, OPERATOR_HEADER: quote(_account())}
@@ -184,13 +184,14 @@ def _account() -> str:
 
 
 def _with_query(path: str, parameters: Mapping[str, Parameter]) -> str:
-    """The path with those parameters that are given; `_` stands for `-` in their names."""
-    given = {name.replace("_", "-"): value for name, value in parameters.items() if value != ""}
-    for value in given.values():
-        for each in [value] if isinstance(value, str | int) else value:
-            _text(str(each))
-    query = urlencode(given, doseq=True)
+    """The path with those parameters that are given."""
+    query = urlencode({name: _text(str(value)) for name, value in parameters.items() if value != ""})
     return f"{path}?{query}" if query else path
+
+
+def _json(body: Mapping[str, Any]) -> bytes:
+    """A body, encoded.  Raises Failure for bytes of the command line that are no text."""
+    return _text(json.dumps(body, ensure_ascii=False)).encode()
 
 
 def connect(

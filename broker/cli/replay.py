@@ -135,31 +135,31 @@ def _told() -> Iterator[None]:
         raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
 
 
-def _batches(lines: Iterable[dict[str, Any]]) -> Iterator[tuple[int, bytes]]:
-    """Bodies of calls, each with how many messages it has."""
+def _batches(name: str, lines: Iterable[dict[str, Any]]) -> Iterator[bytes]:
+    """Bodies of calls."""
     batch: list[str] = []
     nbytes = 0
     for line in lines:
         text = json.dumps(line, separators=(",", ":"))
         if batch and (nbytes + len(text) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
-            yield len(batch), _body(batch)
+            yield _body(name, batch)
             batch, nbytes = [], 0
         batch.append(text)
         nbytes += len(text)
     if batch:
-        yield len(batch), _body(batch)
+        yield _body(name, batch)
 
 
-def _body(batch: list[str]) -> bytes:
-    return ('{"messages":[' + ",".join(batch) + "]}").encode()
+def _body(name: str, batch: list[str]) -> bytes:
+    return ('{"name":' + json.dumps(name) + ',"messages":[' + ",".join(batch) + "]}").encode()
 
 
 def _send(remote: Remote, name: str, lines: Iterable[dict[str, Any]], to_address: str, sent: _Sent) -> None:
     """Call until all are there, or the broker takes no more."""
     targeted = (line | {"to": to_address} if to_address else line for line in lines)
-    for _, body in _batches(targeted):
+    for body in _batches(name, targeted):
         try:
-            answer = remote.send("/api/v1/messages:replay", body, name=name)
+            answer = remote.send("/api/v1/messages:replay", body)
         except Failure:
             if sent.replayed:
                 click.echo(f"{sent.replayed} messages were brought back, then:", err=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, Final, TypeVar
 
 import click
@@ -19,7 +20,7 @@ from broker.cli.output import (
     size_shown,
     time_shown,
 )
-from broker.cli.remote import Remote, connect, queue_path, remote_options
+from broker.cli.remote import THINGS_PER_CALL, Remote, connect, queue_path, remote_options
 from broker.log import cut
 from broker.reasons.messages import why_they_stay
 
@@ -90,7 +91,7 @@ def queue() -> None:
 @output_option
 def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
     """List all queues."""
-    queues = list(connect(**where).queues(internal=internal))
+    queues = list(connect(**where).listed("queues", internal="true" if internal else ""))
     if output == "json":
         print_json(queues)
         return
@@ -121,20 +122,34 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 @queue.command()
 @click.argument("name")
 @click.option("--filter", "selector", default="", help="Only messages that match this selector.")
-@click.option("--page", type=click.IntRange(min=1), default=1, show_default=True, help="The page to show.")
-@click.option("--size", type=click.IntRange(min=1), help="Messages on a page.  [default: management-browse-page-size]")
+@click.option("--page", type=click.IntRange(1, 1 << 31), default=1, show_default=True, help="The page to show.")
+@click.option(
+    "--size",
+    type=click.IntRange(1, THINGS_PER_CALL),
+    help="Messages on a page.  [default: management-browse-page-size]",
+)
 @remote_options
 @output_option
 def browse(name: str, selector: str, page: int, size: int | None, output: OutputFormat, **where: Any) -> None:
-    """Show messages of the queue NAME without removing them; exit status 5 if not all were looked at."""
-    remote = connect(**where)
-    answer = remote.get(f"{queue_path(name)}/messages", filter=selector, page=page, size=size or "")
+    """Show messages of the queue NAME, oldest first, without removing them."""
+    pages = _pages(connect(**where), f"{queue_path(name)}/messages", selector, size or 0)
+    messages = next(islice(pages, page - 1, None), [])
     if output == "json":
-        print_json(answer)
+        print_json({"messages": messages})
     else:
-        _print_messages(answer["messages"])
-    if not answer["complete"]:
-        raise Failure(PARTIAL, "the queue is too long to look through in one request: more messages may match")
+        _print_messages(messages)
+
+
+def _pages(remote: Remote, path: str, selector: str, size: int) -> Iterator[list[dict[str, Any]]]:
+    """A queue's messages, so many at a time; 0: as the settings say.  To look through many takes several calls."""
+    after: str | None = ""
+    while after is not None:
+        page: list[dict[str, Any]] = []
+        while after is not None and (not size or len(page) < size):
+            answer = remote.get(path, filter=selector, limit=min(size - len(page), THINGS_PER_CALL), after=after)
+            page += answer["messages"]
+            after, size = answer["next"], size or answer["limit"]
+        yield page
 
 
 def _print_messages(messages: list[dict[str, Any]]) -> None:
@@ -185,7 +200,7 @@ def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
 
     Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
     """
-    _one_choice(selector, id or "")
+    _one_choice(selector, id)
     remote = connect(**where)
     if not (yes or id):
         found = remote.get(queue_path(name))
@@ -195,7 +210,7 @@ def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
             confirm(
                 f"Take {those} {found['messages']} messages that were moved to it back to where they were?", "moved"
             )
-    _move(remote, f"{queue_path(name)}/messages:retry", output, filter=selector, id=id or "")
+    _move(remote, f"{queue_path(name)}/messages:retry", output, _chosen(selector, id))
 
 
 @queue.command()
@@ -209,17 +224,21 @@ def move(name: str, target: str, selector: str, id: int | None, output: OutputFo
 
     Exit status 5 if some stay: those that consumers hold, and those that no queue of the target takes.
     """
-    _move(connect(**where), f"{queue_path(name)}/messages:move", output, to=target, filter=selector, id=id or "")
+    _one_choice(selector, id)
+    _move(connect(**where), f"{queue_path(name)}/messages:move", output, _chosen(selector, id) | {"to": target})
 
 
-def _move(remote: Remote, path: str, output: OutputFormat, **chosen: str | int) -> None:
+def _chosen(selector: str, id: int | None) -> dict[str, Any]:
+    return {"filter": selector, "id": id}
+
+
+def _move(remote: Remote, path: str, output: OutputFormat, chosen: dict[str, Any]) -> None:
     """Call step by step until all messages were looked at, and print what became of them."""
-    _one_choice(chosen["filter"], chosen["id"])
     total: dict[str, Any] = {"queue": "", "moved": 0, "refused": {}, "delivering": 0}
     complete = False
     while not complete:
         try:
-            answer = remote.post(path, **chosen)
+            answer = remote.post(path, chosen)
         except Failure:
             if total["queue"]:
                 click.echo(f"{total['moved']} messages were moved, then:", err=True)
@@ -231,8 +250,8 @@ def _move(remote: Remote, path: str, output: OutputFormat, **chosen: str | int) 
         }
         for reason, count in answer["refused"].items():
             total["refused"][reason] = total["refused"].get(reason, 0) + count
-        chosen |= {"after": answer["last"], "below": answer["below"]}
         complete = answer["complete"]
+        chosen = chosen | {"after": answer["last"], "below": answer["below"]}
     _print_moved(total, output, one=bool(chosen["id"]))
 
 
@@ -266,14 +285,14 @@ def purge(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
         which = f"message {id}" if id else f"the matching ones of {count} messages" if selector else f"{count} messages"
         confirm(f"Remove {which} for good?", "removed")
     total: dict[str, Any] = {"purged": 0}
-    chosen: dict[str, str | int] = {"filter": selector, "id": id or ""}
+    chosen = _chosen(selector, id)
     complete = False
     while not complete:
-        answer = remote.delete(f"{queue_path(name)}/messages", **chosen)
+        answer = remote.post(f"{queue_path(name)}/messages:purge", chosen)
         total |= {"queue": answer["queue"], "purged": total["purged"] + answer["purged"]}
         total["delivering"] = answer["delivering"]
-        complete = answer.get("complete", True)
-        chosen |= {"after": answer.get("last", ""), "below": answer.get("below", "")}
+        complete = answer["complete"]
+        chosen = chosen | {"after": answer["last"], "below": answer["below"]}
     if output == "json":
         print_json(total)
     else:
@@ -282,6 +301,6 @@ def purge(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
         raise Failure(PARTIAL, f"{total['delivering']} messages stay: consumers hold them")
 
 
-def _one_choice(selector: str | int, id: str | int | None) -> None:
+def _one_choice(selector: str, id: int | None) -> None:
     if selector and id:
         raise Failure(USAGE, "--id names one message: give no --filter with it")

@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from broker.console.asking import Refused, routing_type_of
 from broker.console.desk import Desk, Routes
 from broker.console.listing import table
 from broker.console.visit import Visit, go_to
@@ -14,10 +15,9 @@ from broker.engine import Address
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
-from broker.management.addresses import address_counts, address_view
-from broker.management.asking import Refused, routing_type_of
 from broker.management.callers import managed, require_address
 from broker.management.durable import durable
+from broker.management.models.addresses import address_counts, address_shown
 
 #: Columns by which addresses can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
@@ -63,7 +63,7 @@ class AddressPages:
         """One address."""
         engine = self._desk.engine
         address = engine.operators.address(visit.text("name"))
-        context = {"address": address_view(engine, address), "settings": self._settings(address)}
+        context = {"address": address_shown(engine, address), "settings": self._settings(address)}
         return self._desk.page(visit, "address.html", context)
 
     def _settings(self, address: Address) -> list[tuple[str, object, str]]:

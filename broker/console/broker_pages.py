@@ -14,7 +14,7 @@ from broker.console.visit import Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.log import CODES
-from broker.management.views import status_view
+from broker.management.models.broker import status
 
 #: Users that are shown; a file may have 20,000.
 USERS_SHOWN_MAX: Final = 1_000
@@ -70,7 +70,7 @@ class BrokerPages:
         bad = ("warning", "error", "critical")
         events = [(code, count, CODES[code]) for code, count in sorted(broker.events.items()) if code in CODES]
         context = {
-            "status": status_view(broker, self._desk.engine.now),
+            "status": status(broker, self._desk.engine.now),
             "events": sorted(
                 [each for each in events if each[2].level in bad],
                 key=lambda each: bad.index(each[2].level),

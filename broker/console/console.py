@@ -23,6 +23,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from broker import clock
 from broker.console.address_pages import AddressPages
+from broker.console.asking import Refused
 from broker.console.broker_pages import BrokerPages
 from broker.console.dead_letter_pages import DeadLetterPages
 from broker.console.desk import About, Desk, Page, Routes
@@ -37,7 +38,6 @@ from broker.console.render import Assets, environment
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
 from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
-from broker.management.asking import Refused
 from broker.management.deeds import who
 from broker.management.limits import Limits
 from broker.management.names import Names

@@ -8,6 +8,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from broker.console.asking import Refused, routing_type_of
 from broker.console.desk import Desk, Routes
 from broker.console.groups import chosen_group, group_fields
 from broker.console.messages import body_of
@@ -35,10 +36,9 @@ from broker.engine.model.message import (
     PropertyView,
     group_of,
 )
-from broker.management.asking import Refused, routing_type_of
 from broker.management.callers import require_queue, require_target
 from broker.management.durable import durable
-from broker.management.views import message_view
+from broker.management.models.messages import message_shown
 from broker.reasons.reason import Kind
 from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
 from broker.sessions.stomp.headers import is_application_header
@@ -84,7 +84,7 @@ class MessagePages:
         desk, queue = self._desk, self._desk.engine.queue(visit.text("queue"))
         desk.enter()
         message, state = desk.engine.messages.find(queue, visit.number("id"))
-        found = message_view(message, queue, state)
+        found = message_shown(message, queue, state).model_dump()
         context = {"queue": queue, "message": found, "body": body_of(message), "death": _death_of(message)}
         return desk.page(visit, "message.html", context)
 

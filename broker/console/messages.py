@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from broker.console.desk import Desk
 from broker.console.visit import ROWS
 from broker.engine import DeadLetterGroup, Queue, Unreadable, parse_selector, read_body
 from broker.engine.model.errors import InvalidSelector
 from broker.engine.model.message import Message, PropertyView
-from broker.management.views import Json, message_view
+from broker.management.models.messages import message_shown
 
 #: Bytes of a body that a page shows; who needs more consumes the message.
 BODY_BYTES_MAX: Final = 64 << 10
@@ -31,7 +31,7 @@ class Found:
     `wrong`: why the filter cannot be used.
     """
 
-    messages: list[Json]
+    messages: list[dict[str, Any]]
     filter: str
     group: DeadLetterGroup | None
     page: int
@@ -62,7 +62,7 @@ def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, p
         found.append((message, state))
         if len(found) > ROWS:
             break
-    shown = [message_view(message, queue, state) for message, state in found[:ROWS]]
+    shown = [message_shown(message, queue, state).model_dump() for message, state in found[:ROWS]]
     complete = len(found) > ROWS or looked_at < most or next(places, None) is None
     return Found(shown, text, group, page, len(found) > ROWS, complete)
 

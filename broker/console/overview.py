@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from broker.console.desk import Desk, Routes, about_whole, manages_all
 from broker.console.visit import Visit, go_to
-from broker.management.views import status_view
+from broker.management.models.broker import status as broker_status
 
 #: Seconds for which a sample is good: everybody who looks shares it.
 SAMPLE_SECONDS: Final = 1.0
@@ -35,7 +35,7 @@ class OverviewPages:
         if not manages_all(visit.access):
             return go_to("/queues")
         self._desk.enter()
-        status = status_view(self._desk.broker, self._desk.engine.now)
+        status = broker_status(self._desk.broker, self._desk.engine.now)
         return self._desk.page(visit, "overview.html", {"status": status, "live": self._sampled()})
 
     async def live(self, visit: Visit) -> Response:
@@ -54,7 +54,7 @@ class OverviewPages:
         self._desk.enter()
         engine = self._desk.engine
         totals, usage = engine.statistics.totals, engine.usage
-        status = status_view(self._desk.broker, engine.now)
+        status = broker_status(self._desk.broker, engine.now)
         return {
             "now": engine.now,
             "started": self._desk.broker.started,
@@ -66,13 +66,7 @@ class OverviewPages:
             "messages": usage.messages + engine.statistics.paged_messages,
             "memory": usage.bytes,
             "memory_max": usage.bytes_max,
-            "disk_free": _journal(status)["disk_free_bytes"],
+            "disk_free": status.journal.disk_free_bytes,
             "connections": len(engine.connections.by_id),
-            "consumers": status["consumers"],
+            "consumers": status.consumers,
         }
-
-
-def _journal(status: dict[str, object]) -> dict[str, object]:
-    journal = status["journal"]
-    assert isinstance(journal, dict)
-    return journal

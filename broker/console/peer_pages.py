@@ -11,8 +11,8 @@ from broker.engine import Consumer
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.management.callers import managed, require_whole
-from broker.management.peers import REASON_CHARS_MAX
-from broker.management.views import consumer_view
+from broker.management.models.base import REASON_CHARS_MAX
+from broker.management.models.queues import consumer_shown
 
 
 class PeerPages:
@@ -72,7 +72,7 @@ class PeerPages:
 
         columns = {"unacknowledged": lambda id: len(everybody[id].unacked)}
         found = await table(visit, sorted(everybody, key=int), columns, text)
-        rows = [consumer_view(everybody[id]) | {"queue": everybody[id].queue.name} for id in found.names]
+        rows = [consumer_shown(everybody[id]) for id in found.names]
         return self._desk.page(visit, "consumers.html", {"table": found, "rows": rows})
 
     async def close_consumer(self, visit: Visit) -> Response:

@@ -7,6 +7,7 @@ from typing import Final
 
 from starlette.responses import Response
 
+from broker.console.asking import Refused, routing_type_of
 from broker.console.desk import Context, Desk, Routes
 from broker.console.groups import TITLES, chosen_group, group_fields, values
 from broker.console.listing import table
@@ -15,10 +16,9 @@ from broker.console.steps import purge_long
 from broker.console.visit import Visit, go_to
 from broker.engine import NewQueue, Queue
 from broker.engine.model.attributes import parse
-from broker.management.asking import Refused, routing_type_of
 from broker.management.callers import managed, require_address, require_queue
 from broker.management.durable import durable
-from broker.management.views import queue_counts, queue_view
+from broker.management.models.queues import queue_counts, queue_shown
 
 #: Columns by which queues can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
@@ -91,11 +91,11 @@ class QueuePages:
         return self._desk.part(visit, "queue_counts.html", self._context(self._named(visit)))
 
     def _context(self, queue: Queue) -> Context:
-        operators = self._desk.engine.operators
+        keeps_dead = self._desk.engine.operators.keeps_dead(queue.address.name)
         return {
-            "queue": queue_view(queue),
+            "queue": queue_shown(queue, keeps_dead=keeps_dead).model_dump(by_alias=True),
             "internal": queue.internal,
-            "keeps_dead": operators.keeps_dead(queue.address.name),
+            "keeps_dead": keeps_dead,
             "oldest": self._desk.engine.statistics.oldest_age(queue) if queue.selective is None else -1,
         }
 

@@ -13,11 +13,12 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
+from broker.console.asking import Refused
 from broker.console.sessions import Session
 from broker.engine.model.access import Access
 from broker.engine.model.report import Report
-from broker.management.asking import ID_MAX, Refused
 from broker.management.deeds import who
+from broker.management.models.base import ID_MAX
 
 #: Bytes of a form: a message of some 300 KiB, however its characters are encoded.
 FORM_BYTES_MAX: Final = 1 << 20

@@ -18,13 +18,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hmac import compare_digest
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from broker.engine import Engine
 from broker.engine.model.access import UNRESTRICTED, Access, Identity
@@ -36,14 +35,6 @@ from broker.sessions.login import Peer
 
 #: The address that stands for the broker as a whole.
 WHOLE_BROKER: Final = "activemq.management"
-
-Handler = Callable[[Request], Awaitable[Response]]
-
-#: What a call is about: raises Denied, or NotFound, for a caller who may not make it.
-About = Callable[[Request, Access], None]
-
-#: A handler for those who may; `about` None: for the broker as a whole.
-Guarded = Callable[[Handler, About | None], Handler]
 
 #: Where a request's scope has its caller, and what was found out about it.
 CALLER: Final = "caller"

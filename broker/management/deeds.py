@@ -25,14 +25,11 @@ OPERATOR_CHARS_MAX: Final = 200
 #: Where a request keeps what deeds are reported to.
 REPORT: Final = "report"
 
-_CHOOSING: Final = ("filter", "id", "after", "below")
-
 
 def told(request: Request, code: str, **fields: str | int) -> None:
     """Tell of a deed: its own fields, and what all deeds have."""
-    chosen = {name: request.query_params[name] for name in _CHOOSING if name in request.query_params}
     report: Report = getattr(request.state, REPORT)
-    report(code, **fields, **chosen, **who(request, getattr(request.state, ACCESS)))
+    report(code, **fields, **who(request, getattr(request.state, ACCESS)))
 
 
 def who(request: Request, access: Access) -> dict[str, str]:

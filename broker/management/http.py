@@ -137,7 +137,7 @@ class HttpServer:
 
     `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
     `allowed_hosts`: names that it may be called by beside those that always may; None: over TLS, where browsers check
-    the certificate, any, else none beside them.  `console`: what is served beside the calls.
+    the certificate, any, else none beside them.  `console`: what answers all paths that are not the API's.
     """
 
     def __init__(

@@ -9,10 +9,9 @@ from dataclasses import dataclass
 class Limits:
     """Bounds of single calls."""
 
-    #: Messages of a queue that one request may look at: some 40 ms.  A request for what lies beyond is told that it
-    #: was not looked at.
+    #: Messages of a queue that one page of the console may look at: some 40 ms.
     looked_at_max: int = 200_000
-    #: The same if a filter is tried on each.
+    #: Messages of a queue on which one request tries a filter; the next request goes on behind them.
     filtered_max: int = 5_000
     #: Steps of a retry, a move or a purge of some in one call: the answer comes when they are on disk.
     steps_max: int = 32

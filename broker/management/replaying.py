@@ -1,10 +1,11 @@
-"""The HTTP call by which messages come back from the journal, for `api`.
+"""The body of the call by which messages come back from the journal.
 
-    POST /api/v1/messages:replay?name=NAME      {"messages": [MESSAGE, ...]}
+    {"name": NAME, "messages": [MESSAGE, ...]}
 
-A MESSAGE is as `bartleby journal export` writes it (docs/journal-export.md), with `queue`, the name of the queue that
-it left, and perhaps `to`, an address or queue other than that.  They are taken in their order.  The answer says how
-many came back; `stopped` is why the others after them were not looked at, empty if all were.
+It is read here and by no model, since it may be large.  A MESSAGE is as `bartleby journal export` writes it
+(docs/journal-export.md), with `queue`, the name of the queue that it left, and perhaps `to`, an address or queue other
+than that.  They are taken in their order.  The answer says how many came back; `stopped` is why the others after them
+were not looked at, empty if all were.
 """
 
 from __future__ import annotations
@@ -19,13 +20,36 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
 from broker.offline.lines import PastLine, read_json, read_past
 
-PATH: Final = "/api/v1/messages:replay"
-
 #: Bytes of one such request: some of the largest messages that a broker takes unless it is told otherwise, in base64.
 BODY_BYTES_MAX: Final = 64 << 20
 
 #: Messages in one request: some 50 ms of the event loop, in which every client waits.
 MESSAGES_MAX: Final = 1_000
+
+
+#: The body in the OpenAPI document.
+DOCUMENTED: Final = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "title": "Replay",
+                "description": "Messages that are to come back, as `bartleby journal export` writes them.",
+                "required": ["name", "messages"],
+                "properties": {
+                    "name": {
+                        "type": "string",
+                        "minLength": 1,
+                        "maxLength": NAME_CHARS_MAX,
+                        "description": "What a replay of this name brought back before is left out.",
+                    },
+                    "messages": {"type": "array", "maxItems": MESSAGES_MAX, "items": {"type": "object"}},
+                },
+            }
+        }
+    },
+}
 
 
 class BadReplay(EngineError):
@@ -34,17 +58,18 @@ class BadReplay(EngineError):
     code = "invalid-replay"
 
 
-def read_replay(engine: Engine, body: bytes, name: str) -> list[ReplayItem]:
-    """The messages of a request.  Raises BadReplay."""
-    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
+def read_replay(engine: Engine, body: bytes) -> tuple[str, list[ReplayItem]]:
+    """The name and the messages of a request.  Raises BadReplay."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
+        name = request.get("name")
+        if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+            raise BadReplay(f"name is the replay's name, of at most {NAME_CHARS_MAX} characters")
         messages = request.get("messages")
         if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
             raise BadReplay(f"messages is a list of at most {MESSAGES_MAX}")
-        return [_past(formats, read_past(line)) for line in messages]
+        return name, [_past(formats, read_past(line)) for line in messages]
     except ValueError as wrong:
         raise BadReplay(str(wrong)) from wrong
 

@@ -130,7 +130,7 @@ def test_exactly_once_through_crashes(tmp_path: Path, version: str) -> None:
         check(subscriber.arrived, numbers)
         publisher.client.disconnect()
         subscriber.client.disconnect()
-        left = [queue for queue in broker.get("queues", size=1000)["queues"] if queue["messages"]]
+        left = [queue for queue in broker.get("queues", limit=1000)["queues"] if queue["messages"]]
         assert left == []
 
 

@@ -100,7 +100,7 @@ def test_a_reload_changes_address_settings_at_once(tmp_path: Path) -> None:
         client.put("/queue/q", "bad", DURABLE)
         client.subscribe("/queue/q", "client-individual")
         broker.reload(SHIPPED + '[[address-settings]]\nmatch = "q"\nmax-delivery-attempts = 1\n')
-        assert broker.queue("q")["settings"]["max_delivery_attempts"] == 1
+        assert broker.queue("q")["settings"]["max-delivery-attempts"] == 1
         client.nack(client.take())
         assert broker.queue("DLQ")["messages"] == 1
         assert "changed=address-settings" in broker.log

@@ -330,7 +330,7 @@ def test_all_that_had_left_for_a_lost_connection_is_redelivered(
         other.subscribe(f"/queue/{name}", "client-individual")
         again = [other.take() for _ in range(100)]
         assert {message.redelivered for message in again} == {True}
-        shown = broker.get(f"queues/{name}/messages", size=1000)["messages"]
+        shown = broker.get(f"queues/{name}/messages", limit=1000)["messages"]
         counts = {m["id"]: m["failed_deliveries"] for m in shown}
         oldest = int(again[0].headers["message-id"].partition(",")[2])
         assert counts == {id: int(id == oldest) for id in counts}

@@ -7,7 +7,6 @@ own: the first whole, or it is on the dead-letter address of their queue; the se
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -19,7 +18,7 @@ from hypothesis import strategies as st
 from broker.engine.model.message import DL_REASON, DL_TEXT, RoutingType
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.routing import registry
-from broker.management.views import message_view
+from broker.management.models.messages import message_shown
 from protocols.amqp.encode import encode
 from protocols.amqp.performatives import Accepted, Error, Header, Modified, Rejected, Source
 from protocols.amqp.types import Described, Symbol, Timestamp
@@ -150,7 +149,7 @@ def browse(broker: SimBroker) -> None:
     """What an operator and browsers see; it is not the last, so it does not stop them."""
     for queue in list(broker.engine.queues.values()):
         for message, place in broker.engine.messages.browse(queue):
-            json.dumps(message_view(message, queue, place), allow_nan=False).encode()
+            message_shown(message, queue, place).model_dump_json()
     client = broker.connect()
     for number, selector in enumerate((SELECTOR, "convert_string_expressions:" + SELECTOR)):
         client.subscribe("out::stomp1.2", browser="true", id=f"b{number}", selector=selector)

@@ -142,7 +142,7 @@ class DaemonProcess(BrokerProcess):
 
     def queue_names(self) -> set[str]:
         """All queues there are."""
-        return {queue["name"] for queue in self.get("queues", size=1000)["queues"]}
+        return {queue["name"] for queue in self.get("queues", limit=1000)["queues"]}
 
 
 def running(directory: Path, settings: str = "", **more: Any) -> AbstractContextManager[DaemonProcess]:

@@ -374,7 +374,7 @@ class Storm:
         """Messages on each queue, when nothing is on its way to the disk."""
         until = time.monotonic() + PATIENCE_S
         while True:
-            queues = self._broker.get("queues", size=1000)["queues"]
+            queues = self._broker.get("queues", limit=1000)["queues"]
             places = ("ready", "paged", "scheduled", "delivering")
             moving = [q for q in queues if q["messages"] != sum(q[place] for place in places)]
             if not moving:
@@ -383,9 +383,11 @@ class Storm:
 
     def _browse(self, queue: str, count: int) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
-        for page in range(1, count // 1000 + 2):
-            answer = self._broker.get(f"queues/{queue}/messages", page=page, size=1000)
+        after: str | None = ""
+        while after is not None:
+            answer = self._broker.get(f"queues/{queue}/messages", limit=1000, after=after)
             messages += answer["messages"]
+            after = answer["next"]
         assert len(messages) == count, f"{queue}: {len(messages)} messages are shown, {count} are counted"
         return messages
 

@@ -17,6 +17,7 @@ from broker.engine.model import names
 from broker.engine.model.attributes import NOTHING_ASKED, Asked
 from broker.engine.model.errors import AlreadyInUse, NotFound, RoutingTypeMismatch
 from broker.engine.model.message import RoutingType
+from broker.engine.model.settings import AddressSettings
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert
@@ -56,6 +57,10 @@ class Administration:
         if address is None:
             raise NotFound(f"address {name} does not exist")
         return address
+
+    def settings(self, name: str) -> AddressSettings:
+        """The settings that an address of this name has, or would have."""
+        return self._state.settings(name)
 
     def is_own(self, address: Address) -> bool:
         """Whether the broker has an address for itself."""

@@ -22,7 +22,7 @@ Dismiss = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connected:
-    """A peer.  `protocol` is what people call it; `since`: ms since the epoch."""
+    """A peer.  `protocol` is what people call it; `since`: ms since the epoch; `number` rises with each that comes."""
 
     id: str
     protocol: str
@@ -30,20 +30,23 @@ class Connected:
     access: Access
     since: int
     dismiss: Dismiss
+    number: int
 
 
 class Connections:
     """Everybody who is connected, by the connection's id, in the order in which they came."""
 
-    __slots__ = ("_state", "by_id")
+    __slots__ = ("_came", "_state", "by_id")
 
     def __init__(self, state: State) -> None:
         self.by_id: dict[str, Connected] = {}
         self._state = state
+        self._came = 0
 
     def opened(self, id: str, protocol: str, remote: str, access: Access, dismiss: Dismiss) -> None:
         """A peer has introduced itself, and may do what it may."""
-        connected = self.by_id[id] = Connected(id, protocol, remote, access, self._state.now, dismiss)
+        self._came += 1
+        connected = self.by_id[id] = Connected(id, protocol, remote, access, self._state.now, dismiss, self._came)
         notes = self._state.notes
         if notes.listening:
             about = _note(connected)

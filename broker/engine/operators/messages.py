@@ -6,6 +6,7 @@ A verb that takes a range of messages does one step, see `moves.transfer`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.model.access import UNRESTRICTED, Access
@@ -23,6 +24,9 @@ from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.routing import registry
 
+#: The largest message id.
+MESSAGE_ID_MAX: Final = (1 << 63) - 1
+
 
 class QueueMessages:
     """The verbs on one broker."""
@@ -37,6 +41,18 @@ class QueueMessages:
         settle_acknowledged(self._state)
         places = upkeep.places(self._state, queue)
         return (each for each in places if filter is None or filter.matches(PropertyView(each[0])))
+
+    def page(self, queue: Queue, after: int, most: int) -> list[tuple[Message, str]]:
+        """Messages of a queue with ids above `after`, oldest first, at most so many, with where each is.
+
+        As `browse`, but it costs little wherever it begins.  Raises NotReadable.
+        """
+        settle_acknowledged(self._state)
+        found = upkeep.between(self._state, queue, after, MESSAGE_ID_MAX + 1, most)
+        page = [(message, "scheduled" if message.id in queue.scheduled else "ready") for message in found]
+        page += [each for each in queue.elsewhere() if each[1] == "delivering" and each[0].id > after]
+        page.sort(key=lambda each: each[0].id)
+        return page[:most]
 
     def find(self, queue: Queue, id: int) -> tuple[Message, str]:
         """One message of a queue, and where it is, as `browse` says it.  Raises NotFound, NotReadable."""

@@ -34,10 +34,10 @@ async def test_set(broker: TestBroker, operator: Operator) -> None:
         "queue orders has ring-size=5, exclusive=true, last-value-key=k\n",
     )
     assert broker.engine.queue("orders").attributes.ring_size == 5
-    assert (await operator.json("queue", "set", "orders", "last-value-key="))["attributes"]["last_value_key"] == ""
-    for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size must be a number")):
+    assert (await operator.json("queue", "set", "orders", "last-value-key="))["attributes"]["last-value-key"] == ""
+    for wrong, said in (("ring-size", "give ATTRIBUTE=VALUE"), ("ring-size=0", "ring-size must not be 0")):
         result = await operator.run("queue", "set", "orders", wrong)
         assert result.exit_code == 2
         assert said in result.stderr
     shown = await operator.run("queue", "show", "orders")
-    assert "attribute ring size" in shown.stdout
+    assert "attribute ring-size" in shown.stdout

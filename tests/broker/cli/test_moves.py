@@ -101,10 +101,10 @@ async def test_a_long_queue_takes_several_calls(operator: Operator) -> None:
 async def test_a_broker_that_goes_meanwhile(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     call, calls = Remote._call, 0
 
-    def second_time_elsewhere(remote: Remote, method: str, path: str) -> object:
+    def second_time_elsewhere(remote: Remote, method: str, path: str, body: bytes) -> object:
         nonlocal calls
         calls += 1
-        return call(Remote("http://127.0.0.1:1", "") if calls == 2 else remote, method, path)
+        return call(Remote("http://127.0.0.1:1", "") if calls == 2 else remote, method, path, body)
 
     monkeypatch.setattr(Remote, "_call", second_time_elsewhere)
     result = await operator.run("queue", "move", "DLQ", "repair")

@@ -92,8 +92,8 @@ async def test_diverts(broker: TestBroker, operator: Operator) -> None:
     assert added.stdout == "divert audit is in force: orders to x, y\n"
     assert added.stderr == "address y has no queue yet: until it has one, its copies are dropped\n"
     (shown,) = await operator.json("divert", "list")
-    assert shown["forwarding-addresses"] == ["x", "y"]
-    assert (shown["filter"], shown["exclusive"], shown["routing-type"]) == ("region = 'eu'", True, "ANYCAST")
+    assert shown["forwarding_addresses"] == ["x", "y"]
+    assert (shown["filter"], shown["exclusive"], shown["routing_type"]) == ("region = 'eu'", True, "ANYCAST")
     assert (shown["add-headers"], shown["remove-headers"]) == ({"via": "audit", "a": "b"}, ["secret"])
     assert "audit" in (await says(operator, "divert", "list")).splitlines()[1]
     assert "exists" in await says(operator, "divert", "add", "audit", "orders", "x", status=1)

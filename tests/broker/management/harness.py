@@ -211,6 +211,11 @@ class Answer:
         return json.loads(self.body)
 
 
+def encode(value: object) -> bytes:
+    """A body of a call."""
+    return json.dumps(value).encode()
+
+
 class Client:
     """Calls the server from a thread, as a real client would."""
 
@@ -225,9 +230,14 @@ class Client:
         token: str | None = TOKEN,
         headers: dict[str, str] | None = None,
         body: bytes | None = None,
+        json: object = None,
     ) -> Answer:
-        """One request on a connection of its own."""
+        """One request on a connection of its own; `json`: the body, which has yet to be encoded."""
         sent = dict(headers or {})
+        if json is not None:
+            body = encode(json)
+        if body is not None:
+            sent.setdefault("Content-Type", "application/json")
         if token is not None:
             sent["Authorization"] = f"Bearer {token}"
         return await asyncio.to_thread(self._call, method, path, sent, body)

@@ -15,7 +15,7 @@ ADDRESSES = "/api/v1/addresses"
 
 async def test_an_address_is_made_shown_and_deleted(client: Client) -> None:
     path = f"{ADDRESSES}/{quote('a/b', safe='')}"
-    made = await client.call("PUT", f"{path}?routing-type=anycast&routing-type=MULTICAST")
+    made = await client.call("PUT", path, json={"routing_types": ["ANYCAST", "MULTICAST"]})
     assert made.status == 201
     shown = await client.get(path)
     assert (shown["routing_types"], shown["queue_names"]) == (["ANYCAST", "MULTICAST"], [])
@@ -33,7 +33,7 @@ async def test_an_address_goes_with_its_queues_only_if_that_is_said(broker: Test
     broker.send("orders", [b"1", b"2"])
     await broker.settled()
     refused = await client.call("DELETE", f"{ADDRESSES}/orders")
-    assert (refused.status, refused.json["error"]) == (409, "in-use")
+    assert (refused.status, refused.json["code"]) == (409, "in-use")
     assert broker.engine.queue("orders").message_count == 2
     assert (await client.call("DELETE", f"{ADDRESSES}/orders?force=true")).json == {"name": "orders", "queues": 1}
     assert (await client.get(ADDRESSES))["addresses"] == []
@@ -44,7 +44,7 @@ async def test_a_list_has_pages(broker: TestBroker, client: Client) -> None:
     for name in ("c", "a", "b"):
         broker.queue(name)
     broker.send("b", [b"12345"])
-    page = await client.get(f"{ADDRESSES}?page=1&size=2")
+    page = await client.get(f"{ADDRESSES}?limit=2")
     assert (page["total"], [each["name"] for each in page["addresses"]]) == (3, ["a", "b"])
     ours = page["addresses"][1]
     assert (ours["queues"], ours["messages"], ours["routed"], ours["full"], ours["paused"]) == (
@@ -54,69 +54,75 @@ async def test_a_list_has_pages(broker: TestBroker, client: Client) -> None:
         False,
         False,
     )
-    rest = await client.get(f"{ADDRESSES}?page=2&size=2")
+    rest = await client.get(f"{ADDRESSES}?limit=2&after={page['next']}")
     assert [each["name"] for each in rest["addresses"]] == ["c"]
 
 
 async def test_an_address_tells_its_diverts(broker: TestBroker, client: Client) -> None:
     broker.queue("a")
-    await client.call("PUT", "/api/v1/diverts/copies?address=a&forwarding-address=b")
+    await client.call("PUT", "/api/v1/diverts/copies", json={"address": "a", "forwarding_addresses": ["b"]})
     assert (await client.get(f"{ADDRESSES}/a"))["divert_names"] == ["copies"]
 
 
 async def test_a_message_is_sent(broker: TestBroker, client: Client) -> None:
     broker.queue("a")
-    text, headers = quote("good morning, Zoë"), "property=colour:red&property=x:a:b"
-    sent = await client.call("POST", f"{ADDRESSES}/a/messages?text={text}&priority=7&{headers}")
+    properties = {"colour": "red", "x": "a:b", "zoë": "1\n2"}
+    message = {"text": "good morning, Zoë", "priority": 7, "properties": properties}
+    sent = await client.call("POST", f"{ADDRESSES}/a/messages", json=message)
     assert (sent.status, sent.json["address"], sent.json["taken"]) == (201, "a", True)
-    await client.call("POST", f"{ADDRESSES}/a%3A%3Aa/messages?durable=false")
+    await client.call("POST", f"{ADDRESSES}/a%3A%3Aa/messages", json={"durable": False})
     first, second = (await client.get("/api/v1/queues/a/messages"))["messages"]
     assert first["id"] == sent.json["message"]
     assert (first["body"]["data"], first["priority"], first["durable"]) == ("good morning, Zoë", 7, True)
-    assert first["properties"] == {"colour": "red", "x": "a:b"}
+    assert first["properties"] == properties
     assert (second["body"]["data"], second["priority"], second["durable"]) == ("", 4, False)
 
 
 async def test_a_message_is_sent_to_a_group(broker: TestBroker, client: Client) -> None:
     broker.queue("a")
-    await client.call("POST", f"{ADDRESSES}/a/messages?property=JMSXGroupID:g")
+    await client.call("POST", f"{ADDRESSES}/a/messages", json={"headers": {"group": "g"}})
     [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
     assert message.header.group == "g"
 
 
 async def test_a_message_that_no_queue_takes_is_told(client: Client) -> None:
-    await client.call("PUT", f"{ADDRESSES}/a?routing-type=MULTICAST")
-    sent = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
+    await client.call("PUT", f"{ADDRESSES}/a", json={"routing_types": ["MULTICAST"]})
+    sent = await client.call("POST", f"{ADDRESSES}/a/messages", json={"text": "x"})
     assert (sent.status, sent.json["taken"]) == (201, False)
-    made = await client.call("POST", f"{ADDRESSES}/new/messages?text=x&routing-type=anycast")
+    made = await client.call("POST", f"{ADDRESSES}/new/messages", json={"text": "x", "routing_type": "ANYCAST"})
     assert made.json["taken"], "made as by any sender"
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status", "detail"),
+    ("method", "path", "body", "status", "detail"),
     [
-        ("PUT", "/a?routing-type=ANY", 400, "routing-type is ANYCAST or MULTICAST"),
-        ("PUT", "/a?type=ANYCAST", 400, "there is no parameter 'type'"),
-        ("PUT", "/%24.artemis.internal.x", 400, "the broker's own"),
-        ("DELETE", "/a?force=yes", 400, "force must be true or false"),
-        ("DELETE", "/nothing", 404, "address nothing does not exist"),
-        ("DELETE", "/%24.artemis.internal.a.address.retro", 404, "does not exist"),
-        ("POST", "/a/messages?priority=10", 400, "priority must be a number from 0 to 9"),
-        ("POST", "/a/messages?property=x", 400, "property must be NAME:VALUE"),
-        ("POST", "/a/messages?property=content-length:1", 400, "property 'content-length' is set by the broker only"),
-        ("POST", "/a/messages?property=destination:b", 400, "property 'destination' is set by the broker only"),
-        ("POST", "/a/messages?property=_AMQ_SCHED_DELIVERY:1", 400, "'_AMQ_SCHED_DELIVERY' is set by the broker only"),
-        ("POST", "/a/messages?property=_AMQ_DL_REASON:x", 400, "property '_AMQ_DL_REASON' is set by the broker only"),
-        ("POST", "/a/messages?routing-type=x", 400, "routing-type is ANYCAST or MULTICAST"),
-        ("POST", "/a.%23/messages?text=x", 400, "wildcard"),
-        ("POST", "/a/messages?body=x", 400, "there is no parameter 'body'"),
+        ("PUT", "/a", {"routing_types": ["ANY"]}, 400, "routing_types.0 must be 'ANYCAST' or 'MULTICAST'"),
+        ("PUT", "/a?type=ANYCAST", None, 400, "there is no parameter 'type'"),
+        ("PUT", "/%24.artemis.internal.x", None, 400, "the broker's own"),
+        ("DELETE", "/a?force=yes", None, 400, "force must be true or false"),
+        ("DELETE", "/nothing", None, 404, "address nothing does not exist"),
+        ("DELETE", "/%24.artemis.internal.a.address.retro", None, 404, "does not exist"),
+        ("POST", "/a/messages", {"priority": 10}, 400, "priority must be at most 9"),
+        ("POST", "/a/messages", {"properties": {"x": 1}}, 400, "properties.x must be a text"),
+        ("POST", "/a/messages", {"properties": {"content-length": "1"}}, 400, "'content-length' is set by the broker"),
+        ("POST", "/a/messages", {"properties": {"destination": "b"}}, 400, "'destination' is set by the broker only"),
+        ("POST", "/a/messages", {"properties": {"_AMQ_DL_REASON": "x"}}, 400, "'_AMQ_DL_REASON' is set by the broker"),
+        ("POST", "/a/messages", {"properties": {"_AMQ_SCHED_DELIVERY": "1"}}, 400, "is set by the broker only"),
+        ("POST", "/a/messages", {"properties": {"a\0": "b"}}, 400, "must not have the character NUL"),
+        ("POST", "/a/messages", {"text": "\ud800"}, 400, "the body is not valid Unicode"),
+        ("POST", "/a/messages", {"text": "a", "base64": "YQ=="}, 400, "give text or base64, not both"),
+        ("POST", "/a/messages", {"base64": "?"}, 400, "base64 is not Base64"),
+        ("POST", "/a/messages", {"routing_type": "x"}, 400, "routing_type must be 'ANYCAST' or 'MULTICAST'"),
+        ("POST", "/a.%23/messages", {"text": "x"}, 400, "wildcard"),
+        ("POST", "/a/messages", {"body": "x"}, 400, "there is no field 'body'; there are base64, "),
+        ("POST", "/a/messages", None, 400, "the body must be a JSON object"),
     ],
 )
 async def test_what_is_refused(
-    broker: TestBroker, client: Client, method: str, path: str, status: int, detail: str
+    broker: TestBroker, client: Client, method: str, path: str, body: object, status: int, detail: str
 ) -> None:
     broker.queue("a")
-    answer = await client.call(method, ADDRESSES + path)
+    answer = await client.call(method, ADDRESSES + path, json=body)
     assert answer.status == status, answer.body
     assert detail in answer.json["detail"]
 
@@ -146,9 +152,9 @@ async def test_a_message_that_is_meant_for_a_queue_and_finds_none_is_refused(
     broker: TestBroker, client: Client
 ) -> None:
     broker.queue("a")
-    await client.call("POST", "/api/v1/queues/a/attributes?enabled=false")
-    refused = await client.call("POST", f"{ADDRESSES}/a/messages?text=x")
-    assert (refused.status, refused.json["error"]) == (409, "no-queue")
+    await client.call("PATCH", "/api/v1/queues/a", json={"attributes": {"enabled": False}})
+    refused = await client.call("POST", f"{ADDRESSES}/a/messages", json={"text": "x"})
+    assert (refused.status, refused.json["code"]) == (409, "no-queue")
     assert "queue a of address a is disabled" in refused.json["detail"]
-    dropped = await client.call("POST", f"{ADDRESSES}/a/messages?text=x&durable=false")
+    dropped = await client.call("POST", f"{ADDRESSES}/a/messages", json={"text": "x", "durable": False})
     assert dropped.json["taken"] is False

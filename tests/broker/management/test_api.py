@@ -11,17 +11,19 @@ import pytest
 from broker.build import COMPILED
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.limits import Limits
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.model.names import RETAINED
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import destinations
-from broker.management import asking
 from broker.management.limits import Limits as CallLimits
-from broker.management.views import BODY_PREVIEW_BYTES, PROPERTIES_MAX
+from broker.management.models.base import LIMIT_DEFAULT, LIMIT_MAX
+from broker.management.models.messages import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 
 MESSAGES = "/api/v1/queues/{}/messages"
+PURGE = "/api/v1/queues/{}/messages:purge"
 
 
 async def test_status_counts_what_is_there(broker: TestBroker, client: Client) -> None:
@@ -41,13 +43,26 @@ async def test_status_counts_what_is_there(broker: TestBroker, client: Client) -
 async def test_queues_are_listed_by_name_in_pages(broker: TestBroker, client: Client) -> None:
     for name in ("c", "a", "d", "b", "e"):
         broker.queue(name)
-    page = await client.get("/api/v1/queues?page=2&size=2")
+    first = await client.get("/api/v1/queues?limit=2")
+    assert ([queue["name"] for queue in first["queues"]], first["total"]) == (["a", "b"], 5)
+    page = await client.get(f"/api/v1/queues?limit=2&after={first['next']}")
     assert [queue["name"] for queue in page["queues"]] == ["c", "d"]
-    assert (page["page"], page["size"], page["total"]) == (2, 2, 5)
-    assert (await client.get("/api/v1/queues?page=4&size=2"))["queues"] == []
+    last = await client.get(f"/api/v1/queues?limit=2&after={page['next']}")
+    assert ([queue["name"] for queue in last["queues"]], last["next"]) == (["e"], None)
     everything = await client.get("/api/v1/queues")
-    assert len(everything["queues"]) == 5
-    assert everything["size"] == asking.PAGE_SIZE_DEFAULT
+    assert (len(everything["queues"]), everything["next"]) == (5, None)
+
+
+async def test_a_list_goes_on_where_it_was_whatever_comes_and_goes(broker: TestBroker, client: Client) -> None:
+    for name in ("b", "c", "d", "e"):
+        broker.queue(name)
+    first = await client.get("/api/v1/queues?limit=2")
+    broker.queue("a")
+    broker.queue("cc")
+    for name in ("b", "c"):  # also the very one after which it goes on
+        await client.call("DELETE", f"/api/v1/queues/{name}")
+    page = await client.get(f"/api/v1/queues?after={first['next']}")
+    assert [queue["name"] for queue in page["queues"]] == ["cc", "d", "e"]
 
 
 async def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_emptied(
@@ -63,24 +78,41 @@ async def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_em
     assert [queue["name"] for queue in everything["queues"]] == [RETAINED, "a"]
     assert everything["total"] == 2
     assert (await client.get(f"/api/v1/queues/{RETAINED}"))["messages"] == 1
-    for verb, path in (("DELETE", "messages"), ("POST", "messages:retry"), ("POST", "messages:move?to=b")):
-        answer = await client.call(verb, f"/api/v1/queues/{RETAINED}/{path}")
-        assert (answer.status, answer.json["error"]) == (409, "in-use"), path
+    for verb, body in (("purge", {}), ("retry", {}), ("move", {"to": "b"})):
+        answer = await client.call("POST", f"/api/v1/queues/{RETAINED}/messages:{verb}", json=body)
+        assert (answer.status, answer.json["code"]) == (409, "in-use"), verb
 
 
 @pytest.mark.parametrize(
     "query",
-    ["page=0", "page=-1", "page=x", "page=%31%C2%B2", "size=0", f"size={asking.PAGE_SIZE_MAX + 1}", "page=99999999999"],
+    ["limit=0", "limit=-1", "limit=x", "limit=1.0", "limit=%31%C2%B2", f"limit={LIMIT_MAX + 1}", "limit=" + "9" * 99],
 )
-async def test_a_page_that_cannot_be_is_refused(client: Client, query: str) -> None:
+async def test_a_limit_that_cannot_be_is_refused(client: Client, query: str) -> None:
     answer = await client.call("GET", f"/api/v1/queues?{query}")
-    assert answer.status == 400
-    assert answer.json["error"] == "invalid-parameter"
-    assert "from 1 to" in answer.json["detail"]
+    assert (answer.status, answer.json["code"]) == (400, "invalid-parameter")
+    assert answer.json["errors"] == [
+        {"where": "query", "field": "limit", "detail": answer.json["detail"].partition(" ")[2]}
+    ]
 
 
-async def test_the_largest_page_is_allowed(client: Client) -> None:
-    assert (await client.get(f"/api/v1/queues?size={asking.PAGE_SIZE_MAX}"))["size"] == asking.PAGE_SIZE_MAX
+@pytest.mark.parametrize(("query", "shown"), [("", LIMIT_DEFAULT), (f"?limit={LIMIT_MAX}", LIMIT_MAX)])
+async def test_a_list_is_bounded(broker: TestBroker, client: Client, query: str, shown: int) -> None:
+    for n in range(LIMIT_MAX + 1):
+        broker.queue(f"q{n:04}")
+    answer = await client.get(f"/api/v1/queues{query}")
+    assert (len(answer["queues"]), answer["total"]) == (shown, LIMIT_MAX + 1)
+    assert answer["next"] is not None
+
+
+@pytest.mark.parametrize("list", ["queues", "addresses", "diverts", "connections", "consumers", "users"])
+async def test_a_cursor_that_is_none_is_refused(broker: TestBroker, client: Client, list: str) -> None:
+    broker.send("a", [b"1", b"2"])
+    await broker.settled()
+    other = (await client.get("/api/v1/queues/a/messages?limit=1"))["next"]
+    for wrong in (other, "x", "WyJ4", "%FF", "e30", "WzFd", "W10", "bnVsbA", "a" * 4_096):
+        answer = await client.call("GET", f"/api/v1/{list}?after={wrong}")
+        assert (answer.status, answer.json["code"]) == (400, "invalid-cursor"), wrong
+    assert (await client.call("GET", f"/api/v1/{list}?after={'a' * 4_097}")).json["code"] == "invalid-parameter"
 
 
 @pytest.mark.parametrize("name", ["plain", "a/b", "..", "a b?x=1&y", "a#b;c", "ä%2F", "orders/messages", "%"])
@@ -93,7 +125,7 @@ async def test_a_queue_may_have_any_name(broker: TestBroker, client: Client, nam
     qualified = quote(f"{name}::{name}", safe="")
     assert (await client.get(f"/api/v1/queues/{qualified}"))["id"] == shown["id"]
     assert len((await client.get(MESSAGES.format(quoted)))["messages"]) == 1
-    assert (await client.call("DELETE", MESSAGES.format(quoted))).json["purged"] == 1
+    assert (await client.call("POST", PURGE.format(quoted), json={})).json["purged"] == 1
 
 
 @pytest.mark.parametrize(
@@ -114,14 +146,16 @@ async def test_what_cannot_be_answered_is_explained(
 ) -> None:
     broker.queue("orders")
     answer = await client.call("GET", path)
-    assert (answer.status, answer.json["error"]) == (status, error)
+    assert (answer.status, answer.json["code"]) == (status, error)
     assert answer.json["detail"]
 
 
 async def test_another_method_is_refused(client: Client) -> None:
     answer = await client.call("POST", "/api/v1/status")
-    assert (answer.status, answer.json["error"]) == (405, "no-such-method")
-    assert "GET" in answer.headers["allow"]
+    assert (answer.status, answer.json["code"]) == (405, "no-such-method")
+    assert answer.headers["allow"] == "GET"
+    answer = await client.call("POST", "/api/v1/queues/a", json={})
+    assert (answer.status, answer.headers["allow"]) == (405, "DELETE, GET, PATCH, PUT")
 
 
 async def test_a_queue_shows_its_consumers_and_settings(broker: TestBroker, client: Client) -> None:
@@ -137,11 +171,13 @@ async def test_a_queue_shows_its_consumers_and_settings(broker: TestBroker, clie
     shown = await client.get("/api/v1/queues/orders")
     assert (shown["messages"], shown["ready"], shown["scheduled"], shown["delivering"]) == (4, 2, 1, 1)
     assert shown["counters"]["added"] == 4
-    assert shown["settings"]["dead_letter_address"] == "DLQ"
+    assert shown["settings"]["dead-letter-address"] == "DLQ"
     assert shown["address_messages"] == 4
     assert shown["consumer_list"] == [
         {
             "id": 1,
+            "queue": "orders",
+            "address": "orders",
             "client_id": "c-1",
             "user": "bob",
             "remote": "10.0.0.1:1",
@@ -162,7 +198,7 @@ async def test_a_message_is_shown_with_everything_but_a_long_body(broker: TestBr
     broker.send("orders", [b'{"n": 1}'], headers=[(b"color", b"r:ed"), (b"long", long_value)])
     await broker.settled()
     page = await client.get(MESSAGES.format("orders"))
-    assert (page["page"], page["size"], page["complete"]) == (1, 5, True)
+    assert (page["limit"], page["next"]) == (5, None)
     (message,) = page["messages"]
     assert message["properties"] == {"color": "r:ed", "long": "v" * shown + "…"}
     assert message["properties_omitted"] == 0
@@ -221,33 +257,53 @@ async def test_browsing_goes_by_pages_of_the_setting_and_by_filter(broker: TestB
         broker.send("orders", [b"%d" % n], headers=[(b"parity", b"odd" if n % 2 else b"even")])
     await broker.settled()
 
-    async def bodies(query: str) -> list[str]:
-        page = await client.get(MESSAGES.format("orders") + query)
-        assert page["complete"] is True
-        return [message["body"]["data"] for message in page["messages"]]
+    async def pages(query: str) -> list[list[str]]:
+        found: list[list[str]] = []
+        after: str | None = ""
+        while after is not None:
+            page = await client.get(MESSAGES.format("orders") + f"?after={after}{query}")
+            found.append([message["body"]["data"] for message in page["messages"]])
+            after = page["next"]
+        return found
 
-    assert await bodies("") == ["0", "1", "2", "3", "4"]
-    assert await bodies("?page=3") == ["10", "11"]
-    assert await bodies("?page=4") == []
-    assert await bodies("?size=12") == [str(n) for n in range(12)]
-    assert await bodies("?filter=" + quote("parity = 'odd'") + "&size=2&page=2") == ["5", "7"]
+    assert await pages("") == [["0", "1", "2", "3", "4"], ["5", "6", "7", "8", "9"], ["10", "11"]]
+    assert await pages("&limit=12") == [[str(n) for n in range(12)]]
+    assert await pages("&limit=4&filter=" + quote("parity = 'odd'")) == [["1", "3", "5", "7"], ["9", "11"]]
 
 
-@pytest.mark.parametrize("call_limits", [CallLimits(looked_at_max=8, filtered_max=4)])
-async def test_browsing_a_long_queue_ends_and_says_so(broker: TestBroker, client: Client) -> None:
-    async def seen(query: str) -> tuple[int, bool]:
-        page = await client.get(MESSAGES.format("orders") + query)
-        return len(page["messages"]), page["complete"]
-
-    broker.send("orders", [b"x"] * 8)
+@pytest.mark.parametrize("call_limits", [CallLimits(filtered_max=4)])
+async def test_a_long_queue_is_looked_through_in_several_calls(broker: TestBroker, client: Client) -> None:
+    broker.send("orders", [b"x"] * 9)
+    broker.send("orders", [b"y"], headers=[(b"colour", b"red")])
     await broker.settled()
-    assert await seen("?size=9") == (8, True)
-    assert await seen("?size=9&filter=" + quote("AMQDurable = 'DURABLE'")) == (4, False)
-    broker.send("orders", [b"x"])
+    red, seen = quote("colour = 'red'"), list[int]()
+    after: str | None = ""
+    while after is not None:
+        page = await client.get(f"{MESSAGES.format('orders')}?filter={red}&after={after}")
+        seen.append(len(page["messages"]))
+        after = page["next"]
+    assert seen == [0, 0, 1]
+
+
+@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=3)])
+async def test_browsing_goes_on_whatever_comes_and_goes(broker: TestBroker, client: Client) -> None:
+    """Oldest first, also what consumers hold and what waits for its time."""
+    broker.send("orders", [b"0"])
+    broker.send("orders", [b"later"], scheduled=NOW + 60_000)
+    broker.send("orders", [b"%d" % n for n in range(2, 6)])
+    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
     await broker.settled()
-    assert await seen("?size=8") == (8, True)
-    assert await seen("?size=9") == (8, False)
-    assert await seen("?size=8&page=2") == (0, False)
+    first = await client.get(MESSAGES.format("orders") + "?limit=3")
+    assert [(m["body"]["data"], m["state"]) for m in first["messages"]] == [
+        ("0", "delivering"),
+        ("later", "scheduled"),
+        ("2", "ready"),
+    ]
+    await client.call("POST", PURGE.format("orders"), json={"id": first["messages"][2]["id"]})
+    broker.send("orders", [b"6"])
+    await broker.settled()
+    rest = await client.get(f"{MESSAGES.format('orders')}?limit=9&after={first['next']}")
+    assert [m["body"]["data"] for m in rest["messages"]] == ["3", "4", "5", "6"]
 
 
 async def test_a_dead_letter_shows_its_reason(broker: TestBroker, client: Client) -> None:
@@ -282,14 +338,15 @@ async def test_a_purge_is_answered_only_when_it_is_durable(broker: TestBroker, c
     broker.send("orders", [b"1", b"2"])
     await broker.settled()
     broker.disk_works = False
-    answer = asyncio.ensure_future(client.call("DELETE", MESSAGES.format("orders")))
+    answer = asyncio.ensure_future(client.call("POST", PURGE.format("orders"), json={}))
     await broker.waiting.wait()
     assert (await client.get("/api/v1/queues/orders"))["messages"] == 0
     assert not answer.done(), "nothing is confirmed before it is durable"
     broker.disk_works = True
     broker.tick.enter()
     done = await answer
-    assert (done.status, done.json) == (200, {"queue": "orders", "purged": 2, "delivering": 0})
+    expected = {"queue": "orders", "purged": 2, "delivering": 0, "complete": True, "last": 0, "below": 0}
+    assert (done.status, done.json) == (200, expected)
 
 
 async def test_a_purge_leaves_what_consumers_hold(broker: TestBroker, client: Client) -> None:
@@ -297,8 +354,8 @@ async def test_a_purge_leaves_what_consumers_hold(broker: TestBroker, client: Cl
     broker.send("orders", [b"later"], scheduled=NOW + 60_000)
     broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
     await broker.settled()
-    done = await client.call("DELETE", MESSAGES.format("orders"))
-    assert done.json == {"queue": "orders", "purged": 3, "delivering": 1}
+    done = await client.call("POST", PURGE.format("orders"), json={})
+    assert (done.json["purged"], done.json["delivering"]) == (3, 1)
     shown = await client.get("/api/v1/queues/orders")
     assert (shown["messages"], shown["counters"]["purged"]) == (1, 3)
 
@@ -307,4 +364,4 @@ async def test_purging_an_empty_queue_is_answered_at_once(broker: TestBroker, cl
     broker.queue("orders")
     await broker.settled()
     broker.disk_works = False
-    assert (await client.call("DELETE", MESSAGES.format("orders"))).json["purged"] == 0
+    assert (await client.call("POST", PURGE.format("orders"), json={})).json["purged"] == 0

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from typing import Final, TypeGuard
 from urllib.parse import quote
 
 import pytest
-from starlette.routing import Route
+from fastapi.routing import APIRoute
+from starlette.routing import BaseRoute
 
 from broker.cli import remote
 from broker.engine.delivery.subscribe import SubscribeRequest
@@ -23,40 +25,53 @@ from broker.security.login import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker
 from tests.support.sim_gate import cheap_user
 
+#: The id of the message that `prepare` sends.
+SECRET: Final = 3
+
 #: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
 CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/status"): (WHOLE_BROKER,),
+    ("GET", "/api/v1/users"): (WHOLE_BROKER,),
     ("GET", "/api/v1/balance"): (WHOLE_BROKER,),
-    ("POST", "/api/v1/messages:replay?name=again"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/messages:replay"): (WHOLE_BROKER,),
     ("GET", "/api/v1/queues/orders"): ("orders",),
     ("GET", "/api/v1/queues/orders::orders"): ("orders",),
     ("GET", "/api/v1/queues/orders/messages"): ("orders",),
-    ("DELETE", "/api/v1/queues/orders/messages"): ("orders",),
+    ("GET", f"/api/v1/queues/orders/messages/{SECRET}"): ("orders",),
+    ("GET", f"/api/v1/queues/orders/messages/{SECRET}/body"): ("orders",),
+    ("POST", "/api/v1/queues/orders/messages:purge"): ("orders",),
     ("POST", "/api/v1/queues/orders/messages:retry"): ("orders",),
-    ("POST", "/api/v1/queues/orders/messages:move?to=other"): ("orders", "other"),
-    ("POST", "/api/v1/queues/orders/messages:move?to=other::other"): ("orders", "other"),
-    ("POST", "/api/v1/queues/orders/pause"): ("orders",),
-    ("POST", "/api/v1/queues/orders/resume"): ("orders",),
-    ("POST", "/api/v1/queues/orders/attributes?max-consumers=5"): ("orders",),
-    ("POST", "/api/v1/addresses/orders/pause"): ("orders",),
-    ("POST", "/api/v1/addresses/orders/resume"): ("orders",),
-    ("PUT", "/api/v1/queues/new?address=orders"): ("orders",),
+    ("POST", "/api/v1/queues/orders/messages:move"): ("orders", "other"),
+    ("PATCH", "/api/v1/queues/orders"): ("orders",),
+    ("PATCH", "/api/v1/addresses/orders"): ("orders",),
+    ("PUT", "/api/v1/queues/new"): ("orders",),
     ("DELETE", "/api/v1/queues/orders?force=true"): ("orders",),
-    ("DELETE", "/api/v1/queues/orders/messages?after=1"): ("orders",),
     ("GET", "/api/v1/addresses/orders"): ("orders",),
+    ("GET", "/api/v1/addresses/orders/settings"): ("orders",),
     ("PUT", "/api/v1/addresses/new"): ("new",),
     ("DELETE", "/api/v1/addresses/orders?force=true"): ("orders",),
-    ("POST", "/api/v1/addresses/orders/messages?text=x"): ("orders",),
-    ("POST", "/api/v1/addresses/orders::orders/messages?text=x"): ("orders",),
+    ("POST", "/api/v1/addresses/orders/messages"): ("orders",),
+    ("POST", "/api/v1/addresses/orders::orders/messages"): ("orders",),
     ("GET", "/api/v1/connections"): (WHOLE_BROKER,),
     ("DELETE", "/api/v1/connections/there"): (WHOLE_BROKER,),
     ("DELETE", "/api/v1/consumers/1"): ("other",),
-    ("PUT", "/api/v1/diverts/new?address=orders&forwarding-address=other"): ("orders", "other"),
+    ("PUT", "/api/v1/diverts/new"): ("orders", "other"),
     ("DELETE", "/api/v1/diverts/there"): ("orders", "other"),
 }
 
 #: What some calls have to say.
-BODIES = {"/api/v1/messages:replay?name=again": b'{"messages": []}'}
+BODIES: dict[tuple[str, str], object] = {
+    ("POST", "/api/v1/messages:replay"): {"name": "again", "messages": []},
+    ("POST", "/api/v1/queues/orders/messages:purge"): {"after": 1},
+    ("POST", "/api/v1/queues/orders/messages:retry"): {},
+    ("POST", "/api/v1/queues/orders/messages:move"): {"to": "other::other"},
+    ("PATCH", "/api/v1/queues/orders"): {"attributes": {"max-consumers": 5}},
+    ("PATCH", "/api/v1/addresses/orders"): {"paused": True},
+    ("PUT", "/api/v1/queues/new"): {"address": "orders"},
+    ("POST", "/api/v1/addresses/orders/messages"): {"text": "x"},
+    ("POST", "/api/v1/addresses/orders::orders/messages"): {"text": "x"},
+    ("PUT", "/api/v1/diverts/new"): {"address": "orders", "forwarding_addresses": ["other"]},
+}
 
 #: Calls that everybody may make who is known, and that show what he manages.
 LISTS = tuple(("GET", f"/api/v1/{what}") for what in ("queues", "addresses", "consumers", "diverts"))
@@ -81,7 +96,7 @@ def managing(broker: TestBroker, *addresses: str, role: str = "team") -> None:
 
 async def call(client: Client, method: str, path: str, headers: dict[str, str]) -> Answer:
     """A call without the token."""
-    return await client.call(method, path, token=None, headers=headers, body=BODIES.get(path))
+    return await client.call(method, path, token=None, headers=headers, json=BODIES.get((method, path)))
 
 
 async def prepare(broker: TestBroker, client: Client) -> None:
@@ -92,7 +107,8 @@ async def prepare(broker: TestBroker, client: Client) -> None:
         Inbox(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
     )
     broker.engine.connections.opened("there", "STOMP", "10.0.0.7:4711", UNRESTRICTED, lambda reason: None)
-    made = await client.call("PUT", "/api/v1/diverts/there?address=orders&forwarding-address=other")
+    wanted = {"address": "orders", "forwarding_addresses": ["other"]}
+    made = await client.call("PUT", "/api/v1/diverts/there", json=wanted)
     assert made.status == 201
     await broker.settled()
 
@@ -107,12 +123,17 @@ def state(broker: TestBroker) -> object:
 async def test_every_call_is_in_the_table(broker: TestBroker) -> None:
     """A call that is added has to say here what it needs."""
     known = {(method, path.partition("?")[0]) for method, path in (*CALLS, *LISTS)}
-    for route in Api(broker, TOKEN, metrics_open=True, hosts=None)._app.routes:
-        assert isinstance(route, Route)
-        for method in (route.methods or set()) - {"HEAD"}:
-            if route.path.startswith("/api/"):
-                shapes = [route.path.replace("{name}", name) for name in ("orders", "there", "new", "1")]
-                assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
+    calls = [route for route in Api(broker, TOKEN, metrics_open=True, hosts=None)._app.routes if is_call(route)]
+    assert len(calls) > 25
+    for route in calls:
+        for method in route.methods or ():
+            path = route.path.replace("messages/{id}", f"messages/{SECRET}")
+            shapes = [path.replace("{name}", name).replace("{id}", name) for name in ("orders", "there", "new", "1")]
+            assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
+
+
+def is_call(route: BaseRoute) -> TypeGuard[APIRoute]:
+    return isinstance(route, APIRoute)
 
 
 @pytest.mark.parametrize(("method", "path"), CALLS)
@@ -125,7 +146,7 @@ async def test_a_call_needs_manage_for_what_it_names_and_nothing_else(
     for missing in needs:
         managing(broker, *(name for name in needs if name != missing))
         answer = await call(client, method, path, ALICE)
-        assert (answer.status, answer.json["error"]) == (403, "denied"), answer.body
+        assert (answer.status, answer.json["code"]) == (403, "denied"), answer.body
         assert state(broker) == before
     managing(broker, *needs)
     assert (await call(client, method, path, ALICE)).status in (200, 201)
@@ -138,7 +159,7 @@ async def test_nobody_calls_without_a_login(broker: TestBroker, client: Client, 
     before = state(broker)
     for headers in ({}, basic("alice", "wrong"), basic("nobody", "s3cret"), basic("alice", ""), basic("", "")):
         answer = await call(client, method, path, headers)
-        assert (answer.status, answer.json["error"]) == (401, "denied")
+        assert (answer.status, answer.json["code"]) == (401, "not-logged-in")
     for text in ("Basic", "Basic !", "Basic YWxpY2U=", "Basic " + base64.b64encode(b"\xff:x").decode(), "Digest x"):
         assert (await call(client, method, path, {"Authorization": text})).status == 401
     assert state(broker) == before
@@ -177,7 +198,7 @@ async def test_a_queue_that_is_not_the_callers_is_as_unknown_as_one_that_is_not_
         assert answer.json["detail"].replace(name, "X") == "permission denied: not allowed to manage X (manage)"
     managing(broker, "mine", "missing")
     there = await call(client, "GET", "/api/v1/queues/missing", ALICE)
-    assert (there.status, there.json["error"]) == (404, "not-found")
+    assert (there.status, there.json["code"]) == (404, "not-found")
     broker.tick.enter()
     managing(broker, "#", "other", role="team")
     broker.engine.secure(
@@ -252,41 +273,37 @@ async def test_a_page_of_another_site_changes_nothing(
     """A browser would send the user's password along."""
     broker.queue("orders")
     headers = {"Host": "b:1"} | ({} if origin is None else {"Origin": origin})
-    answer = await client.call("POST", "/api/v1/queues/orders/pause", headers=headers)
+    answer = await client.call("PATCH", "/api/v1/queues/orders", headers=headers, json={"paused": True})
     assert answer.status == status
     assert broker.queue("orders").paused is (status == 200)
 
 
 #: What is told of each call that changes something: the code, and how many of what it was.
 DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
-    ("POST", "/api/v1/messages:replay?name=again"): ("journal.replayed", {"messages": 0}),
-    ("DELETE", "/api/v1/queues/orders/messages"): ("queue.purged", {"queue": "orders", "messages": 1}),
-    ("DELETE", "/api/v1/queues/orders/messages?after=1"): (
+    ("POST", "/api/v1/messages:replay"): ("journal.replayed", {"messages": 0, "replay": "again"}),
+    ("POST", "/api/v1/queues/orders/messages:purge"): (
         "queue.purged",
-        {"queue": "orders", "messages": 1, "after": "1"},
+        {"queue": "orders", "messages": 1, "after": 1},
     ),
     ("POST", "/api/v1/queues/orders/messages:retry"): ("queue.retried", {"messages": 0, "refused": 1}),
-    ("POST", "/api/v1/queues/orders/messages:move?to=other"): ("queue.moved", {"messages": 1, "target": "other"}),
-    ("POST", "/api/v1/queues/orders/messages:move?to=other::other"): ("queue.moved", {"messages": 1}),
-    ("POST", "/api/v1/queues/orders/pause"): ("queue.paused", {"queue": "orders"}),
-    ("POST", "/api/v1/queues/orders/attributes?max-consumers=5"): ("queue.changed", {"attributes": "max-consumers=5"}),
-    ("POST", "/api/v1/addresses/orders/pause"): ("address.paused", {"address": "orders"}),
-    ("PUT", "/api/v1/queues/new?address=orders"): ("queue.made", {"queue": "new", "address": "orders"}),
+    ("POST", "/api/v1/queues/orders/messages:move"): ("queue.moved", {"messages": 1, "target": "other::other"}),
+    ("PATCH", "/api/v1/queues/orders"): ("queue.changed", {"attributes": "max-consumers=5"}),
+    ("PATCH", "/api/v1/addresses/orders"): ("address.paused", {"address": "orders"}),
+    ("PUT", "/api/v1/queues/new"): ("queue.made", {"queue": "new", "address": "orders"}),
     ("DELETE", "/api/v1/queues/orders?force=true"): ("queue.deleted", {"queue": "orders", "messages": 1}),
     ("PUT", "/api/v1/addresses/new"): ("address.made", {"address": "new"}),
     ("DELETE", "/api/v1/addresses/orders?force=true"): ("address.deleted", {"address": "orders", "queues": 1}),
-    ("POST", "/api/v1/addresses/orders/messages?text=x"): ("address.sent", {"address": "orders", "messages": 1}),
-    ("POST", "/api/v1/addresses/orders::orders/messages?text=x"): ("address.sent", {"messages": 1}),
+    ("POST", "/api/v1/addresses/orders/messages"): ("address.sent", {"address": "orders", "messages": 1}),
+    ("POST", "/api/v1/addresses/orders::orders/messages"): ("address.sent", {"messages": 1}),
     ("DELETE", "/api/v1/connections/there"): ("connection.dismissed", {"connection": "there"}),
     ("DELETE", "/api/v1/consumers/1"): ("consumer.dismissed", {"queue": "other"}),
-    ("PUT", "/api/v1/diverts/new?address=orders&forwarding-address=other"): ("divert.made", {"forwarding": "other"}),
+    ("PUT", "/api/v1/diverts/new"): ("divert.made", {"forwarding": "other"}),
     ("DELETE", "/api/v1/diverts/there"): ("divert.deleted", {"divert": "there"}),
 }
 
 
 def test_every_deed_has_its_line() -> None:
-    resumed = {("POST", f"/api/v1/{what}/orders/resume") for what in ("queues", "addresses")}
-    assert DEEDS.keys() | resumed == {call for call in CALLS if call[0] != "GET"}
+    assert DEEDS.keys() == {call for call in CALLS if call[0] != "GET"}
 
 
 @pytest.mark.parametrize(("method", "path"), DEEDS)
@@ -297,7 +314,7 @@ async def test_a_deed_is_told_once_it_is_done_with_who_did_it(
     await prepare(broker, client)
     managing(broker, "#")
     broker.reports.clear()
-    answer = await client.call(method, path, token=None, headers=ALICE, body=BODIES.get(path))
+    answer = await client.call(method, path, token=None, headers=ALICE, json=BODIES.get((method, path)))
     assert answer.status in (200, 201), answer.body
     reported = [each for each in broker.reports if not each[0].startswith("login.")]
     code, fields = DEEDS[method, path]
@@ -312,14 +329,15 @@ async def test_a_deed_is_told_once_it_is_done_with_who_did_it(
 
 async def test_the_owners_token_is_named_and_what_was_chosen(broker: TestBroker, client: Client) -> None:
     broker.queue("orders")
-    query = "filter=a%20%3D%201&after=5&below=9"
+    chosen = {"filter": "a = 1", "after": 5, "below": 9}
     headers = {"Bartleby-Operator": "carl%20as%20b%C3%A4rtleby"}
-    assert (await client.call("DELETE", f"/api/v1/queues/orders/messages?{query}", headers=headers)).status == 200
+    path = "/api/v1/queues/orders/messages:purge"
+    assert (await client.call("POST", path, headers=headers, json=chosen)).status == 200
     [fields] = [told for code, told in broker.reports if code == "queue.purged"]
     assert "user" not in fields
     assert fields["token"] == "management.token"
     assert fields["operator"] == "carl as bärtleby"
-    assert (fields["filter"], fields["after"], fields["below"]) == ("a = 1", "5", "9")
+    assert (fields["filter"], fields["after"], fields["below"]) == ("a = 1", 5, 9)
     assert fields["messages"] == 0
 
 
@@ -330,11 +348,15 @@ def test_the_command_line_says_whose_account_it_was(monkeypatch: pytest.MonkeyPa
     assert remote._account() == ("alice as bob" if sudo else "bob")
 
 
+#: What no browser shows as a page.
+NO_PAGES = ("application/json", "application/problem+json", "text/plain")
+
+
 @pytest.mark.parametrize("path", ["/livez", "/api/v1/queues/<script>x</script>", "/<script>", "/api/v1/status"])
 async def test_cve_2021_32718_no_browser_takes_an_answer_for_a_page(client: Client, path: str) -> None:
     """And CVE-2022-35278, of RabbitMQ and Artemis: the names of queues and users ran as scripts."""
     for token in (TOKEN, None):
         answer = await client.call("GET", quote(path, safe="/"), token=token)
-        assert answer.headers["content-type"].partition(";")[0] in ("application/json", "text/plain")
+        assert answer.headers["content-type"].partition(";")[0] in NO_PAGES
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["content-security-policy"].startswith("default-src 'none'")

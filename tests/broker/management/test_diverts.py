@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import pytest
 
 from broker.engine.model.settings_match import SettingsTable
@@ -16,9 +14,14 @@ DIVERTS = "/api/v1/diverts"
 async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Client) -> None:
     broker.queue("a")
     broker.queue("b")
-    selector = quote("k = 'v'", safe="")
-    query = f"address=a&forwarding-address=b&filter={selector}&add-header=x:y&add-header=z:1&remove-header=w"
-    made = await client.call("PUT", f"{DIVERTS}/copies?{query}")
+    wanted = {
+        "address": "a",
+        "forwarding_addresses": ["b"],
+        "filter": "k = 'v'",
+        "add_headers": {"x": "y", "z": "1"},
+        "remove_headers": ["w"],
+    }
+    made = await client.call("PUT", f"{DIVERTS}/copies", json=wanted)
     assert made.status == 201
     broker.send("a", [b"1"], headers=[(b"k", b"v")])
     broker.send("a", [b"2"])
@@ -28,45 +31,47 @@ async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Cl
     expected = {
         "name": "copies",
         "address": "a",
-        "forwarding-addresses": ["b"],
+        "forwarding_addresses": ["b"],
         "exclusive": False,
         "filter": "k = 'v'",
-        "routing-type": "STRIP",
-        "add-headers": {"x": "y", "z": "1"},
-        "remove-headers": ["w"],
+        "routing_type": "STRIP",
+        "add_headers": {"x": "y", "z": "1"},
+        "remove_headers": ["w"],
         "configured": False,
     }
     assert expected.items() <= shown.items()
     ((message),) = (await client.get("/api/v1/queues/b/messages"))["messages"]
     assert message["properties"] == {"k": "v", "x": "y", "z": "1"}
     assert (await client.call("DELETE", f"{DIVERTS}/copies")).status == 200
-    assert await client.get(DIVERTS) == {"diverts": []}
+    assert await client.get(DIVERTS) == {"diverts": [], "next": None, "total": 0}
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "detail"),
+    ("body", "detail"),
     [
-        ("address=&forwarding-address=b", 400, "the address name is empty"),
-        ("address=a", 400, "1 to 64 forwarding addresses"),
-        ("address=a&forwarding-address=b.%23", 400, "has a wildcard"),
-        ("address=a&forwarding-address=b&exclusive=yes", 400, "exclusive must be true or false"),
-        ("address=a&forwarding-address=b&routing-type=ANY", 400, "routing-type must be one of STRIP, PASS"),
-        ("address=a&forwarding-address=b&filter=k%20%3D", 400, "selector"),
-        ("address=a&forwarding-address=b&add-header=x", 400, "add-header must be name:value"),
-        ("address=a&forwarding-address=b&transformer=x", 400, "no such parameter: transformer"),
+        ({"address": ""}, "the address name is empty"),
+        ({"forwarding_addresses": []}, "1 to 64 forwarding addresses"),
+        ({"forwarding_addresses": "b"}, "forwarding_addresses must be a list"),
+        ({"forwarding_addresses": ["b.#"]}, "has a wildcard"),
+        ({"exclusive": "yes"}, "exclusive must be true or false"),
+        ({"routing_type": "ANY"}, "routing_type must be 'STRIP', 'PASS'"),
+        ({"filter": "k ="}, "selector"),
+        ({"add_headers": {"x": 1}}, "add_headers.x must be a text"),
+        ({"transformer": "x"}, "there is no field 'transformer'"),
     ],
 )
-async def test_what_is_wrong_is_said(client: Client, query: str, status: int, detail: str) -> None:
-    answer = await client.call("PUT", f"{DIVERTS}/d?{query}")
-    assert answer.status == status
+async def test_what_is_wrong_is_said(client: Client, body: dict[str, object], detail: str) -> None:
+    wanted = {"address": "a", "forwarding_addresses": ["b"]} | body
+    answer = await client.call("PUT", f"{DIVERTS}/d", json=wanted)
+    assert answer.status == 400
     assert detail in answer.body.decode()
-    assert await client.get(DIVERTS) == {"diverts": []}
+    assert await client.get(DIVERTS) == {"diverts": [], "next": None, "total": 0}
 
 
 async def test_one_that_is_there_and_one_that_is_not(client: Client) -> None:
-    path = f"{DIVERTS}/d?address=a&forwarding-address=b"
-    assert (await client.call("PUT", path)).status == 201
-    assert (await client.call("PUT", path)).status == 409
+    path, wanted = f"{DIVERTS}/d", {"address": "a", "forwarding_addresses": ["b"]}
+    assert (await client.call("PUT", path, json=wanted)).status == 201
+    assert (await client.call("PUT", path, json=wanted)).status == 409
     assert (await client.call("DELETE", f"{DIVERTS}/e")).status == 404
 
 

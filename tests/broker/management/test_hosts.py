@@ -54,7 +54,7 @@ async def test_a_page_whose_name_was_rebound_reads_nothing(client: Client, path:
     for headers in ({"Host": "evil.example:8161"}, {"Host": "evil.example:8161", "Origin": "http://evil.example"}):
         answer = await client.call("GET", path, headers=headers)
         assert answer.status == 421
-        assert answer.json["error"] == "wrong-host"
+        assert answer.json["code"] == "wrong-host"
         assert "evil.example:8161" in answer.json["detail"]
         assert "allowed-hosts" in answer.json["detail"]
 
@@ -62,7 +62,7 @@ async def test_a_page_whose_name_was_rebound_reads_nothing(client: Client, path:
 async def test_nor_changes_anything(broker: TestBroker, client: Client) -> None:
     broker.queue("orders")
     headers = {"Host": "evil.example:8161", "Origin": "http://evil.example:8161"}
-    answer = await client.call("POST", "/api/v1/queues/orders/pause", headers=headers)
+    answer = await client.call("PATCH", "/api/v1/queues/orders", headers=headers, json={"paused": True})
     assert answer.status == 421
     assert not broker.queue("orders").paused
 

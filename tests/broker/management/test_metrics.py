@@ -193,6 +193,6 @@ async def test_scraping_does_not_hold_up_the_loop(client: Client, monkeypatch: p
             threads.append(True)
         return render(*args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("broker.management.api.render", noted)
+    monkeypatch.setattr("broker.management.health.render", noted)
     await scrape(client)
     assert threads == [True]

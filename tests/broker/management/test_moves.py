@@ -11,17 +11,17 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
-from broker.management import asking
 from broker.management.limits import Limits as CallLimits
+from broker.management.models.base import ID_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, die
 
 RETRY = "/api/v1/queues/{}/messages:retry"
-MOVE = "/api/v1/queues/{}/messages:move?to={}"
+MOVE = "/api/v1/queues/{}/messages:move"
 
 
 async def bodies(client: Client, name: str) -> list[str]:
     """What is on a queue."""
-    messages = (await client.get(f"/api/v1/queues/{quote(name, safe='')}/messages?size=1000"))["messages"]
+    messages = (await client.get(f"/api/v1/queues/{quote(name, safe='')}/messages?limit=1000"))["messages"]
     return [message["body"]["data"] for message in messages]
 
 
@@ -29,7 +29,7 @@ async def test_a_retry_brings_dead_letters_back(broker: TestBroker, client: Clie
     await die(broker, "a/b", b"1")
     broker.send("DLQ", [b"2"])
     await broker.settled()
-    done = await client.call("POST", RETRY.format("DLQ"))
+    done = await client.call("POST", RETRY.format("DLQ"), json={})
     below = broker.engine.journal.allocate_ids(0)
     assert (done.status, done.json) == (
         200,
@@ -52,10 +52,10 @@ async def test_a_move_takes_a_filter_or_an_id(broker: TestBroker, client: Client
     for colour in (b"red", b"blue", b"green"):
         broker.send("a", [colour], headers=[(b"colour", colour)])
     await broker.settled()
-    path = MOVE.format("a", quote("b/c::b/d", safe=""))
-    assert (await client.call("POST", f"{path}&filter=" + quote("colour = 'red'"))).json["moved"] == 1
+    path, wanted = MOVE.format("a"), {"to": "b/c::b/d"}
+    assert (await client.call("POST", path, json=wanted | {"filter": "colour = 'red'"})).json["moved"] == 1
     blue = (await client.get("/api/v1/queues/a/messages"))["messages"][0]["id"]
-    assert (await client.call("POST", f"{path}&id={blue}")).json["moved"] == 1
+    assert (await client.call("POST", path, json=wanted | {"id": blue})).json["moved"] == 1
     assert (await bodies(client, "a"), await bodies(client, "b/d")) == (["green"], ["red", "blue"])
 
 
@@ -63,7 +63,7 @@ async def test_a_move_is_answered_only_when_it_is_durable(broker: TestBroker, cl
     broker.send("a", [b"1"])
     await broker.settled()
     broker.disk_works = False
-    answer = asyncio.ensure_future(client.call("POST", MOVE.format("a", "b")))
+    answer = asyncio.ensure_future(client.call("POST", MOVE.format("a"), json={"to": "b"}))
     await broker.waiting.wait()
     assert (await client.get("/api/v1/queues/a"))["messages"] == 0
     assert not answer.done(), "nothing is confirmed before it is durable"
@@ -77,46 +77,46 @@ async def test_a_move_is_answered_only_when_it_is_durable(broker: TestBroker, cl
 async def test_a_long_queue_is_moved_step_by_step(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"%d" % n for n in range(7)])
     await broker.settled()
-    done = (await client.call("POST", MOVE.format("a", "b"))).json
+    done = (await client.call("POST", MOVE.format("a"), json={"to": "b"})).json
     assert (done["moved"], done["complete"]) == (3, False)
     broker.send("a", [b"late"])
     await broker.settled()
     moved = []
     while not done["complete"]:
-        path = MOVE.format("a", "b") + f"&after={done['last']}&below={done['below']}"
-        done = (await client.call("POST", path)).json
+        wanted = {"to": "b", "after": done["last"], "below": done["below"]}
+        done = (await client.call("POST", MOVE.format("a"), json=wanted)).json
         moved.append(done["moved"])
     assert moved == [3, 1]
     assert await bodies(client, "a") == ["late"]
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "error"),
+    ("path", "body", "status", "code"),
     [
-        (RETRY.format("none"), 404, "not-found"),
-        (RETRY.format("a") + "?id=999999", 404, "not-found"),
-        (RETRY.format("a") + "?id=0", 400, "invalid-parameter"),
-        (RETRY.format("a") + f"?id={asking.ID_MAX + 1}", 400, "invalid-parameter"),
-        (RETRY.format("a") + f"?id={asking.ID_MAX}", 404, "not-found"),
-        (RETRY.format("a") + "?id=1&filter=b", 400, "invalid-parameter"),
-        (RETRY.format("a") + "?id=1&after=1", 400, "invalid-parameter"),
-        (RETRY.format("a") + "?filter=a%20%3D", 400, "invalid-selector"),
-        (RETRY.format("a") + "?after=x", 400, "invalid-parameter"),
-        ("/api/v1/queues/a/messages:move", 400, "invalid-parameter"),
-        (MOVE.format("a", "a"), 400, "onto-itself"),
-        (MOVE.format("a", "b.%23"), 400, "invalid-name"),
-        (MOVE.format("a", "news"), 404, "not-found"),
-        ("/api/v1/queues/a/messages:copy", 404, "no-such-call"),
+        (RETRY.format("none"), {}, 404, "not-found"),
+        (RETRY.format("a"), {"id": 999999}, 404, "not-found"),
+        (RETRY.format("a"), {"id": 0}, 400, "invalid-body"),
+        (RETRY.format("a"), {"id": ID_MAX + 1}, 400, "invalid-body"),
+        (RETRY.format("a"), {"id": ID_MAX}, 404, "not-found"),
+        (RETRY.format("a"), {"id": 1, "filter": "b"}, 400, "invalid-body"),
+        (RETRY.format("a"), {"id": 1, "after": 1}, 400, "invalid-body"),
+        (RETRY.format("a"), {"filter": "a ="}, 400, "invalid-selector"),
+        (RETRY.format("a"), {"after": "x"}, 400, "invalid-body"),
+        (MOVE.format("a"), {}, 400, "invalid-body"),
+        (MOVE.format("a"), {"to": "a"}, 400, "onto-itself"),
+        (MOVE.format("a"), {"to": "b.#"}, 400, "invalid-name"),
+        (MOVE.format("a"), {"to": "news"}, 404, "not-found"),
+        ("/api/v1/queues/a/messages:copy", {}, 404, "no-such-call"),
     ],
 )
 async def test_what_cannot_be_done_is_explained(
-    broker: TestBroker, client: Client, path: str, status: int, error: str
+    broker: TestBroker, client: Client, path: str, body: object, status: int, code: str
 ) -> None:
     broker.send("a", [b"1"])
     broker.engine.operators.declare("news", {RoutingType.MULTICAST})
     await broker.settled()
-    answer = await client.call("POST", path)
-    assert (answer.status, answer.json["error"]) == (status, error)
+    answer = await client.call("POST", path, json=body)
+    assert (answer.status, answer.json["code"]) == (status, code)
     assert answer.json["detail"]
     assert await bodies(client, "a") == ["1"]
 
@@ -126,13 +126,13 @@ async def test_a_message_that_a_consumer_holds_is_told(broker: TestBroker, clien
     inbox = Inbox()
     broker.engine.consumers.subscribe(inbox, SubscribeRequest("a", ack_mode=AckMode.INDIVIDUAL, window=0))
     await broker.settled()
-    held = await client.call("POST", MOVE.format("a", "b") + f"&id={inbox.messages[0].id}")
-    assert (held.status, held.json["error"]) == (409, "in-use")
-    done = (await client.call("POST", MOVE.format("a", "b"))).json
+    held = await client.call("POST", MOVE.format("a"), json={"to": "b", "id": inbox.messages[0].id})
+    assert (held.status, held.json["code"]) == (409, "in-use")
+    done = (await client.call("POST", MOVE.format("a"), json={"to": "b"})).json
     assert (done["moved"], done["delivering"]) == (1, 1)
 
 
-@pytest.mark.parametrize("path", [RETRY.format("a"), MOVE.format("a", "b"), "/api/v1/balance"])
+@pytest.mark.parametrize("path", [RETRY.format("a"), MOVE.format("a"), "/api/v1/balance"])
 async def test_the_calls_need_the_token(client: Client, path: str) -> None:
     method = "GET" if path.endswith("balance") else "POST"
     assert (await client.call(method, path, token="wrong")).status == 401

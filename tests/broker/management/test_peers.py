@@ -14,8 +14,10 @@ async def test_connections_are_listed_and_closed(broker: TestBroker, client: Cli
     for id in ("1-a", "2-b", "3-c"):
         broker.tick.enter()
         broker.engine.connections.opened(id, "STOMP", "10.0.0.7:4711", UNRESTRICTED, said.append)
-    page = await client.get("/api/v1/connections?page=2&size=2")
-    assert page["total"] == 3
+    first = await client.get("/api/v1/connections?limit=2")
+    assert ([each["id"] for each in first["connections"]], first["total"]) == (["1-a", "2-b"], 3)
+    page = await client.get(f"/api/v1/connections?limit=2&after={first['next']}")
+    assert page["next"] is None
     (last,) = page["connections"]
     expected = {"id": "3-c", "protocol": "STOMP", "remote": "10.0.0.7:4711", "user": "", "client_id": ""}
     assert last == expected | {"since": NOW}

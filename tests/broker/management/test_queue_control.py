@@ -17,7 +17,7 @@ QUEUES = "/api/v1/queues/"
 async def test_pausing_a_queue(broker: TestBroker, client: Client) -> None:
     broker.send("a/b", [b"1"])
     path = QUEUES + quote("a/b", safe="")
-    done = await client.call("POST", f"{path}/pause")
+    done = await client.call("PATCH", path, json={"paused": True})
     assert (done.status, done.json["name"], done.json["paused"]) == (200, "a/b", True)
     inbox = Inbox()
     broker.tick.enter()
@@ -26,54 +26,58 @@ async def test_pausing_a_queue(broker: TestBroker, client: Client) -> None:
     assert inbox.messages == []
     shown = await client.get(path)
     assert (shown["paused"], shown["paused_itself"], shown["address_paused"]) == (True, True, False)
-    assert (await client.call("POST", f"{path}/resume")).json["paused"] is False
+    assert (await client.call("PATCH", path, json={"paused": False})).json["paused"] is False
     await broker.settled()
     assert [message.body for message in inbox.messages] == [b"1"]
 
 
 async def test_pausing_an_address(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"1"])
-    done = await client.call("POST", "/api/v1/addresses/a/pause")
+    done = await client.call("PATCH", "/api/v1/addresses/a", json={"paused": True})
     assert (done.status, done.json) == (200, {"name": "a", "paused": True, "queues": 1})
     shown = await client.get(QUEUES + "a")
     assert (shown["paused"], shown["paused_itself"], shown["address_paused"]) == (True, False, True)
-    assert (await client.call("POST", QUEUES + "a/resume")).json["paused"] is True, "its address still is"
-    done = await client.call("POST", "/api/v1/addresses/a/resume")
+    assert (await client.call("PATCH", QUEUES + "a", json={"paused": False})).json["paused"] is True, (
+        "its address still is"
+    )
+    done = await client.call("PATCH", "/api/v1/addresses/a", json={"paused": False})
     assert (done.json["paused"], (await client.get(QUEUES + "a"))["paused"]) == (False, False)
-    done = await client.call("POST", "/api/v1/addresses/nothing/pause")
-    assert (done.status, done.json["error"]) == (404, "not-found")
+    done = await client.call("PATCH", "/api/v1/addresses/nothing", json={"paused": True})
+    assert (done.status, done.json["code"]) == (404, "not-found")
 
 
 async def test_changing_attributes(broker: TestBroker, client: Client) -> None:
     broker.send("a", [b"%d" % n for n in range(5)])
     await broker.settled()
-    done = await client.call("POST", QUEUES + "a/attributes?ring-size=3&group-first-key=x%20y&exclusive=true")
+    done = await client.call(
+        "PATCH", QUEUES + "a", json={"attributes": {"ring-size": 3, "group-first-key": "x y", "exclusive": True}}
+    )
     assert done.status == 200
     attributes = done.json["attributes"]
-    assert (attributes["ring_size"], attributes["group_first_key"], attributes["exclusive"]) == (3, "x y", True)
+    assert (attributes["ring-size"], attributes["group-first-key"], attributes["exclusive"]) == (3, "x y", True)
     broker.send("a", [b"5"])
     await broker.settled()
     shown = await client.get(QUEUES + "a")
-    assert (shown["messages"], shown["counters"]["evicted"], shown["attributes"]["max_consumers"]) == (5, 1, -1)
+    assert (shown["messages"], shown["counters"]["evicted"], shown["attributes"]["max-consumers"]) == (5, 1, -1)
     metrics = await client.call("GET", "/metrics")
     assert "broker_messages_evicted_total 1.0" in metrics.body.decode()
 
 
 @pytest.mark.parametrize(
-    ("query", "status", "error", "detail"),
+    ("attributes", "status", "code", "detail"),
     [
-        ("", 400, "invalid-parameter", "name attributes"),
-        ("?colour=red", 400, "invalid-attribute", "no attribute 'colour'"),
-        ("?ring-size=0", 400, "invalid-attribute", "ring-size must be a number"),
-        ("?last-value=true", 409, "in-use", "is in use"),
+        ({"colour": "red"}, 400, "invalid-body", "no field 'colour'"),
+        ({"ring-size": 0}, 400, "invalid-body", "attributes.ring-size must not be 0"),
+        ({"ring-size": None}, 400, "invalid-body", "attributes.ring-size must be a whole number"),
+        ({"last-value": True}, 409, "in-use", "is in use"),
     ],
 )
 async def test_what_cannot_be_changed(
-    broker: TestBroker, client: Client, query: str, status: int, error: str, detail: str
+    broker: TestBroker, client: Client, attributes: object, status: int, code: str, detail: str
 ) -> None:
     broker.send("a", [b"1"])
     broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL))
     await broker.settled()
-    done = await client.call("POST", f"{QUEUES}a/attributes{query}")
-    assert (done.status, done.json["error"]) == (status, error)
+    done = await client.call("PATCH", f"{QUEUES}a", json={"attributes": attributes})
+    assert (done.status, done.json["code"]) == (status, code)
     assert detail in done.json["detail"]

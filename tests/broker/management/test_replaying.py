@@ -17,7 +17,7 @@ from broker.engine.routing import registry
 from broker.management import replaying
 from tests.broker.management.harness import NOW, Client, TestBroker
 
-PATH = "/api/v1/messages:replay?name=again"
+PATH = "/api/v1/messages:replay"
 
 LINE: dict[str, Any] = {
     "id": 7,
@@ -40,7 +40,7 @@ def b64(data: bytes) -> str:
 
 
 def body(*lines: object) -> bytes:
-    return json.dumps({"messages": lines}).encode()
+    return json.dumps({"name": "again", "messages": lines}).encode()
 
 
 async def test_messages_come_back_as_they_were(broker: TestBroker, client: Client) -> None:
@@ -102,45 +102,44 @@ async def test_a_full_address_and_a_wrong_target_stop_it(broker: TestBroker, cli
 
 
 @pytest.mark.parametrize(
-    ("path", "sent", "said"),
+    ("sent", "said"),
     [
-        ("/api/v1/messages:replay", body(LINE), "name is the replay's name"),
-        ("/api/v1/messages:replay?name=" + 101 * "x", body(LINE), "name is the replay's name"),
-        ("/api/v1/messages:replay?name=a%0Ab", body(LINE), "name is the replay's name"),
-        (PATH, b"{", "it is not JSON"),
-        (PATH, b"[]", "it is not an object"),
-        (PATH, b'{"messages": {}}', "messages is a list"),
-        (PATH, b'{"messages": [7]}', "the line is an object"),
-        (PATH, b"{}", "messages is a list"),
-        (PATH, body({**LINE, "protocol": "smtp"}), "protocol is 'stomp', 'amqp' or 'mqtt', not \"smtp\""),
-        (PATH, body({**LINE, "protocol": ["stomp"]}), "protocol is"),
-        (PATH, body({**LINE, "body": "?"}), "body is not Base64"),
-        (PATH, body({**LINE, "head": 7}), "head must be Base64"),
-        (PATH, body({**LINE, "head": b64(b"\xff")}), "head is not the head of a message of stomp"),
-        (PATH, body({**LINE, "head": b64(b"content-length:4\n")}), "head is not the head of a message of stomp"),
-        (PATH, body({**LINE, "priority": "high"}), "priority is a whole number"),
-        (PATH, body({**LINE, "priority": -1}), "priority is at least 0"),
-        (PATH, body({**LINE, "priority": float("inf")}), "priority is a whole number"),
-        (PATH, body({**LINE, "timestamp": 2**63}), "timestamp is less than"),
-        (PATH, body({**LINE, "id": 2**63}), "id is less than"),
-        (PATH, body({**LINE, "user": "\ud800"}), "user is not valid Unicode"),
-        (PATH, body({**LINE, "user": "x" * 65_536}), "user has more than 65535 bytes"),
-        (PATH, body({**LINE, "address": "a\ud800"}), "address is not valid Unicode"),
-        (PATH, body({**LINE, "routing-type": "BOTH"}), "routing-type is 'ANYCAST' or 'MULTICAST'"),
-        (PATH, body({**LINE, "annotations": [1]}), "annotations is an object"),
-        (PATH, body({**LINE, "annotations": {"a": [1]}}), "annotations.a"),
-        (PATH, body({**LINE, "annotations": {"a": "\ud800"}}), "annotations.a"),
-        (PATH, body({**LINE, "annotations": {"a": 2**64}}), "a number of more than 64 bits"),
-        (PATH, body({**LINE, "annotations": {"_AMQ_DL_COUNT": "x"}}), "than a number for _AMQ_DL_COUNT"),
-        (PATH, body({name: value for name, value in LINE.items() if name != "queue"}), "queue is missing"),
-        (PATH, body(*[LINE] * (replaying.MESSAGES_MAX + 1)), "at most 1000"),
+        (b'{"messages": []}', "name is the replay's name"),
+        (b'{"name": "' + 101 * b"x" + b'", "messages": []}', "name is the replay's name"),
+        (b'{"name": "a\\nb", "messages": []}', "name is the replay's name"),
+        (b'{"name": 7, "messages": []}', "name is the replay's name"),
+        (b"{", "it is not JSON"),
+        (b"[]", "it is not an object"),
+        (b'{"name": "again", "messages": {}}', "messages is a list"),
+        (b'{"name": "again", "messages": [7]}', "the line is an object"),
+        (b'{"name": "again"}', "messages is a list"),
+        (body({**LINE, "protocol": "smtp"}), "protocol is 'stomp', 'amqp' or 'mqtt', not \"smtp\""),
+        (body({**LINE, "protocol": ["stomp"]}), "protocol is"),
+        (body({**LINE, "body": "?"}), "body is not Base64"),
+        (body({**LINE, "head": 7}), "head must be Base64"),
+        (body({**LINE, "head": b64(b"\xff")}), "head is not the head of a message of stomp"),
+        (body({**LINE, "head": b64(b"content-length:4\n")}), "head is not the head of a message of stomp"),
+        (body({**LINE, "priority": "high"}), "priority is a whole number"),
+        (body({**LINE, "priority": -1}), "priority is at least 0"),
+        (body({**LINE, "priority": float("inf")}), "priority is a whole number"),
+        (body({**LINE, "timestamp": 2**63}), "timestamp is less than"),
+        (body({**LINE, "id": 2**63}), "id is less than"),
+        (body({**LINE, "user": "\ud800"}), "user is not valid Unicode"),
+        (body({**LINE, "user": "x" * 65_536}), "user has more than 65535 bytes"),
+        (body({**LINE, "address": "a\ud800"}), "address is not valid Unicode"),
+        (body({**LINE, "routing-type": "BOTH"}), "routing-type is 'ANYCAST' or 'MULTICAST'"),
+        (body({**LINE, "annotations": [1]}), "annotations is an object"),
+        (body({**LINE, "annotations": {"a": [1]}}), "annotations.a"),
+        (body({**LINE, "annotations": {"a": "\ud800"}}), "annotations.a"),
+        (body({**LINE, "annotations": {"a": 2**64}}), "a number of more than 64 bits"),
+        (body({**LINE, "annotations": {"_AMQ_DL_COUNT": "x"}}), "than a number for _AMQ_DL_COUNT"),
+        (body({name: value for name, value in LINE.items() if name != "queue"}), "queue is missing"),
+        (body(*[LINE] * (replaying.MESSAGES_MAX + 1)), "at most 1000"),
     ],
 )
-async def test_what_is_no_replay_changes_nothing(
-    broker: TestBroker, client: Client, path: str, sent: bytes, said: str
-) -> None:
-    answer = await client.call("POST", path, body=sent)
-    assert (answer.status, answer.json["error"]) == (400, "invalid-replay")
+async def test_what_is_no_replay_changes_nothing(broker: TestBroker, client: Client, sent: bytes, said: str) -> None:
+    answer = await client.call("POST", PATH, body=sent)
+    assert (answer.status, answer.json["code"]) == (400, "invalid-replay")
     assert said in answer.json["detail"]
     assert broker.engine.queues == {}
 

@@ -14,23 +14,22 @@ MESSAGES = "/api/v1/queues/orders/messages"
     [
         ("GET", "/api/v1/status?x=1"),
         ("GET", "/api/v1/balance?x=1"),
-        ("GET", "/api/v1/queues?filter=a"),
+        ("GET", "/api/v1/queues?x=a"),
         ("GET", "/api/v1/queues/orders?x=1"),
         ("GET", f"{MESSAGES}?fliter=a%3D1"),
-        ("DELETE", f"{MESSAGES}?fliter=a%3D1"),
-        ("POST", f"{MESSAGES}:retry?fliter=a%3D1"),
-        ("POST", f"{MESSAGES}:move?to=other&fliter=a%3D1"),
-        ("POST", "/api/v1/queues/orders/pause?minutes=5"),
-        ("POST", "/api/v1/queues/orders/attributes?colour=red"),
+        ("POST", f"{MESSAGES}:purge?filter=a%3D1"),
+        ("POST", f"{MESSAGES}:retry?filter=a%3D1"),
+        ("POST", f"{MESSAGES}:move?to=other"),
+        ("PATCH", "/api/v1/queues/orders?ring-size=5"),
         ("DELETE", "/api/v1/queues/orders?fore=true"),
-        ("GET", "/api/v1/addresses?filter=a"),
+        ("GET", "/api/v1/addresses?x=a"),
         ("GET", "/api/v1/addresses/orders?x=1"),
-        ("POST", "/api/v1/addresses/orders/pause?minutes=5"),
+        ("PATCH", "/api/v1/addresses/orders?minutes=5"),
         ("GET", "/api/v1/connections?user=a"),
         ("GET", "/api/v1/consumers?queue=orders"),
         ("GET", "/api/v1/diverts?x=1"),
-        ("PUT", "/api/v1/diverts/d?address=orders&forwarding-address=x&fliter=a"),
-        ("POST", "/api/v1/messages:replay?nmae=x"),
+        ("PUT", "/api/v1/diverts/d?address=orders"),
+        ("POST", "/api/v1/messages:replay?name=x"),
     ],
 )
 async def test_a_parameter_that_a_call_does_not_have(
@@ -38,20 +37,48 @@ async def test_a_parameter_that_a_call_does_not_have(
 ) -> None:
     broker.send("orders", [b"1", b"2"])
     await broker.settled()
-    refused = await client.call(method, path)
-    assert refused.status == 400, refused.json
-    assert path.rpartition("?")[2].rpartition("&")[2].partition("=")[0] in refused.json["detail"]
+    refused = await client.call(method, path, json={} if method in ("POST", "PATCH", "PUT") else None)
+    assert (refused.status, refused.json["code"]) == (400, "invalid-parameter")
+    assert path.rpartition("?")[2].partition("=")[0] in refused.json["detail"]
+    assert broker.queue("orders").message_count == 2
+
+
+@pytest.mark.parametrize("verb", ["purge", "retry", "move"])
+@pytest.mark.parametrize("body", [{"fliter": "a = 1", "to": "other"}, {"id": "1", "to": "other"}, [], None, "a = 1"])
+async def test_a_body_that_says_something_else(broker: TestBroker, client: Client, verb: str, body: object) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    refused = await client.call("POST", f"{MESSAGES}:{verb}", json=body)
+    assert (refused.status, refused.json["code"]) == (400, "invalid-body")
     assert broker.queue("orders").message_count == 2
 
 
 @pytest.mark.parametrize(
-    "method_path", [f"DELETE {MESSAGES}", f"POST {MESSAGES}:move?to=other", f"POST {MESSAGES}:retry"]
+    ("method", "path"), [("DELETE", "/api/v1/queues/orders"), ("GET", MESSAGES), ("GET", "/api/v1/status")]
 )
-async def test_parameters_in_a_body(broker: TestBroker, client: Client, method_path: str) -> None:
-    """Of an HTTP library that makes JSON of them."""
+async def test_a_body_of_a_call_that_has_none(broker: TestBroker, client: Client, method: str, path: str) -> None:
+    """Its caller means something by it, and without it the call would do more than was meant."""
+    broker.queue("orders")
+    refused = await client.call(method, path, json={"filter": "a = 1"})
+    assert (refused.status, refused.json["detail"]) == (413, "send no body: this call takes none")
+    assert "orders" in broker.engine.queues
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""])
+async def test_a_body_that_is_no_json(broker: TestBroker, client: Client, kind: str) -> None:
+    """Such as a form of a page, which a browser sends to any site unasked."""
     broker.send("orders", [b"1", b"2"])
     await broker.settled()
-    method, _, path = method_path.partition(" ")
-    refused = await client.call(method, path, body=b'{"filter": "a = 1"}')
-    assert (refused.status, refused.json["detail"]) == (413, "send no body: parameters are in the query")
+    refused = await client.call("POST", f"{MESSAGES}:purge", json={}, headers={"Content-Type": kind})
+    assert (refused.status, refused.json["code"]) == (415, "not-json")
     assert broker.queue("orders").message_count == 2
+    taken = {"Content-Type": "application/json; charset=utf-8"}
+    assert (await client.call("POST", f"{MESSAGES}:purge", json={}, headers=taken)).json["purged"] == 2
+
+
+@pytest.mark.parametrize("body", [b"{", b"\xff", b'{"a": 1e', b"[" * 60_000, b'{"id": ' + b"9" * 5_000 + b"}", b"NaN"])
+async def test_a_body_that_cannot_be_read(broker: TestBroker, client: Client, body: bytes) -> None:
+    broker.queue("orders")
+    refused = await client.call("POST", f"{MESSAGES}:purge", body=body)
+    assert refused.status == 400
+    assert refused.headers["content-type"] == "application/problem+json"

@@ -8,7 +8,7 @@ import pytest
 
 from broker.engine.model.message import DL_REASON, DL_TEXT, Message
 from broker.engine.routing import registry
-from broker.management.views import message_view
+from broker.management.models.messages import message_shown
 from broker.sessions import convert
 from broker.sessions.amqp import message as amqp_message
 from protocols.amqp.message import (
@@ -286,5 +286,5 @@ def test_an_operator_sees_what_is_in_an_amqp_body(broker: SimBroker, body: bytes
     amqp.send(amqp.sender("queue://a"), message(None)[: -len(b"\0Sw@")] + body)
     queue = broker.engine.queue("a")
     [(found, place)] = broker.engine.messages.browse(queue)
-    shown = message_view(found, queue, place)["body"]
+    shown = message_shown(found, queue, place).model_dump()["body"]
     assert shown == {"encoding": encoding, "data": data, "bytes": len(body), "truncated": len(body) > 1_024}

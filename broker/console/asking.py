@@ -1,0 +1,23 @@
+"""What a visitor of the console asks for that cannot be, and values that forms have in common."""
+
+from __future__ import annotations
+
+from broker.engine.model.message import RoutingType
+
+
+class Refused(Exception):
+    """A request that cannot be answered as asked."""
+
+    def __init__(self, status: int, error: str, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.error = error
+        self.detail = detail
+
+
+def routing_type_of(text: str) -> RoutingType:
+    """A routing type by its name.  Raises Refused."""
+    try:
+        return RoutingType[text.upper()]
+    except KeyError:
+        raise Refused(400, "invalid-parameter", f"routing-type is ANYCAST or MULTICAST, not {text[:100]!r}") from None

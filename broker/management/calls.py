@@ -1,0 +1,241 @@
+"""How a call of the API is declared: with what it needs, what it may be sent, and how it may be refused.
+
+    calls.add("DELETE", "/queues/{name}", self.delete, about=self._about, problems=(409,))
+
+`about` is what the call is about: a coroutine with parameters as the call has them (`name`, `body`, `access`), which
+raises Denied, or NotFound, for a caller who may not make it.  It is asked in one place for all calls, before anything
+else is done, and no call can be declared without it.  In this order a request is
+
+    1. refused for its length and content type, before a byte of its body is read
+    2. made somebody's: a user, or the owner of the broker's token (`callers`), else 401
+    3. read: parameters and body are checked against their models, else 400
+    4. asked for: `about`, else 403 or 404
+    5. told to the log as `management.called`, if it changes something, and answered
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from fastapi import Depends, FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError
+from broker.management import problems
+from broker.management.callers import ACCESS, CHALLENGE, Callers, Unknown, require_whole
+from broker.management.deeds import REPORT, who
+from broker.management.ports import Broker
+from broker.management.problems import Refused
+
+#: Before each path.
+PREFIX: Final = "/api/v1"
+
+#: Bytes of a body unless a call says otherwise: names, selectors and settings, with room.
+BODY_BYTES_MAX: Final = 64 << 10
+
+#: Methods that change nothing.
+_READING: Final = ("GET", "HEAD")
+
+#: Problems that each call may have.
+_COMMON: Final = (400, 401, 403, 411, 413, 421, 500)
+
+#: What a call is about: raises Denied, or NotFound, for a caller who may not make it.
+About = Callable[..., Coroutine[Any, Any, None]]
+
+#: A call's coroutine.
+Endpoint = Callable[..., Coroutine[Any, Any, Any]]
+
+
+async def _access(request: Request) -> Access:
+    access: Access = getattr(request.state, ACCESS)
+    return access
+
+
+#: What the caller may do.
+CallerAccess = Annotated[Access, Depends(_access)]
+
+
+async def anybody() -> None:
+    """For a list, which shows what the caller manages: there is nothing to require."""
+
+
+async def whole(access: CallerAccess) -> None:
+    """For the broker as a whole.  Raises Denied."""
+    require_whole(access)
+
+
+class Guard:
+    """Who may call, and what it costs if a call fails in a way that nobody foresaw."""
+
+    def __init__(self, broker: Broker, callers: Callers) -> None:
+        self._broker = broker
+        self._callers = callers
+        self._report = broker.engine.report
+
+    async def answer(self, request: Request, inner: Endpoint) -> Response:
+        """The answer to a request, if somebody makes it who is known."""
+        try:
+            access = await self._callers.access(request)
+        except Unknown:
+            client = request.client
+            where = f"{client.host}:{client.port}" if client else "unknown"
+            self._report("management.denied", remote=where, method=request.method, path=request.url.path)
+            detail = "log in as a user of the broker, or with the token of management.token in the data directory"
+            raise Refused("not-logged-in", detail, {"www-authenticate": CHALLENGE}) from None
+        setattr(request.state, ACCESS, access)
+        setattr(request.state, REPORT, self._report)
+        try:
+            response: Response = await inner(request)
+        except (EngineError, Refused, HTTPException, RequestValidationError):
+            raise
+        except Exception as error:  # before anything else happens: a verb may have been interrupted
+            self._broker.tick.failed(None, error)
+            return problems.of_bug()
+        return response
+
+    def whole_broker(self, handler: Endpoint) -> Endpoint:
+        """The handler, which is no call of the API, for those who manage the broker as a whole."""
+
+        async def allowed(request: Request) -> Response:
+            require_whole(getattr(request.state, ACCESS))
+            self.begin(request)
+            response: Response = await handler(request)
+            return response
+
+        async def guarded(request: Request) -> Response:
+            return await self.answer(request, allowed)
+
+        return guarded
+
+    def begin(self, request: Request) -> None:
+        """A call begins that its caller may make."""
+        if request.method not in _READING:
+            access: Access = getattr(request.state, ACCESS)
+            self._report("management.called", method=request.method, path=request.url.path, **who(request, access))
+        self._broker.engine.ticks.begin_verb()
+
+
+class Calls:
+    """The calls of one resource of the API; `tag`: its heading in the reference."""
+
+    def __init__(self, app: FastAPI, guard: Guard, tag: str) -> None:
+        self._app = app
+        self._guard = guard
+        self._tag = tag
+
+    def add(
+        self,
+        method: str,
+        path: str,
+        endpoint: Endpoint,
+        *,
+        about: About,
+        status: int = 200,
+        problems: Sequence[int] = (),
+        body_bytes_max: int = BODY_BYTES_MAX,
+        documented: Mapping[int | str, dict[str, Any]] | None = None,
+        **more: Any,
+    ) -> None:
+        """A call; its docstring, parameters and types are its documentation.
+
+        `problems`: the statuses by which it may be refused, beside those of all calls; `body_bytes_max`: of its body,
+        if it has one; `documented`: answers that are no models, by status; `more`: as FastAPI's `add_api_route`.
+        """
+        guard = self._guard
+
+        async def begun(request: Request, allowed: None = Depends(about)) -> None:
+            guard.begin(request)
+
+        self._app.router.add_api_route(
+            PREFIX + path,
+            endpoint,
+            methods=[method],
+            status_code=status,
+            tags=[self._tag],
+            dependencies=[Depends(begun)],
+            responses={**{each: _DOCUMENTED for each in _refusals(path, problems)}, **(documented or {})},
+            route_class_override=_route_class(guard, body_bytes_max),
+            name=f"{endpoint.__name__.replace('_', ' ').capitalize()}",
+            operation_id=f"{self._tag.replace(' ', '-').lower()}-{endpoint.__name__.replace('_', '-')}",
+            **more,
+        )
+
+
+_DOCUMENTED: Final[dict[str, Any]] = {
+    "description": "Refused.",
+    "content": {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+}
+
+
+def _refusals(path: str, more: Sequence[int]) -> list[int]:
+    """The statuses by which a call may be refused."""
+    named = (404,) if "{" in path else ()
+    return sorted({*_COMMON, *named, *more})
+
+
+def _route_class(guard: Guard, body_bytes_max: int) -> type[APIRoute]:
+    """Routes whose requests the guard sees first."""
+
+    class Guarded(APIRoute):
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            inner = super().get_route_handler()
+            known = _parameters(self.dependant)
+            longest = body_bytes_max if self.body_field or self.openapi_extra else 0
+
+            async def handler(request: Request) -> Response:
+                _check_body(request, longest)
+                return await guard.answer(request, checked)
+
+            async def checked(request: Request) -> Response:
+                _check_parameters(request, known)
+                if self.body_field:
+                    _check_text(await request.body())
+                return await inner(request)
+
+            return handler
+
+    return Guarded
+
+
+def _parameters(dependant: Dependant) -> set[str]:
+    """The parameters of a call's query, by name."""
+    return {field.alias for field in dependant.query_params}.union(*map(_parameters, dependant.dependencies))
+
+
+def _check_parameters(request: Request, known: set[str]) -> None:
+    """Raises Refused for a parameter that the call does not have."""
+    unknown = sorted(set(request.query_params) - known)
+    if unknown:
+        listed = ", ".join(sorted(known)) or "none"
+        raise Refused("invalid-parameter", f"there is no parameter {unknown[0][:100]!a}; there are {listed}")
+
+
+def _check_body(request: Request, longest: int) -> None:
+    """Raises Refused for a body that the call does not take."""
+    length = int(request.headers.get("content-length", "0"))
+    if length > longest:
+        detail = f"a body has at most {longest} bytes" if longest else "send no body: this call takes none"
+        raise Refused("body-too-large", detail, {"connection": "close"})
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if length and kind != "application/json":
+        raise Refused("not-json", "send the body as JSON, with Content-Type: application/json")
+
+
+def _check_text(body: bytes) -> None:
+    """Raises Refused for a body that is no text, which JSON may hold all the same: half of a surrogate pair."""
+    try:
+        text = body.decode()
+        if "\\ud" in text.lower():
+            json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeError:
+        raise Refused("invalid-body", "the body is not valid Unicode") from None
+    except (ValueError, RecursionError):
+        pass  # it is not JSON either

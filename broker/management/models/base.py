@@ -1,0 +1,127 @@
+"""What all models of the API share: strict types, no unknown fields, and the parameters that many calls have.
+
+Names of fields are snake_case.  Attributes of queues and address settings are called as in the configuration:
+`ring-size`.  Times are milliseconds since the epoch (0: none), sizes bytes.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import unquote
+
+from fastapi import Path, Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+#: Things in a list unless a call says otherwise, and the most that may be asked for: a list is made within some ms.
+LIMIT_DEFAULT: Final = 100
+LIMIT_MAX: Final = 1_000
+
+#: The largest message id.
+ID_MAX: Final = (1 << 63) - 1
+
+#: Characters of a cursor: it holds a name of at most 1 KiB, and little else.
+CURSOR_CHARS_MAX: Final = 4_096
+
+#: Characters of an operator's reason that a client gets to see.
+REASON_CHARS_MAX: Final = 200
+
+RoutingTypeName = Literal["ANYCAST", "MULTICAST"]
+
+#: A type of `code` in problems that a validator raises under its own name.
+INVALID_NAME: Final = "invalid-name"
+
+
+class Shown(BaseModel):
+    """What the API answers."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Body(BaseModel):
+    """What the API is asked, in JSON."""
+
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known(cls, given: Any) -> Any:
+        """An unknown field is told with those that there are."""
+        if isinstance(given, dict):
+            fields = [field.alias or name for name, field in cls.model_fields.items()]
+            unknown = next((name for name in given if name not in fields), None)
+            if unknown is not None:
+                there_are = f"there are {', '.join(sorted(fields))}" if fields else "there are none"
+                why = f"there is no field {unknown[:100]!a}; {there_are}"
+                raise PydanticCustomError("unknown-field", "{why}", {"why": why})
+        return given
+
+
+# -- what paths and queries hold ---------------------------------------------------------------------------------------
+
+
+def _unquoted(text: object) -> object:
+    assert isinstance(text, str)
+    try:
+        return unquote(text, errors="strict")
+    except UnicodeDecodeError:
+        raise PydanticCustomError(INVALID_NAME, "the name is not percent-encoded UTF-8") from None
+
+
+def _number(text: object) -> object:
+    """A number of digits; pydantic would also take 1.0, and digits of other scripts."""
+    if isinstance(text, str):
+        if not (text.isascii() and text.isdigit() and len(text) <= len(str(ID_MAX))):
+            raise PydanticCustomError("not-a-number", "must be a whole number in digits")
+        return int(text)
+    return text
+
+
+def _flag(text: object) -> object:
+    if isinstance(text, str):
+        if text not in ("true", "false"):
+            raise PydanticCustomError("not-a-flag", "must be true or false")
+        return text == "true"
+    return text
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+Number = Annotated[int, BeforeValidator(_number)]
+
+Name = Annotated[str, BeforeValidator(_unquoted), Path(description="The name, percent-encoded.")]
+Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the list has it.")]
+MessageId = Annotated[Number, Path(ge=1, le=ID_MAX, description="The message's id.")]
+Limit = Annotated[Number, Query(ge=1, le=LIMIT_MAX, description="At most so many.")]
+PageLimit = Annotated[Number, Query(ge=0, le=LIMIT_MAX, description="At most so many; 0: as the settings say.")]
+After = Annotated[
+    str, Query(max_length=CURSOR_CHARS_MAX, description="Go on after what an answer gave as `next`; empty: begin.")
+]
+Internal = Annotated[Flag, Query(description="true: also what the broker has for itself.")]
+Force = Annotated[Flag, Query(description="true: with all that is in it.")]
+Reason = Annotated[str, Query(max_length=REASON_CHARS_MAX, description="What the client is told.")]
+
+#: `next` in a list.
+Next = Annotated[str | None, Field(description="What to give as `after` for those that follow; null: there are none.")]
+Total = Annotated[int, Field(description="How many there are that the caller manages.")]
+
+
+# -- problems ----------------------------------------------------------------------------------------------------------
+
+
+class FieldProblem(Shown):
+    """What is wrong with one field or parameter."""
+
+    where: Literal["body", "path", "query", "header"]
+    field: str
+    detail: str
+
+
+class Problem(BaseModel):
+    """Why a call was refused (RFC 9457)."""
+
+    type: str = Field(description="A page about this kind of problem, at the broker.")
+    title: str = Field(description="What kind of problem it is.")
+    status: int
+    detail: str = Field(description="What is wrong this time.")
+    code: str = Field(description="The kind of problem, for programs.")
+    errors: list[FieldProblem] = Field(default=[], description="Which fields are wrong, if it is about some.")

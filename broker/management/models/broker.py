@@ -1,0 +1,182 @@
+"""The broker as a whole, who is connected, and who its users are, as the API has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from shutil import disk_usage
+
+from pydantic import Field
+
+from broker.build import COMPILED
+from broker.engine import Connected, Queue
+from broker.management.models.base import Next, Shown, Total
+from broker.management.ports import Broker
+
+
+class AcceptorShown(Shown):
+    """An acceptor: where it listens, and its connections since the start."""
+
+    name: str
+    protocol: str
+    listening: list[str]
+    connections: int
+    opened: int
+    refused: int
+
+
+class JournalShown(Shown):
+    """The journal and its disk."""
+
+    accepting: bool
+    segments: int
+    segment: int
+    pending_bytes: int
+    written_bytes: int
+    syncs: int
+    slow_syncs: int
+    disk_free_bytes: int
+    disk_full: bool
+
+
+class Status(Shown):
+    """The broker as a whole."""
+
+    name: str
+    version: str
+    compiled: bool
+    started: int
+    uptime: int
+    ready: bool
+    reasons: list[str] = Field(description="Why it is not ready.")
+    addresses: int
+    queues: int
+    paused_queues: int
+    consumers: int
+    messages: int
+    paged: int
+    memory_bytes: int
+    memory_bytes_max: int
+    acceptors: list[AcceptorShown]
+    journal: JournalShown
+
+
+class QueueBalance(Shown):
+    """How many messages of a queue the journal has."""
+
+    id: int
+    name: str
+    address: str
+    durable: bool
+    journalled: int
+
+
+class Balance(Shown):
+    """How many messages of each queue the journal has below a position, when all below it is on disk."""
+
+    broker_id: str
+    position: int
+    queues: list[QueueBalance]
+
+
+class Replayed(Shown):
+    """What became of a replay's messages."""
+
+    replayed: int
+    refused: dict[str, int] = Field(description="How many did not come back, by why.")
+    stopped: str = Field(description="Why those that follow were not looked at; empty: all were.")
+
+
+class ConnectionShown(Shown):
+    """A client that has logged in."""
+
+    id: str
+    protocol: str
+    remote: str
+    user: str
+    client_id: str
+    since: int
+
+
+class ConnectionList(Shown):
+    """Some of the connections, in the order in which they came."""
+
+    connections: list[ConnectionShown]
+    next: Next
+    total: Total
+
+
+class UserShown(Shown):
+    """A user of the broker."""
+
+    name: str
+    roles: list[str]
+
+
+class UserList(Shown):
+    """Some of the users, by name."""
+
+    users: list[UserShown]
+    next: Next
+    total: Total
+
+
+def status(broker: Broker, now: int) -> Status:
+    """The broker as a whole; `now` in ms since the epoch."""
+    engine = broker.engine
+    reasons = broker.unready()
+    return Status(
+        name=broker.name,
+        version=broker.version,
+        compiled=COMPILED,
+        started=broker.started,
+        uptime=now - broker.started,
+        ready=not reasons,
+        reasons=reasons,
+        addresses=len(engine.addresses),
+        queues=len(engine.queues),
+        paused_queues=sum(queue.stopped for queue in engine.queues.values()),
+        consumers=sum(len(queue.consumers) for queue in engine.queues.values()),
+        messages=engine.usage.messages,
+        paged=engine.statistics.paged_messages,
+        memory_bytes=engine.usage.bytes,
+        memory_bytes_max=engine.usage.bytes_max,
+        acceptors=[AcceptorShown(**asdict(each) | {"listening": list(each.listening)}) for each in broker.acceptors()],
+        journal=_journal(broker),
+    )
+
+
+def _journal(broker: Broker) -> JournalShown:
+    journal, counters = broker.engine.journal, broker.counters
+    return JournalShown(
+        accepting=journal.accepting,
+        segments=len(journal.space.segments),
+        segment=journal.segment,
+        pending_bytes=journal.pending_bytes,
+        written_bytes=counters.bytes,
+        syncs=counters.syncs,
+        slow_syncs=counters.slow_syncs,
+        disk_free_bytes=disk_usage(broker.data_directory).free,
+        disk_full=broker.engine.usage.disk.full,
+    )
+
+
+def balance(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, int]]) -> Balance:
+    """How many messages the journal has of each queue, before a position.  What it reads of a queue never changes."""
+    queues = [
+        QueueBalance(id=queue.id, name=queue.name, address=queue.address.name, durable=queue.durable, journalled=count)
+        for queue, count in counts
+    ]
+    return Balance(broker_id=broker_id.hex(), position=position, queues=queues)
+
+
+def connection_shown(connected: Connected) -> ConnectionShown:
+    """A client that has logged in."""
+    return ConnectionShown(
+        id=connected.id,
+        protocol=connected.protocol,
+        remote=connected.remote,
+        user=connected.access.user,
+        client_id=connected.access.client_id,
+        since=connected.since,
+    )

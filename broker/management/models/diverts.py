@@ -1,0 +1,78 @@
+"""Diverts as the API has them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from broker.engine import Divert, DivertRouting
+from broker.management.models.base import Body, Next, Shown, Total
+
+Routing = Literal["STRIP", "PASS", "ANYCAST", "MULTICAST"]
+
+assert set(Routing.__args__) == {each.value for each in DivertRouting}  # type: ignore[attr-defined]
+
+
+class DivertShown(Shown):
+    """A divert, and how many messages it took since the start."""
+
+    id: int
+    name: str
+    address: str
+    forwarding_addresses: list[str]
+    exclusive: bool
+    filter: str
+    routing_type: Routing
+    add_headers: dict[str, str]
+    remove_headers: list[str]
+    configured: bool
+    internal: bool
+    taken: int
+
+
+class DivertMade(DivertShown):
+    """A divert that was created."""
+
+    without_queue: list[str] = Field(description="Forwarding addresses that have no queue yet.")
+
+
+class DivertList(Shown):
+    """Some of the diverts, by name."""
+
+    diverts: list[DivertShown]
+    next: Next
+    total: Total
+
+
+class NewDivert(Body):
+    """A divert to be created: it stays until it is deleted."""
+
+    address: str = Field(description="What is sent to this address is diverted.")
+    forwarding_addresses: list[str] = Field(description="Where copies of it go.")
+    exclusive: bool = Field(False, description="true: the messages do not reach the address itself.")
+    filter: str = Field("", description="Only messages that match this selector; empty: all.")
+    routing_type: Routing = Field("STRIP", description="Which queues of the forwarding addresses a copy may enter.")
+    add_headers: dict[str, str] = Field({}, description="Added to each copy.")
+    remove_headers: list[str] = Field([], description="Removed from each copy.")
+
+
+class DivertDeleted(Shown):
+    """A divert that is gone."""
+
+    divert: str
+
+
+def _fields(divert: Divert) -> dict[str, object]:
+    definition = {name.replace("-", "_"): value for name, value in divert.definition().items()}
+    return definition | {"add_headers": dict(divert.add), "id": divert.id, "taken": divert.taken}
+
+
+def divert_shown(divert: Divert) -> DivertShown:
+    """A divert."""
+    return DivertShown.model_validate(_fields(divert))
+
+
+def divert_made(divert: Divert, without_queue: list[str]) -> DivertMade:
+    """A divert that was created."""
+    return DivertMade.model_validate(_fields(divert) | {"without_queue": without_queue})

@@ -1,0 +1,306 @@
+"""Messages as the API has them: what is shown of one is bounded, whatever its sender put into it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import codecs
+from math import isfinite
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import PydanticCustomError
+
+from broker.engine import MoveResult, Queue, Unreadable, read_body
+from broker.engine.model.message import PRIORITY_DEFAULT, PRIORITY_MAX, Annotations, Format, Message, Value
+from broker.engine.model.message import Body as MessageBody
+from broker.log import cut
+from broker.management.models.base import ID_MAX, Body, Next, RoutingTypeName, Shown
+
+#: Bytes of a body that are shown in a list: enough to recognise a message.
+BODY_PREVIEW_BYTES: Final = 1_024
+
+#: Bytes of a body that are shown of one message; all of it is to be had as a download.
+BODY_SHOWN_BYTES: Final = 64 << 10
+
+#: Bytes of a body that is decoded to be shown; of a longer one only text and data are shown as such.
+BODY_DECODED_BYTES_MAX: Final = 1 << 16
+
+#: Characters of one property that are shown whatever the settings say, and properties of one message: a list of 1,000
+#: messages stays below some MiB as long as management-message-attribute-size-limit has its default, 256.
+PROPERTY_CHARS_MAX: Final = 1 << 16
+PROPERTIES_MAX: Final = 64
+
+#: Properties of a message that is shown alone: more than protocols let anybody send by far.
+ALL_PROPERTIES_MAX: Final = 10_000
+
+#: Properties of a message that is sent, and characters of a header.
+SENT_PROPERTIES_MAX: Final = 1_000
+HEADER_CHARS_MAX: Final = 4_096
+
+#: The latest time that a message may name: the end of year 9999.
+TIME_MAX: Final = 253_402_300_799_999
+
+#: Control characters that text may have.
+_TEXT_CONTROLS: Final = "\t\n\r"
+
+State = Literal["ready", "scheduled", "delivering"]
+
+
+# -- what is shown -----------------------------------------------------------------------------------------------------
+
+
+class BytesShown(Shown):
+    """A property that is bytes."""
+
+    base64: str
+    bytes: int = Field(description="How many there are; the text may hold fewer.")
+
+
+class BodyShown(Shown):
+    """The beginning of a body, as text if it is that."""
+
+    encoding: Literal["text", "base64"]
+    data: str
+    bytes: int = Field(description="The length of the whole body, as it is encoded.")
+    truncated: bool
+
+
+PropertyShown = str | int | float | bool | None | BytesShown
+
+
+class MessageShown(Shown):
+    """A message on a queue: its header, its properties, what the broker noted on it, the beginning of its body."""
+
+    id: int
+    state: State
+    address: str
+    durable: bool
+    priority: int
+    timestamp: int
+    expiration: int
+    scheduled: int
+    redelivered: bool
+    failed_deliveries: int
+    size: int
+    protocol: str
+    user: str
+    origin: str
+    properties: dict[str, PropertyShown]
+    properties_omitted: int
+    annotations: dict[str, str | int | float | bool]
+    body: BodyShown
+
+
+class MessageList(Shown):
+    """Some of a queue's messages, in the order of their delivery."""
+
+    messages: list[MessageShown]
+    limit: int = Field(description="How many were asked for at most.")
+    next: Next
+
+
+class Step(Shown):
+    """What a call did to the messages of a queue; for many of them it takes several calls."""
+
+    queue: str
+    delivering: int = Field(description="Messages that consumers hold: they are left alone.")
+    complete: bool = Field(description="false: repeat the call with `after` = `last`, and `below`.")
+    last: int = Field(description="The greatest id that was looked at.")
+    below: int = Field(description="Only smaller ids are looked at: what was there at the first call.")
+
+
+class Moved(Step):
+    """What became of messages that were to be moved."""
+
+    moved: int
+    refused: dict[str, int] = Field(description="How many stay, by why.")
+
+
+class Purged(Step):
+    """What became of messages that were to be removed."""
+
+    purged: int
+
+
+class Sent(Shown):
+    """A message that was sent."""
+
+    address: str
+    message: int = Field(description="Its id.")
+    taken: bool = Field(description="Whether a queue took it.")
+
+
+# -- what is asked for -------------------------------------------------------------------------------------------------
+
+
+class Selection(Body):
+    """Which messages of a queue: one by its id, or those that a selector matches, or all."""
+
+    filter: str = Field("", description="Only messages that match this selector; empty: all.")
+    id: int | None = Field(None, ge=1, le=ID_MAX, description="Only the message with this id; with nothing beside it.")
+    after: int | None = Field(None, ge=0, le=ID_MAX, description="`last` of the answer to the call before.")
+    below: int | None = Field(None, ge=0, le=ID_MAX, description="`below` of the answer to the call before.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Selection:
+        if self.id and (self.filter or self.after or self.below):
+            raise PydanticCustomError("one-message", "id names one message: give no filter, after or below with it")
+        return self
+
+    @property
+    def chosen(self) -> dict[str, str | int]:
+        """What was chosen by, for the log."""
+        given = {"filter": self.filter, "id": self.id, "after": self.after, "below": self.below}
+        return {name: value for name, value in given.items() if value}
+
+
+class Move(Selection):
+    """Which messages of a queue, and where they are to go."""
+
+    to: str = Field(min_length=1, description="An address, a queue, or ADDRESS::QUEUE.")
+
+
+def _header(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise PydanticCustomError("not-unicode", "is not valid Unicode") from None
+    if "\0" in text:
+        raise PydanticCustomError("nul", "must not have the character NUL")
+    return text
+
+
+Header = Annotated[str, Field(max_length=HEADER_CHARS_MAX), AfterValidator(_header)]
+PropertyName = Annotated[str, Field(min_length=1, max_length=HEADER_CHARS_MAX), AfterValidator(_header)]
+PropertyValue = Annotated[str, AfterValidator(_header)]
+
+
+class Headers(Body):
+    """What a message says of itself; what is left out it does not say."""
+
+    content_type: Header = ""
+    correlation_id: Header = ""
+    reply_to: Header = ""
+    type: Header = ""
+    group: Header = Field("", description="Its message group.")
+
+
+class NewMessage(Body):
+    """A message to be sent: with a text or with bytes, or without a body."""
+
+    text: str | None = Field(None, description="The body, a text.")
+    base64: str | None = Field(None, description="The body, bytes in Base64.")
+    durable: bool = True
+    priority: int = Field(PRIORITY_DEFAULT, ge=0, le=PRIORITY_MAX, description="9 is the highest.")
+    expiration: int = Field(0, ge=0, le=TIME_MAX, description="When it expires; 0: as the address says.")
+    scheduled: int = Field(0, ge=0, le=TIME_MAX, description="When it is delivered at the earliest; 0: at once.")
+    routing_type: RoutingTypeName | None = Field(None, description="Only to queues of this type; null: to any.")
+    headers: Headers = Headers()
+    properties: dict[PropertyName, PropertyValue] = Field(
+        {}, max_length=SENT_PROPERTIES_MAX, description="Its properties, which are texts."
+    )
+
+    @model_validator(mode="after")
+    def _one_body(self) -> NewMessage:
+        if self.text is not None and self.base64 is not None:
+            raise PydanticCustomError("two-bodies", "give text or base64, not both")
+        return self
+
+    @property
+    def content(self) -> bytes:
+        """The body.  Raises ValueError."""
+        if self.base64 is None:
+            return (self.text or "").encode()
+        try:
+            return base64.b64decode(self.base64, validate=True)
+        except (binascii.Error, ValueError):
+            raise ValueError("base64 is not Base64") from None
+
+
+# -- from the engine ---------------------------------------------------------------------------------------------------
+
+
+def message_shown(message: Message, queue: Queue, state: str, *, alone: bool = False) -> MessageShown:
+    """One message on a queue; `alone`: with all that it has."""
+    header = message.header
+    properties = header.format.properties(message.head)
+    limit = queue.address.settings.management_message_attribute_size_limit
+    chars = PROPERTY_CHARS_MAX if limit < 0 or alone else min(limit, PROPERTY_CHARS_MAX)
+    most = ALL_PROPERTIES_MAX if alone else PROPERTIES_MAX
+    return MessageShown.model_validate(
+        {
+            "id": message.id,
+            "state": state,
+            "address": header.address,
+            "durable": header.durable,
+            "priority": header.priority,
+            "timestamp": header.timestamp,
+            "expiration": header.expiration,
+            "scheduled": queue.scheduled[message.id][0] if state == "scheduled" else 0,
+            "redelivered": message.id in queue.states,
+            "failed_deliveries": queue.delivery_count(message.id),
+            "size": len(message.head) + len(message.body),
+            "protocol": header.format.name,
+            "user": header.user,
+            "origin": header.origin,
+            "properties": {cut(name): _value(properties[name], chars) for name in list(properties)[:most]},
+            "properties_omitted": max(len(properties) - most, 0),
+            "annotations": _notes(header.annotations or {}),
+            "body": body_shown(message.body, header.format, BODY_SHOWN_BYTES if alone else BODY_PREVIEW_BYTES),
+        }
+    )
+
+
+def _notes(annotations: Annotations) -> dict[str, Any]:
+    """Numbers without the types that protocols give them."""
+    return {
+        name: int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+        for name, value in annotations.items()
+    }
+
+
+def _value(value: Value, chars: int) -> object:
+    if isinstance(value, str):
+        return cut(value, chars)
+    if isinstance(value, bytes):
+        return BytesShown(base64=base64.b64encode(value[:chars]).decode(), bytes=len(value))
+    if isinstance(value, float):
+        return float(value) if isfinite(value) else str(value)  # JSON has no such numbers
+    return int(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def body_shown(body: MessageBody, format: Format, shown_bytes: int = BODY_PREVIEW_BYTES) -> BodyShown:
+    """The beginning of a body: as text or JSON if it is that, else in base64.  `bytes` is the whole length, encoded."""
+    try:
+        if isinstance(body, bytes):
+            raw = body if len(body) <= BODY_DECODED_BYTES_MAX else body[: 2 * shown_bytes]
+        else:
+            raw = read_body(body, 0, 2 * shown_bytes)
+    except Unreadable as error:
+        return BodyShown(encoding="text", data=f"({error})", bytes=len(body), truncated=True)
+    content = format.content(raw)
+    part = content[:shown_bytes]
+    truncated = len(part) < len(content) or len(raw) < len(body)
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(part, final=not truncated)
+    except UnicodeDecodeError:
+        text = "\0"
+    if any(ord(c) < 32 and c not in _TEXT_CONTROLS for c in text):
+        data = base64.b64encode(part).decode()
+        return BodyShown(encoding="base64", data=data, bytes=len(body), truncated=truncated)
+    return BodyShown(encoding="text", data=text, bytes=len(body), truncated=truncated)
+
+
+def moved(step: MoveResult, queue: Queue) -> Moved:
+    """What a retry or a move has done, and where the next one goes on."""
+    return Moved(queue=queue.name, moved=step.moved, refused=step.refused, **_step(step, queue))
+
+
+def purged(step: MoveResult, queue: Queue) -> Purged:
+    """What a removal has done, and where the next one goes on."""
+    return Purged(queue=queue.name, purged=step.moved, **_step(step, queue))
+
+
+def _step(step: MoveResult, queue: Queue) -> dict[str, Any]:
+    return {"delivering": queue.delivering, "complete": step.complete, "last": step.last, "below": step.below}

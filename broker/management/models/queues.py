@@ -1,0 +1,192 @@
+"""Queues and consumers as the API has them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+from pydantic import Field, create_model
+
+from broker.engine import COUNTED, Consumer, GroupedBacklog, Queue
+from broker.engine.model.row import kebab
+from broker.engine.model.settings import SETTINGS
+from broker.log import cut
+from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total
+from broker.management.models.settings import (
+    OF_QUEUES,
+    AskedAttributes,
+    Attributes,
+    attributes_of,
+    plain,
+    shown_model,
+)
+
+#: Consumers of one queue that are shown one by one; more are only counted.
+CONSUMERS_SHOWN_MAX: Final = 100
+
+if TYPE_CHECKING:
+    Counters = Shown
+    QueueSettings = Shown
+else:
+    Counters = create_model(
+        "QueueCounters",
+        __base__=Shown,
+        __doc__="How many messages entered the queue and left it since the start, by how they left.",
+        **{name: (int, ...) for name in COUNTED},
+    )
+    QueueSettings = shown_model(
+        "QueueSettings", [SETTINGS[name] for name in OF_QUEUES], "Settings of the queue's address that it works by."
+    )
+
+
+class QueueCounts(Shown):
+    """A queue in a list: what it is, and how many messages are where."""
+
+    name: str
+    address: str
+    routing_type: RoutingTypeName
+    durable: bool
+    temporary: bool
+    paused: bool = Field(description="Whether its deliveries are stopped, by itself or with its address.")
+    messages: int
+    ready: int
+    paged: int
+    scheduled: int
+    delivering: int
+    consumers: int
+
+
+class ConsumerShown(Shown):
+    """A consumer: what it is, and what it has."""
+
+    id: int
+    queue: str
+    address: str
+    client_id: str
+    user: str
+    remote: str
+    selector: str
+    ack_mode: str
+    unacknowledged: int
+    paused: bool = Field(description="Whether it takes nothing now: its client is slow, or away.")
+
+
+class QueueShown(QueueCounts):
+    """A queue on its own."""
+
+    id: int
+    filter: str
+    auto_created: bool
+    configured: bool
+    paused_itself: bool
+    address_paused: bool
+    groups: int = Field(description="Message groups that have a consumer.")
+    attributes: Attributes
+    counters: Counters
+    settings: QueueSettings
+    address_bytes: int
+    address_messages: int
+    address_full: bool
+    keeps_dead: bool = Field(description="Whether it is on a dead-letter or expiry address.")
+    consumer_list: list[ConsumerShown] = Field(description=f"The first {CONSUMERS_SHOWN_MAX} consumers.")
+
+
+class QueueList(Shown):
+    """Some of the queues, by name."""
+
+    queues: list[QueueCounts]
+    next: Next
+    total: Total
+
+
+class ConsumerList(Shown):
+    """Some of the consumers, by their ids, which rise."""
+
+    consumers: list[ConsumerShown]
+    next: Next
+    total: Total
+
+
+class NewQueueBody(Body):
+    """A queue to be created."""
+
+    address: Annotated[str, Field(description="Its address; empty: the address of its name.")] = ""
+    routing_type: RoutingTypeName | None = Field(None, description="null: a type that the address has.")
+    durable: bool = Field(True, description="false: the queue and its messages do not survive a restart.")
+    filter: str = Field("", description="Only messages that match this selector enter the queue; empty: all.")
+    make_address: bool = Field(False, description="Create the address, or give it the routing type, if it is missing.")
+    attributes: AskedAttributes | None = None
+
+
+class QueueChange(Body):
+    """What is to change of a queue; what is left out stays."""
+
+    paused: bool | None = Field(None, description="true: stop its deliveries; false: let them go on.")
+    attributes: AskedAttributes | None = None
+
+
+class QueueDeleted(Shown):
+    """A queue that is gone."""
+
+    queue: str
+    messages: int = Field(description="How many messages it had.")
+
+
+def _counts(queue: Queue) -> dict[str, object]:
+    return {
+        "name": queue.name,
+        "address": queue.address.name,
+        "routing_type": queue.routing_type.name,
+        "durable": queue.durable,
+        "temporary": queue.temporary,
+        "paused": queue.stopped,
+        "messages": queue.message_count,
+        "ready": queue.ready,
+        "paged": queue.paged,
+        "scheduled": len(queue.scheduled),
+        "delivering": queue.delivering,
+        "consumers": len(queue.consumers),
+    }
+
+
+def queue_counts(queue: Queue) -> QueueCounts:
+    """A queue in a list."""
+    return QueueCounts.model_validate(_counts(queue))
+
+
+def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
+    """A queue on its own."""
+    settings, counters = queue.address.settings, queue.counters
+    more = {
+        "id": queue.id,
+        "filter": queue.filter.text if queue.filter else "",
+        "auto_created": queue.auto_created,
+        "configured": queue.configured,
+        "paused_itself": queue.paused,
+        "address_paused": queue.address.paused,
+        "groups": queue.selective.groups if isinstance(queue.selective, GroupedBacklog) else 0,
+        "attributes": attributes_of(queue.attributes),
+        "counters": Counters(**{name: getattr(counters, name) for name in COUNTED}),
+        "settings": QueueSettings(**{kebab(name): plain(getattr(settings, name)) for name in OF_QUEUES}),
+        "address_bytes": queue.address.size_bytes,
+        "address_messages": queue.address.size_messages,
+        "address_full": queue.address.full,
+        "keeps_dead": keeps_dead,
+        "consumer_list": [consumer_shown(consumer) for consumer in queue.consumers[:CONSUMERS_SHOWN_MAX]],
+    }
+    return QueueShown.model_validate(_counts(queue) | more)
+
+
+def consumer_shown(consumer: Consumer) -> ConsumerShown:
+    """A consumer."""
+    return ConsumerShown(
+        id=consumer.id,
+        queue=consumer.queue.name,
+        address=consumer.queue.address.name,
+        client_id=consumer.client_id,
+        user=consumer.user,
+        remote=consumer.remote,
+        selector=cut(consumer.selector),
+        ack_mode=consumer.ack_mode.value,
+        unacknowledged=len(consumer.unacked),
+        paused=consumer.paused,
+    )

@@ -1,0 +1,201 @@
+"""Why a call was refused: problem documents (RFC 9457), made here from whatever went wrong.
+
+Each has a `code` for programs: the engine's own for what the engine refuses, and those of `KINDS` for the rest.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from fastapi.exceptions import RequestValidationError
+from starlette.responses import Response
+
+from broker.engine.model import errors as engine_errors
+from broker.engine.model.errors import EngineError
+from broker.management.models.base import INVALID_NAME
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+#: The page that says what each code means.
+PAGE: Final = "/api/v1/docs"
+
+#: Field errors that one problem tells of: the first say enough.
+ERRORS_MAX: Final = 20
+
+
+class Kind(NamedTuple):
+    """A kind of problem: the status that it is answered with, its title, and what it means."""
+
+    status: int
+    title: str
+    meaning: str
+
+
+#: Kinds of problems that are not the engine's, by code.
+KINDS: Final[dict[str, Kind]] = {
+    "invalid-parameter": Kind(400, "A parameter is wrong", "A parameter of the query or the path cannot be as given."),
+    "invalid-body": Kind(400, "The body is wrong", "The JSON of the body does not describe what the call needs."),
+    "invalid-cursor": Kind(400, "The cursor is wrong", "`after` is not what an answer of this list gave as `next`."),
+    "invalid-replay": Kind(400, "The replay is wrong", "The body is no list of messages as an export writes them."),
+    "not-logged-in": Kind(401, "Nobody is logged in", "Log in as a user of the broker, or with its token."),
+    "cross-origin": Kind(403, "A page of another site calls", "No page of another site may change anything."),
+    "no-such-call": Kind(404, "There is no such call", "The path is none of the API's."),
+    "no-such-method": Kind(405, "There is no such method", "The header Allow has the methods of this path."),
+    "length-required": Kind(411, "The length is missing", "Bodies are sent with Content-Length, not in chunks."),
+    "body-too-large": Kind(413, "The body is too large", "The call takes no body, or none of this length."),
+    "not-json": Kind(415, "The body is not JSON", "A body is sent with Content-Type: application/json."),
+    "wrong-host": Kind(
+        421, "The broker has another name", "The header Host is no name of the broker: see allowed-hosts."
+    ),
+    "internal": Kind(500, "The broker failed", "An error of the broker's own; its log says more."),
+    "refused": Kind(400, "The request is refused", "The request cannot be answered."),
+}
+
+#: What the engine's refusals are answered with, unless 400.
+_STATUS: Final[Mapping[str, int]] = {
+    "denied": 403,
+    "not-found": 404,
+    "in-use": 409,
+    "no-queue": 409,
+    "attributes": 409,
+    "address-full": 409,
+    "max-addresses": 409,
+    "max-queues": 409,
+    "disk-full": 507,
+    "not-readable": 503,
+}
+
+
+def _engine_kinds() -> dict[str, Kind]:
+    """The engine's refusals by their codes; what each means is the first line of what it is documented as."""
+    kinds = {}
+    for error in vars(engine_errors).values():
+        if isinstance(error, type) and issubclass(error, EngineError) and error is not EngineError:
+            meaning = (error.__doc__ or "").partition("\n")[0]
+            title = error.code.replace("-", " ").capitalize()
+            kinds[error.code] = Kind(_STATUS.get(error.code, 400), title, meaning)
+    return kinds
+
+
+#: All kinds of problems, by code.
+ALL_KINDS: Final = dict(sorted((_engine_kinds() | KINDS).items()))
+
+
+class Refused(Exception):
+    """A request that cannot be answered as asked; `code` is one of KINDS."""
+
+    def __init__(self, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.detail = detail
+        self.headers = headers
+
+
+def problem(
+    code: str,
+    detail: str,
+    *,
+    status: int = 0,
+    errors: Iterable[Mapping[str, str]] = (),
+    headers: Mapping[str, str] | None = None,
+) -> Response:
+    """The answer that tells of a problem; `status` 0: that of its kind."""
+    kind = ALL_KINDS[code]
+    document = {
+        "type": f"{PAGE}#{code}",
+        "title": kind.title,
+        "status": status or kind.status,
+        "detail": detail,
+        "code": code,
+        "errors": list(errors),
+    }
+    # In ASCII: what a request held may not be encodable.
+    return Response(json.dumps(document), status or kind.status, dict(headers or {}), MEDIA_TYPE)
+
+
+def of_refusal(error: Refused) -> Response:
+    """A request that the API refuses."""
+    return problem(error.code, error.detail, headers=error.headers)
+
+
+def of_engine(error: EngineError) -> Response:
+    """What the engine refuses."""
+    code = error.code if error.code in ALL_KINDS else "refused"
+    return problem(code, str(error))
+
+
+def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """What the router refuses."""
+    code = {400: "invalid-body", 404: "no-such-call", 405: "no-such-method"}.get(status, "refused")
+    return problem(code, detail, status=status, headers=headers)
+
+
+def of_bug() -> Response:
+    """What nobody foresaw."""
+    return problem("internal", "the broker failed to answer; its log has the reason")
+
+
+# -- what pydantic found -----------------------------------------------------------------------------------------------
+
+#: What is wrong, by pydantic's kinds of errors, for a sentence that begins with the field's name.
+_WORDS: Final = {
+    "bool_type": "must be true or false",
+    "dict_type": "must be an object",
+    "greater_than": "must be more than {gt}",
+    "greater_than_equal": "must be at least {ge}",
+    "int_from_float": "must be a whole number",
+    "int_type": "must be a whole number",
+    "less_than_equal": "must be at most {le}",
+    "list_type": "must be a list",
+    "literal_error": "must be {expected}",
+    "missing": "is missing",
+    "model_attributes_type": "must be an object",
+    "model_type": "must be an object",
+    "string_too_long": "has more than {max_length} characters",
+    "string_too_short": "is empty",
+    "string_type": "must be a text",
+    "string_unicode": "is not valid Unicode",
+    "too_long": "has more than {max_length} entries",
+    "too_short": "has fewer than {min_length} entries",
+}
+
+
+#: Kinds of errors of something that is no object, or not there.
+_NO_OBJECT: Final = ("missing", "model_attributes_type", "model_type", "dict_type")
+
+
+def of_validation(error: RequestValidationError) -> Response:
+    """What a request holds that the call's models do not take."""
+    found = [_told(each) for each in error.errors()[:ERRORS_MAX]]
+    code = "invalid-body" if found[0]["where"] == "body" else "invalid-parameter"
+    if error.errors()[0]["type"] == INVALID_NAME:
+        code = INVALID_NAME
+    return problem(code, "; ".join(each["sentence"] for each in found), errors=[_field(each) for each in found])
+
+
+def _told(error: Mapping[str, Any]) -> dict[str, str]:
+    where, *path = error["loc"]
+    context = error.get("ctx") or {}
+    if error["type"] == "json_invalid":
+        return _one("body", "", f"the body is not JSON: {context.get('error', '')} at {path[0]}")
+    field = ".".join(map(str, path))
+    if error["type"] == "value_error":
+        detail = str(context["error"])
+    elif error["type"] in _WORDS:
+        detail = _WORDS[error["type"]].format_map(context)
+    else:
+        detail = error["msg"]
+    if where == "body" and not field and error["type"] in _NO_OBJECT:
+        return _one("body", "", "the body must be a JSON object")
+    return _one(where, field, detail)
+
+
+def _one(where: str, field: str, detail: str) -> dict[str, str]:
+    begins = detail.split(" ")[0] in ("must", "is", "has")
+    return {"where": where, "field": field, "detail": detail, "sentence": f"{field} {detail}" if begins else detail}
+
+
+def _field(found: Mapping[str, str]) -> dict[str, str]:
+    return {name: found[name] for name in ("where", "field", "detail")}

@@ -1,0 +1,1 @@
+"""The API's calls, a module for each resource."""

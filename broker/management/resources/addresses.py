@@ -1,0 +1,188 @@
+"""Addresses: listed, shown, created, paused, deleted, sent to; and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.requests import Request
+
+from broker.engine import Send
+from broker.engine.model.message import Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.row import kebab
+from broker.engine.model.settings import as_mapping
+from broker.management.callers import managed, require_address, require_target
+from broker.management.calls import CallerAccess, Calls, anybody
+from broker.management.cursors import after_name
+from broker.management.deeds import told
+from broker.management.durable import durable
+from broker.management.models.addresses import (
+    AddressChange,
+    AddressDeleted,
+    AddressList,
+    AddressPaused,
+    AddressShown,
+    NewAddress,
+    address_counts,
+    address_shown,
+)
+from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name
+from broker.management.models.messages import NewMessage, Sent
+from broker.management.models.settings import EffectiveSetting, EffectiveSettings, plain
+from broker.management.names import Names
+from broker.management.ports import Broker
+from broker.management.problems import Refused
+from broker.sessions.stomp.format import CONTENT_LENGTH, STOMP_FORMAT, encode_head
+from broker.sessions.stomp.headers import is_application_header
+
+#: Bytes of a message that is sent here, in JSON: it is read within some ms.  Clients send larger ones.
+SEND_BYTES_MAX: Final = 1 << 20
+
+#: The headers of a message as its format has them.
+_HEADERS: Final = {
+    "content_type": "content-type",
+    "correlation_id": "correlation-id",
+    "reply_to": "reply-to",
+    "type": "type",
+    "group": "JMSXGroupID",
+}
+
+
+class AddressCalls:
+    """The calls on one broker's addresses."""
+
+    def __init__(self, broker: Broker, names: Names) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+        self._names = names
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        path = "/addresses/{name}"
+        calls.add("GET", "/addresses", self.list, about=anybody)
+        calls.add("GET", path, self.show, about=_about)
+        calls.add("PUT", path, self.create, about=_about, status=201, problems=(409, 507))
+        calls.add("PATCH", path, self.change, about=_about, problems=(507,))
+        calls.add("DELETE", path, self.delete, about=_about, problems=(409,))
+        calls.add("GET", f"{path}/settings", self.settings, about=_about)
+        calls.add(
+            "POST",
+            f"{path}/messages",
+            self.send,
+            about=self._about_target,
+            status=201,
+            problems=(409, 507),
+            body_bytes_max=SEND_BYTES_MAX,
+        )
+
+    async def _about_target(self, name: Name, access: CallerAccess) -> None:
+        require_target(access, self._engine, name)
+
+    async def list(
+        self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "", internal: Internal = False
+    ) -> AddressList:
+        """The addresses that the caller manages, by name."""
+        addresses = self._engine.addresses
+        names = await managed(access, self._names.addresses(internal=internal), lambda name: (name, ""))
+        chosen, next = after_name(names, "addresses", after, limit)
+        shown = [address_counts(addresses[name]) for name in chosen if name in addresses]
+        return AddressList(addresses=shown, next=next, total=len(names))
+
+    async def show(self, name: Name) -> AddressShown:
+        """One address."""
+        return address_shown(self._engine, self._engine.operators.address(name))
+
+    async def settings(self, name: Name) -> EffectiveSettings:
+        """The settings that apply to an address, or would, and the match that each comes from."""
+        operators = self._engine.operators
+        layers = operators.setting_layers(name)
+        settings = {
+            kebab(field): EffectiveSetting(value=plain(value), match=_deciding(layers, field))
+            for field, value in as_mapping(operators.settings(name)).items()
+        }
+        return EffectiveSettings(name=name, matches=[match for match, _ in layers], settings=settings)
+
+    async def create(self, request: Request, name: Name, body: NewAddress | None = None) -> AddressShown:
+        """Create an address; answered when that is on disk."""
+        types = {RoutingType[each] for each in (body.routing_types if body else ())}
+        self._broker.tick.enter()
+        address = self._engine.operators.make_address(name, types)
+        told(request, "address.made", address=address.name)
+        await durable(self._engine)
+        return address_shown(self._engine, address)
+
+    async def change(self, request: Request, name: Name, body: AddressChange) -> AddressPaused:
+        """Stop the deliveries of all queues of an address, or let them go on; answered when that is on disk."""
+        address, paused = self._engine.operators.address(name), body.paused
+        self._broker.tick.enter()
+        if paused is not None and self._engine.operators.pause_address(address, paused=paused):
+            told(request, "address.paused" if paused else "address.resumed", address=address.name)
+        await durable(self._engine)
+        return AddressPaused(name=address.name, paused=address.paused, queues=len(address.queues))
+
+    async def delete(self, request: Request, name: Name, force: Force = False) -> AddressDeleted:
+        """Delete an address, with `force` one that has queues; answered when that is on disk."""
+        address = self._engine.operators.address(name)
+        queues = len(address.queues)
+        self._broker.tick.enter()
+        self._engine.operators.delete_address(address, with_queues=force)
+        told(request, "address.deleted", address=address.name, queues=queues)
+        await durable(self._engine)
+        return AddressDeleted(name=address.name, queues=queues)
+
+    async def send(self, request: Request, name: Name, body: NewMessage, access: CallerAccess) -> Sent:
+        """Send a message to an address, or to a queue as ADDRESS::QUEUE; answered when it is on disk."""
+        engine, head, content = self._engine, *_encoded(body)
+        routing_type = None if body.routing_type is None else RoutingType[body.routing_type]
+        self._broker.tick.enter()
+        address, queue = engine.destination(name, routing_type)
+        header = MessageHeader(
+            address.name,
+            engine.formats[STOMP_FORMAT],
+            durable=body.durable,
+            priority=body.priority,
+            timestamp=engine.now,
+            scheduled=body.scheduled,
+            routing_type=routing_type,
+            user=access.user,
+        )
+        header.expiration, header.expiry_source = address.settings.expiration(body.expiration, engine.now)
+        message = Message(header, head, content)
+        group, closes = group_of(PropertyView(message))
+        if group:
+            message.header = header.in_group(group, closes=closes)
+        send = Send(address, queue, routing_type, [message])
+        engine.publish([send]).check()
+        taken = send.routed > 0
+        told(request, "address.sent", address=address.name, message=message.id, messages=int(taken))
+        await durable(engine)
+        return Sent(address=address.name, message=message.id, taken=taken)
+
+
+def _deciding(layers: list[tuple[str, Mapping[str, object]]], field: str) -> str | None:
+    """The most specific match that sets a field."""
+    return next((match for match, fields in layers if fields.get(field) is not None), None)
+
+
+async def _about(name: Name, access: CallerAccess) -> None:
+    require_address(access, name)
+
+
+def _encoded(body: NewMessage) -> tuple[bytes, bytes]:
+    """Head and body as a message of STOMP has them.  Raises Refused."""
+    pairs: dict[bytes, bytes] = {}
+    for field, name in _HEADERS.items():
+        value = getattr(body.headers, field)
+        if value:
+            pairs[name.encode()] = value.encode()
+    for name, value in body.properties.items():
+        if not is_application_header(name.encode()):
+            raise Refused("invalid-body", f"property {name[:100]!r} is set by the broker only")
+        pairs.setdefault(name.encode(), value.encode())
+    try:
+        content = body.content
+    except ValueError as error:
+        raise Refused("invalid-body", str(error)) from None
+    if body.base64 is not None:  # bytes, not a text
+        pairs[CONTENT_LENGTH] = b"%d" % len(content)
+    return encode_head(list(pairs.items())), content

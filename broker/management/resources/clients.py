@@ -1,0 +1,105 @@
+"""Clients: the connections of those that have logged in, and their consumers; listed and closed.
+
+Connections are for callers who manage the broker as a whole, consumers for those who manage their queues.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from starlette.requests import Request
+
+from broker.engine import Consumer
+from broker.engine.model.errors import NotFound
+from broker.engine.model.permissions import Permission
+from broker.management.callers import managed, require_whole
+from broker.management.calls import CallerAccess, Calls, anybody, whole
+from broker.management.cursors import after_number
+from broker.management.deeds import told
+from broker.management.models.base import LIMIT_DEFAULT, After, Id, Limit, Reason
+from broker.management.models.broker import ConnectionList, ConnectionShown, connection_shown
+from broker.management.models.queues import ConsumerList, ConsumerShown, consumer_shown
+from broker.management.ports import Broker
+
+
+class ConnectionCalls:
+    """The calls on one broker's connections."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._connections = broker.engine.connections
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        calls.add("GET", "/connections", self.list, about=whole)
+        calls.add("DELETE", "/connections/{id}", self.close, about=whole)
+
+    async def list(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConnectionList:
+        """The clients that have logged in, in the order in which they came."""
+        everybody = self._connections.by_id
+        start, next = after_number([each.number for each in everybody.values()], "connections", after, limit)
+        shown = [connection_shown(each) for each in islice(everybody.values(), start, start + limit)]
+        return ConnectionList(connections=shown, next=next, total=len(everybody))
+
+    async def close(self, request: Request, id: Id, reason: Reason = "") -> ConnectionShown:
+        """Close a client's connection; the messages that it held go back to their queues."""
+        connected = self._connections.by_id.get(id)
+        if connected is None:
+            raise NotFound(f"connection {id} does not exist")
+        self._broker.tick.enter()
+        connected.dismiss(_told_to_client(reason))
+        told(request, "connection.dismissed", connection=connected.id, client=connected.remote)
+        return connection_shown(connected)
+
+
+class ConsumerCalls:
+    """The calls on one broker's consumers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        calls.add("GET", "/consumers", self.list, about=anybody)
+        calls.add("DELETE", "/consumers/{id}", self.close, about=self._about)
+
+    async def _about(self, id: Id, access: CallerAccess) -> None:
+        """A consumer is unknown to a caller who may not manage its queue."""
+        consumer = self._consumer(id)
+        queue = None if consumer is None else consumer.queue
+        if queue is None or not access.might(Permission.MANAGE, queue.address.name, queue.name):
+            require_whole(access)
+            raise NotFound(f"consumer {id} does not exist")
+
+    async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConsumerList:
+        """The consumers of the queues that the caller manages, by their ids, which rise."""
+        everybody = [each for queue in self._engine.queues.values() for each in queue.consumers]
+        queues = {each.queue.name: each.queue for each in everybody}
+        managing = set(await managed(access, list(queues), lambda name: (queues[name].address.name, name)))
+        chosen = [each for each in everybody if each.queue.name in managing and not each.closed]
+        chosen.sort(key=lambda each: each.id)
+        start, next = after_number([each.id for each in chosen], "consumers", after, limit)
+        shown = [consumer_shown(each) for each in chosen[start : start + limit]]
+        return ConsumerList(consumers=shown, next=next, total=len(chosen))
+
+    async def close(self, request: Request, id: Id, reason: Reason = "") -> ConsumerShown:
+        """Close a consumer: over AMQP its link, over STOMP and MQTT its connection.
+
+        What it had goes back to its queue, and does not count as failed.
+        """
+        consumer = self._consumer(id)
+        assert consumer is not None, "who may close it has found it"
+        shown = consumer_shown(consumer)
+        self._broker.tick.enter()
+        self._engine.consumers.dismiss(consumer, _told_to_client(reason))
+        told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
+        return shown
+
+    def _consumer(self, id: str) -> Consumer | None:
+        queues = self._engine.queues.values()
+        return next((each for queue in queues for each in queue.consumers if str(each.id) == id), None)
+
+
+def _told_to_client(reason: str) -> str:
+    return f"closed by an operator: {reason}" if reason else "closed by an operator"

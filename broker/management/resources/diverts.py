@@ -1,0 +1,98 @@
+"""Diverts: listed, created, deleted.
+
+One that is created here stays until it is deleted; one of the configuration is created anew at each start.
+"""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from broker.engine import Divert, DivertRouting, parse_selector
+from broker.engine.model.access import Access
+from broker.engine.model.errors import NotFound
+from broker.engine.model.names import check_name, check_sendable
+from broker.engine.model.permissions import Permission
+from broker.management.callers import require_address, require_whole
+from broker.management.calls import CallerAccess, Calls, anybody
+from broker.management.cursors import after_name
+from broker.management.deeds import told
+from broker.management.durable import durable
+from broker.management.models.base import LIMIT_DEFAULT, After, Limit, Name
+from broker.management.models.diverts import (
+    DivertDeleted,
+    DivertList,
+    DivertMade,
+    NewDivert,
+    divert_made,
+    divert_shown,
+)
+from broker.management.ports import Broker
+
+
+class DivertCalls:
+    """The calls on one broker's diverts."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        calls.add("GET", "/diverts", self.list, about=anybody)
+        calls.add("PUT", "/diverts/{name}", self.create, about=_about_new, status=201, problems=(409, 507))
+        calls.add("DELETE", "/diverts/{name}", self.delete, about=self._about)
+
+    async def _about(self, name: Name, access: CallerAccess) -> None:
+        """A divert is unknown to a caller who may not manage all that it joins."""
+        divert = self._engine.diverts.get(name)
+        if divert is None or not _manages(access, divert):
+            require_whole(access)
+            raise NotFound(f"divert {name} does not exist")
+
+    async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> DivertList:
+        """The diverts that the caller manages, by name."""
+        diverts = self._engine.diverts
+        names = [name for name in sorted(diverts) if _manages(access, diverts[name])]
+        chosen, next = after_name(names, "diverts", after, limit)
+        return DivertList(diverts=[divert_shown(diverts[name]) for name in chosen], next=next, total=len(names))
+
+    async def create(self, request: Request, name: Name, body: NewDivert) -> DivertMade:
+        """Create a divert; answered when that is on disk."""
+        check_name(name)
+        check_name(body.address)
+        for forward in body.forwarding_addresses:
+            check_sendable(forward, self._engine.syntax)
+        divert = Divert(
+            name,
+            body.address,
+            tuple(body.forwarding_addresses),
+            exclusive=body.exclusive,
+            filter=parse_selector(body.filter),
+            routing=DivertRouting(body.routing_type),
+            add=body.add_headers,
+            remove=body.remove_headers,
+        )
+        self._broker.tick.enter()
+        operators = self._engine.operators
+        operators.add_divert(divert)
+        forwarding = ", ".join(divert.forwarding)
+        told(request, "divert.made", divert=divert.name, address=divert.address, forwarding=forwarding)
+        await durable(self._engine)
+        return divert_made(divert, operators.lacking_queues(divert))
+
+    async def delete(self, request: Request, name: Name) -> DivertDeleted:
+        """Delete a divert; answered when that is on disk."""
+        self._broker.tick.enter()
+        self._engine.operators.remove_divert(name)
+        told(request, "divert.deleted", divert=name)
+        await durable(self._engine)
+        return DivertDeleted(divert=name)
+
+
+async def _about_new(body: NewDivert, access: CallerAccess) -> None:
+    for address in (body.address, *body.forwarding_addresses):
+        require_address(access, address)
+
+
+def _manages(access: Access, divert: Divert) -> bool:
+    return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))

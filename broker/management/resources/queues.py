@@ -1,0 +1,113 @@
+"""Queues: listed, shown, created, changed, deleted."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+
+from broker.engine import NewQueue, Queue, parse_selector
+from broker.engine.model.message import RoutingType
+from broker.engine.model.row import kebab
+from broker.management.callers import managed, require_address, require_queue
+from broker.management.calls import CallerAccess, Calls, anybody
+from broker.management.cursors import after_name
+from broker.management.deeds import told
+from broker.management.durable import durable
+from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name
+from broker.management.models.queues import (
+    NewQueueBody,
+    QueueChange,
+    QueueDeleted,
+    QueueList,
+    QueueShown,
+    queue_counts,
+    queue_shown,
+)
+from broker.management.models.settings import asked
+from broker.management.names import Names
+from broker.management.ports import Broker
+from broker.management.resources.shortening import shortened
+
+
+class QueueCalls:
+    """The calls on one broker's queues."""
+
+    def __init__(self, broker: Broker, names: Names) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+        self._names = names
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        path, about = "/queues/{name}", self._about
+        calls.add("GET", "/queues", self.list, about=anybody)
+        calls.add("GET", path, self.show, about=about)
+        calls.add("PUT", path, self.create, about=_about_new, status=201, problems=(404, 409, 507))
+        calls.add("PATCH", path, self.change, about=about, problems=(409, 507))
+        calls.add("DELETE", path, self.delete, about=about, problems=(409,))
+
+    async def _about(self, name: Name, access: CallerAccess) -> None:
+        require_queue(access, self._engine, name)
+
+    async def list(
+        self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "", internal: Internal = False
+    ) -> QueueList:
+        """The queues that the caller manages, by name."""
+        queues, every = self._engine.queues, self._names.queues(internal=internal)
+        names = await managed(access, every, lambda name: (queues[name].address.name, name))
+        chosen, next = after_name(names, "queues", after, limit)
+        shown = [queue_counts(queues[name]) for name in chosen if name in queues]
+        return QueueList(queues=shown, next=next, total=len(names))
+
+    async def show(self, name: Name) -> QueueShown:
+        """One queue, by its name or as ADDRESS::QUEUE."""
+        return self._shown(self._engine.queue(name))
+
+    def _shown(self, queue: Queue) -> QueueShown:
+        return queue_shown(queue, keeps_dead=self._engine.operators.keeps_dead(queue.address.name))
+
+    async def create(self, request: Request, name: Name, body: NewQueueBody | None = None) -> QueueShown:
+        """Create a queue; answered when that is on disk."""
+        body = body or NewQueueBody()
+        wanted = NewQueue(
+            name,
+            body.address,
+            None if body.routing_type is None else RoutingType[body.routing_type],
+            durable=body.durable,
+            filter=parse_selector(body.filter),
+            asked=asked(body.attributes),
+            make_address=body.make_address,
+        )
+        self._broker.tick.enter()
+        queue = self._engine.operators.make_queue(wanted)
+        told(request, "queue.made", queue=queue.name, address=queue.address.name)
+        await durable(self._engine)
+        return self._shown(queue)
+
+    async def change(self, request: Request, name: Name, body: QueueChange) -> QueueShown:
+        """Change attributes of a queue, stop its deliveries or let them go on; answered when that is on disk."""
+        queue, attributes, paused = self._engine.queue(name), asked(body.attributes), body.paused
+        queue.check_public()
+        self._broker.tick.enter()
+        if attributes and self._engine.operators.change(queue, attributes):
+            shown = ", ".join(f"{kebab(field)}={value}" for field, value in attributes.items())
+            told(request, "queue.changed", queue=queue.name, attributes=shown)
+        if paused is not None and self._engine.operators.pause(queue, paused=paused):
+            told(request, "queue.paused" if paused else "queue.resumed", queue=queue.name)
+        await durable(self._engine)
+        return self._shown(queue)
+
+    async def delete(self, request: Request, name: Name, force: Force = False) -> QueueDeleted:
+        """Delete a queue, with `force` one that has messages or consumers; answered when that is on disk."""
+        queue = self._engine.queue(name)
+        self._engine.operators.check_deletable(queue, with_messages=force)
+        messages = await shortened(self._broker, queue)
+        self._broker.tick.enter()
+        messages += queue.message_count
+        self._engine.operators.delete_queue(queue, with_messages=force)
+        told(request, "queue.deleted", queue=queue.name, messages=messages)
+        await durable(self._engine)
+        return QueueDeleted(queue=queue.name, messages=messages)
+
+
+async def _about_new(name: Name, access: CallerAccess, body: NewQueueBody | None = None) -> None:
+    require_address(access, (body.address if body else "") or name)
