@@ -53,7 +53,13 @@ def test_every_dependency_is_justified(heading: str, requirements: list[str]) ->
 
 
 def test_every_runtime_dependency_is_imported() -> None:
-    modules = {"PyJWT": "jwt", "argon2-cffi": "argon2", "prometheus-client": "prometheus_client", "tomli-w": "tomli_w"}
+    modules = {
+        "Jinja2": "jinja2",
+        "PyJWT": "jwt",
+        "argon2-cffi": "argon2",
+        "prometheus-client": "prometheus_client",
+        "tomli-w": "tomli_w",
+    }
     extras = PROJECT["optional-dependencies"]
     text = "\n".join(
         path.read_text() for room in ("broker", "store", "protocols") for path in (ROOT / room).rglob("*.py")

@@ -94,7 +94,7 @@ async def test_diverts(broker: TestBroker, operator: Operator) -> None:
     (shown,) = await operator.json("divert", "list")
     assert shown["forwarding_addresses"] == ["x", "y"]
     assert (shown["filter"], shown["exclusive"], shown["routing_type"]) == ("region = 'eu'", True, "ANYCAST")
-    assert (shown["add-headers"], shown["remove-headers"]) == ({"via": "audit", "a": "b"}, ["secret"])
+    assert (shown["add_headers"], shown["remove_headers"]) == ({"via": "audit", "a": "b"}, ["secret"])
     assert "audit" in (await says(operator, "divert", "list")).splitlines()[1]
     assert "exists" in await says(operator, "divert", "add", "audit", "orders", "x", status=1)
     assert await says(operator, "divert", "remove", "audit") == "divert audit was removed"
