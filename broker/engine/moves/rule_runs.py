@@ -276,23 +276,22 @@ class DeadLetterRules(Watcher):
                 again.append((message.id, decision.due))
         for rule, letters in chosen.items():
             staying = set(self._do(rule, queue, [letter.message for letter in letters]))
-            again += [
+            dues = [
                 (letter.message.id, self._after_refusal(rule, letter))
                 for letter in letters
                 if letter.message in staying
             ]
+            again += [(id, due) for id, due in dues if due is not None]
         again.sort()
         return again
 
-    def _after_refusal(self, rule: DeadLetterRule, letter: DeadLetter) -> int:
-        """When a letter that its rule could not move is looked at again."""
+    def _after_refusal(self, rule: DeadLetterRule, letter: DeadLetter) -> int | None:
+        """When a letter that its rule could not move is looked at again; None: nothing is left to be done."""
         now = self._state.now
         if rule.action is not Action.RETRY:
             return now + REFUSED_AGAIN_MS
         decision = decide(self.rules, letter, now, now)
-        if decision.act:  # by a rule after it
-            return now + 1
-        return now + REFUSED_AGAIN_MS if decision.due is None else decision.due
+        return now + 1 if decision.act else decision.due  # by a rule after it
 
     def _do(self, rule: DeadLetterRule, queue: Queue, run: list[Message]) -> list[Message]:
         """What a rule does with letters; returns those that stay."""
