@@ -18,3 +18,8 @@ def parse_moment(text: str) -> int:
         raise ValueError(f"{text} could be a date, a position or milliseconds: write 2026-03-01T12:00:00Z for a time")
     when = datetime.fromisoformat(text)
     return -((_EPOCH - when.replace(tzinfo=when.tzinfo or UTC)) // timedelta(milliseconds=1))
+
+
+def milliseconds(when: datetime | None) -> int:
+    """A time with its zone in ms since the epoch, 0 for none; what is finer is cut off."""
+    return 0 if when is None else (when - _EPOCH) // timedelta(milliseconds=1)

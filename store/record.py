@@ -34,6 +34,7 @@ from store.record_tables import RecordError as RecordError
 from store.record_tables import encode_json as encode_json
 from store.record_types import DEFINING as DEFINING
 from store.record_types import DELETING as DELETING
+from store.record_types import FORMATS as FORMATS
 from store.record_types import DeadLetterReason as DeadLetterReason
 from store.record_types import RecordType as RecordType
 from store.record_types import RemovalReason as RemovalReason

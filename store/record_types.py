@@ -40,6 +40,9 @@ class RecordType(IntEnum):
     SESSION_PART_DELETED = 73
 
 
+#: The encodings of a message's head, as the protocols that they come from.
+FORMATS: Final = {1: "stomp", 2: "amqp", 3: "mqtt"}
+
 #: The types that define something under an id of its own, and those that end it.
 DEFINING: Final = frozenset(
     {RecordType.ADDRESS, RecordType.QUEUE, RecordType.DIVERT, RecordType.SESSION, RecordType.SESSION_PART}

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from store import decode
 from store.id_index import ids_of, origin_in
-from store.record import DeadLetterReason, RecordType, RemovalReason
+from store.record import FORMATS, DeadLetterReason, RecordType, RemovalReason
 
 
 class StepKind(StrEnum):
@@ -38,6 +38,7 @@ class TrailStep:
 
     time, position, segment, offset     of the record
     queues              the names of those that took it, or of the one that the record is about
+    protocol            by which it was sent: stomp, amqp, mqtt
     address             where it was stored; of a death, where it had been sent
     sent                when the broker first took it; expiration, scheduled: when it expires, until when it waits
     attempts            failed deliveries so far
@@ -53,6 +54,7 @@ class TrailStep:
     segment: int
     offset: int
     queues: tuple[str, ...] = ()
+    protocol: str = ""
     address: str = ""
     size: int = 0
     user: str = ""
@@ -154,6 +156,7 @@ def _stored(found: decode.Message | decode.Copied, at: dict[str, Any]) -> TrailS
         kind=StepKind.STORED if isinstance(found, decode.Message) else StepKind.COPIED,
         message=found.id,
         **at,
+        protocol=FORMATS.get(facts.format, ""),
         address=facts.address,
         size=len(found.head) + (len(body) if isinstance(body, bytes) else body.nbytes),
         user=facts.user,

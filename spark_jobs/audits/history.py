@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
 import pyarrow as pa
 
-from spark_jobs.audits.tables import UTC, many
+from spark_jobs.audits.tables import UTC
+from spark_jobs.moment import milliseconds
+from store import trail_text
+from store.trail import StepKind, TrailStep
 
 #: A record as the view `records` has it, by column.
 Row = dict[str, Any]
@@ -52,6 +54,17 @@ COLUMNS: Final = (
 
 #: Those that move it.
 _MOVING: Final = ("message", "removed", "dead-lettered", "expired")
+
+_KINDS: Final = {
+    "message": StepKind.STORED,
+    "removed": StepKind.LEFT,
+    "counts": StepKind.RETURNED,
+    "delivering": StepKind.DELIVERING,
+    "scheduled": StepKind.SCHEDULED,
+    "inflight": StepKind.IN_FLIGHT,
+    "dead-lettered": StepKind.DIED,
+    "expired": StepKind.EXPIRED,
+}
 
 _SCHEMA: Final = pa.schema(
     [
@@ -100,8 +113,30 @@ class History:
 
 
 def told(row: Row) -> str:
-    """What a record says."""
-    return _TELL[row["record_type"]](row)
+    """What a record says, as a message's trail says it."""
+    return trail_text.told(_step(row))
+
+
+def _step(row: Row) -> TrailStep:
+    """A row as a step of a trail; its queues have no names."""
+    client = row["client"] or row["session"] or ("" if row["session_id"] is None else str(row["session_id"]))
+    texts: Row = {name: row[name] or "" for name in ("protocol", "address", "user", "reason", "text", "remote")}
+    numbers: Row = {name: row[name] or 0 for name in ("size", "attempts", "consumers", "consumer_id", "packet_id")}
+    return TrailStep(
+        kind=_KINDS[row["record_type"]],
+        message=row["message_id"],
+        time=milliseconds(row["time"]),
+        position=row["position"],
+        segment=row["segment"],
+        offset=row["offset"],
+        client=client,
+        expiration=milliseconds(row["expiration"]),
+        scheduled=milliseconds(row["scheduled"]),
+        new_id=row["new_message_id"] or 0,
+        old_id=row["origin_message_id"] or 0,
+        **texts,
+        **numbers,
+    )
 
 
 def _where(row: Mapping[str, Any]) -> str:
@@ -111,56 +146,3 @@ def _where(row: Mapping[str, Any]) -> str:
 def _queues(row: Mapping[str, Any], names: Mapping[int, str]) -> list[str]:
     ids = row["queue_ids"] or ([] if row["queue_id"] is None else [row["queue_id"]])
     return [names.get(id) or f"queue {id}" for id in ids]
-
-
-def _stored(row: Row) -> str:
-    parts = [f"stored on {row['address']}, {row['size']:,} bytes"]
-    if row["protocol"]:
-        parts[0] += f" by {row['protocol']}"
-    if row["user"]:
-        parts.append(f"from {row['user']}")
-    if row["origin_message_id"]:
-        parts.append(f"it was {row['origin_message_id']} before")
-    if row["scheduled"]:
-        parts.append(f"not before {_time(row['scheduled'])}")
-    if row["expiration"]:
-        parts.append(f"expires {_time(row['expiration'])}")
-    return "; ".join(parts)
-
-
-def _time(value: datetime) -> str:
-    return value.isoformat(timespec="milliseconds")
-
-
-def _scheduled(row: Row) -> str:
-    return f"waits until {_time(row['scheduled'])}" if row["scheduled"] else "waits no longer"
-
-
-def _dead(row: Row) -> str:
-    said = f"died after {many(row['attempts'] or 0, 'delivery', 'deliveries')}: {row['reason']}"
-    if row["text"]:
-        said += f" ({row['text']})"
-    if row["client"] or row["remote"]:
-        said += f", last held by {row['client'] or row['remote']}"
-    return f"{said}; {_heir(row)}"
-
-
-def _expired(row: Row) -> str:
-    readers = row["consumers"] or 0
-    return f"expired ({_time(row['expiration'])}), {many(readers, 'consumer')} on the queue; {_heir(row)}"
-
-
-def _heir(row: Row) -> str:
-    return f"lives on as {row['new_message_id']}" if row["new_message_id"] else "nothing is left of it"
-
-
-_TELL: Final = {
-    "message": _stored,
-    "removed": lambda row: f"left: {row['reason']}",
-    "counts": lambda row: f"came back, failed {many(row['attempts'] or 0, 'time')} so far",
-    "delivering": lambda row: f"about to leave for consumer {row['consumer_id']}",
-    "scheduled": _scheduled,
-    "inflight": lambda row: f"about to leave for {row['session'] or row['session_id']} as packet {row['packet_id']}",
-    "dead-lettered": _dead,
-    "expired": _expired,
-}

@@ -17,15 +17,13 @@ from spark_jobs.journal.headers import Headers, amqp_headers, stomp_headers
 from spark_jobs.journal.layout import PACKETS, PLURAL, REFERENCE, Bools, Int64s, ramps
 from spark_jobs.journal.names import Lookup
 from spark_jobs.journal.schema import RECORDS
-from store.record import LARGE_VERSION, DeadLetterReason, RecordType, RemovalReason
+from store.record import FORMATS, LARGE_VERSION, DeadLetterReason, RecordType, RemovalReason
 
 T = RecordType
 
 #: The annotation that says what a message was before it was moved.
 ORIGIN: Final = "_AMQ_ORIG_MESSAGE_ID"
 
-#: The encodings of a message's head.
-FORMATS: Final = {1: "stomp", 2: "amqp", 3: "mqtt"}
 #: How the application headers are read, by format.
 _HEADERS: Final[dict[int, Callable[[bytes], Headers | None]]] = {1: stomp_headers, 2: amqp_headers}
 

@@ -6,6 +6,7 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,9 @@ from store.id_index import DIRECTORY, IdIndexes, build, numbers_in
 from store.indexing import FREE_BYTES_MIN, Indexer
 from store.record import DeadLetterReason, RecordType, RemovalReason
 from store.segment import ENTRY_MAGIC, Entry, decode_header, encode_header, pack_entries, segment_name
-from store.trail import Place, StepKind, Trail
+from store.trail import Place, StepKind, Trail, TrailStep
 from store.trail_search import find_trail
+from store.trail_text import told
 from tests.store.desk import Desk
 from tests.store.workload import BROKER_ID, EPOCH, Body
 from tests.store.workload import DIRECTORY as JOURNAL
@@ -49,7 +51,7 @@ def journal(request: pytest.FixtureRequest, generated: Path) -> Path:
     return generated
 
 
-def told(lines: list[books.Line]) -> dict[int, set[tuple[int, int]]]:
+def all_about(lines: list[books.Line]) -> dict[int, set[tuple[int, int]]]:
     """(position, message) of all records about each message and those that it was and became, by each of their ids."""
     about: dict[int, set[tuple[int, int]]] = defaultdict(set)
     family: dict[int, set[int]] = {}
@@ -81,7 +83,7 @@ def told(lines: list[books.Line]) -> dict[int, set[tuple[int, int]]]:
 
 def test_every_trail_is_what_a_reading_of_all_records_finds(journal: Path) -> None:
     lines = books.read(journal)
-    expected = told(lines)
+    expected = all_about(lines)
     names = {id: account.name for id, account in books.ledger(lines).items()}
     present = {(id, account.name) for account in books.ledger(lines).values() for id in account.present}
     longest = sorted(expected, key=lambda id: -len(expected[id]))[:60]
@@ -159,7 +161,7 @@ def stored(on: Desk, queue: int, annotations: dict[str, str | int] | None = None
     id = on.journal.allocate_ids(1)
     notes = record.encode_json(annotations) if annotations else b""
     facts = record.message_facts(
-        timestamp=5, queue_ids=[queue], address="orders", user="u", origin="c", annotations=notes
+        format=1, timestamp=5, queue_ids=[queue], address="orders", user="u", origin="c", annotations=notes
     )
     on.journal.add_messages(facts, 0, [Body(id, b"head", body)])
     return id
@@ -220,6 +222,16 @@ def test_each_kind_of_record_is_told() -> None:
     assert (death.client, death.remote, death.new_id, left.reason) == ("worker", "[::1]:9", dead, "dead-lettered")
     assert (trail.places, trail.ended) == ([Place(dead, "DLQ")], "")
     assert trail_of(on, id) == trail
+    assert [told(step) for step in trail.steps] == [
+        "stored on orders, 8 bytes by stomp; from u",
+        "about to leave for consumer 3",
+        "came back, failed 1 time so far",
+        "waits until 1970-01-01T00:00:00.099+00:00",
+        "about to leave for sensor as packet 9",
+        f"stored on orders, 8 bytes by stomp; from u; it was {id} before",
+        f"died after 2 deliveries: rejected (no such customer), last held by worker; lives on as {dead}",
+        "left: dead-lettered",
+    ]
 
 
 def test_a_message_that_no_queue_took_was_never_stored() -> None:
@@ -255,6 +267,7 @@ def test_an_expiry_without_an_address_ends_it() -> None:
     _, expired, left = trail.steps
     assert (expired.kind, expired.reason, expired.expiration, expired.consumers) == (StepKind.EXPIRED, "expired", 9, 2)
     assert (left.reason, trail.places, trail.ended, trail.problems) == ("expired", [], "expired", [])
+    assert told(expired) == "expired (1970-01-01T00:00:00.009+00:00), 2 consumers on the queue; nothing is left of it"
 
 
 def test_what_the_journal_no_longer_has_is_told() -> None:
@@ -435,3 +448,20 @@ def test_no_index_is_written_where_there_is_little_room() -> None:
 
 def test_numbers_of_the_other_byte_order_are_read() -> None:
     assert [*numbers_in(memoryview((258).to_bytes(8, "big")), swapped=sys.byteorder == "little")] == [258]
+
+
+def test_what_a_step_leaves_out_its_sentence_leaves_out() -> None:
+    def step(kind: StepKind, **more: Any) -> str:
+        return told(TrailStep(kind=kind, message=1, time=1, position=1, segment=1, offset=64, **more))
+
+    assert step(StepKind.COPIED, address="a") == "copied forward on a, 0 bytes"
+    assert step(StepKind.STORED, address="a", scheduled=1000, expiration=2000) == (
+        "stored on a, 0 bytes; not before 1970-01-01T00:00:01.000+00:00; expires 1970-01-01T00:00:02.000+00:00"
+    )
+    assert step(StepKind.SCHEDULED) == "waits no longer"
+    assert step(StepKind.DIED, reason="no-route", attempts=1) == (
+        "died after 1 delivery: no-route; nothing is left of it"
+    )
+    assert step(StepKind.DIED, reason="rejected", remote="h:1").startswith(
+        "died after 0 deliveries: rejected, last held by h:1;"
+    )

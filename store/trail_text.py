@@ -1,0 +1,74 @@
+"""The steps of a message's trail as sentences, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from store.trail import StepKind, TrailStep
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def told(step: TrailStep) -> str:
+    """What a record says of the message."""
+    return _TELL[step.kind](step)
+
+
+def _stored(step: TrailStep) -> str:
+    verb = "stored" if step.kind is StepKind.STORED else "copied forward"
+    parts = [f"{verb} on {step.address}, {step.size:,} bytes"]
+    if step.protocol:
+        parts[0] += f" by {step.protocol}"
+    if step.user:
+        parts.append(f"from {step.user}")
+    if step.old_id:
+        parts.append(f"it was {step.old_id} before")
+    if step.scheduled:
+        parts.append(f"not before {_time(step.scheduled)}")
+    if step.expiration:
+        parts.append(f"expires {_time(step.expiration)}")
+    return "; ".join(parts)
+
+
+def _time(ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
+
+
+def _many(number: int, one: str, more: str = "") -> str:
+    return f"{number:,} {one if number == 1 else more or one + 's'}"
+
+
+def _scheduled(step: TrailStep) -> str:
+    return f"waits until {_time(step.scheduled)}" if step.scheduled else "waits no longer"
+
+
+def _died(step: TrailStep) -> str:
+    said = f"died after {_many(step.attempts, 'delivery', 'deliveries')}: {step.reason}"
+    if step.text:
+        said += f" ({step.text})"
+    if step.client or step.remote:
+        said += f", last held by {step.client or step.remote}"
+    return f"{said}; {_successor(step)}"
+
+
+def _expired(step: TrailStep) -> str:
+    return f"expired ({_time(step.expiration)}), {_many(step.consumers, 'consumer')} on the queue; {_successor(step)}"
+
+
+def _successor(step: TrailStep) -> str:
+    return f"lives on as {step.new_id}" if step.new_id else "nothing is left of it"
+
+
+_TELL: Final[Mapping[StepKind, Callable[[TrailStep], str]]] = {
+    StepKind.STORED: _stored,
+    StepKind.COPIED: _stored,
+    StepKind.LEFT: lambda step: f"left: {step.reason}",
+    StepKind.RETURNED: lambda step: f"came back, failed {_many(step.attempts, 'time')} so far",
+    StepKind.DELIVERING: lambda step: f"about to leave for consumer {step.consumer_id}",
+    StepKind.SCHEDULED: _scheduled,
+    StepKind.IN_FLIGHT: lambda step: f"about to leave for {step.client} as packet {step.packet_id}",
+    StepKind.DIED: _died,
+    StepKind.EXPIRED: _expired,
+}
