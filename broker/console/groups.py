@@ -12,10 +12,10 @@ _PREFIX: Final = "group-"
 #: What dead letters may be grouped by, beside the queue that they are on, as a page says it.
 TITLES: Final = {
     "reason": "reason",
-    "origin": "queue that they died on",
-    "first-origin": "queue that they first died on",
-    "words": "words of the consumer or the broker",
-    "hour": "hour of death",
+    "origin": "died on",
+    "first-origin": "first died on",
+    "words": "what was said",
+    "hour": "hour",
 }
 
 assert {"queue", *TITLES} == set(GROUPED_BY)

@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from broker.console.desk import Desk
-from broker.console.render import page
+from broker.console.render import page, warm
 from broker.console.sessions import ID_BYTES, Session, Sessions
 from broker.console.visit import Fields, Visit, go_to
 from broker.engine.model.access import UNRESTRICTED, Access, Identity
@@ -36,6 +36,7 @@ class LoginPages:
         self._token = token.encode()
         self._sessions = sessions
         self._sweeping = sweeping
+        self._warm = False
 
     @property
     def _cookie(self) -> str:
@@ -50,7 +51,10 @@ class LoginPages:
         return session
 
     async def show(self, request: Request) -> Response:
-        """The form."""
+        """The form.  Whoever logs in needs the pages, whose templates take some 0.3 s to compile the first time."""
+        if not self._warm:
+            self._warm = True
+            await asyncio.to_thread(warm, self._desk.templates)
         if self.session_of(request, by_itself=True) is not None:
             return RedirectResponse("/", 303)
         return self._form(request, _local(request.query_params.get("next", "")))

@@ -9,6 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from broker.console.desk import Desk, Routes, about_whole, manages_all
 from broker.console.visit import Visit, go_to
+from broker.management.models.broker import Status
 from broker.management.models.broker import status as broker_status
 
 #: Seconds for which a sample is good: everybody who looks shares it.
@@ -23,6 +24,7 @@ class OverviewPages:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
+        self._status: Status | None = None
         self._sample: dict[str, object] = {}
         self._good_until = 0.0
 
@@ -34,28 +36,28 @@ class OverviewPages:
         """The broker as a whole; for those who manage a part of it, their queues."""
         if not manages_all(visit.access):
             return go_to("/queues")
-        self._desk.enter()
-        status = broker_status(self._desk.broker, self._desk.engine.now)
-        return self._desk.page(visit, "overview.html", {"status": status, "live": self._sampled()})
+        live = self._sampled()
+        return self._desk.page(visit, "overview.html", {"status": self._status, "live": live})
 
     async def live(self, visit: Visit) -> Response:
         """The figures of the charts as they are now; totals since the start."""
         return JSONResponse(self._sampled())
 
     def _sampled(self) -> dict[str, object]:
+        """The figures of now, or of a moment ago; `_status` is of the same moment."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         if begun >= self._good_until:
-            self._sample = self._taken()
+            self._take()
             self._good_until = begun + max(SAMPLE_SECONDS, SAMPLE_SHARE * (loop.time() - begun))
         return self._sample
 
-    def _taken(self) -> dict[str, object]:
+    def _take(self) -> None:
         self._desk.enter()
         engine = self._desk.engine
         totals, usage = engine.statistics.totals, engine.usage
-        status = broker_status(self._desk.broker, engine.now)
-        return {
+        status = self._status = broker_status(self._desk.broker, engine.now)
+        self._sample = {
             "now": engine.now,
             "started": self._desk.broker.started,
             "in": totals["received"],

@@ -45,6 +45,7 @@ def environment(assets: Assets) -> Environment:
     """What makes pages of templates."""
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
+        cache_size=-1,
         autoescape=True,
         undefined=StrictUndefined,
         auto_reload=False,
@@ -69,6 +70,12 @@ def environment(assets: Assets) -> Environment:
 def page(templates: Environment, template: str, context: Mapping[str, object]) -> str:
     """A page."""
     return templates.get_template(template).render(context)
+
+
+def warm(templates: Environment) -> None:
+    """Compile all templates.  Safe in any thread."""
+    for name in templates.list_templates():
+        templates.get_template(name)
 
 
 def shown(value: object) -> str:

@@ -59,6 +59,7 @@ document.addEventListener("click", (event) => {
 
 // -- charts -----------------------------------------------------------------------------------------------------------
 
+const DOUBLING = Array.from({ length: 50 }, (_, power) => 2 ** power); // where bytes are marked
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 function bytes(value) {
@@ -110,7 +111,7 @@ function chart(figure) {
     scales: { y: { range: (_, low, high) => [rate || low >= 0 ? 0 : low, Math.max(high * 1.1, 1)] } },
     axes: [
       { ...axis, size: 30, space: 70, values: (_, ticks) => ticks.map((at) => new Date(at * 1000).toISOString().slice(11, 19)) },
-      { ...axis, size: 72, space: 35, values: (_, ticks) => ticks.map(format) },
+      { ...axis, size: 72, space: 35, values: (_, ticks) => ticks.map(format), ...(format === bytes && { incrs: DOUBLING }) },
     ],
     series: [{}, ...names.map((_, at) => ({ stroke: () => color(at), width: 1.5, points: { show: false } }))],
   };
