@@ -16,6 +16,8 @@ A message that leaves by another protocol than it came by is read into a Neutral
     created           timestamp                          properties.creation-time           -
     properties        all other headers                  application-properties             user properties
 
+A trace context (`traceparent`, `tracestate`) is a property like any other.
+
 A reply-to keeps its routing type: a prefix of one protocol (`/queue/`, `queue://`), or what a JMS client noted beside
 it, becomes a prefix of the acceptor by which it leaves.  One that says nothing of it crosses as it is, and goes to what
 is there.  A response topic is a topic: as a reply-to it is that of its address, and the other way round.  Of user
@@ -29,6 +31,7 @@ an application property, since symbols are ASCII; a text of more than 65,535 byt
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -76,7 +79,14 @@ ReplyPrefixes = tuple[str, str]
 
 #: What a JMS client notes of a reply-to, a place in JMS_KINDS.
 JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
-_JMS_NOTED: Final = JMS_REPLY_TO.encode()
+
+#: The trace context of a message, as W3C names it.  What stands between an AMQP sender and the broker may note another
+#: one than the sender's, as it must not change the application properties; then it is that one which counts.
+TRACE_PARENT: Final = "traceparent"
+TRACE_STATE: Final = "tracestate"
+
+#: Finds whether a head may have message annotations that cross.
+_NOTED: Final = re.compile(f"{JMS_REPLY_TO}|{TRACE_PARENT}".encode()).search
 
 #: What a JMS client may note of a destination: a queue, a topic, a temporary queue, a temporary topic.
 JMS_KINDS: Final = (
@@ -319,7 +329,7 @@ def _from_amqp(message: Message) -> Neutral:
         properties = encoded.properties
         application = encoded.application_properties
         kind, values = encoded.body()
-        noted = encoded.message_annotations if _JMS_NOTED in message.head else {}
+        noted = encoded.message_annotations if _NOTED(message.head) else {}
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
     reply_to, routing = _address(properties.reply_to or "", message)
@@ -338,8 +348,16 @@ def _from_amqp(message: Message) -> Neutral:
         message_id=id_text(properties.message_id) or "",
         user_id=(properties.user_id or b"").decode("utf-8", "replace"),
         created=properties.creation_time,
-        properties={str(name): value for name, value in application.items()},
+        properties=_amqp_properties(application, noted),
     )
+
+
+def _amqp_properties(application: Mapping[object, object], noted: Mapping[object, object]) -> dict[str, object]:
+    properties = {str(name): value for name, value in application.items()}
+    if TRACE_PARENT in noted:
+        properties.pop(TRACE_STATE, None)
+        properties |= {name: noted[name] for name in (TRACE_PARENT, TRACE_STATE) if name in noted}
+    return properties
 
 
 def _amqp_body(kind: int, values: list[object]) -> object:
