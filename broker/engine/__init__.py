@@ -60,6 +60,7 @@ from broker.engine.queues.queue import COUNTED, DeliveryState, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.state import Waiter
 from broker.engine.queues.stored import MessageReader, UnknownFormat
+from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.clock_changes import Steady
@@ -118,6 +119,7 @@ __all__ = [
     "StoredSession",
     "Stream",
     "SubscribeRequest",
+    "Tracer",
     "Transaction",
     "Trial",
     "UnknownFormat",

@@ -56,6 +56,7 @@ from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import stop_waiting
 from broker.engine.queues.state import State
+from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.usage import Usage
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.cleaning import Cleaner
@@ -159,6 +160,10 @@ class Engine:
     def watch(self, watcher: Watcher) -> None:
         """Tell it of addresses and queues that come and go."""
         self._state.watchers.append(watcher)
+
+    def trace(self, tracer: Tracer) -> None:
+        """Tell it from now on of what happens to messages."""
+        self._state.tracer = tracer
 
     # -- sending ---------------------------------------------------------------------------------------------------
 

@@ -207,6 +207,9 @@ def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
         consumer.sink.deliver(consumer, run)
     except BaseException as error:
         state.blame(consumer.sink.transport, error)
+    else:
+        if state.tracer is not None:
+            state.tracer.delivered(consumer, run)
 
 
 def release(state: State, held: Held) -> None:

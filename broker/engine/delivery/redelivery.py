@@ -80,6 +80,8 @@ def give_back(
     flagged = set(ids).difference(states) if how.left else set()
     states.update(dict.fromkeys(flagged, DELIVERED))
     _fail(state, queue, failed)
+    if state.tracer is not None:
+        state.tracer.returned(queue, messages, failed, how.text, consumer)
     limit = queue.address.settings.max_delivery_attempts
     dead: list[Message] = []
     alive = messages

@@ -156,6 +156,8 @@ def _commit(state: State, transaction: Transaction) -> None:
 def _perform(state: State, transaction: Transaction) -> None:
     for send, messages in publish.in_turn(state, transaction.sends, transaction.messages):
         sending.publish(state, send.address, send.queue, send.routing_type, messages)
+    if state.tracer is not None:
+        publish.trace(state, state.tracer, transaction.messages)
     for settlement in transaction.settlements:
         _settle(state, settlement)
 

@@ -144,10 +144,12 @@ def _record_death(
     consumer: Consumer | None,
 ) -> None:
     """Record the death of a message that was placed elsewhere or, without a place, killed; `queue` None: on none."""
-    message, new_id = (death, 0) if isinstance(death, Message) else (death.message, death.copy.id)
+    message, copy = (death, None) if isinstance(death, Message) else (death.message, death.copy)
+    if state.tracer is not None:
+        state.tracer.died(message, copy, queue, reason=reason.word, text=text, consumer=consumer)
     tried = None
     if queue is None:
-        if not isinstance(death, Message) and not death.copy.segment:
+        if copy is not None and not copy.segment:
             return
     else:
         if not (message.segment and queue.durable):
@@ -158,7 +160,7 @@ def _record_death(
         record.dead_lettered(
             queue_id=queue.id if queue is not None else 0,
             old_id=message.id,
-            new_id=new_id,
+            new_id=copy.id if copy is not None else 0,
             enqueued=message.header.timestamp,
             first_failure=tried.first_failure if tried else 0,
             attempts=tried.count if tried else 0,

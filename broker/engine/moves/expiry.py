@@ -84,7 +84,9 @@ def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
 
 def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -> None:
     """Record that a message expired that was placed elsewhere or, without a place, is removed."""
-    message, new_id = (expired, 0) if isinstance(expired, Message) else (expired.message, expired.copy.id)
+    message, copy = (expired, None) if isinstance(expired, Message) else (expired.message, expired.copy)
+    if state.tracer is not None:
+        state.tracer.expired(message, copy, queue)
     if not (message.segment and queue.durable):
         return
     state.journal.ensure_defined(queue.id)
@@ -92,7 +94,7 @@ def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -
         record.expired(
             queue_id=queue.id,
             old_id=message.id,
-            new_id=new_id,
+            new_id=copy.id if copy is not None else 0,
             enqueued=message.header.timestamp,
             expiration=message.header.expiration,
             attempts=queue.delivery_count(message.id),

@@ -23,6 +23,7 @@ from broker.engine.publish.send import PublishResult, Refusal, Send
 from broker.engine.queues.address import Producer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
+from broker.engine.queues.tracer import Tracer
 
 #: Some messages of a send, to be published in their turn.
 Part = tuple[Send, list[Message]]
@@ -46,12 +47,24 @@ def publish(
         parts = in_turn(state, sends, arrived)
     except DiskFull as error:
         result.refusals = [Refusal(send, send.messages, error) for send in sends]
-        return result
+        parts = []
     for send, messages in parts:
         left = _before(result.refusals[0].messages[0], arrived, messages) if result.refusals and stop else messages
         if left and _publish_part(state, send, left, result, stop=stop) and producer is not None:
             result.blocked |= sending.block_if_full(state, send.address, producer)
+    if state.tracer is not None:
+        trace(state, state.tracer, arrived, result.refusals)
     return result
+
+
+def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Sequence[Refusal] = ()) -> None:
+    """Tell of messages that were taken in, which have an id since, and of those that were refused."""
+    refused = {message for refusal in refusals for message in refusal.messages}
+    taken = [message for message in arrived if message.id and message not in refused]
+    if tracer.published(taken, state.work.number):
+        state.work.waiters[tracer] = None
+    for refusal in refusals:
+        tracer.refused(refusal.messages, refusal.error)
 
 
 def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message]) -> list[Part]:

@@ -55,6 +55,8 @@ def consume(state: State, queue: Queue, messages: list[Message]) -> None:
         return
     queue.delivering -= len(messages)
     queue.counters.acknowledged += len(messages)
+    if state.tracer is not None:
+        state.tracer.acknowledged(queue, messages)
     remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
 
 

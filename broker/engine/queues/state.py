@@ -45,6 +45,7 @@ from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Counters, Queue
 from broker.engine.queues.queue_quotas import QueueQuotas
 from broker.engine.queues.stored import MessageReader
+from broker.engine.queues.tracer import Tracer
 from broker.engine.queues.usage import Usage
 from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
@@ -111,6 +112,8 @@ class State:
     notes: Notes = field(default_factory=Notes)
     #: Told of an exception that came out of what belongs to a connection (a `transport`) or, None, to nobody.
     blame: Callable[[object, BaseException], None] = _nobody
+    #: Told of what happens to messages, if somebody wants traces of it.
+    tracer: Tracer | None = None
 
     # Addresses and queues.
     settings_table: SettingsTable
