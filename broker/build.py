@@ -24,13 +24,21 @@ VERSION_SHOWN: Final = f"{__version__} (compiled)" if COMPILED else __version__
 _EXTRAS: Final = {
     "import": ("defusedxml", "tomli_w"),
     "jwt": ("jwt",),
+    "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "spark": ("pyspark", "pyarrow", "numpy", "jinja2"),
 }
 
 
 def missing_of(extra: str) -> list[str]:
     """The packages of an extra that are not installed, by the names they are imported by."""
-    return [name for name in _EXTRAS[extra] if find_spec(name) is None]
+    return [name for name in _EXTRAS[extra] if not _is_there(name)]
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
 
 
 def how_to_install(extra: str) -> str:

@@ -11,6 +11,11 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def wall_ns() -> int:
+    """Nanoseconds since the epoch."""
+    return time.time_ns()
+
+
 def monotonic_ms() -> int:
     """Milliseconds of a clock that never goes back; its zero means nothing."""
     return time.monotonic_ns() // 1_000_000

@@ -238,6 +238,10 @@ CODES: Final[dict[str, Code]] = {
     "stopped": Code("info", "The broker has ended."),
     "stopping": Code("info", "The broker begins to stop."),
     "task.died": Code("critical", "A task that the broker cannot do without has failed: the process ends at once."),
+    "telemetry.exporting": Code("info", "Spans reach their receiver again, after so many were lost.", True),
+    "telemetry.losing": Code(
+        "warning", "Spans are lost because their receiver does not take them; messages are not affected.", True
+    ),
     "tls.failed": Code("info", "A TLS handshake failed or took too long.", True),
     "transaction.timed_out": Code("warning", "A transaction stayed open too long and was rolled back.", True),
     "websocket.refused": Code(

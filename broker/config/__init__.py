@@ -27,6 +27,7 @@ from broker.config.sections import (
     LimitsSection,
     LogSection,
     RetentionSection,
+    TelemetrySection,
 )
 from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
 
@@ -57,6 +58,7 @@ __all__ = [
     "SecuritySection",
     "SecuritySetting",
     "StompAcceptor",
+    "TelemetrySection",
     "apply_listen",
     "load",
     "rules_of",

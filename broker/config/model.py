@@ -17,6 +17,7 @@ from broker.config.sections import (
     JournalSection,
     LimitsSection,
     LogSection,
+    TelemetrySection,
 )
 from broker.config.security import CertificateUser, ResourceLimit, SecuritySection, SecuritySetting
 from broker.engine.model.permissions import Permission
@@ -81,6 +82,7 @@ class Config(Section):
 
     broker: BrokerSection = BrokerSection()
     log: LogSection = LogSection()
+    telemetry: TelemetrySection = TelemetrySection()
     journal: JournalSection = JournalSection()
     limits: LimitsSection = LimitsSection()
     security: SecuritySection = SecuritySection()

@@ -230,6 +230,24 @@ def _tokens(config: Config) -> Iterator[Clash]:
         yield Clash((f"{key}.keys-url",), shown(section.keys_url), "give an https:// URL: forged keys permit anything")
 
 
+def _telemetry(config: Config) -> Iterator[Clash]:
+    endpoint, key = config.telemetry.endpoint, "telemetry.endpoint"
+    if not endpoint:
+        if config.telemetry.sample_ratio:
+            fix = "traces need a receiver: give telemetry.endpoint, or 0"
+            yield Clash(("telemetry.sample-ratio", key), str(config.telemetry.sample_ratio), fix)
+        return
+    parts = urlsplit(endpoint)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        yield Clash((key,), shown(endpoint), "give a URL such as http://localhost:4318/v1/traces")
+    elif parts.username is not None or parts.password is not None:
+        fix = "credentials do not belong in a URL: give them in the environment, OTEL_EXPORTER_OTLP_TRACES_HEADERS"
+        yield Clash((key,), "", fix)
+    if missing_of("otel"):
+        fix = f"traces need packages of OpenTelemetry, which are not installed: {how_to_install('otel')}"
+        yield Clash((key,), "", fix)
+
+
 def _addresses(config: Config) -> Iterator[Clash]:
     homes: dict[str, str] = {}
     for name, section in config.addresses.items():
@@ -340,6 +358,7 @@ _RULES: Final = (
     _tls,
     _security,
     _tokens,
+    _telemetry,
     _addresses,
     _everything,
     _matches,

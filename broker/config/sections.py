@@ -1,4 +1,4 @@
-"""The sections [broker], [log], [journal] and [limits]."""
+"""The sections [broker], [log], [telemetry], [journal] and [limits]."""
 
 from __future__ import annotations
 
@@ -57,6 +57,21 @@ class LogSection(Section):
     """The least severe events to log; info is about the broker, never a line for each message."""
     format: Literal["console", "json"] = "console"
     """console for people, json for log collectors."""
+
+
+class TelemetrySection(Section):
+    """Traces of messages for OpenTelemetry, with the extra [otel]."""
+
+    endpoint: str = ""
+    """Where spans go by OTLP over HTTP, such as "http://localhost:4318/v1/traces"; empty: no traces."""
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The share of messages that are traced though their sender does not trace: each span costs time; 1: all."""
+    export_interval: Annotated[Milliseconds, Field(ge=100)] = 1_000
+    """How long spans gather before they are sent: each request has its price, and nobody looks at once."""
+    export_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
+    """How long a request may take, with all its retries, before its spans are lost."""
+    queue_max: Count = 8_192
+    """Spans that wait to be sent, above which new ones are lost and counted: 4 KiB each at most."""
 
 
 class RetentionSection(Section):

@@ -36,6 +36,7 @@ from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
 from broker.daemon.start_errors import cannot_listen, cannot_open
 from broker.daemon.systemd import Notifier
+from broker.daemon.tracing import start_tracing
 from broker.daemon.wiring import Broker, assemble, declare, recover, settings_table
 from broker.engine import Engine, UnknownFormat
 from broker.engine.model.errors import EngineError
@@ -278,20 +279,27 @@ class Daemon:
         status = self._recover()
         if status == ExitStatus.OK:
             status = self._set_guard()
-        if status == ExitStatus.OK and await self._open_acceptors():
-            self._announce()
-            checks = supervised("checks of connections and files", self._check_connections(), essential=True)
-            indexing = Indexing(self._outside.files, self.parts.log.directory, self._log)
-            indexes = supervised("the indexes of message ids", indexing.run())
-            await self._stop.wait()
-            indexing.stop()
-            status = await self._shut_down()
-            checks.cancel()
-            indexes.cancel()
-        elif status == ExitStatus.OK:
-            self.parts.journal.close()
-            status = ExitStatus.FAILED
+        if status == ExitStatus.OK:
+            end_tracing = start_tracing(self.config, self.engine, self._log)
+            status = await self._serve()
+            end_tracing()
         self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
+        return status
+
+    async def _serve(self) -> int:
+        """Open the acceptors, serve until told to stop, stop.  Returns the exit status."""
+        if not await self._open_acceptors():
+            self.parts.journal.close()
+            return ExitStatus.FAILED
+        self._announce()
+        checks = supervised("checks of connections and files", self._check_connections(), essential=True)
+        indexing = Indexing(self._outside.files, self.parts.log.directory, self._log)
+        indexes = supervised("the indexes of message ids", indexing.run())
+        await self._stop.wait()
+        indexing.stop()
+        status = await self._shut_down()
+        checks.cancel()
+        indexes.cancel()
         return status
 
     def _recover(self) -> int:

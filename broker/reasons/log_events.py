@@ -96,6 +96,7 @@ ACTIONS: Final[dict[str, str]] = {
     "start.security": "Correct the file that the line names; `bartleby config check` reads them all.",
     "stomp.error": _CLIENT,
     "task.died": "Start it again, as a service manager does, and report the traceback in the line.",
+    "telemetry.losing": "Start the receiver, correct `telemetry.endpoint`, or trace less; the line says why.",
     "tls.failed": "Read the reason: the wrong port, an expired certificate, or an authority that is not known.",
     "transaction.timed_out": "Commit sooner, or raise `transaction-timeout`.",
     "websocket.refused": "Add the page's origin to `websocket-origins` of the acceptor, if its site may connect.",

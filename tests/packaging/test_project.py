@@ -57,6 +57,8 @@ def test_every_runtime_dependency_is_imported() -> None:
         "Jinja2": "jinja2",
         "PyJWT": "jwt",
         "argon2-cffi": "argon2",
+        "opentelemetry-exporter-otlp-proto-http": "opentelemetry.exporter.otlp.proto.http",
+        "opentelemetry-sdk": "opentelemetry.sdk",
         "prometheus-client": "prometheus_client",
         "tomli-w": "tomli_w",
     }
@@ -64,7 +66,7 @@ def test_every_runtime_dependency_is_imported() -> None:
     text = "\n".join(
         path.read_text() for room in ("broker", "store", "protocols") for path in (ROOT / room).rglob("*.py")
     )
-    for name in _names([*PROJECT["dependencies"], *extras["import"], *extras["jwt"]]):
+    for name in _names([*PROJECT["dependencies"], *extras["import"], *extras["jwt"], *extras["otel"]]):
         assert re.search(rf"^\s*(import|from) {modules.get(name, name)}\b", text, re.MULTILINE), name
 
 

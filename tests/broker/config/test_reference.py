@@ -23,6 +23,7 @@ from broker.config import (
     SecuritySection,
     SecuritySetting,
     StompAcceptor,
+    TelemetrySection,
     load,
 )
 from broker.config.acceptors import TlsSection
@@ -36,6 +37,7 @@ from tests.support.reference import DOCUMENT, FILE, expected, why
 TABLES: Final[dict[str, type[Section]]] = {
     "[broker]": BrokerSection,
     "[log]": LogSection,
+    "[telemetry]": TelemetrySection,
     "[journal]": JournalSection,
     "[journal.retention]": RetentionSection,
     "[limits]": LimitsSection,

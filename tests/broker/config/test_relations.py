@@ -16,6 +16,7 @@ PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
 RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
 JWT = '[security.jwt]\nissuer = "https://i"\n'
 RULE = "[[dead-letter-rules]]\nname = 'a'\n"
+TELEMETRY = "[telemetry]\nendpoint = "
 CERTIFICATE = '[[certificate-users]]\nuser = "%cn"\nsubject = '
 
 
@@ -93,6 +94,9 @@ def read(directory: Path, text: str) -> Config:
         ),
         (RESOURCES + RESOURCES, 'resource-limit-settings["alice"].match', "", "appears twice"),
         ('[security.jwt]\naudience = "x"\n', "security.jwt.issuer", "", "only with an issuer"),
+        ("[telemetry]\nsample-ratio = 0.5\n", "telemetry.sample-ratio", "0.5", "give telemetry.endpoint"),
+        (TELEMETRY + '"localhost:4318"\n', "telemetry.endpoint", '"localhost:4318"', "http://localhost:4318/v1/traces"),
+        (TELEMETRY + '"http://me:secret@x/"\n', "telemetry.endpoint", "", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"),
         (JWT + 'keys-file = "k"\n', "security.jwt.audience", "", "give the audience"),
         (JWT + 'audience = "x"\n', "security.jwt.keys-url", "", "give one of them"),
         (JWT + 'audience = "x"\nkeys-file = "k"\nkeys-url = "https://x/"\n', "security.jwt.keys-url", "", "one of"),
@@ -194,6 +198,25 @@ def test_tokens_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert problem.key == "security.jwt.issuer"
     assert "PyJWT" in problem.fix
     assert "pip install '.[jwt]'" in problem.fix
+    read(tmp_path, "")
+
+
+@pytest.mark.parametrize("all_missing", [True, False])
+def test_traces_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, all_missing: bool) -> None:
+    """None of its packages is there, or only the one that other libraries bring too."""
+
+    def nothing(name: str) -> None:
+        raise ModuleNotFoundError(name)
+
+    if all_missing:
+        monkeypatch.setattr("broker.build.find_spec", nothing)
+    else:
+        monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, TELEMETRY + '"http://localhost:4318/v1/traces"\n')
+    [problem] = caught.value.problems
+    assert problem.key == "telemetry.endpoint"
+    assert "pip install '.[otel]'" in problem.fix
     read(tmp_path, "")
 
 

@@ -1,4 +1,4 @@
-"""The trace context of a message (W3C) stays with it: between all protocols that have room for it, and whatever comes."""
+"""The trace context of a message (W3C) stays with it: between all protocols that have room for it, come what may."""
 
 from __future__ import annotations
 

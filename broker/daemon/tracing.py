@@ -1,0 +1,22 @@
+"""Traces for OpenTelemetry: started with the broker if the configuration names a receiver."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from broker import clock
+from broker.config import Config
+from broker.engine import Engine
+from broker.engine.model.report import Report
+
+
+def start_tracing(config: Config, engine: Engine, report: Report) -> Callable[[], None]:
+    """Trace messages from now on, if that is configured; returns what ends it, and sends the last spans."""
+    if not config.telemetry.endpoint:
+        return lambda: None
+    from broker.telemetry.export import Telemetry  # of an extra
+
+    salt = engine.journal.broker_id
+    telemetry = Telemetry(config.telemetry, name=config.broker.name, salt=salt, report=report, wall_ns=clock.wall_ns)
+    engine.trace(telemetry.tracer)
+    return telemetry.close

@@ -1,0 +1,242 @@
+"""What the engine tells of messages, noted for those that are traced.
+
+The event loop pays for a look at each message's headers, and for a note of those that are traced; the spans are made
+elsewhere (`export`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable, Sequence, Set
+from functools import wraps
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanContext, TraceFlags
+
+from broker.engine import Consumer, Queue
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import DL_FIRST_MESSAGE_ID, Message
+from broker.engine.model.notes import NOTIFICATIONS
+from broker.engine.model.report import Report
+
+#: Bytes of headers, above which a message is not traced: many times a trace context, and what waits for its export
+#: keeps them in memory.
+HEAD_BYTES_MAX: Final = 4 << 10
+
+#: Characters of a text in a span: a sentence and an exception's message, as in a dead letter.
+TEXT_CHARS_MAX: Final = 1024
+
+#: A trace context that is sampled, in any encoding of headers.  What it says exactly is read later.
+_NAME: Final = b"traceparent"
+_SAMPLED: Final = re.compile(
+    rb"traceparent.{1,12}?[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]", re.DOTALL
+).search
+
+#: Spreads consecutive ids evenly over all numbers of 64 bits (Fibonacci hashing).
+_SPREAD: Final = 0x9E3779B97F4A7C15
+_NUMBERS: Final = 1 << 64
+
+#: All that the SDK's queue asks of a span is that it is sampled.
+_IN_QUEUE: Final = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
+
+Detail = str | int | bool
+
+
+class PendingSpan(ReadableSpan):
+    """A note of what happened to a message, in the SDK's queue: the span of it is made in the exporter's thread.
+
+    `start` and `end` are nanoseconds since the epoch.  `key` is 0 for a message that brings a trace context; others
+    begin a trace of their own, which has this id of a message in common.  `error` is empty if nothing failed.
+    """
+
+    def __init__(self, operation: str, message: Message, now: int, key: int) -> None:
+        self._context = _IN_QUEUE
+        self.operation = operation
+        self.header = message.header
+        self.head = message.head
+        self.id = message.id
+        self.body_bytes = len(message.body)
+        self.start = self.end = now
+        self.key = key
+        self.error = ""
+        self.error_type = ""
+        self.details: dict[str, Detail] = {}
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _harmless(default: T) -> Callable[[Callable[Concatenate[MessageTracer, P], T]], Callable[..., T]]:
+    """What fails in a tracer costs a log line, and no message."""
+
+    def decorate(method: Callable[Concatenate[MessageTracer, P], T]) -> Callable[..., T]:
+        @wraps(method)
+        def guarded(self: MessageTracer, *args: P.args, **named: P.kwargs) -> T:
+            try:
+                return method(self, *args, **named)
+            except Exception as error:
+                self.report("broker.error", error=f"telemetry: {type(error).__name__}: {error}")
+                return default
+
+        return guarded
+
+    return decorate
+
+
+class MessageTracer:
+    """The engine's `Tracer`: takes note of messages whose senders trace them, and of a share of the others.
+
+    `now` gives nanoseconds since the epoch; `offer` takes a note, or loses it if there are too many.
+    """
+
+    transport = None
+
+    def __init__(
+        self, offer: Callable[[PendingSpan], None], report: Report, now: Callable[[], int], *, ratio: float
+    ) -> None:
+        self.report = report
+        self._offer = offer
+        self._now = now
+        self._bound = int(ratio * _NUMBERS)
+        #: Messages that were taken in and are not yet durable, by their tick.
+        self._undurable: deque[tuple[int, list[PendingSpan]]] = deque()
+
+    # -- what the engine tells -------------------------------------------------------------------------------------
+
+    @_harmless(False)
+    def published(self, messages: Sequence[Message], tick: int) -> bool:
+        """See Tracer.  A span ends when its message is durable: then it may be confirmed."""
+        waiting = []
+        for message, span in self._notes("publish", messages):
+            if message.segment:
+                waiting.append(span)
+            else:
+                self._offer(span)
+        if waiting:
+            self._undurable.append((tick, waiting))
+        return bool(waiting)
+
+    @_harmless(None)
+    def durable(self, number: int) -> None:
+        """See Tracer."""
+        now = self._now()
+        while self._undurable and self._undurable[0][0] <= number:
+            for span in self._undurable.popleft()[1]:
+                span.end = now
+                self._offer(span)
+
+    @_harmless(None)
+    def refused(self, messages: Sequence[Message], error: EngineError) -> None:
+        """See Tracer."""
+        for _, span in self._notes("publish", messages):
+            span.error, span.error_type = str(error)[:TEXT_CHARS_MAX], type(error).__name__
+            self._offer(span)
+
+    @_harmless(None)
+    def delivered(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+        """See Tracer."""
+        queue = consumer.queue
+        for message, span in self._notes("deliver", messages):
+            span.details = _of_queue(queue) | _of_consumer(consumer)
+            span.details["messaging.bartleby.delivery.attempt"] = queue.delivery_count(message.id) + 1
+            self._offer(span)
+
+    @_harmless(None)
+    def acknowledged(self, queue: Queue, messages: Sequence[Message]) -> None:
+        """See Tracer."""
+        for _, span in self._notes("ack", messages):
+            span.details = _of_queue(queue)
+            self._offer(span)
+
+    @_harmless(None)
+    def returned(
+        self, queue: Queue, messages: Sequence[Message], failed: Set[int], text: str, consumer: Consumer | None
+    ) -> None:
+        """See Tracer."""
+        text = text[:TEXT_CHARS_MAX]
+        for message, span in self._notes("return", messages):
+            span.details = _of_queue(queue) | _of_consumer(consumer)
+            span.details["messaging.bartleby.delivery.outcome"] = text
+            if message.id in failed:
+                span.error, span.error_type = text, "delivery_failed"
+            self._offer(span)
+
+    @_harmless(None)
+    def died(
+        self,
+        message: Message,
+        copy: Message | None,
+        queue: Queue | None,
+        *,
+        reason: str,
+        text: str,
+        consumer: Consumer | None,
+    ) -> None:
+        """See Tracer."""
+        text = text[:TEXT_CHARS_MAX]
+        for _, span in self._notes("dead-letter", [message]):
+            span.error, span.error_type = text, reason
+            span.details = _of_queue(queue) | _of_consumer(consumer) | _of_copy(copy)
+            span.details["messaging.bartleby.dead_letter.reason"] = reason
+            span.details["messaging.bartleby.dead_letter.text"] = text
+            span.details["messaging.bartleby.dead_letter.attempts"] = queue.delivery_count(message.id) if queue else 0
+            self._offer(span)
+
+    @_harmless(None)
+    def expired(self, message: Message, copy: Message | None, queue: Queue) -> None:
+        """See Tracer."""
+        for _, span in self._notes("expire", [message]):
+            span.details = _of_queue(queue) | _of_copy(copy)
+            span.details["messaging.bartleby.expiration"] = message.header.expiration
+            self._offer(span)
+
+    # -- which are traced ------------------------------------------------------------------------------------------
+
+    def _notes(self, operation: str, messages: Sequence[Message]) -> list[tuple[Message, PendingSpan]]:
+        """Those of some messages that are traced, each with a note of what happens to it now."""
+        now = 0
+        notes = []
+        for message in messages:
+            key = 0
+            if _NAME in message.head:
+                if len(message.head) > HEAD_BYTES_MAX or _SAMPLED(message.head) is None:
+                    continue
+            else:
+                key = self._key(message)
+                if not key:
+                    continue
+            now = now or self._now()
+            notes.append((message, PendingSpan(operation, message, now, key)))
+        return notes
+
+    def _key(self, message: Message) -> int:
+        """What identifies the trace of a message without a trace context; 0 if it is not of those that are traced.
+
+        A dead letter belongs to the trace of what has died.
+        """
+        if not self._bound or message.header.address == NOTIFICATIONS:
+            return 0
+        annotations = message.header.annotations
+        key = int(annotations.get(DL_FIRST_MESSAGE_ID, message.id)) if annotations else message.id
+        return key if key * _SPREAD % _NUMBERS < self._bound else 0
+
+
+def _of_queue(queue: Queue | None) -> dict[str, Detail]:
+    return {"messaging.destination.subscription.name": queue.name} if queue is not None else {}
+
+
+def _of_consumer(consumer: Consumer | None) -> dict[str, Detail]:
+    return {"messaging.client.id": consumer.client_id} if consumer is not None and consumer.client_id else {}
+
+
+def _of_copy(copy: Message | None) -> dict[str, Detail]:
+    """Where a message went that died or expired."""
+    if copy is None:
+        return {}
+    return {
+        "messaging.bartleby.moved.address": copy.header.address,
+        "messaging.bartleby.moved.message.id": str(copy.id),
+    }
