@@ -36,6 +36,7 @@ from broker.console.queue_pages import QueuePages
 from broker.console.reasons import ReasonPages
 from broker.console.render import Assets, environment
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
+from broker.console.trail_pages import TrailPages
 from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
 from broker.management.deeds import who
@@ -113,6 +114,7 @@ class Console:
             *DivertPages(desk).routes(),
             *BrokerPages(desk, reports).routes(),
             *ReasonPages(desk).routes(),
+            *TrailPages(desk).routes(),
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -196,3 +196,40 @@ async def test_pages_about_the_broker_need_all_of_it(broker: TestBroker, browser
         ("/messages", {"queue": "secret", "do": "remove", "all": "1"}),
     ):
         assert (await browser.post(path, {**given, "csrf": csrf})).status == 403, path
+
+
+async def test_a_trail_tells_what_became_of_a_message(broker: TestBroker, owner: Browser) -> None:
+    await die(broker, "orders", b"1")
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    page = await owner.get(f"/message?queue=DLQ&id={message.id}")
+    assert f"/trail?id={message.id}&amp;queue=DLQ" in page.text
+    page = await owner.get(f"/trail?id={message.id}")
+    assert f"Now on DLQ, as message {message.id}" in page.seen
+    assert "stored on orders, 1 bytes by stomp; from sender" in page.seen
+    assert "died after 1 delivery: rejected" in page.seen
+    assert "knows no message 999999" in (await owner.get("/trail?id=999999")).seen
+    assert (await owner.get("/trail?id=x")).status == 400
+    assert (await owner.get("/trail")).status == 200
+
+
+async def test_a_trail_is_for_who_manages_all_that_its_message_was_on(broker: TestBroker, browser: Browser) -> None:
+    await die(broker, "orders", b"1")
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+
+    def manage(*addresses: str) -> None:
+        broker.tick.enter()
+        broker.engine.secure(
+            PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})}) for address in addresses])
+        )
+
+    await browser.log_in("alice", "s3cret")
+    manage("orders")
+    assert (await browser.get(f"/trail?id={message.id}")).status == 403
+    assert (await browser.get(f"/trail?id={message.id}&queue=DLQ")).status == 403
+    assert (await browser.get(f"/trail?id={message.id}&queue=orders")).status == 404
+    manage("DLQ")
+    page = await browser.get(f"/trail?id={message.id}&queue=DLQ")
+    assert page.status == 404
+    assert "sender" not in page.seen
+    manage("DLQ", "orders")
+    assert "died after 1 delivery" in (await browser.get(f"/trail?id={message.id}&queue=DLQ")).seen

@@ -1,0 +1,65 @@
+"""A message's trail: where it was sent, each delivery and death that the journal knows, and what became of it."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from broker.console.asking import Refused
+from broker.console.desk import Desk, Routes, manages_all
+from broker.console.visit import Visit
+from broker.engine.model.errors import NotFound
+from broker.engine.model.permissions import Permission
+from broker.management.callers import require_queue, require_whole
+from broker.management.trails import TrailFinder
+from store.trail import Trail
+from store.trail_text import told
+
+
+class TrailPages:
+    """The page of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._finder = TrailFinder(desk.broker)
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [("GET", "/trail", self.show, self._about)]
+
+    def _about(self, visit: Visit) -> None:
+        """For those who manage the broker as a whole, and for who manages a queue and all that its message was on."""
+        if manages_all(visit.access):
+            return
+        if not visit.text("queue"):
+            require_whole(visit.access)
+        require_queue(visit.access, self._desk.engine, visit.text("queue"))
+        self._desk.enter().messages.find(self._desk.engine.queue(visit.text("queue")), visit.number("id"))
+
+    async def show(self, visit: Visit) -> Response:
+        """What the journal knows of a message, by any id that it ever had; without one, where to give it."""
+        id = visit.number("id")
+        found = None
+        if id:
+            try:
+                found = await self._finder.find(id)
+            except OSError as error:
+                raise Refused(503, "not-readable", f"the journal cannot be read: {error}") from None
+            if not (manages_all(visit.access) or self._manages(visit, found)):
+                raise NotFound("this message was also on queues that you do not manage: its trail is not yours to see")
+        context = {
+            "id": id,
+            "found": found,
+            "steps": [] if found is None else [(step, told(step)) for step in found.steps],
+            "queues": self._desk.engine.queues,
+        }
+        return self._desk.page(visit, "trail.html", context)
+
+    def _manages(self, visit: Visit, found: Trail) -> bool:
+        """Whether the visitor manages all queues that a message was on, and all addresses that it was sent to."""
+        queues = self._desk.engine.queues
+        names = {name for step in found.steps for name in step.queues}
+        if not all(name in queues for name in names):
+            return False
+        places = [(queues[name].address.name, name) for name in names]
+        places += [(step.address, "") for step in found.steps if step.address]
+        return all(visit.access.might(Permission.MANAGE, address, queue) for address, queue in places)
