@@ -68,7 +68,7 @@ coverage: $(TESTING)
 bench: $(TESTING)
 	$(BIN)/python -m bench run
 
-# etc/broker.toml and the tables of docs/configuration.md and docs/reasons.md, written anew from the code.
+# etc/broker.toml, the tables of docs/configuration.md and docs/reasons.md, and the man pages, written anew from the code.
 reference: $(TESTING)
 	$(BIN)/python -m tests.support.reference
 

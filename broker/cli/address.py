@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from broker.cli.asking import confirm
+from broker.cli.completion import address_names
 from broker.cli.control import say_paused
 from broker.cli.failure import PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_facts, print_json, print_table, size_shown
@@ -48,7 +49,7 @@ def list_addresses(output: OutputFormat, internal: bool, **where: Any) -> None:
 
 
 @address.command()
-@click.argument("name")
+@click.argument("name", shell_complete=address_names)
 @remote_options
 @output_option
 def show(name: str, output: OutputFormat, **where: Any) -> None:
@@ -83,7 +84,7 @@ def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **wh
 
 
 @address.command()
-@click.argument("name")
+@click.argument("name", shell_complete=address_names)
 @click.option("--force", is_flag=True, help="Delete its queues, their messages and consumers too.")
 @click.option("--yes", is_flag=True, help="With --force: do not ask first.")
 @remote_options
@@ -105,7 +106,7 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
 
 
 @address.command()
-@click.argument("name")
+@click.argument("name", shell_complete=address_names)
 @remote_options
 @output_option
 def pause(name: str, output: OutputFormat, **where: Any) -> None:
@@ -114,7 +115,7 @@ def pause(name: str, output: OutputFormat, **where: Any) -> None:
 
 
 @address.command()
-@click.argument("name")
+@click.argument("name", shell_complete=address_names)
 @remote_options
 @output_option
 def resume(name: str, output: OutputFormat, **where: Any) -> None:
@@ -123,7 +124,7 @@ def resume(name: str, output: OutputFormat, **where: Any) -> None:
 
 
 @address.command()
-@click.argument("name")
+@click.argument("name", shell_complete=address_names)
 @click.argument("text")
 @click.option("--non-durable", is_flag=True, help="The message does not survive a restart.")
 @click.option("--priority", type=click.IntRange(0, 9), default=4, show_default=True, help="9 is the highest.")

@@ -13,6 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
+from broker.build import missing_of
 from broker.cli.failure import need
 from broker.cli.remote import CALLING, connect, remote_options
 from broker.cli.settings import broker_options, data_directory
@@ -34,9 +35,13 @@ class _Audits(click.Group):
     """Loads the audits when they are looked at."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
+        if ctx.resilient_parsing and missing_of("spark"):  # a shell asks what there is to complete
+            return []
         return _theirs().list_commands(ctx)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if ctx.resilient_parsing and missing_of("spark"):
+            return None
         command = _theirs().get_command(ctx, cmd_name)
         return None if command is None else _found(command)
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 import click
 
 from broker.cli.asking import confirm
+from broker.cli.completion import queue_names
 from broker.cli.failure import USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json
 from broker.cli.remote import connect, queue_path, remote_options
@@ -68,7 +69,7 @@ def create_queue(
 
 
 @queue.command("delete")
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @click.option("--force", is_flag=True, help="Delete it even if it has messages or consumers.")
 @click.option("--yes", is_flag=True, help="With --force: do not ask first.")
 @remote_options
@@ -90,7 +91,7 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
 
 
 @queue.command("pause")
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @remote_options
 @output_option
 def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
@@ -102,7 +103,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 
 
 @queue.command("resume")
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @remote_options
 @output_option
 def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
@@ -111,7 +112,7 @@ def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
 
 
 @queue.command("set")
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @click.argument("attributes", nargs=-1, required=True, metavar="ATTRIBUTE=VALUE...")
 @remote_options
 @output_option

@@ -8,6 +8,7 @@ from typing import Final
 
 import click
 
+from broker.cli import completion as completing
 from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import OutputFormat, output_option, print_json
 from broker.reasons.reason import Kind, Reason
@@ -17,7 +18,7 @@ _WIDTH: Final = 100
 
 
 @click.command()
-@click.argument("words", metavar="[WORD]...", nargs=-1)
+@click.argument("words", metavar="[WORD]...", nargs=-1, shell_complete=completing.words)
 @output_option
 def explain(words: tuple[str, ...], output: OutputFormat) -> None:
     """Explain a word or number that the broker, a client or a command shows.

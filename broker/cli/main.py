@@ -31,6 +31,9 @@ PLACES: Final = {
         "Show, create, delete and pause addresses of the running broker, and send to them.",
     ),
     "audit": Place("broker.cli.audit:audit", "Account for every message in a journal."),
+    "completion": Place(
+        "broker.cli.completion:completion", "Print the script that completes commands, options and queues."
+    ),
     "config": Place("broker.cli.run:config", "Check a configuration."),
     "connection": Place(
         "broker.cli.peers:connection", "List the clients of the running broker, and close their connections."

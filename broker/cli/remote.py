@@ -106,6 +106,8 @@ class Remote:
         self._url = url.rstrip("/")
         self._authorization = authorization
         self._hint = hint
+        #: How long an answer may take.
+        self.timeout_seconds: float = TIMEOUT_SECONDS
         self._opener: OpenerDirector = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
     def get(self, path: str, **parameters: Parameter) -> Any:
@@ -148,7 +150,7 @@ class Remote:
             headers["Content-Type"] = "application/json"
         request = Request(self._url + path, body, method=method, headers=headers)  # http or https: `connect` sees to it
         try:
-            with self._opener.open(request, timeout=TIMEOUT_SECONDS) as response:
+            with self._opener.open(request, timeout=self.timeout_seconds) as response:
                 return json.loads(response.read(ANSWER_BYTES_MAX))
         except HTTPError as error:
             with error:

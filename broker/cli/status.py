@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 import click
 
 from broker.cli.asking import confirm
+from broker.cli.completion import queue_names
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import (
     OutputFormat,
@@ -100,7 +101,7 @@ def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @remote_options
 @output_option
 def show(name: str, output: OutputFormat, **where: Any) -> None:
@@ -120,7 +121,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @click.option("--filter", "selector", default="", help="Only messages that match this selector.")
 @click.option("--page", type=click.IntRange(1, 1 << 31), default=1, show_default=True, help="The page to show.")
 @click.option(
@@ -188,7 +189,7 @@ def selecting(command: Command) -> Command:
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @selecting
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @remote_options
@@ -214,8 +215,8 @@ def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFor
 
 
 @queue.command()
-@click.argument("name")
-@click.argument("target")
+@click.argument("name", shell_complete=queue_names)
+@click.argument("target", shell_complete=queue_names)
 @selecting
 @remote_options
 @output_option
@@ -268,7 +269,7 @@ def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> N
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @selecting
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @remote_options

@@ -41,7 +41,8 @@ def test_every_file_of_the_packages_is_in_it(wheel: Path) -> None:
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert files - names == set()
-    assert {name for name in names if ".dist-info/" not in name} - files == set()
+    pages = {f"share/man/man1/{page.name}" for page in (ROOT / "etc" / "man").iterdir()}
+    assert {name.partition(".data/data/")[2] or name for name in names if ".dist-info/" not in name} - files == pages
 
 
 def test_its_broker_runs_in_any_directory(wheel: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Writes etc/broker.toml, the tables of docs/configuration.md and docs/reasons.md from the code: `make reference`.
+"""Writes etc/broker.toml, docs/configuration.md, docs/reasons.md and etc/man from the code: `make reference`.
 
 Every setting, its default, and why: that of its row, or the docstring of its field, so that it stands in one place.
 The text of `broker_toml` says nothing else than `load(None)` does; what is unset, and what is an example, is commented
@@ -35,6 +35,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.reasons.reason import Kind, Reason
 from broker.reasons.table import reasons
+from tests.support import manual
 
 ROOT: Final = Path(__file__).parents[2]
 FILE: Final = ROOT / "etc" / "broker.toml"
@@ -326,9 +327,14 @@ def expected() -> dict[Path, str]:
         FILE: broker_toml(),
         DOCUMENT: _with_tables(DOCUMENT, configuration_tables()),
         REASONS: _with_tables(REASONS, reason_tables()),
+        **manual.pages(),
     }
 
 
 if __name__ == "__main__":
-    for path, content in expected().items():
+    files = expected()
+    for old in set(manual.DIRECTORY.glob("*")) - files.keys():
+        old.unlink()
+    for path, content in files.items():
+        path.parent.mkdir(exist_ok=True)
         path.write_text(content)

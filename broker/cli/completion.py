@@ -1,0 +1,81 @@
+"""`bartleby completion`: click's scripts for shells, and the names that they complete."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+from broker.cli.failure import Failure
+from broker.cli.remote import CALLING, PASSWORD_VARIABLE, Remote, connect
+from broker.clock import monotonic_ms
+
+#: What click calls the variable by which a script asks for completions.
+_VARIABLE: Final = "_BARTLEBY_COMPLETE"
+
+#: How long the broker may take to name its queues: whoever presses Tab waits for it.
+PATIENCE_MS: Final = 1_000
+
+#: Names that each of the shells takes as they are: no quotes, and none of the marks at which bash divides words.
+_PLAIN: Final = re.compile(r"[\w./%+-]+")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(context: click.Context, shell: str) -> None:
+    """Print the script that completes commands, options and queues.
+
+    \b
+    bash: bartleby completion bash > ~/.local/share/bash-completion/completions/bartleby
+    zsh:  bartleby completion zsh > DIRECTORY/_bartleby    (a DIRECTORY of $fpath)
+    fish: bartleby completion fish > ~/.config/fish/completions/bartleby.fish
+    """
+    found = get_completion_class(shell)
+    assert found is not None, "click knows each of them"
+    click.echo(found(context.find_root().command, {}, "bartleby", _VARIABLE).source())
+
+
+def queue_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of the running broker's queues; none if it does not answer at once, or wants a password."""
+    return _named(context, "queues", incomplete)
+
+
+def address_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The same of addresses."""
+    return _named(context, "addresses", incomplete)
+
+
+def words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The words that `bartleby explain` knows."""
+    from broker.reasons.table import reasons
+
+    return list(_plain((reason.word for reason in reasons()), incomplete))
+
+
+def _named(context: click.Context, what: str, incomplete: str) -> list[str]:
+    where = {name: context.params.get(name) for name in ("config", "data", *CALLING)}
+    if where["user"] and PASSWORD_VARIABLE not in os.environ:
+        return []
+    try:
+        return list(_plain(_in_time(connect(**where), what), incomplete))
+    except Failure:
+        return []
+
+
+def _in_time(remote: Remote, what: str) -> Iterator[str]:
+    """The names, as far as they come in time."""
+    remote.timeout_seconds = PATIENCE_MS / 1_000
+    deadline = monotonic_ms() + PATIENCE_MS
+    for each in remote.listed(what):
+        yield each["name"]
+        if monotonic_ms() > deadline:
+            return
+
+
+def _plain(names: Iterable[str], incomplete: str) -> Iterator[str]:
+    return (name for name in names if name.startswith(incomplete) and _PLAIN.fullmatch(name))
