@@ -33,6 +33,7 @@ from broker.management.limits import Limits
 from broker.management.names import Names
 from broker.management.ports import Broker
 from broker.management.problems import Refused
+from broker.management.resources import reasons
 from broker.management.resources.addresses import AddressCalls
 from broker.management.resources.broker import BrokerCalls
 from broker.management.resources.clients import ConnectionCalls, ConsumerCalls
@@ -145,6 +146,7 @@ def _application(broker: Broker, token: str, limits: Limits, *, metrics_open: bo
     DivertCalls(broker).add_to(Calls(app, guard, "Diverts"))
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))
+    reasons.add_to(Calls(app, guard, "Reasons"))
     # What has calls of its own adds them here: above, nothing else has to know of it.
     _add_reference(app)
     return app

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from broker.engine.model import errors as engine_errors
 from broker.engine.model.errors import EngineError
 from broker.management.models.base import INVALID_NAME
+from broker.reasons.refusals import PROBLEMS
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -34,24 +35,7 @@ class Kind(NamedTuple):
 
 
 #: Kinds of problems that are not the engine's, by code.
-KINDS: Final[dict[str, Kind]] = {
-    "invalid-parameter": Kind(400, "A parameter is wrong", "A parameter of the query or the path cannot be as given."),
-    "invalid-body": Kind(400, "The body is wrong", "The JSON of the body does not describe what the call needs."),
-    "invalid-cursor": Kind(400, "The cursor is wrong", "`after` is not what an answer of this list gave as `next`."),
-    "invalid-replay": Kind(400, "The replay is wrong", "The body is no list of messages as an export writes them."),
-    "not-logged-in": Kind(401, "Nobody is logged in", "Log in as a user of the broker, or with its token."),
-    "cross-origin": Kind(403, "A page of another site calls", "No page of another site may change anything."),
-    "no-such-call": Kind(404, "There is no such call", "The path is none of the API's."),
-    "no-such-method": Kind(405, "There is no such method", "The header Allow has the methods of this path."),
-    "length-required": Kind(411, "The length is missing", "Bodies are sent with Content-Length, not in chunks."),
-    "body-too-large": Kind(413, "The body is too large", "The call takes no body, or none of this length."),
-    "not-json": Kind(415, "The body is not JSON", "A body is sent with Content-Type: application/json."),
-    "wrong-host": Kind(
-        421, "The broker has another name", "The header Host is no name of the broker: see allowed-hosts."
-    ),
-    "internal": Kind(500, "The broker failed", "An error of the broker's own; its log says more."),
-    "refused": Kind(400, "The request is refused", "The request cannot be answered."),
-}
+KINDS: Final[dict[str, Kind]] = {code: Kind(each.status, each.title, each.meaning) for code, each in PROBLEMS.items()}
 
 #: What the engine's refusals are answered with, unless 400.
 _STATUS: Final[Mapping[str, int]] = {

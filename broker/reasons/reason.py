@@ -65,7 +65,7 @@ _SHOWN = {
     ),
     Kind.ERROR: (
         "Refusals",
-        "Why the broker refused a request, whatever its protocol: `error` in answers of the management API. AMQP, MQTT "
+        "Why the broker refused a request, whatever its protocol: `code` in answers of the management API. AMQP, MQTT "
         "and STOMP clients get the condition, reason code or ERROR frame named beside it.",
         "refusal",
     ),

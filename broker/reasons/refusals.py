@@ -5,10 +5,10 @@ The meaning of a refusal is the docstring of its class in broker/engine/model/er
 
 from __future__ import annotations
 
-from broker.reasons.reason import Text
+from typing import Final, NamedTuple
 
 #: By the code of the error's class.
-REFUSALS = {
+REFUSALS: Final = {
     "denied": "Add one of the user's roles to the matching `security-settings`; the log has `access.denied`.",
     "not-browsable": "Browse the queue of a subscription instead.",
     "not-found": "Correct the name, create it (`bartleby queue create`), or allow `auto-create-addresses`.",
@@ -33,34 +33,90 @@ REFUSALS = {
     "too-large": "Send smaller messages or transactions, or raise `limits.transaction-bytes-max`.",
     "too-many": "Let sessions expire or unsubscribe, or raise `limits.sessions-max` or "
     "`limits.subscriptions-per-connection-max`.",
-    "invalid-replay": "Call it as `bartleby journal replay` does; the sentence says what is wrong.",
 }
 
-#: The management API's own errors: HTTP status, and text.
-PROBLEMS = {
-    "invalid-parameter": (400, Text("A parameter of the request is wrong or unknown.", "Correct what `detail` names.")),
-    "denied": (
+
+class Problem(NamedTuple):
+    """An error of the management API's own: its HTTP status, its title, what it means, and what to do."""
+
+    status: int
+    title: str
+    meaning: str
+    action: str
+
+
+#: The management API's own errors, by code.
+PROBLEMS: Final[dict[str, Problem]] = {
+    "invalid-parameter": Problem(
+        400,
+        "A parameter is wrong",
+        "A parameter of the query or the path is unknown, or cannot be as given.",
+        "Correct what `detail` names.",
+    ),
+    "invalid-body": Problem(
+        400,
+        "The body is wrong",
+        "The JSON of the body does not describe what the call needs.",
+        "Correct what `errors` lists.",
+    ),
+    "invalid-cursor": Problem(
+        400,
+        "The cursor is wrong",
+        "The parameter `after` is not what an answer of this list gave as `next`.",
+        "Give `next` as it came, or begin again without `after`.",
+    ),
+    "invalid-replay": Problem(
+        400,
+        "The replay is wrong",
+        "The body is no list of messages as an export writes them.",
+        "Call it as `bartleby journal replay` does; `detail` says what is wrong.",
+    ),
+    "refused": Problem(
+        400, "The request is refused", "The request cannot be answered as asked.", "Correct what `detail` says."
+    ),
+    "not-logged-in": Problem(
         401,
-        Text(
-            "The request has neither the token nor a valid login; 403: the user lacks a permission.",
-            "Log in as a user of the broker, or send the token of `management.token` in the data directory.",
-        ),
+        "Nobody is logged in",
+        "The request has neither the token nor a valid login.",
+        "Log in as a user of the broker, or send the token of `management.token` in the data directory.",
     ),
-    "cross-origin": (
+    "cross-origin": Problem(
         403,
-        Text("A page of another site asked for a change.", "Call the API from its own address, or without `Origin`."),
+        "A page of another site calls",
+        "A page of another site asked for a change.",
+        "Call the API from its own address, or without `Origin`.",
     ),
-    "no-such-call": (404, Text("The API has no such path.", "Correct the path; names in it are percent-encoded.")),
-    "no-such-method": (405, Text("The path has no such method.", "Use a method that the header `Allow` names.")),
-    "length-required": (411, Text("The request's body has no length.", "Send `Content-Length`, or no body.")),
-    "body-too-large": (413, Text("The request's body is larger than the call takes.", "Send less in one request.")),
-    "wrong-host": (
+    "no-such-call": Problem(
+        404, "There is no such call", "The API has no such path.", "Correct the path; names in it are percent-encoded."
+    ),
+    "no-such-method": Problem(
+        405, "There is no such method", "The path has no such method.", "Use one that the header `Allow` names."
+    ),
+    "length-required": Problem(
+        411,
+        "The length is missing",
+        "The body came in chunks, without its length.",
+        "Send `Content-Length`, or no body.",
+    ),
+    "body-too-large": Problem(
+        413, "The body is too large", "The call takes no body, or none of this length.", "Send less in one request."
+    ),
+    "not-json": Problem(
+        415,
+        "The body is not JSON",
+        "The body is of another type than JSON.",
+        "Send JSON, with `Content-Type: application/json`.",
+    ),
+    "wrong-host": Problem(
         421,
-        Text(
-            "The request names a host that the broker is not known as.",
-            "Call it by its address, or add the name to `allowed-hosts` of the acceptor.",
-        ),
+        "The broker has another name",
+        "The header Host is no name of the broker.",
+        "Call it by its address, or add the name to `allowed-hosts` of the acceptor.",
     ),
-    "refused": (400, Text("The HTTP request itself is wrong.", "Correct what `detail` says.")),
-    "internal": (500, Text("A bug in the broker made it fail.", "Report the traceback in the log (`broker.error`).")),
+    "internal": Problem(
+        500,
+        "The broker failed",
+        "A bug in the broker made it fail.",
+        "Report the traceback in the log (`broker.error`).",
+    ),
 }

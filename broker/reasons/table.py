@@ -23,9 +23,6 @@ from broker.sessions.amqp import terms as amqp_terms
 from broker.sessions.mqtt import terms as mqtt_terms
 from protocols.mqtt.codes import RETURN_CODES, ReasonCode
 
-#: Of refusals that are not the engine's own.
-_OTHERS = {"invalid-replay": "A request that is no replay."}
-
 
 @cache
 def reasons() -> tuple[Reason, ...]:
@@ -35,7 +32,7 @@ def reasons() -> tuple[Reason, ...]:
         *(Reason(Kind.REMOVAL, each.word, *text, each.value) for each, text in REMOVALS.items()),
         *(Reason(Kind.STAYS, word, *text) for word, text in STAYS.items()),
         *_refusals(),
-        *(Reason(Kind.HTTP, word, *text, status) for word, (status, text) in PROBLEMS.items()),
+        *(Reason(Kind.HTTP, word, each.meaning, each.action, each.status) for word, each in PROBLEMS.items()),
         *(Reason(Kind.AMQP, word, *text, see=_causes(f"amqp {word}")) for word, text in AMQP.items()),
         *(_mqtt(code) for code in MQTT),
         *(Reason(Kind.STOMP, word, *text) for word, text in sorted(STOMP.items())),
@@ -60,8 +57,6 @@ def _classes(values: Iterable[object]) -> Iterator[type[EngineError]]:
 def _refusals() -> Iterator[Reason]:
     for code, refusal in refusal_classes().items():
         yield Reason(Kind.ERROR, code, _meaning(refusal), REFUSALS[code], see=told(refusal))
-    for code, meaning in _OTHERS.items():
-        yield Reason(Kind.ERROR, code, meaning, REFUSALS[code])
 
 
 def _meaning(refusal: type[EngineError]) -> str:

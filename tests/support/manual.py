@@ -55,8 +55,7 @@ def _page(name: str, context: click.Context) -> Iterator[str]:
                 yield from (".TP", f".BR {_text(f'{name}-{below.info_name}')} (1)")
                 yield _text(below.command.get_short_help_str(1_000))
             else:
-                yield from (f".SS {_text(str(below.info_name))}", _usage(below), ".PP", *_prose(below.command.help))
-                yield from _options("", below)
+                yield from _section(below)
     if context.parent is None:
         yield ".SH EXIT STATUS"
         for status, text in TEXTS.items():
@@ -65,6 +64,16 @@ def _page(name: str, context: click.Context) -> Iterator[str]:
         yield ".BR bartleby\\-explain (1)."
     else:
         yield from (".SH SEE ALSO", ".BR bartleby (1)")
+
+
+def _section(context: click.Context) -> Iterator[str]:
+    """A command that has no page of its own, and those below it."""
+    title = " ".join(context.command_path.split()[2:])
+    yield from (f".SS {_text(title)}", _usage(context), ".PP", *_prose(context.command.help))
+    yield from _options("", context)
+    if isinstance(context.command, click.Group):
+        for below in _below(context):
+            yield from _section(below)
 
 
 def _usage(context: click.Context) -> str:

@@ -26,6 +26,9 @@ CURSOR_CHARS_MAX: Final = 4_096
 #: Characters of an operator's reason that a client gets to see.
 REASON_CHARS_MAX: Final = 200
 
+#: Characters of what is to be explained: a line of the log.
+WORD_CHARS_MAX: Final = 2_000
+
 RoutingTypeName = Literal["ANYCAST", "MULTICAST"]
 
 #: A type of `code` in problems that a validator raises under its own name.
@@ -90,6 +93,9 @@ Number = Annotated[int, BeforeValidator(_number)]
 
 Name = Annotated[str, BeforeValidator(_unquoted), Path(description="The name, percent-encoded.")]
 Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the list has it.")]
+Word = Annotated[
+    str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
+]
 MessageId = Annotated[Number, Path(ge=1, le=ID_MAX, description="The message's id.")]
 Limit = Annotated[Number, Query(ge=1, le=LIMIT_MAX, description="At most so many.")]
 PageLimit = Annotated[Number, Query(ge=0, le=LIMIT_MAX, description="At most so many; 0: as the settings say.")]

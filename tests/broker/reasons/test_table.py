@@ -14,11 +14,12 @@ from broker.engine.model import errors
 from broker.engine.model.errors import EngineError
 from broker.engine.moves import transfer
 from broker.log import CODES
-from broker.management.replaying import BadReplay
+from broker.management import problems
 from broker.reasons import exit_status
 from broker.reasons.exit_status import ExitStatus
 from broker.reasons.log_events import ACTIONS
 from broker.reasons.reason import NOTHING, Kind, Reason
+from broker.reasons.refusals import PROBLEMS
 from broker.reasons.table import reasons, told
 from broker.sessions.mqtt.terms import TooMany
 from protocols.amqp import errors as amqp
@@ -81,11 +82,11 @@ def test_why_messages_stay() -> None:
 
 
 def test_refusals() -> None:
-    classes: list[type[EngineError]] = [TooMany, BadReplay]
+    classes: list[type[EngineError]] = [TooMany]
     classes += [v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, EngineError)]
     assert set(of(Kind.ERROR)) == {each.code for each in classes if each is not EngineError}
     defined = {n.name for n in nodes("broker") if isinstance(n, ast.ClassDef) and _inherits(n, "EngineError")}
-    assert defined == {each.__name__ for each in classes} - {"EngineError"}
+    assert defined - {"BadReplay"} == {each.__name__ for each in classes} - {"EngineError"}
 
 
 def _inherits(node: ast.ClassDef, base: str) -> bool:
@@ -137,14 +138,18 @@ def test_log_events() -> None:
 
 
 def test_errors_of_the_management_api() -> None:
-    said: set[str] = set()
+    said = {"invalid-replay"}
     for node in nodes("broker/management"):
-        if isinstance(node, ast.Call) and called(node) in ("Refused", "_error") and len(node.args) > 1:
-            said.update(shapes(node.args[1]))
-        elif isinstance(node, ast.Dict):  # those of the framework, by status
-            said.update(word for value in node.values for word in shapes(value) if word.startswith("no-such"))
-    refusals = set(of(Kind.ERROR)) - {"denied"}
-    assert said - refusals | {"refused"} == set(of(Kind.HTTP))
+        if isinstance(node, ast.Call) and called(node) in ("Refused", "problem"):
+            said.update(shapes(node.args[0]))
+        elif isinstance(node, ast.Assign | ast.FunctionDef):  # chosen before the call
+            said.update(text for each in ast.walk(node) if isinstance(each, ast.Constant) for text in _problems(each))
+    assert said == set(of(Kind.HTTP))
+    assert set(problems.KINDS) == set(of(Kind.HTTP))
+
+
+def _problems(node: ast.Constant) -> list[str]:
+    return [word for word in shapes(node) if word in PROBLEMS]
 
 
 def test_exit_statuses_are_one_set() -> None:
