@@ -1,13 +1,14 @@
-"""`bartleby dead-letters`: the rules for dead letters, checked and tried."""
+"""`bartleby dead-letters`: dead letters counted by group; the rules for them, checked and tried."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.output import OutputFormat, output_option, print_json, print_table
+from broker.cli.output import OutputFormat, duration_shown, output_option, print_json, print_table, time_shown
+from broker.cli.remote import connect, remote_options
 from broker.cli.settings import load_config
 
 if TYPE_CHECKING:  # its models take a while to make
@@ -19,7 +20,49 @@ _CONDITIONS = ("queue", "reasons", "origin-address", "origin-queue", "user", "mi
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Check and try the rules for dead letters."""
+    """Count dead letters by group; check and try the rules for them."""
+
+
+@dead_letters.command()
+@click.option(
+    "--by",
+    default="reason,origin",
+    show_default=True,
+    metavar="VALUE,...",
+    help="Any of queue, reason, origin, first-origin, words, hour.",
+)
+@click.option("--queue", default="", help="Only those on this queue.  [default: all queues that keep dead letters]")
+@remote_options
+@output_option
+def groups(by: str, queue: str, output: OutputFormat, **where: Any) -> None:
+    """Count the dead letters of the running broker: how many have the same reason, queue, words, hour of death."""
+    answer = connect(**where).get("/api/v1/dead-letters/groups", by=by, queue=queue)
+    if output == "json":
+        print_json(answer)
+        return
+    names, now = by.split(","), answer["now"]
+    rows = [
+        [_value(name, each["group"][name.replace("-", "_")]) for name in names] + _count(each, now)
+        for each in answer["groups"]
+    ]
+    if answer["others"]["messages"]:
+        rows.append(["(others)"] + [""] * (len(names) - 1) + _count(answer["others"], now))
+    if not rows:
+        click.echo("no dead letters")
+    else:
+        print_table([*names, "messages", "oldest", "newest"], rows, right=["messages", "oldest", "newest"])
+    if answer["unreadable"]:
+        click.echo(f"{answer['unreadable']} more cannot be read from the disk", err=True)
+
+
+def _value(name: str, value: str | int) -> str:
+    if name == "hour":
+        return time_shown(int(value))[:-3]
+    return str(value)
+
+
+def _count(count: dict[str, int], now: int) -> list[object]:
+    return [count["messages"], duration_shown(now - count["oldest"]), duration_shown(now - count["newest"])]
 
 
 @dead_letters.group()

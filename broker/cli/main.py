@@ -39,7 +39,9 @@ PLACES: Final = {
         "broker.cli.peers:connection", "List the clients of the running broker, and close their connections."
     ),
     "consumer": Place("broker.cli.peers:consumer", "List the consumers of the running broker, and close them."),
-    "dead-letters": Place("broker.cli.dead_letters:dead_letters", "Check and try the rules for dead letters."),
+    "dead-letters": Place(
+        "broker.cli.dead_letters:dead_letters", "Count dead letters by group; check and try the rules for them."
+    ),
     "divert": Place("broker.cli.divert:divert", "List, add and remove diverts of the running broker."),
     "explain": Place(
         "broker.cli.explain:explain", "Explain a word or number that the broker, a client or a command shows."
@@ -49,6 +51,7 @@ PLACES: Final = {
         "Make a broker.toml from the configuration of ActiveMQ, or from IBM MQ's rules for dead letters.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
+    "message": Place("broker.cli.message:message", "Tell what became of a message of the running broker."),
     "queue": Place(
         "broker.cli.control:queue",
         "Show, create, change and delete queues of the running broker; move and purge their messages.",

@@ -37,9 +37,11 @@ from broker.management.resources import reasons
 from broker.management.resources.addresses import AddressCalls
 from broker.management.resources.broker import BrokerCalls
 from broker.management.resources.clients import ConnectionCalls, ConsumerCalls
+from broker.management.resources.dead_letters import DeadLetterCalls
 from broker.management.resources.diverts import DivertCalls
 from broker.management.resources.messages import MessageCalls
 from broker.management.resources.queues import QueueCalls
+from broker.management.resources.trails import TrailCalls
 
 #: What load balancers ask, by whatever name; there is nothing in it that a page should not read.
 PROBES: Final = ("/livez", "/readyz")
@@ -147,6 +149,8 @@ def _application(broker: Broker, token: str, limits: Limits, *, metrics_open: bo
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))
     reasons.add_to(Calls(app, guard, "Reasons"))
+    DeadLetterCalls(broker).add_to(Calls(app, guard, "Dead letters"))
+    TrailCalls(broker).add_to(Calls(app, guard, "Trails"))
     # What has calls of its own adds them here: above, nothing else has to know of it.
     _add_reference(app)
     return app

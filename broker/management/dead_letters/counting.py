@@ -20,13 +20,14 @@ class GroupCounter:
         self._broker = broker
         self._turn = asyncio.Lock()
 
-    async def count(self, queues: Sequence[str] = (), by: Sequence[str] = BY_DEFAULT) -> DeadLetterGroups:
-        """The dead letters of these queues, none: of all that keep dead letters, by these values (`GROUPED_BY`).
+    async def count(self, queues: Sequence[str] | None = None, by: Sequence[str] = BY_DEFAULT) -> DeadLetterGroups:
+        """The dead letters of these queues, None: of all that keep dead letters, by these values (`GROUPED_BY`).
 
         A million take some seconds: a step a tick.  Raises NotFound, InvalidAttribute, NotReadable.
         """
         engine = self._broker.engine
-        chosen = [engine.queue(name) for name in queues] or engine.messages.dead_letter_queues()
+        keeping = engine.messages.dead_letter_queues
+        chosen = keeping() if queues is None else [engine.queue(name) for name in queues]
         counted = DeadLetterGroups([queue.name for queue in chosen], tuple(by))
         async with self._turn:
             while not counted.complete:

@@ -34,6 +34,8 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/users"): (WHOLE_BROKER,),
     ("GET", "/api/v1/balance"): (WHOLE_BROKER,),
     ("POST", "/api/v1/messages:replay"): (WHOLE_BROKER,),
+    ("GET", f"/api/v1/messages/{SECRET}/trail"): (WHOLE_BROKER,),
+    ("GET", "/api/v1/dead-letters/groups?queue=orders"): ("orders",),
     ("GET", "/api/v1/queues/orders"): ("orders",),
     ("GET", "/api/v1/queues/orders::orders"): ("orders",),
     ("GET", "/api/v1/queues/orders/messages"): ("orders",),
@@ -74,7 +76,9 @@ BODIES: dict[tuple[str, str], object] = {
 }
 
 #: Calls that everybody may make who is known, and that show what he manages.
-LISTS = tuple(("GET", f"/api/v1/{what}") for what in ("queues", "addresses", "consumers", "diverts"))
+LISTS = tuple(
+    ("GET", f"/api/v1/{what}") for what in ("queues", "addresses", "consumers", "diverts", "dead-letters/groups")
+)
 
 Check = Callable[[TestBroker, Client], Awaitable[None]]
 

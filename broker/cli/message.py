@@ -1,0 +1,49 @@
+"""`bartleby message`: what became of a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from broker.cli.output import OutputFormat, output_option, print_json, print_table, time_shown
+from broker.cli.remote import connect, remote_options
+from broker.log import printable
+
+
+@click.group()
+def message() -> None:
+    """Tell what became of a message of the running broker."""
+
+
+@message.command()
+@click.argument("id", type=click.IntRange(min=1))
+@remote_options
+@output_option
+def trail(id: int, output: OutputFormat, **where: Any) -> None:
+    """Tell all that the journal knows of the message ID: where it was sent, deliveries, deaths, what became of it.
+
+    ID is any id that the message ever had: it gets a new one each time it dies, expires or is moved.
+    """
+    answer = connect(**where).get(f"/api/v1/messages/{id}/trail")
+    if output == "json":
+        print_json(answer)
+        return
+    rows = [
+        [
+            f"{time_shown(step['time'])}.{step['time'] % 1000:03d}",
+            step["message"],
+            ", ".join(step["queues"]),
+            step["told"],
+            f"{step['segment']}:{step['offset']}",
+        ]
+        for step in answer["steps"]
+    ]
+    print_table(["time", "message", "queue", "what happened", "where"], rows, right=["message"])
+    click.echo()
+    for place in answer["places"]:
+        click.echo(f"it is on {printable(place['queue'])} as {place['message']}")
+    if not answer["places"]:
+        click.echo(f"it is on no queue any more: {answer['ended'] or 'the journal does not say why'}")
+    for problem in answer["problems"]:
+        click.echo(printable(problem), err=True)

@@ -1,0 +1,66 @@
+"""Groups of dead letters as the API has them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+from pydantic import Field
+
+from broker.engine import DeadLetterCount, DeadLetterGroups
+from broker.management.models.base import Shown
+
+
+class GroupValues(Shown):
+    """What the dead letters of a group have in common; null: it was not asked for."""
+
+    queue: str | None = Field(description="The queue where they are.")
+    reason: str | None = Field(description="Why they died last; empty: they did not die, but were sent or moved there.")
+    origin: str | None = Field(description="The queue where they died last; if they were on none, the address.")
+    first_origin: str | None = Field(description="The same of their first death.")
+    words: str | None = Field(description="What the consumer or the broker said; empty for what expired.")
+    hour: int | None = Field(description="When the hour began in which they died last, in UTC; 0: they did not die.")
+
+
+class DeathCount(Shown):
+    """How many messages, and when the first and the last of them died; if they did not die, were sent."""
+
+    messages: int
+    oldest: int
+    newest: int
+
+
+class GroupShown(DeathCount):
+    """A group of dead letters."""
+
+    group: GroupValues
+
+
+class GroupList(Shown):
+    """Dead letters by group, the largest group first."""
+
+    queues: list[str] = Field(description="The queues that were looked through.")
+    groups: list[GroupShown]
+    others: DeathCount = Field(description="Those of further groups, when there are more than 1,000.")
+    total: DeathCount
+    unreadable: int = Field(description="Messages on disk that cannot be read, and are in no group.")
+    now: int = Field(description="The broker's time, for ages.")
+
+
+def group_list(counted: DeadLetterGroups, now: int) -> GroupList:
+    """All of it."""
+    groups = [
+        GroupShown(group=GroupValues(**asdict(group)), **_count(count).model_dump())
+        for group, count in counted.groups()
+    ]
+    return GroupList(
+        queues=list(counted.queues),
+        groups=groups,
+        others=_count(counted.others),
+        total=_count(counted.total),
+        unreadable=counted.unreadable,
+        now=now,
+    )
+
+
+def _count(count: DeadLetterCount) -> DeathCount:
+    return DeathCount(messages=count.count, oldest=count.oldest, newest=count.newest)

@@ -1,0 +1,36 @@
+"""What became of a message: its trail through the journal."""
+
+from __future__ import annotations
+
+import asyncio
+
+from starlette.responses import Response
+
+from broker.engine.model.errors import NotFound, NotReadable
+from broker.management.calls import Calls, whole
+from broker.management.models.base import MessageId
+from broker.management.models.trails import TrailShown, trail_shown
+from broker.management.ports import Broker
+from broker.management.trails import TrailFinder
+
+
+class TrailCalls:
+    """The calls on one broker's trails: of all its messages, so that they are for those who manage all of it."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._finder = TrailFinder(broker)
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        calls.add("GET", "/messages/{id}/trail", self.trail, about=whole, response_model=TrailShown, problems=(503,))
+
+    async def trail(self, id: MessageId) -> Response:
+        """All that the journal, and its kept segments, know of a message, by any id that it ever had."""
+        try:
+            trail = await self._finder.find(id)
+        except OSError as error:
+            raise NotReadable(f"the journal cannot be read: {error.strerror or error}") from None
+        if not trail.steps:
+            raise NotFound(f"message {id} is not in the journal: it never was, or is no longer, or was not durable")
+        text = await asyncio.to_thread(lambda: trail_shown(trail).model_dump_json())  # thousands of steps take a while
+        return Response(text, media_type="application/json")

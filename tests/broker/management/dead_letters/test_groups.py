@@ -1,0 +1,64 @@
+"""Dead letters by group, over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.broker.management.harness import NOW, Client, TestBroker, die
+
+GROUPS = "/api/v1/dead-letters/groups"
+ANY = {"queue": None, "reason": None, "origin": None, "first_origin": None, "words": None, "hour": None}
+
+
+async def test_dead_letters_are_counted_by_what_is_asked_for(broker: TestBroker, client: Client) -> None:
+    await die(broker, "orders/new", b"1", b"2")
+    broker.now += 50
+    await die(broker, "bills", b"3")
+    answer = await client.get(GROUPS)
+    assert answer == {
+        "queues": ["DLQ"],
+        "groups": [
+            {
+                "group": ANY | {"reason": "rejected", "origin": "orders/new"},
+                "messages": 2,
+                "oldest": NOW,
+                "newest": NOW,
+            },
+            {
+                "group": ANY | {"reason": "rejected", "origin": "bills"},
+                "messages": 1,
+                "oldest": NOW + 50,
+                "newest": NOW + 50,
+            },
+        ],
+        "others": {"messages": 0, "oldest": 0, "newest": 0},
+        "total": {"messages": 3, "oldest": NOW, "newest": NOW + 50},
+        "unreadable": 0,
+        "now": NOW + 50,
+    }
+    [group] = (await client.get(f"{GROUPS}?by=queue,first-origin,hour,words&queue=DLQ::DLQ"))["groups"][1:]
+    assert group["group"] == {
+        "queue": "DLQ",
+        "reason": None,
+        "origin": None,
+        "first_origin": "bills",
+        "words": "rejected by a consumer",
+        "hour": NOW - NOW % 3_600_000,
+    }
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "code"),
+    [
+        ("by=age", 400, "invalid-attribute"),
+        ("by=", 400, "invalid-attribute"),
+        ("by=reason,reason", 400, "invalid-attribute"),
+        ("queue=no/such", 404, "not-found"),
+        ("limit=5", 400, "invalid-parameter"),
+    ],
+)
+async def test_what_cannot_be_counted_is_refused(
+    broker: TestBroker, client: Client, query: str, status: int, code: str
+) -> None:
+    refused = await client.call("GET", f"{GROUPS}?{query}")
+    assert (refused.status, refused.json["code"]) == (status, code)
