@@ -38,14 +38,14 @@ class LoginPages:
         self._sweeping = sweeping
         self._warm = False
 
-    @property
-    def _cookie(self) -> str:
-        """The name of the cookie: brokers on one host have one each."""
-        return f"bartleby-{self._desk.engine.journal.broker_id.hex()[:8]}"
+    def _cookie(self, request: Request) -> str:
+        """The name of the cookie: brokers on one host have one each, and over TLS no other host of a domain sets it."""
+        name = f"bartleby-{self._desk.engine.journal.broker_id.hex()[:8]}"
+        return f"__Host-{name}" if request.url.scheme == "https" else name
 
     def session_of(self, request: Request, *, by_itself: bool) -> Session | None:
         """Who asks, None: nobody who has logged in."""
-        session = self._sessions.find(request.cookies.get(self._cookie, ""), by_itself=by_itself)
+        session = self._sessions.find(request.cookies.get(self._cookie(request), ""), by_itself=by_itself)
         if session is not None:
             _caller(request).in_session = True
         return session
@@ -64,14 +64,14 @@ class LoginPages:
         once = token_urlsafe(ID_BYTES)
         context = {"broker": self._desk.broker, "next": next, "wrong": wrong, "once": once}
         answer = HTMLResponse(page(self._desk.templates, "login.html", context), status)
-        self._set_cookie(answer, request, f"{self._cookie}-login", once)
+        self._set_cookie(answer, request, f"{self._cookie(request)}-login", once)
         return answer
 
     async def enter(self, request: Request, form: Fields) -> Response:
         """Somebody wants to come in."""
         user, password, next, once = (form.get(name, [""])[0] for name in ("user", "password", "next", "once"))
         next = _local(next)
-        expected = request.cookies.get(f"{self._cookie}-login", "")
+        expected = request.cookies.get(f"{self._cookie(request)}-login", "")
         if not expected or not compare_digest(once.encode(), expected.encode()):
             wrong = "The form was too old, or cookies are turned off: try again."
             return self._form(request, next, wrong=wrong, status=403)
@@ -88,7 +88,7 @@ class LoginPages:
         session = self._sessions.begin(peer, access)
         self._sweeping()
         answer = RedirectResponse(next or "/", 303)
-        self._set_cookie(answer, request, self._cookie, session.id)
+        self._set_cookie(answer, request, self._cookie(request), session.id)
         return answer
 
     async def _checked(self, peer: Peer, user: str, password: str) -> Access | None:
@@ -115,11 +115,13 @@ class LoginPages:
         """Log out."""
         self._sessions.end(visit.session, "logout")
         answer = go_to("/login")
-        answer.delete_cookie(self._cookie)
+        secure = visit.request.url.scheme == "https"
+        answer.delete_cookie(self._cookie(visit.request), secure=secure, httponly=True, samesite="strict")
         return answer
 
     def _set_cookie(self, answer: Response, request: Request, name: str, value: str) -> None:
-        secure = request.url.scheme == "https"
+        # Behind a proxy that speaks TLS only the browser knows that it does: it says so with a form.
+        secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
         answer.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=secure)
 
 

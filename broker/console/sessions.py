@@ -5,7 +5,7 @@ A session is known by a random id in a cookie, and kept here only: a restart end
     idle         when nobody asked for a page for half an hour; what a page asks for by itself does not count
     expired      twelve hours after the login, a working day with room, or when the token of its login expires
     withdrawn    when users or their roles change: whoever may still come in logs in again
-    replaced     when there are too many: the one that was idle longest makes room
+    replaced     when there are too many, of its user or in all: the one that was idle longest makes room
     logout       when its user says so
 
 As long as it lasts it counts as one connection of its user.
@@ -31,6 +31,9 @@ SESSION_SECONDS_MAX: Final = 12 * 60 * 60
 
 #: Sessions at once: more people than look at one broker, and little memory.
 SESSIONS_MAX: Final = 100
+
+#: Of these, sessions of one user: some browsers and machines, and no other user is driven out.
+USER_SESSIONS_MAX: Final = 10
 
 #: Bytes of randomness in an id: nobody guesses it.
 ID_BYTES: Final = 32
@@ -73,7 +76,7 @@ class Session:
     @property
     def name(self) -> str:
         """Who it is, for the page."""
-        return "management.token" if self.access is UNRESTRICTED else self.access.user
+        return _name(self.access)
 
 
 class Sessions:
@@ -101,8 +104,11 @@ class Sessions:
     def begin(self, peer: Peer, access: Access) -> Session:
         """A peer has logged in, which the gate knows by this session from now on."""
         self.sweep()
-        if len(self._by_id) >= self._most:
-            self.end(min(self._by_id.values(), key=lambda each: each.used), "replaced")
+        everybody = list(self._by_id.values())
+        own = [each for each in everybody if each.name == _name(access)]
+        too_many = own if len(own) >= USER_SESSIONS_MAX else everybody if len(everybody) >= self._most else []
+        if too_many:
+            self.end(min(too_many, key=lambda each: each.used), "replaced")
         now = self._now()
         session = Session(
             secrets.token_urlsafe(ID_BYTES),
@@ -153,6 +159,10 @@ class Sessions:
         if gate.gone(session.peer) or (session.access is not UNRESTRICTED and session.version != gate.version):
             return "withdrawn"
         return ""
+
+
+def _name(access: Access) -> str:
+    return TOKEN_FILE if access is UNRESTRICTED else access.user
 
 
 def _who(session: Session) -> dict[str, str]:

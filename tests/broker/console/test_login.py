@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from broker.console.console import POLICY, Console
-from broker.console.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, Session, Sessions
+from broker.console.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, USER_SESSIONS_MAX, Session, Sessions
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.security.login import Policy
@@ -141,6 +141,23 @@ async def test_pages_asked_for_by_a_page_do_not_keep_a_session(
     assert session.used == before
     await owner.get("/queues")
     assert session.used > before
+
+
+async def test_behind_a_proxy_with_tls_the_cookie_is_for_tls_only(browser: Browser) -> None:
+    form = (await browser.get("/login")).forms("/login")[0]
+    secure = {"origin": "https://broker", "host": "broker"}
+    page = await browser.post("/login", {**form, "user": "", "password": "a-token-for-tests"}, secure)
+    assert "; Secure" in page.headers["set-cookie"]
+
+
+async def test_one_user_drives_out_nobody_else(console: Console, owner: Browser) -> None:
+    browsers = [Browser(owner.port) for _ in range(USER_SESSIONS_MAX + 1)]
+    for each in browsers:
+        assert (await each.log_in("alice", "s3cret")).status == 303
+    assert (await browsers[0].get("/queues")).to.startswith("/login")
+    for each in (*browsers[1:], owner):
+        assert (await each.get("/queues")).status == 200
+    assert len(console.sessions) == USER_SESSIONS_MAX + 1
 
 
 class _Clock:
