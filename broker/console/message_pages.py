@@ -38,6 +38,7 @@ from broker.engine.model.message import (
 )
 from broker.management.callers import require_queue, require_target
 from broker.management.durable import durable
+from broker.management.looking import whole_body
 from broker.management.models.messages import message_shown
 from broker.reasons.reason import Kind
 from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
@@ -63,6 +64,7 @@ class MessagePages:
         """The pages."""
         return [
             ("GET", "/message", self.show, self._about),
+            ("GET", "/message/body", self.download, self._about),
             ("POST", "/messages", self.act, self._about_act),
             ("GET", "/send", self.compose, None),
             ("POST", "/send", self.send, self._about_target),
@@ -87,6 +89,12 @@ class MessagePages:
         found = message_shown(message, queue, state).model_dump()
         context = {"queue": queue, "message": found, "body": body_of(message), "death": _death_of(message)}
         return desk.page(visit, "message.html", context)
+
+    async def download(self, visit: Visit) -> Response:
+        """The body of one message, all of it, to be saved."""
+        queue = self._desk.engine.queue(visit.text("queue"))
+        message, _ = self._desk.enter().messages.find(queue, visit.number("id"))
+        return whole_body(message)
 
     # -- what is done with messages --------------------------------------------------------------------------------
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final
 
 from broker.console.desk import Desk
@@ -12,6 +11,7 @@ from broker.console.visit import ROWS
 from broker.engine import DeadLetterGroup, Queue, Unreadable, parse_selector, read_body
 from broker.engine.model.errors import InvalidSelector
 from broker.engine.model.message import Message, PropertyView
+from broker.management.looking import matching
 from broker.management.models.messages import message_shown
 
 #: Bytes of a body that a page shows; who needs more consumes the message.
@@ -26,45 +26,32 @@ _DUMP_BYTES_MAX: Final = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A page of messages; `complete`: all were looked at that had to be; `more`: there is a next page.
-
-    `wrong`: why the filter cannot be used.
+    """Messages on a page; `next`: the id after which the next page begins, 0: it is the last one; `wrong`: why the
+    filter cannot be used.
     """
 
     messages: list[dict[str, Any]]
     filter: str
-    group: DeadLetterGroup | None
-    page: int
-    more: bool
-    complete: bool
+    after: int = 0
+    next: int = 0
     wrong: str = ""
 
 
-def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, page: int) -> Found:
-    """Messages of a queue that a filter fits and a group has, in their order.  Call within a tick."""
+def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, after: int) -> Found:
+    """Messages of a queue that a filter fits and a group has, by id; call within a tick.  Raises NotReadable."""
     try:
         filter = parse_selector(text)
     except InvalidSelector as error:
-        return Found([], text, group, 1, False, True, str(error))
-    most = desk.limits.looked_at_max if filter is None and group is None else desk.limits.filtered_max
-    skip, looked_at = (page - 1) * ROWS, 0
-    found: list[tuple[Message, str]] = []
-    places = desk.engine.messages.browse(queue)
-    for message, state in islice(places, most):
-        looked_at += 1
-        if filter is not None and not filter.matches(PropertyView(message)):
-            continue
-        if group is not None and not group.has(queue, message):
-            continue
-        if skip:
-            skip -= 1
-            continue
-        found.append((message, state))
-        if len(found) > ROWS:
-            break
-    shown = [message_shown(message, queue, state).model_dump() for message, state in found[:ROWS]]
-    complete = len(found) > ROWS or looked_at < most or next(places, None) is None
-    return Found(shown, text, group, page, len(found) > ROWS, complete)
+        return Found([], text, wrong=str(error))
+
+    def fits(message: Message) -> bool:
+        fitting = filter is None or filter.matches(PropertyView(message))
+        return fitting and (group is None or group.has(queue, message))
+
+    some = None if filter is None and group is None else fits
+    found, last = matching(desk.engine, queue, after, ROWS, desk.limits.filtered_max, some)
+    shown = [message_shown(message, queue, state).model_dump() for message, state in found]
+    return Found(shown, text, after, last or 0)
 
 
 @dataclass(frozen=True, slots=True)

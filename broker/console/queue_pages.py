@@ -12,13 +12,13 @@ from broker.console.desk import Context, Desk, Routes
 from broker.console.groups import TITLES, chosen_group, group_fields, values
 from broker.console.listing import table
 from broker.console.messages import browse
-from broker.console.steps import purge_long
-from broker.console.visit import Visit, go_to
+from broker.console.visit import ROWS, Visit, go_to
 from broker.engine import NewQueue, Queue
 from broker.engine.model.attributes import parse
 from broker.management.callers import managed, require_address, require_queue
 from broker.management.durable import durable
 from broker.management.models.queues import queue_counts, queue_shown
+from broker.management.resources.shortening import shortened
 
 #: Columns by which queues can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
@@ -76,9 +76,10 @@ class QueuePages:
         desk, queue = self._desk, self._named(visit)
         desk.enter()
         group = chosen_group(visit)
-        found = browse(desk, queue, visit.text("filter").strip(), group, visit.page)
+        found = browse(desk, queue, visit.text("filter").strip(), group, visit.number("after"))
         context = {
             "found": found,
+            "rows": ROWS,
             "group": {} if group is None else values(group),
             "titles": TITLES,
             "fields": group_fields(group),
@@ -141,7 +142,7 @@ class QueuePages:
         """Delete a queue; one that has messages or consumers only if the box says so."""
         desk, queue, force = self._desk, self._named(visit), visit.flag("force")
         desk.engine.operators.check_deletable(queue, with_messages=force)
-        messages = await purge_long(desk, queue) if force else 0
+        messages = await shortened(desk.broker, queue) if force else 0
         operators = desk.enter().operators
         messages += queue.message_count
         operators.delete_queue(queue, with_messages=force)

@@ -3,46 +3,36 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import Query
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from broker.engine import (
-    PIECE_BYTES,
-    Filter,
     MessageRange,
     MoveResult,
-    Queue,
-    Stream,
-    Unreadable,
     parse_selector,
 )
-from broker.engine.model.errors import EngineError, NotReadable
-from broker.engine.model.message import Message, PropertyView
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import PropertyView
 from broker.management.callers import require_queue, require_target
 from broker.management.calls import CallerAccess, Calls
 from broker.management.cursors import cursor, place
 from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.limits import Limits
+from broker.management.looking import matching, whole_body
 from broker.management.models import messages as models
 from broker.management.models.base import LIMIT_MAX, After, MessageId, Name, PageLimit
 from broker.management.models.messages import MessageList, MessageShown, Move, Moved, Purged, Selection, message_shown
 from broker.management.ports import Broker
 from broker.management.resources.shortening import shortened
 
-#: Messages that are looked at together, beyond those that are asked for.
-LOOKED_AT_ONCE: Final = 1_000
-
 Selector = Annotated[str, Query(description="Only messages that match this selector; empty: all.")]
-
-#: What a browser is told of a body: it is to be saved, whatever it holds.
-_DOWNLOAD = {"content-disposition": 'attachment; filename="message-{id}.bin"'}
 
 
 class MessageCalls:
@@ -91,30 +81,11 @@ class MessageCalls:
         key = place("messages", after, int)
         most = limit or max(min(queue.address.settings.management_browse_page_size, LIMIT_MAX), 1)
         self._broker.tick.enter()
-        found, last = self._matching(queue, 0 if key is None else int(key[0]), most, selector)
+        fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
+        start = 0 if key is None else int(key[0])
+        found, last = matching(self._engine, queue, start, most, self._limits.filtered_max, fits)
         shown = [message_shown(message, queue, state) for message, state in found]
         return MessageList(messages=shown, limit=most, next=None if last is None else cursor("messages", last))
-
-    def _matching(
-        self, queue: Queue, after: int, most: int, filter: Filter | None
-    ) -> tuple[list[tuple[Message, str]], int | None]:
-        """Messages that a filter fits; and the id up to which was looked, None: to the end."""
-        found: list[tuple[Message, str]] = []
-        left = most if filter is None else self._limits.filtered_max
-        while left:
-            once = min(most + 1 if filter is None else LOOKED_AT_ONCE, left + 1)
-            looked = self._engine.messages.page(queue, after, once)
-            more = len(looked) == once
-            for message, state in looked[: once - 1]:
-                after = message.id
-                left -= 1
-                if filter is None or filter.matches(PropertyView(message)):
-                    found.append((message, state))
-                    if len(found) == most:
-                        return found, after if more or message is not looked[-1][0] else None
-            if not more:
-                return found, None
-        return found, after
 
     async def show(self, name: Name, id: MessageId) -> MessageShown:
         """One message, with all its properties and the first 64 KiB of its body."""
@@ -128,17 +99,7 @@ class MessageCalls:
         queue = self._engine.queue(name)
         self._broker.tick.enter()
         message, _ = self._engine.messages.find(queue, id)
-        headers = {name: value.format(id=id) for name, value in _DOWNLOAD.items()}
-        body = message.body
-        if isinstance(body, bytes):
-            return Response(message.header.format.content(body), 200, headers, "application/octet-stream")
-        stream = Stream(body)
-        try:
-            first = stream.read()
-        except Unreadable as error:
-            raise NotReadable(str(error)) from None
-        headers["content-length"] = str(len(body))
-        return StreamingResponse(_pieces(first, stream), 200, headers, "application/octet-stream")
+        return whole_body(message)
 
     # -- moving ----------------------------------------------------------------------------------------------------
 
@@ -192,10 +153,3 @@ class MessageCalls:
 
 def _range(body: Selection) -> MessageRange:
     return MessageRange(parse_selector(body.filter), body.id or 0, body.after or 0, body.below or 0)
-
-
-async def _pieces(first: bytes, stream: Stream) -> AsyncIterator[bytes]:
-    """A body in a file, piece by piece."""
-    yield first
-    while stream.left:
-        yield stream.read(PIECE_BYTES)

@@ -91,15 +91,34 @@ async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: 
     assert 'role="alert"' in (await owner.get("/queue?name=orders&filter=a+%3D")).text
 
 
-@pytest.mark.parametrize("call_limits", [Limits(looked_at_max=60, filtered_max=10)])
-async def test_a_page_says_when_it_did_not_look_at_all_messages(broker: TestBroker, owner: Browser) -> None:
-    broker.send("orders", [b"x"] * 61)
+@pytest.mark.parametrize("call_limits", [Limits(filtered_max=10)])
+async def test_a_long_queue_is_looked_through_page_by_page(broker: TestBroker, owner: Browser) -> None:
+    broker.send("orders", [b"x"] * 60)
+    broker.send("orders", [b"y"], headers=[(b"a", b"1")])
     await broker.settled()
-    assert "there may be more" not in (await owner.get("/queue?name=orders")).seen
-    page = await owner.get("/queue?name=orders&page=2")
-    assert page.text.count('name="id"') == 10
-    assert "there may be more" in page.seen
-    assert "there may be more" in (await owner.get("/queue?name=orders&filter=a=1")).seen
+    ids = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    page = await owner.get("/queue?name=orders")
+    assert page.text.count('name="id"') == 50
+    assert f"/queue?name=orders&amp;after={ids[49]}" in page.text
+    page = await owner.get(f"/queue?name=orders&after={ids[49]}")
+    assert page.text.count('name="id"') == 11
+    assert 'rel="next"' not in page.text
+    page = await owner.get("/queue?name=orders&filter=a+%3D+%271%27")
+    assert page.text.count('name="id"') == 0
+    assert f"looked through up to message {ids[9]}" in page.seen
+    page = await owner.get(f"/queue?name=orders&filter=a+%3D+%271%27&after={ids[55]}")
+    assert page.text.count('name="id"') == 1
+    assert "looked through" not in page.seen
+
+
+async def test_a_body_is_saved_and_not_shown(broker: TestBroker, owner: Browser) -> None:
+    broker.send("orders", [MARKUP.encode()])
+    await broker.settled()
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    page = await owner.get(f"/message/body?queue=orders&id={message.id}")
+    assert page.content == MARKUP.encode()
+    assert page.headers["content-type"] == "application/octet-stream"
+    assert page.headers["content-disposition"].startswith("attachment")
 
 
 async def test_a_message_is_sent(broker: TestBroker, owner: Browser) -> None:
@@ -208,7 +227,7 @@ async def test_a_fault_of_the_broker_is_a_page_that_says_so(
     broker: TestBroker, owner: Browser, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker.queue("orders")
-    monkeypatch.setattr(type(broker.engine.messages), "browse", lambda *_: 1 / 0)
+    monkeypatch.setattr(type(broker.engine.messages), "page", lambda *_: 1 / 0)
     page = await owner.get("/queue?name=orders")
     assert page.status == 500
     assert "its log has the reason" in page.seen
