@@ -281,7 +281,7 @@ def _calls() -> Iterator[tuple[Path, ast.Call]]:
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
             if name in _REPORTERS and node.args:
                 yield path, node
-            elif name == _TOLD and "management" in path.parts:
+            elif name == _TOLD and "management" in path.parts and len(node.args) > 1:
                 yield path, ast.Call(node.func, node.args[1:], node.keywords, lineno=node.lineno)
 
 
