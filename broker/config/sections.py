@@ -70,6 +70,8 @@ class TelemetrySection(Section):
     """How long spans gather before they are sent: each request has its price, and nobody looks at once."""
     export_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
     """How long a request may take, with all its retries, before its spans are lost."""
+    spans_per_second_max: Count = 1_000
+    """Spans that are sent in a second, beyond which they wait: a thousand cost a tenth of a core or two."""
     queue_max: Count = 8_192
     """Spans that wait to be sent, above which new ones are lost and counted: 4 KiB each at most."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import Final
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -23,8 +23,8 @@ from broker.engine.model.report import Report
 from broker.telemetry.spans import SpanMaker
 from broker.telemetry.tracer import MessageTracer, PendingSpan
 
-#: Spans that are made and sent at once: some 400 KB.
-BATCH_SPANS_MAX: Final = 512
+#: Spans that are sent at once: to encode so many keeps the interpreter from the event loop for some 10 ms.
+BATCH_SPANS_MAX: Final = 128
 
 #: How long the last spans may take when the broker stops, in seconds.
 CLOSE_SECONDS_MAX: Final = 2.0
@@ -51,19 +51,28 @@ class _LastWords(logging.Handler):
 
 
 class _Exporter(SpanExporter):
-    """Makes spans of what was noted, and hands them to another exporter; called by the SDK's thread only."""
+    """Makes spans of what was noted, and hands them to another exporter; called by the SDK's thread only.
 
-    def __init__(self, maker: SpanMaker, to: SpanExporter, losses: Losses) -> None:
+    It pauses after each span, so that the event loop has the interpreter, but not at the end.
+    """
+
+    def __init__(self, maker: SpanMaker, to: SpanExporter, losses: Losses, pause_s: float) -> None:
         self.taken = 0  # out of the queue
+        self.closing = Event()
         self._maker = maker
         self._to = to
         self._losses = losses
+        self._pause_s = pause_s
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         """See SpanExporter."""
         self.taken += len(spans)
         try:
-            made = self._maker.make([span for span in spans if isinstance(span, PendingSpan)])
+            made = []
+            for span in spans:
+                assert isinstance(span, PendingSpan), "nothing else is in the queue"
+                made += self._maker.make(span)
+                self.closing.wait(self._pause_s)
             result = self._to.export(made) if made else SpanExportResult.SUCCESS
         except Exception as error:  # of the broker's own, or of the SDK's
             self._losses.report("broker.error", error=f"telemetry: {type(error).__name__}: {error}")
@@ -135,6 +144,7 @@ class Telemetry:
             SpanMaker(resource, salt),
             to if to is not None else OTLPSpanExporter(section.endpoint, timeout=timeout),
             self._losses,
+            1 / section.spans_per_second_max,
         )
         self._processor = BatchSpanProcessor(
             self._exporter,
@@ -143,17 +153,30 @@ class Telemetry:
             max_export_batch_size=min(BATCH_SPANS_MAX, section.queue_max),
         )
         self._offered = 0
-        self.tracer = MessageTracer(self._offer, report, wall_ns, ratio=section.sample_ratio)
+        self.tracer = MessageTracer(self, report, wall_ns, ratio=section.sample_ratio)
 
-    def _offer(self, span: PendingSpan) -> None:
-        if self._offered - self._exporter.taken >= self._queue_max:
-            self._losses.lose(1, f"{self._queue_max} spans wait already")
-            return
+    # -- the queue -------------------------------------------------------------------------------------------------
+
+    def room(self) -> int:
+        """See SpanQueue."""
+        return self._queue_max - self._offered + self._exporter.taken
+
+    def offer(self, span: PendingSpan) -> None:
+        """See SpanQueue."""
+        if self.room() <= 0:
+            return self.lose(1)
         self._offered += 1
         self._processor.on_end(span)
 
+    def lose(self, spans: int) -> None:
+        """See SpanQueue."""
+        self._losses.lose(spans, f"{self._queue_max} spans wait already")
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
     def close(self) -> None:
         """Export what is left, for at most CLOSE_SECONDS_MAX."""
+        self._exporter.closing.set()
         closing = Thread(target=self._processor.shutdown, name="telemetry-close", daemon=True)
         closing.start()
         closing.join(CLOSE_SECONDS_MAX)

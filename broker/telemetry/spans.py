@@ -14,7 +14,6 @@ the message.  So no kind promises one but that of `publish`, whose parent is a c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final
 
@@ -90,13 +89,11 @@ class SpanMaker:
         provider.add_span_processor(self._ended)
         self._tracer = provider.get_tracer("bartleby")
 
-    def make(self, pending: Sequence[PendingSpan]) -> list[ReadableSpan]:
-        """The spans of what was noted, but for messages whose trace context turns out to be none, or not sampled."""
-        for noted in pending:
-            parent = self._parent(noted)
-            if parent is not None:
-                self._make(noted, parent)
-        self._ids.given = None
+    def make(self, noted: PendingSpan) -> list[ReadableSpan]:
+        """The span of what was noted; none if the trace context turns out to be none, or not sampled."""
+        parent = self._parent(noted)
+        if parent is not None:
+            self._make(noted, parent)
         made, self._ended.spans = self._ended.spans, []
         return made
 

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence, Set
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
@@ -86,19 +86,31 @@ def _harmless(default: T) -> Callable[[Callable[Concatenate[MessageTracer, P], T
     return decorate
 
 
+class SpanQueue(Protocol):
+    """Where notes wait for their export."""
+
+    def room(self) -> int:
+        """How many more it takes."""
+
+    def offer(self, span: PendingSpan) -> None:
+        """Take a note, or lose it if there is no room."""
+
+    def lose(self, spans: int) -> None:
+        """So many were not even noted, as there is no room."""
+
+
 class MessageTracer:
     """The engine's `Tracer`: takes note of messages whose senders trace them, and of a share of the others.
 
-    `now` gives nanoseconds since the epoch; `offer` takes a note, or loses it if there are too many.
+    `now` gives nanoseconds since the epoch.
     """
 
     transport = None
 
-    def __init__(
-        self, offer: Callable[[PendingSpan], None], report: Report, now: Callable[[], int], *, ratio: float
-    ) -> None:
+    def __init__(self, queue: SpanQueue, report: Report, now: Callable[[], int], *, ratio: float) -> None:
         self.report = report
-        self._offer = offer
+        self._queue = queue
+        self._offer = queue.offer
         self._now = now
         self._bound = int(ratio * _NUMBERS)
         #: Messages that were taken in and are not yet durable, by their tick.
@@ -197,27 +209,30 @@ class MessageTracer:
 
     def _notes(self, operation: str, messages: Sequence[Message]) -> list[tuple[Message, PendingSpan]]:
         """Those of some messages that are traced, each with a note of what happens to it now."""
-        now = 0
-        notes = []
+        chosen = []
         for message in messages:
-            key = 0
             if _NAME in message.head:
-                if len(message.head) > HEAD_BYTES_MAX or _SAMPLED(message.head) is None:
-                    continue
-            else:
+                if len(message.head) <= HEAD_BYTES_MAX and _SAMPLED(message.head) is not None:
+                    chosen.append((message, 0))
+            elif self._bound:
                 key = self._key(message)
-                if not key:
-                    continue
-            now = now or self._now()
-            notes.append((message, PendingSpan(operation, message, now, key)))
-        return notes
+                if key:
+                    chosen.append((message, key))
+        if not chosen:
+            return []
+        room = self._queue.room()
+        if len(chosen) > room:
+            self._queue.lose(len(chosen) - room)
+            del chosen[room:]
+        now = self._now()
+        return [(message, PendingSpan(operation, message, now, key)) for message, key in chosen]
 
     def _key(self, message: Message) -> int:
         """What identifies the trace of a message without a trace context; 0 if it is not of those that are traced.
 
         A dead letter belongs to the trace of what has died.
         """
-        if not self._bound or message.header.address == NOTIFICATIONS:
+        if message.header.address == NOTIFICATIONS:
             return 0
         annotations = message.header.annotations
         key = int(annotations.get(DL_FIRST_MESSAGE_ID, message.id)) if annotations else message.id
