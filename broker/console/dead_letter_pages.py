@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Routes
+from broker.console.desk import Desk, Routes, manages_all
 from broker.console.groups import TITLES, group_fields, values
 from broker.console.visit import Visit
 from broker.management.callers import managed, require_queue
@@ -39,7 +39,7 @@ class DeadLetterPages:
         engine, queues = self._desk.engine, self._desk.engine.queues
         names = [queue.name for queue in engine.messages.dead_letter_queues()]
         names = await managed(visit.access, names, lambda name: (queues[name].address.name, name))
-        only = visit.text("queue")
+        only, rules = visit.text("queue"), engine.dead_letter_rules
         by = [name for name in TITLES if name in visit.every("by")] or list(_BY_DEFAULT)
         chosen = [only] if only else [name for name in names if name in queues]
         rows = []
@@ -59,5 +59,6 @@ class DeadLetterPages:
             "total": counted.total if chosen else None,
             "others": counted.others.count if chosen else 0,
             "unreadable": counted.unreadable if chosen else 0,
+            "rules": [(rule, rules.done[rule.name]) for rule in rules.rules] if manages_all(visit.access) else [],
         }
         return self._desk.page(visit, "dead_letters.html", context)

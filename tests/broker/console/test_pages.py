@@ -12,6 +12,7 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import Identity
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.moves.dead_letter_rules import Action, DeadLetterRule
 from tests.broker.console.harness import Browser
 from tests.broker.management.harness import Inbox, TestBroker, die
 
@@ -233,3 +234,17 @@ async def test_a_trail_is_for_who_manages_all_that_its_message_was_on(broker: Te
     assert "sender" not in page.seen
     manage("DLQ", "orders")
     assert "died after 1 delivery" in (await browser.get(f"/trail?id={message.id}&queue=DLQ")).seen
+
+
+async def test_rules_for_dead_letters_and_what_they_did(broker: TestBroker, owner: Browser) -> None:
+    rules = [
+        DeadLetterRule(name="again", action=Action.RETRY, reasons=frozenset({"expired"}), every=120_000, at_most=4),
+        DeadLetterRule(name="aside", action=Action.MOVE, to="aside"),
+    ]
+    broker.tick.enter()
+    broker.engine.dead_letter_rules.use(rules)
+    await die(broker, "orders", b"1", b"2")
+    await broker.settled()
+    page = await owner.get("/dead-letters")
+    assert "again retry every 2 min, at most 4 times, if expired 0 0 0 0" in page.seen
+    assert "aside move to aside 0 2 0 0" in page.seen
