@@ -85,7 +85,7 @@ class Api:
         self._hosts = hosts
         self._name = name
         self._console = console
-        self._app = _application(broker, token, limits or Limits(), metrics_open=metrics_open)
+        self._app = application(broker, token, limits or Limits(), metrics_open=metrics_open)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: refuse what no application should see, and hand on the rest."""
@@ -124,7 +124,7 @@ def _is_own(path: str) -> bool:
     return path in _OWN or path.startswith("/api/")
 
 
-def _application(broker: Broker, token: str, limits: Limits, *, metrics_open: bool) -> FastAPI:
+def application(broker: Broker, token: str, limits: Limits, *, metrics_open: bool) -> FastAPI:
     """The API, with health and metrics."""
     app = FastAPI(
         openapi_url=None,

@@ -1,0 +1,103 @@
+"""The API does what its OpenAPI document says: Schemathesis calls it with what that allows, and with what it does not.
+
+No answer is a 5xx, each has a status, a content type and a body that the document has for it, and what the document
+does not allow is refused.  That the broker may refuse what the document allows (a name that is none, a selector that
+cannot be read, a cursor of its own making) is what no schema can say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import MagicMock
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis import Case
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from broker.management import openapi
+from broker.management.api import application
+from broker.management.limits import Limits
+from tests.broker.management.harness import TOKEN, TestBroker, die, serving
+
+#: Requests that are generated for each call, beside those for the limits of each field.
+EXAMPLES_MAX: Final = 5
+
+#: What it says is the same for all brokers.
+DOCUMENT: Final = openapi.document(application(MagicMock(), "", Limits(), metrics_open=True))
+
+api = schemathesis.openapi.from_dict(DOCUMENT)
+
+
+async def fill(broker: TestBroker) -> None:
+    """Something of everything that can be called by a name that is generated."""
+    broker.send("orders", [b"1", b"2"], headers=[(b"colour", b"red")])
+    broker.queue("0")
+    await die(broker, "bills", b"3")
+
+
+class Served:
+    """A broker with an API on an event loop of its own, in a thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self.url = ""
+
+    async def _run(self) -> None:
+        self._loop, self._ended = asyncio.get_running_loop(), asyncio.Event()
+        async with serving(self._directory) as (broker, client):
+            await fill(broker)
+            self.url = f"http://127.0.0.1:{client.port}"
+            self._ready.set()
+            await self._ended.wait()
+
+    def __enter__(self) -> str:
+        self._thread.start()
+        assert self._ready.wait(20)
+        return self.url
+
+    def __exit__(self, *exception: object) -> None:
+        self._loop.call_soon_threadsafe(self._ended.set)
+        self._thread.join()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with Served(tmp_path_factory.mktemp("api")) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    with requests.Session() as one:
+        one.trust_env = False
+        one.headers["Authorization"] = f"Bearer {TOKEN}"
+        yield one
+
+
+@api.parametrize()
+@settings(
+    max_examples=EXAMPLES_MAX,
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_each_call_does_what_it_says(case: Case[Any], url: str, session: requests.Session) -> None:
+    case.call_and_validate(base_url=url, session=session, excluded_checks=[positive_data_acceptance])
+
+
+def test_a_broker_serves_its_document(url: str) -> None:
+    served = httpx.get(f"{url}/api/v1/openapi.json", trust_env=False)
+    assert served.status_code == 200
+    assert served.json() == DOCUMENT
+    assert DOCUMENT["openapi"].startswith("3.1.")
