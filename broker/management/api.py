@@ -13,20 +13,20 @@ Each call is a few engine verbs in one tick, without an `await` between them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from broker.engine.model.errors import EngineError
 from broker.management import openapi, problems, replaying
 from broker.management.callers import Callers
-from broker.management.calls import PREFIX, Calls, Guard
+from broker.management.calls import Calls, Guard
 from broker.management.health import Health
 from broker.management.hosts import AllowedHosts
 from broker.management.limits import Limits
@@ -152,20 +152,8 @@ def application(broker: Broker, token: str, limits: Limits, *, metrics_open: boo
     DeadLetterCalls(broker).add_to(Calls(app, guard, "Dead letters"))
     TrailCalls(broker).add_to(Calls(app, guard, "Trails"))
     # What has calls of its own adds them here: above, nothing else has to know of it.
-    _add_reference(app)
+    openapi.Reference(app).add_to(app)
     return app
-
-
-def _add_reference(app: FastAPI) -> None:
-    """The OpenAPI document, made when it is first asked for."""
-    made: list[dict[str, Any]] = []
-
-    async def document(request: Request) -> Response:
-        if not made:
-            made.append(openapi.document(app))
-        return JSONResponse(made[0])
-
-    app.add_route(f"{PREFIX}/openapi.json", document)
 
 
 def _hardened(send: Send) -> Send:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from broker.engine.model import errors as engine_errors
 from broker.engine.model.errors import EngineError
 from broker.management.models.base import INVALID_NAME
-from broker.reasons.refusals import PROBLEMS
+from broker.reasons.refusals import PROBLEMS, REFUSALS
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -27,15 +27,16 @@ ERRORS_MAX: Final = 20
 
 
 class Kind(NamedTuple):
-    """A kind of problem: the status that it is answered with, its title, and what it means."""
+    """A kind of problem: the status that it is answered with, its title, what it means, and what to do."""
 
     status: int
     title: str
     meaning: str
+    action: str
 
 
 #: Kinds of problems that are not the engine's, by code.
-KINDS: Final[dict[str, Kind]] = {code: Kind(each.status, each.title, each.meaning) for code, each in PROBLEMS.items()}
+KINDS: Final[dict[str, Kind]] = {code: Kind(*each) for code, each in PROBLEMS.items()}
 
 #: What the engine's refusals are answered with, unless 400.
 _STATUS: Final[Mapping[str, int]] = {
@@ -59,7 +60,7 @@ def _engine_kinds() -> dict[str, Kind]:
         if isinstance(error, type) and issubclass(error, EngineError) and error is not EngineError:
             meaning = (error.__doc__ or "").partition("\n")[0]
             title = error.code.replace("-", " ").capitalize()
-            kinds[error.code] = Kind(_STATUS.get(error.code, 400), title, meaning)
+            kinds[error.code] = Kind(_STATUS.get(error.code, 400), title, meaning, REFUSALS.get(error.code, ""))
     return kinds
 
 

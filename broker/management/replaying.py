@@ -27,28 +27,30 @@ BODY_BYTES_MAX: Final = 64 << 20
 MESSAGES_MAX: Final = 1_000
 
 
-#: The body in the OpenAPI document.
+#: The body's schema, and the body, in the OpenAPI document.
+SCHEMA: Final = {
+    "type": "object",
+    "title": "Replay",
+    "description": "Messages that are to come back, in their order.",
+    "required": ["name", "messages"],
+    "properties": {
+        "name": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": NAME_CHARS_MAX,
+            "description": "What a replay of this name brought back before is left out.",
+        },
+        "messages": {
+            "type": "array",
+            "maxItems": MESSAGES_MAX,
+            "items": {"type": "object"},
+            "description": "Each as `bartleby journal export` writes it, with `queue`, and perhaps `to`.",
+        },
+    },
+}
 DOCUMENTED: Final = {
     "required": True,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "title": "Replay",
-                "description": "Messages that are to come back, as `bartleby journal export` writes them.",
-                "required": ["name", "messages"],
-                "properties": {
-                    "name": {
-                        "type": "string",
-                        "minLength": 1,
-                        "maxLength": NAME_CHARS_MAX,
-                        "description": "What a replay of this name brought back before is left out.",
-                    },
-                    "messages": {"type": "array", "maxItems": MESSAGES_MAX, "items": {"type": "object"}},
-                },
-            }
-        }
-    },
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Replay"}}},
 }
 
 

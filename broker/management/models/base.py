@@ -89,16 +89,20 @@ def _flag(text: object) -> object:
 
 
 Flag = Annotated[bool, BeforeValidator(_flag)]
-Number = Annotated[int, BeforeValidator(_number)]
 
 Name = Annotated[str, BeforeValidator(_unquoted), Path(description="The name, percent-encoded.")]
 Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the list has it.")]
 Word = Annotated[
     str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
 ]
-MessageId = Annotated[Number, Path(ge=1, le=ID_MAX, description="The message's id.")]
-Limit = Annotated[Number, Query(ge=1, le=LIMIT_MAX, description="At most so many.")]
-PageLimit = Annotated[Number, Query(ge=0, le=LIMIT_MAX, description="At most so many; 0: as the settings say.")]
+MessageId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(_number), Path(description="The message's id.")]
+Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(_number), Query(description="At most so many.")]
+PageLimit = Annotated[
+    int,
+    Field(ge=0, le=LIMIT_MAX),
+    BeforeValidator(_number),
+    Query(description="At most so many; 0: as the setting management-browse-page-size says."),
+]
 After = Annotated[
     str, Query(max_length=CURSOR_CHARS_MAX, description="Go on after what an answer gave as `next`; empty: begin.")
 ]

@@ -106,7 +106,7 @@ class ConsumerList(Shown):
     total: Total
 
 
-class NewQueueBody(Body):
+class NewQueue(Body):
     """A queue to be created."""
 
     address: Annotated[str, Field(description="Its address; empty: the address of its name.")] = ""

@@ -75,7 +75,7 @@ class MessageCalls:
         """Messages of a queue, oldest first, without removing them.
 
         A queue may be too long to be looked through for a selector in one call: then there is a `next` though fewer
-        messages than `limit` are shown, or none.  Without `limit` it is management-browse-page-size.
+        messages than `limit` are shown, or none.
         """
         queue, selector = self._engine.queue(name), parse_selector(filter)
         key = place("messages", after, int)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from broker.engine import NewQueue, Queue, parse_selector
+from broker.engine import NewQueue as Wanted
+from broker.engine import Queue, parse_selector
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.management.callers import managed, require_address, require_queue
@@ -14,7 +15,7 @@ from broker.management.deeds import told
 from broker.management.durable import durable
 from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name
 from broker.management.models.queues import (
-    NewQueueBody,
+    NewQueue,
     QueueChange,
     QueueDeleted,
     QueueList,
@@ -65,10 +66,10 @@ class QueueCalls:
     def _shown(self, queue: Queue) -> QueueShown:
         return queue_shown(queue, keeps_dead=self._engine.operators.keeps_dead(queue.address.name))
 
-    async def create(self, request: Request, name: Name, body: NewQueueBody | None = None) -> QueueShown:
+    async def create(self, request: Request, name: Name, body: NewQueue | None = None) -> QueueShown:
         """Create a queue; answered when that is on disk."""
-        body = body or NewQueueBody()
-        wanted = NewQueue(
+        body = body or NewQueue()
+        wanted = Wanted(
             name,
             body.address,
             None if body.routing_type is None else RoutingType[body.routing_type],
@@ -109,5 +110,5 @@ class QueueCalls:
         return QueueDeleted(queue=queue.name, messages=messages)
 
 
-async def _about_new(name: Name, access: CallerAccess, body: NewQueueBody | None = None) -> None:
+async def _about_new(name: Name, access: CallerAccess, body: NewQueue | None = None) -> None:
     require_address(access, (body.address if body else "") or name)
