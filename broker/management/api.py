@@ -37,6 +37,7 @@ from broker.management.resources import reasons
 from broker.management.resources.addresses import AddressCalls
 from broker.management.resources.broker import BrokerCalls
 from broker.management.resources.clients import ConnectionCalls, ConsumerCalls
+from broker.management.resources.dead_letter_rules import DeadLetterRuleCalls
 from broker.management.resources.dead_letters import DeadLetterCalls
 from broker.management.resources.diverts import DivertCalls
 from broker.management.resources.messages import MessageCalls
@@ -148,6 +149,7 @@ def application(broker: Broker, token: str, limits: Limits, *, metrics_open: boo
     DivertCalls(broker).add_to(Calls(app, guard, "Diverts"))
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))
+    DeadLetterRuleCalls(broker).add_to(Calls(app, guard, "Dead-letter rules"))
     reasons.add_to(Calls(app, guard, "Reasons"))
     DeadLetterCalls(broker).add_to(Calls(app, guard, "Dead letters"))
     TrailCalls(broker).add_to(Calls(app, guard, "Trails"))

@@ -131,6 +131,10 @@ class SettingsTable:
         """The characters of names."""
         return self._syntax
 
+    def matcher(self, match: str) -> Callable[[str], bool]:
+        """Whether a name is one of those that another match means.  Raises InvalidMatch."""
+        return matcher(match, syntax=self._syntax, literal_markers=self._markers)
+
     def replace(self, matches: Iterable[tuple[str, Fields]]) -> None:
         """Other matches instead of the present ones, all or none. Raises InvalidMatch."""
         exact: dict[str, Fields] = {}

@@ -36,6 +36,7 @@ from broker.engine.moves.dead_letter_rules import (
     Action,
     DeadLetter,
     DeadLetterRule,
+    Fits,
     dead_letter,
     decide,
     retries,
@@ -99,6 +100,15 @@ class Trial:
     last: int = 0
     complete: bool = True
 
+    def add(self, next: Trial) -> None:
+        """The next letters were looked at too."""
+        self.counts.update(next.counts)
+        for verdict, ids in next.examples.items():
+            found = self.examples.setdefault(verdict, [])
+            found += ids[: EXAMPLES_MAX - len(found)]
+        self.other += next.other
+        self.last, self.complete = next.last, next.complete
+
 
 class DeadLetterRules(Watcher):
     """The rules in force on one broker."""
@@ -142,6 +152,10 @@ class DeadLetterRules(Watcher):
         """Look at all dead letters anew: the clock has jumped, and with it their ages."""
         self._watched.clear()
         self.settle()
+
+    def name_pattern(self, match: str) -> Fits | None:
+        """Whether a name is meant by a match, as in address settings; None if that is empty.  Raises InvalidMatch."""
+        return self._state.settings_table.matcher(match) if match else None
 
     def watches(self, queue: Queue) -> bool:
         """Whether the rules in force are for a queue."""

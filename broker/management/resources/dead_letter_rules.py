@@ -1,0 +1,64 @@
+"""Rules for dead letters: what those in force did, and what they or others would do."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from broker.engine import Trial
+from broker.engine.model.settings_match import InvalidMatch
+from broker.management.callers import managed, require_queue
+from broker.management.calls import CallerAccess, Calls, whole
+from broker.management.cursors import cursor, place
+from broker.management.models.base import Name
+from broker.management.models.dead_letter_rules import RuleList, Tried, Try, rule_list, tried
+from broker.management.ports import Broker
+from broker.management.problems import Refused
+
+#: Messages that one call looks at, over many ticks: half a second's worth.
+LOOKED_AT_MAX: Final = 10_000
+
+
+class DeadLetterRuleCalls:
+    """The calls on one broker's rules."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._engine = broker.engine
+
+    def add_to(self, calls: Calls) -> None:
+        """Declare them."""
+        calls.add("GET", "/dead-letter-rules", self.list, about=whole)
+        path = "/queues/{name}/dead-letter-rules:try"
+        calls.add("POST", path, self.attempt, about=self._about, problems=(503,))
+
+    async def _about(self, name: Name, access: CallerAccess) -> None:
+        require_queue(access, self._engine, name)
+
+    async def list(self, access: CallerAccess) -> RuleList:
+        """The rules in force, with what each did; and the queues that they may be for."""
+        queues = {queue.name: queue.address.name for queue in self._engine.messages.dead_letter_queues()}
+        names = await managed(access, [*queues], lambda name: (queues[name], name))
+        return rule_list(self._engine.dead_letter_rules, names)
+
+    async def attempt(self, name: Name, body: Try) -> Tried:
+        """What rules would do with the dead letters of a queue, each as if it were new; nothing is done.
+
+        One call looks at some thousand messages; `next` says where the following one goes on.
+        """
+        rules, queue = self._engine.dead_letter_rules, self._engine.queue(name)
+        try:
+            chosen = None if body.rules is None else [rule.rule(rules) for rule in body.rules]
+        except InvalidMatch as error:
+            raise Refused("invalid-body", str(error)) from None
+        key = place("dead-letter-rules", body.after, int)
+        whole = Trial(last=0 if key is None else int(key[0]), complete=False)
+        looked = 0
+        while not whole.complete and looked < LOOKED_AT_MAX:
+            self._broker.tick.enter()
+            step = rules.attempt(queue, whole.last, chosen)
+            whole.add(step)
+            looked += step.counts.total() + step.other
+            await asyncio.sleep(0)
+        next = None if whole.complete else cursor("dead-letter-rules", whole.last)
+        return tried(queue.name, whole, next)
