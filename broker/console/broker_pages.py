@@ -68,7 +68,9 @@ class BrokerPages:
         broker = self._desk.broker
         self._desk.enter()
         bad = ("warning", "error", "critical")
-        events = [(code, count, CODES[code]) for code, count in sorted(broker.events.items()) if code in CODES]
+        events = [
+            (code, count, CODES[code]) for code, count in sorted(broker.events.items()) if count and code in CODES
+        ]
         context = {
             "status": status(broker, self._desk.engine.now),
             "events": sorted(

@@ -147,9 +147,11 @@ async def test_users_and_what_they_may_do(broker: TestBroker, owner: Browser) ->
 async def test_health_says_why_it_is_not_ready(broker: TestBroker, owner: Browser) -> None:
     assert "The broker is ready." in (await owner.get("/health")).seen
     broker.reasons = ["the disk is full"]
+    broker.events["disk.full"] = 0
     page = await owner.get("/health")
     assert "Not ready: the disk is full" in page.seen
     assert "login.refused 3 A client was refused" in page.seen
+    assert "disk.full" not in page.seen
 
 
 async def test_reports_of_audits_are_shown_without_any_rights(
