@@ -144,6 +144,23 @@ def retry(world: World) -> Callable[[], object]:
     return lambda: steps(world.remote, "/api/v1/queues/ExpiryQueue/messages:retry")
 
 
+def groups(world: World) -> Callable[[], object]:
+    """`dead-letters groups`, of dead letters in memory."""
+    world.filled("work", "persistent:true\nexpires:1\n")
+    while world.remote.get("/api/v1/queues/ExpiryQueue")["messages"] < world.messages:
+        time.sleep(0.1)
+    return lambda: world.remote.get("/api/v1/dead-letters/groups", by="reason,origin,words,hour")
+
+
+def trail(world: World) -> Callable[[], object]:
+    """`message trail`, again and again for as long as other cases take."""
+    world.filled("work", "persistent:true\nexpires:1\n")
+    while world.remote.get("/api/v1/queues/ExpiryQueue")["messages"] < world.messages:
+        time.sleep(0.1)
+    [message] = world.remote.get("/api/v1/queues/ExpiryQueue/messages", limit=1)["messages"]
+    return lambda: [world.remote.get(f"/api/v1/messages/{message['id']}/trail") for _ in range(10)]
+
+
 def steps(remote: Remote, path: str, **body: Any) -> None:
     """Ask again and again, as the command line does."""
     complete = False
@@ -233,7 +250,7 @@ def _sent_in(world: World, link: Link) -> None:
 
 CASES: Final = {
     each.__name__: each
-    for each in (retry, move, discard, purge, delete, subscriptions, unacknowledged, subscribed, commit)
+    for each in (retry, groups, trail, move, discard, purge, delete, subscriptions, unacknowledged, subscribed, commit)
 }
 
 

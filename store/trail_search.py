@@ -31,8 +31,8 @@ IDS_MAX: Final = 1_000
 #: Steps that are told, the first ones: a message that is delivered over and over has one a delivery.
 STEPS_MAX: Final = 10_000
 
-#: Bytes that are searched without a rest: 1 ms.
-PIECE_BYTES: Final = 1 << 20
+#: Bytes that are searched without a rest: some 2 ms.
+PIECE_BYTES: Final = 4 << 20
 
 #: Places at which the entry around some bytes may begin that are tried; then all entries of the segment are checked.
 _TRIES_MAX: Final = 16

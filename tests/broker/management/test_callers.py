@@ -83,7 +83,16 @@ LOOKING = {("POST", "/api/v1/queues/orders/dead-letter-rules:try")}
 
 #: Calls that everybody may make who is known, and that show what he manages.
 LISTS = tuple(
-    ("GET", f"/api/v1/{what}") for what in ("queues", "addresses", "consumers", "diverts", "dead-letters/groups")
+    ("GET", f"/api/v1/{what}")
+    for what in (
+        "queues",
+        "addresses",
+        "consumers",
+        "diverts",
+        "dead-letters/groups",
+        "reasons",
+        "reasons/{word}",
+    )
 )
 
 #: Calls that tell everybody who is known the same, and nothing of the broker.
