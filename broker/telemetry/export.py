@@ -23,8 +23,8 @@ from broker.engine.model.report import Report
 from broker.telemetry.spans import SpanMaker
 from broker.telemetry.tracer import MessageTracer, PendingSpan
 
-#: Spans that are sent at once: to encode so many keeps the interpreter from the event loop for some 10 ms.
-BATCH_SPANS_MAX: Final = 128
+#: Spans that are sent at once: to encode so many keeps the interpreter from the event loop for some 5 ms.
+BATCH_SPANS_MAX: Final = 64
 
 #: How long the last spans may take when the broker stops, in seconds.
 CLOSE_SECONDS_MAX: Final = 2.0
