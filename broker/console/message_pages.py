@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Final
@@ -45,6 +46,9 @@ from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
 from broker.sessions.stomp.headers import is_application_header
 
 Verb = Callable[[MessageRange], MoveResult]
+
+#: Chosen messages that are moved in one tick: some ms.
+_IN_ONE_TICK: Final = 16
 
 #: What became of one message, or of several.
 _DONE: Final = {
@@ -109,7 +113,7 @@ class MessagePages:
             chosen: dict[str, str | int] = {"filter": filter} if filter else {}
             chosen |= {name.replace("-", "_"): value for name, value in group_fields(group).items()}
         elif ids:
-            total = self._each(ids, verb)
+            total = await self._each(ids, verb)
             chosen = {"ids": ", ".join(map(str, ids[:100]))}
         else:
             raise Refused(400, "nothing-chosen", "choose messages first, or all that the filter fits")
@@ -137,11 +141,13 @@ class MessagePages:
             raise Refused(400, "invalid-parameter", "say to which address or queue the messages go")
         return partial(messages.move, queue, to), "queue.moved"
 
-    def _each(self, ids: list[int], verb: Verb) -> MoveResult:
-        """Messages one by one, as many as a page has; those that have gone meanwhile count as refused."""
+    async def _each(self, ids: list[int], verb: Verb) -> MoveResult:
+        """Messages one by one, some in a tick; those that have gone meanwhile count as refused."""
         total = MoveResult(0, 0, True)
-        self._desk.enter()
-        for id in ids:
+        for at, id in enumerate(ids):
+            if at and at % _IN_ONE_TICK == 0:
+                await asyncio.sleep(0)
+            self._desk.enter()
             try:
                 total.add(verb(MessageRange(id=id)))
             except EngineError as error:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import re
+
+import httpx
 import pytest
+from starlette.types import Receive, Scope, Send
 
 from broker.console.console import POLICY, Console
 from broker.console.sessions import IDLE_SECONDS_MAX, SESSION_SECONDS_MAX, USER_SESSIONS_MAX, Session, Sessions
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.permissions import Permission, PermissionTable
+from broker.management.callers import CALLER, Caller
 from broker.security.login import Policy
 from broker.sessions.login import Peer
 from tests.broker.console.harness import Browser
-from tests.broker.management.harness import TestBroker
+from tests.broker.management.harness import TOKEN, TestBroker
 from tests.support.sim_gate import cheap_user
 
 pytestmark = pytest.mark.anyio
@@ -148,6 +153,23 @@ async def test_behind_a_proxy_with_tls_the_cookie_is_for_tls_only(browser: Brows
     secure = {"origin": "https://broker", "host": "broker"}
     page = await browser.post("/login", {**form, "user": "", "password": "a-token-for-tests"}, secure)
     assert "; Secure" in page.headers["set-cookie"]
+
+
+async def test_over_tls_the_cookie_is_bound_to_its_host(console: Console) -> None:
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await console({**scope, "state": {CALLER: Caller(Peer("peer"))}}, receive, send)
+
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="https://broker") as client:
+        [once] = re.findall(r'name="once" value="([^"]+)"', (await client.get("/login")).text)
+        answer = await client.post("/login", data={"user": "", "password": TOKEN, "once": once})
+        assert answer.status_code == 303
+        cookie = answer.headers["set-cookie"]
+        assert cookie.startswith("__Host-bartleby-")
+        assert "; Secure" in cookie
+        assert (await client.get("/queues")).status_code == 200
+        [csrf] = set(re.findall(r'name="csrf" value="([^"]+)"', (await client.get("/queues")).text))
+        await client.post("/logout", data={"csrf": csrf})
+        assert not [name for name in client.cookies if not name.endswith("-login")]
 
 
 async def test_one_user_drives_out_nobody_else(console: Console, owner: Browser) -> None:
