@@ -96,8 +96,17 @@ def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
     if output == "json":
         print_json(queues)
         return
-    rows = [[q["name"], q["address"], q["routing_type"].lower(), *(q[name] for name in _COUNTS)] for q in queues]
-    print_table(["queue", "address", "type", *_COUNTS], rows, right=_COUNTS)
+    rows = [
+        [q["name"], q["address"], q["routing_type"].lower(), *(q[name] for name in _COUNTS), _queue_state(q)]
+        for q in queues
+    ]
+    print_table(["queue", "address", "type", *_COUNTS, "state"], rows, right=_COUNTS)
+
+
+def _queue_state(queue: dict[str, Any]) -> str:
+    """Why it gives no messages, or takes none."""
+    states = {"paused": queue["paused"], "disabled": not queue["enabled"], "full": queue["address_full"]}
+    return ", ".join(state for state, so in states.items() if so)
 
 
 @queue.command()

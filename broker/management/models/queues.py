@@ -47,6 +47,8 @@ class QueueCounts(Shown):
     durable: bool
     temporary: bool
     paused: bool = Field(description="Whether its deliveries are stopped, by itself or with its address.")
+    enabled: bool = Field(description="Whether messages may enter it; else their senders are refused.")
+    address_full: bool
     messages: int
     ready: int
     paged: int
@@ -85,7 +87,6 @@ class QueueShown(QueueCounts):
     settings: QueueSettings
     address_bytes: int
     address_messages: int
-    address_full: bool
     keeps_dead: bool = Field(description="Whether it is on a dead-letter or expiry address.")
     consumer_list: list[ConsumerShown] = Field(description=f"The first {CONSUMERS_SHOWN_MAX} consumers.")
 
@@ -139,6 +140,8 @@ def _counts(queue: Queue) -> dict[str, object]:
         "durable": queue.durable,
         "temporary": queue.temporary,
         "paused": queue.stopped,
+        "enabled": queue.attributes.enabled,
+        "address_full": queue.address.full,
         "messages": queue.message_count,
         "ready": queue.ready,
         "paged": queue.paged,
@@ -169,7 +172,6 @@ def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
         "settings": QueueSettings(**{kebab(name): plain(getattr(settings, name)) for name in OF_QUEUES}),
         "address_bytes": queue.address.size_bytes,
         "address_messages": queue.address.size_messages,
-        "address_full": queue.address.full,
         "keeps_dead": keeps_dead,
         "consumer_list": [consumer_shown(consumer) for consumer in queue.consumers[:CONSUMERS_SHOWN_MAX]],
     }

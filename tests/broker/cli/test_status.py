@@ -16,6 +16,7 @@ from broker.cli.remote import THINGS_PER_CALL
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management.limits import Limits as CallLimits
@@ -70,9 +71,22 @@ async def test_queue_list_shows_all_queues(broker: TestBroker, operator: Operato
         "scheduled",
         "delivering",
         "consumers",
+        "state",
     ]
     assert lines[3].split() == ["c", "c", "anycast", "1", "1", "0", "0", "0", "0"]
     assert len(lines) == 6
+
+
+async def test_queue_list_says_what_gives_and_takes_no_messages(broker: TestBroker, operator: Operator) -> None:
+    for name in ("a", "b", "c"):
+        broker.send(name, [b"x"])
+    broker.engine.operators.change(broker.engine.queue("a"), {"enabled": False})
+    broker.engine.operators.pause(broker.engine.queue("a"), paused=True)
+    table = SettingsTable([("b", {"max_size_messages": 1})], broker.engine._state.settings_table._defaults)
+    broker.engine.operators.change_settings(table)
+    await broker.settled()
+    rows = [line.split()[9:] for line in (await operator.run("queue", "list")).stdout.splitlines()]
+    assert rows == [["state"], ["paused,", "disabled"], ["full"], []]
 
 
 async def test_a_table_that_goes_to_a_program_is_not_cut(broker: TestBroker, operator: Operator) -> None:
