@@ -166,6 +166,7 @@ class Daemon:
                     connections=len(listener.connections) if listener else server.connections if server else 0,
                     opened=listener.accepted if listener else 0,
                     refused=listener.refused if listener else 0,
+                    certificate_end=self._guard.certificate_end(name),
                 )
             )
         return states

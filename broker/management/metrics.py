@@ -71,12 +71,17 @@ class BrokerCollector(Collector):
         refused = CounterMetricFamily(
             "broker_connections_refused", "Connections refused because of a limit.", labels=["acceptor", "protocol"]
         )
+        ends = GaugeMetricFamily(
+            "broker_certificate_end_seconds", "When the first certificate of an acceptor ends.", labels=["acceptor"]
+        )
         for acceptor in self._broker.acceptors():
+            if acceptor.certificate_end:
+                ends.add_metric([acceptor.name], acceptor.certificate_end / 1000)
             labels = [acceptor.name, acceptor.protocol]
             connections.add_metric(labels, acceptor.connections)
             opened.add_metric(labels, acceptor.opened)
             refused.add_metric(labels, acceptor.refused)
-        return iter((connections, opened, refused))
+        return iter((connections, opened, refused, ends))
 
     def _messages(self) -> Iterator[Metric]:
         engine, statistics = self._broker.engine, self._broker.engine.statistics

@@ -15,7 +15,10 @@ from store.log import Counters
 
 @dataclass(frozen=True, slots=True)
 class AcceptorState:
-    """One acceptor: where it listens (`HOST:PORT` each) and its connections since the start."""
+    """One acceptor: where it listens (`HOST:PORT` each) and its connections since the start.
+
+    `certificate_end`: when the first certificate of its file ends, in ms since the epoch; 0: it has none.
+    """
 
     name: str
     protocol: str
@@ -23,6 +26,7 @@ class AcceptorState:
     connections: int
     opened: int
     refused: int
+    certificate_end: int = 0
 
 
 class Broker(Protocol):

@@ -50,12 +50,16 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a configuration and its files say, read and checked."""
+    """What a configuration and its files say, read and checked.
+
+    `certificate_ends`: when the first certificate of an acceptor's file ends, in ms since the epoch; 0: not known.
+    """
 
     config: Config
     policy: Policy
     table: PermissionTable
     contexts: dict[str, ssl.SSLContext]
+    certificate_ends: dict[str, int]
     keys: KeySet | None
     stamp: Stamp
 
@@ -90,6 +94,10 @@ class Guard:
     def context(self, acceptor: str) -> Callable[[], ssl.SSLContext] | None:
         """What gives an acceptor's present TLS context; None if it speaks no TLS."""
         return (lambda: self._prepared.contexts[acceptor]) if acceptor in self._prepared.contexts else None
+
+    def certificate_end(self, acceptor: str) -> int:
+        """When an acceptor's certificate ends, in ms since the epoch; 0 without one."""
+        return self._prepared.certificate_ends.get(acceptor, 0)
 
     def prepare(self, config: Config) -> Prepared:
         """Read what another configuration says.  Raises UnusableFile, InvalidMatch."""
@@ -172,9 +180,11 @@ def prepare(config: Config, *, known: bool) -> Prepared:
     policy = load_policy(config)
     if known and policy.users is None:
         raise UnusableFile(f"{users_path(config)}: the users file is missing: put it back, or restart the broker")
-    contexts = {name: _context(name, each.tls) for name, each in config.enabled_acceptors.items() if each.tls}
+    sections = {name: each.tls for name, each in config.enabled_acceptors.items() if each.tls}
+    contexts = {name: _context(name, tls) for name, tls in sections.items()}
+    ends = {name: _certificate_end(tls) for name, tls in sections.items()}
     keys = read_keys(config.security.jwt.keys_file) if config.security.jwt.issuer else None
-    return Prepared(config, policy, permission_table(config), contexts, keys, stamp)
+    return Prepared(config, policy, permission_table(config), contexts, ends, keys, stamp)
 
 
 def read_keys(path: Path | None) -> KeySet | None:
@@ -224,6 +234,12 @@ def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
         return acceptor_context(tls)
     except UnusableFile as error:
         raise UnusableFile(f"acceptors.{name}.tls: {error}") from None
+
+
+def _certificate_end(tls: TlsSection) -> int:
+    from broker.security.validity import first_end  # what it needs is large, and a broker without TLS does without it
+
+    return first_end(tls.certificate)
 
 
 def _stamp(config: Config) -> Stamp:

@@ -51,6 +51,15 @@ def certificates(path: Path) -> list[Span]:
     ]
 
 
+def first_end(path: Path) -> int:
+    """When the first certificate of a PEM file ends, in ms since the epoch; 0 for what cannot be read."""
+    try:
+        ends = [span.end.timestamp() for span in certificates(path) if span.end is not None]
+    except (OSError, ValueError):
+        return 0
+    return int(min(ends, default=0) * 1_000)
+
+
 def revocation_lists(path: Path) -> list[Span]:
     """Those of a PEM file.  Raises OSError; ValueError for what cannot be read."""
     pieces = [piece.partition(_LIST_END)[0] for piece in path.read_bytes().split(_LIST_BEGIN)[1:]]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import socket
 import ssl
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from cryptography.x509.oid import NameOID
@@ -157,15 +160,24 @@ def test_who_does_not_come_in(secured: Secured) -> None:
     assert secured.audit.stat().st_mode & 0o777 == 0o600
 
 
+def _end(secured: Secured) -> float:
+    """When the broker says that the certificate of STOMP's acceptor ends."""
+    with urlopen(f"http://127.0.0.1:{secured.broker.ports['http']}/metrics") as answer:
+        (line,) = re.findall(rb'broker_certificate_end_seconds{acceptor="stomp"} (.*)', answer.read())
+    return float(line)
+
+
 def test_a_new_certificate_for_new_connections(secured: Secured) -> None:
+    end = _end(secured)
     with secured.open(secured.authority.client()) as before:
         first = before.getpeercert(binary_form=True)
-        secured.authority.issue("broker renewed", file="server")
+        secured.authority.issue("broker renewed", file="server", age=timedelta(hours=1))
         count = secured.broker.log.count("reload.done")
         secured.broker.signal(signal.SIGHUP)
         secured.broker.await_log("reload.done", times=count + 1)
         with secured.open(secured.authority.client()) as after:
             assert after.getpeercert(binary_form=True) != first
+        assert 3500 < end - _end(secured) < 3700
         before.sendall(CONNECT % b"login:bob\npasscode:secret\n")
         assert b"CONNECTED" in before.recv(4096), "who is there stays"
 

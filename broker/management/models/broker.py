@@ -23,6 +23,7 @@ class AcceptorShown(Shown):
     connections: int
     opened: int
     refused: int
+    certificate_end: int = Field(description="When the first certificate of its file ends; 0: it has none.")
 
 
 class JournalShown(Shown):

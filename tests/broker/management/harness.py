@@ -120,7 +120,7 @@ class TestBroker(SimBroker):
         """Two that are no more than their numbers."""
         return [
             AcceptorState("stomp", "stomp", ("127.0.0.1:61613",), 3, 7, 1),
-            AcceptorState("http", "http", ("[::1]:8161",), 1, 2, 0),
+            AcceptorState("http", "http", ("[::1]:8161",), 1, 2, 0, NOW + 1_000),
         ]
 
     def close(self) -> None:

@@ -16,7 +16,7 @@ from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
 from broker.management import metrics
 from broker.management.limits import Limits as CallLimits
-from tests.broker.management.harness import Client, Inbox, TestBroker
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.samples import scrape, value
 
 ROOT = Path(__file__).parents[3]
@@ -34,6 +34,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
         "broker_connections",
         "broker_connections_opened_total",
         "broker_connections_refused_total",
+        "broker_certificate_end_seconds",
         "broker_queue_messages",
         "broker_queue_consumers",
         "broker_queue_oldest_message_age_seconds",
@@ -97,6 +98,8 @@ async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Cli
     assert value(samples, "broker_messages") == 2
     assert value(samples, "broker_connections", acceptor="stomp", protocol="stomp") == 3
     assert value(samples, "broker_connections_opened_total", acceptor="stomp", protocol="stomp") == 7
+    assert value(samples, "broker_certificate_end_seconds", acceptor="http") == NOW / 1000 + 1
+    assert ("broker_certificate_end_seconds", frozenset({("acceptor", "stomp")})) not in samples
     assert value(samples, "broker_build_info", version="1.2.3", name="test") == 1
     assert value(samples, "broker_journal_bytes_total") == broker.counters.bytes
     assert value(samples, "broker_journal_full") == 0

@@ -169,6 +169,7 @@ FIRING: Final = {
     "BartlebyConnectionsRefused": Case(
         15, {'broker_connections_refused_total{acceptor="stomp",protocol="stomp"}': "0x14 3x5"}
     ),
+    "BartlebyCertificateEnds": Case(1, {'broker_certificate_end_seconds{acceptor="stomp"}': "1000000x5"}),
     "BartlebyKeysOrCertificates": _event("security.refused"),
 }
 
@@ -177,6 +178,7 @@ HEALTHY: Final = {
     "up": "1x1600",
     "broker_ready": "1x1600",
     "broker_start_time_seconds": "1x1600",
+    'broker_certificate_end_seconds{acceptor="stomp"}': "7776000x1600",
     "broker_disk_full": "0x1600",
     "broker_journal_full": "0x1600",
     "broker_disk_free_bytes": "1000000000x1600",

@@ -14,7 +14,7 @@ from broker.config import Config, load
 from broker.security import checks
 from broker.security.reload import prepare
 from broker.security.users_file import StoredUser, UnusableFile, write_users
-from broker.security.validity import SOON_DAYS, Span
+from broker.security.validity import SOON_DAYS, Span, first_end
 from tests.broker.cli.harness import invoke
 from tests.support.certificates import Authority
 from tests.support.sim_gate import cheap_user
@@ -188,6 +188,17 @@ def test_the_warning_comes_in_time() -> None:
     assert "in 0 days" in span.doubt(end - moment)
     assert "expired on 2026-04-01" in span.doubt(end)
     assert Span("it", begin, None).doubt(end) == ""
+
+
+def test_the_end_of_a_file_is_that_of_its_first_certificate_to_end(site: Site) -> None:
+    late, early = (site.authority.issue("server", age=timedelta(hours=hours))[0].read_bytes() for hours in (0, 5))
+    chain = site.path("chain.pem")
+    chain.write_bytes(late + early)
+    assert 18 < (first_end(chain) / 1000 - datetime.now(UTC).timestamp()) / 3600 < 19
+    chain.write_bytes(b"x")
+    assert first_end(chain) == first_end(site.path("none.pem")) == 0
+    prepared = prepare(load(site.file), known=False)
+    assert prepared.certificate_ends == {"stomp": first_end(site.path("server.pem"))}
 
 
 def test_warnings_are_no_failure(site: Site) -> None:
