@@ -153,7 +153,8 @@ _NO_OBJECT: Final = ("missing", "model_attributes_type", "model_type", "dict_typ
 
 def of_validation(error: RequestValidationError) -> Response:
     """What a request holds that the call's models do not take."""
-    found = [_told(each) for each in error.errors()[:ERRORS_MAX]]
+    told = [_told(each) for each in error.errors()[: 2 * ERRORS_MAX]]  # twice where `about` reads what the call reads
+    found = [each for at, each in enumerate(told) if each not in told[:at]][:ERRORS_MAX]
     code = "invalid-body" if found[0]["where"] == "body" else "invalid-parameter"
     if error.errors()[0]["type"] == INVALID_NAME:
         code = INVALID_NAME
