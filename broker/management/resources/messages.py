@@ -95,7 +95,10 @@ class MessageCalls:
         return message_shown(message, queue, state, alone=True)
 
     async def download(self, name: Name, id: MessageId) -> Response:
-        """The body of one message, all of it, as the sender's protocol encodes it."""
+        """The body of one message, all of it.
+
+        Of an AMQP body that is large and has several sections, their beginnings are among it.
+        """
         queue = self._engine.queue(name)
         self._broker.tick.enter()
         message, _ = self._engine.messages.find(queue, id)

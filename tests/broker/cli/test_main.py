@@ -17,6 +17,8 @@ HEAVY: Final = {
     "broker.config": "who reads a configuration",
     "broker.engine": "the daemon",
     "cryptography": "tokens",
+    "fastapi": "management",
+    "jinja2": "pages",
     "jwt": "tokens",
     "lark": "filters",
     "prometheus_client": "metrics",

@@ -1,0 +1,143 @@
+"""One message over HTTP: all that it has, its body as a download, and what a message that is sent may have."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from broker.engine import Send
+from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.management.models.messages import ALL_PROPERTIES_MAX, BODY_SHOWN_BYTES, PROPERTIES_MAX
+from broker.sessions.amqp.format import AMQP_FORMAT
+from protocols.amqp.message import DATA, encode_section
+from tests.broker.management.harness import NOW, Client, TestBroker, die
+
+MESSAGES = "/api/v1/queues/a/messages"
+
+
+async def only(client: Client, name: str = "a") -> int:
+    """The id of the only message of a queue."""
+    (message,) = (await client.get(f"/api/v1/queues/{name}/messages"))["messages"]
+    assert isinstance(message["id"], int)
+    return message["id"]
+
+
+async def upload(broker: TestBroker, body: bytes, format: int = 1) -> None:
+    """Send a message whose body is in a file of its own."""
+    engine, queue = broker.engine, broker.queue("a")
+    coming = engine.uploads.begin(lambda: None, durable=True)
+    engine.uploads.write(coming, body, last=True)
+    await broker.settled()
+    broker.tick.enter()
+    header = MessageHeader("a", engine.formats[format], durable=True, timestamp=broker.now)
+    message = Message.of(header, b"", engine.uploads.finished(coming))
+    engine.publish([Send(queue.address, None, RoutingType.ANYCAST, [message])]).check()
+
+
+async def test_one_message_has_all_its_properties_and_much_of_its_body(broker: TestBroker, client: Client) -> None:
+    headers = [(b"h%d" % n, b"v" * 1_000) for n in range(PROPERTIES_MAX + 1)]
+    broker.send("a", [b"x" * (BODY_SHOWN_BYTES + 1)], headers=headers)
+    await broker.settled()
+    shown = await client.get(f"{MESSAGES}/{await only(client)}")
+    assert len(shown["properties"]) == PROPERTIES_MAX + 1 < ALL_PROPERTIES_MAX
+    assert set(shown["properties"].values()) == {"v" * 1_000}
+    assert shown["properties_omitted"] == 0
+    body = {"encoding": "text", "data": "x" * BODY_SHOWN_BYTES, "bytes": BODY_SHOWN_BYTES + 1, "truncated": True}
+    assert shown["body"] == body
+
+
+async def test_a_dead_letter_alone(broker: TestBroker, client: Client) -> None:
+    await die(broker, "a", b"poison")
+    shown = await client.get(f"/api/v1/queues/DLQ/messages/{await only(client, 'DLQ')}")
+    assert shown["annotations"]["_AMQ_DL_REASON"] == "rejected"
+    assert shown["state"] == "ready"
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00<script>\xff", b"z" * 3_000_000])
+async def test_a_body_is_downloaded_whole(broker: TestBroker, client: Client, body: bytes) -> None:
+    """And no browser shows it, whatever it holds."""
+    if len(body) < 1_000_000:
+        broker.send("a", [body])
+    else:
+        await upload(broker, body)
+    await broker.settled()
+    id = await only(client)
+    got = await client.call("GET", f"{MESSAGES}/{id}/body")
+    assert (got.status, got.body) == (200, body)
+    assert got.headers["content-type"] == "application/octet-stream"
+    assert got.headers["content-length"] == str(len(body))
+    assert got.headers["content-disposition"] == f'attachment; filename="message-{id}.bin"'
+    head = await client.call("HEAD", f"{MESSAGES}/{id}/body")
+    assert (head.status, head.body, head.headers["content-length"]) == (200, b"", str(len(body)))
+
+
+@pytest.mark.parametrize("nbytes", [200_000, 3_000_000])
+async def test_a_large_body_of_amqp_is_downloaded_without_its_encoding(
+    broker: TestBroker, client: Client, nbytes: int
+) -> None:
+    await upload(broker, encode_section(DATA, b"y" * nbytes), AMQP_FORMAT)
+    await broker.settled()
+    got = await client.call("GET", f"{MESSAGES}/{await only(client)}/body")
+    assert (got.status, got.body) == (200, b"y" * nbytes)
+
+
+@pytest.mark.parametrize(
+    ("id", "status", "code"),
+    [
+        ("999", 404, "not-found"),
+        ("0", 400, "invalid-parameter"),
+        ("x", 400, "invalid-parameter"),
+        ("1e3", 400, "invalid-parameter"),
+    ],
+)
+async def test_a_message_that_is_not_there(broker: TestBroker, client: Client, id: str, status: int, code: str) -> None:
+    broker.send("a", [b"1"])
+    for path in (f"{MESSAGES}/{id}", f"{MESSAGES}/{id}/body"):
+        answer = await client.call("GET", path)
+        assert (answer.status, answer.json["code"]) == (status, code)
+
+
+# -- sending -----------------------------------------------------------------------------------------------------------
+
+
+async def send(client: Client, **message: object) -> None:
+    answer = await client.call("POST", "/api/v1/addresses/a/messages", json=message)
+    assert (answer.status, answer.json["taken"]) == (201, True), answer.body
+
+
+async def test_a_message_is_sent_with_headers(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    headers = {
+        "content_type": "text/plain",
+        "correlation_id": "c:1\n",
+        "reply_to": "answers",
+        "type": "t",
+        "group": "g",
+    }
+    await send(client, text="x", headers=headers, properties={"type": "not this", "p": "v"}, expiration=NOW + 9_000)
+    shown = await client.get(f"{MESSAGES}/{await only(client)}")
+    assert shown["properties"] == {
+        "_AMQ_CONTENT_TYPE": "text/plain",
+        "JMSCorrelationID": "c:1\n",
+        "JMSReplyTo": "answers",
+        "JMSType": "t",
+        "_AMQ_GROUP_ID": "g",
+        "p": "v",
+    }
+    assert shown["expiration"] == NOW + 9_000
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("a"))
+    assert message.header.group == "g"
+
+
+async def test_bytes_are_sent(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    await send(client, base64=base64.b64encode(b"\x00\xff").decode())
+    assert (await client.call("GET", f"{MESSAGES}/{await only(client)}/body")).body == b"\x00\xff"
+
+
+async def test_a_message_is_sent_for_later(broker: TestBroker, client: Client) -> None:
+    broker.queue("a")
+    await send(client, text="x", scheduled=NOW + 60_000)
+    (shown,) = (await client.get(MESSAGES))["messages"]
+    assert (shown["state"], shown["scheduled"]) == ("scheduled", NOW + 60_000)
