@@ -47,17 +47,20 @@ def matching(
 
 
 def whole_body(message: Message) -> Response:
-    """The body of a message, all of it, as the sender's protocol encodes it.  Raises NotReadable."""
+    """The body of a message, all of it, without its protocol's encoding.  Raises NotReadable.
+
+    Of an AMQP body that is large and has several sections, only the first one's beginning is left out.
+    """
     headers = {name: value.format(id=message.id) for name, value in _DOWNLOAD.items()}
-    body = message.body
+    body, content = message.body, message.header.format.content
     if isinstance(body, bytes):
-        return Response(message.header.format.content(body), 200, headers, "application/octet-stream")
+        return Response(content(body), 200, headers, "application/octet-stream")
     stream = Stream(body)
     try:
-        first = stream.read()
+        first = content(stream.read())
     except Unreadable as error:
         raise NotReadable(str(error)) from None
-    headers["content-length"] = str(len(body))
+    headers["content-length"] = str(len(first) + stream.left)
     return StreamingResponse(_pieces(first, stream), 200, headers, "application/octet-stream")
 
 
