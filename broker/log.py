@@ -79,6 +79,9 @@ CODES: Final[dict[str, Code]] = {
     "broker.failed": Code(
         "critical", "A bug in the broker left its state in doubt: the process ends at once, to be restarted."
     ),
+    "broker.task_died": Code(
+        "critical", "A background task that the broker cannot do without has failed: the process ends at once."
+    ),
     "clock.jumped": Code("warning", "The system clock was set; running delays and timeouts keep their length."),
     "config.deleted": Code(
         "warning", "An address, queue or divert that is no longer in the configuration was deleted, with its messages."
@@ -237,7 +240,13 @@ CODES: Final[dict[str, Code]] = {
     "stomp.error": Code("info", "A STOMP connection was closed with an ERROR frame.", True),
     "stopped": Code("info", "The broker has ended."),
     "stopping": Code("info", "The broker begins to stop."),
-    "task.died": Code("critical", "A task that the broker cannot do without has failed: the process ends at once."),
+    "task.cancelled": Code("info", "An operator cancelled a task: what it has done stays done."),
+    "task.completed": Code("info", "A task has ended: the messages were moved or removed, but for those refused."),
+    "task.failed": Code("warning", "A task could not go on; the error says why, and what it has done stays done."),
+    "task.paused": Code("info", "An operator paused a task."),
+    "task.resumed": Code("info", "An operator let a paused task go on."),
+    "task.started": Code("info", "An operator started a task: messages of a queue are moved or removed step by step."),
+    "task.stuck": Code("warning", "A task paused itself because the journal has no room; resume it when there is."),
     "telemetry.exporting": Code("info", "Spans reach their receiver again, after so many were lost.", True),
     "telemetry.losing": Code(
         "warning", "Spans are lost because their receiver does not take them; messages are not affected.", True

@@ -24,6 +24,8 @@ class RecordType(IntEnum):
     QUEUE_DELETED = 19
     DIVERT = 20
     DIVERT_DELETED = 21
+    TASK = 24
+    TASK_DELETED = 25
     OPENED = 32
     CLOSED = 33
     IDS = 34
@@ -45,13 +47,21 @@ FORMATS: Final = {1: "stomp", 2: "amqp", 3: "mqtt"}
 
 #: The types that define something under an id of its own, and those that end it.
 DEFINING: Final = frozenset(
-    {RecordType.ADDRESS, RecordType.QUEUE, RecordType.DIVERT, RecordType.SESSION, RecordType.SESSION_PART}
+    {
+        RecordType.ADDRESS,
+        RecordType.QUEUE,
+        RecordType.DIVERT,
+        RecordType.TASK,
+        RecordType.SESSION,
+        RecordType.SESSION_PART,
+    }
 )
 DELETING: Final = frozenset(
     {
         RecordType.ADDRESS_DELETED,
         RecordType.QUEUE_DELETED,
         RecordType.DIVERT_DELETED,
+        RecordType.TASK_DELETED,
         RecordType.SESSION_DELETED,
         RecordType.SESSION_PART_DELETED,
     }

@@ -190,7 +190,7 @@ class Daemon:
             # Of sockets: no more files, a peer that has gone.
             self._log("broker.error", error=message if error is None else f"{message}: {described(error)}")
         elif context.get(ESSENTIAL):
-            self._log("task.died", error=f"{message}: {described(error)}")
+            self._log("broker.task_died", error=f"{message}: {described(error)}")
             self.tick.end_process(error)
         else:
             self.tick.failed(None, error)

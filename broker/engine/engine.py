@@ -44,6 +44,7 @@ from broker.engine.operators.disk import DiskWatch
 from broker.engine.operators.imports import Imports
 from broker.engine.operators.messages import QueueMessages
 from broker.engine.operators.statistics import Statistics
+from broker.engine.operators.tasks import Tasks
 from broker.engine.publish import publish, sending
 from broker.engine.publish.retained import Retained
 from broker.engine.publish.retained_feed import RetainedFeed
@@ -130,6 +131,7 @@ class Engine:
         )
         self.operators = Administration(state)
         self.messages = QueueMessages(state)
+        self.tasks = Tasks(state, self.messages, self.operators)
         self.statistics = Statistics(state)
         self.imports = Imports(state)
         self.ticks = Ticks(state, self.cleaner, self.transactions, self.watchers)
@@ -150,6 +152,7 @@ class Engine:
         alter.after_restart(self._state)
         self.sessions.settle_restored()
         self.retained.settle_restored()
+        self.tasks.settle_restored()
 
     def watch_disk(
         self, space: Callable[[], tuple[int, int]], *, usage_max: int, free_min: int, period: int

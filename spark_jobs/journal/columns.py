@@ -171,8 +171,8 @@ def _queue_ids(batch: Batch) -> pa.Array:
 _ADDRESSES: Final[Places] = dict.fromkeys((*WHOLE, T.DEAD_LETTERED, T.EXPIRED, T.DROPPED), "address")
 _DEFINING: Final = (T.ADDRESS, T.ADDRESS_DELETED, T.QUEUE)
 _NAMED_ONLY: Final = (  # definitions that know no address, or not one of their own
-    *(T.QUEUE_DELETED, T.DIVERT, T.DIVERT_DELETED, T.SESSION, T.SESSION_DELETED),
-    *(T.SESSION_PART, T.SESSION_PART_DELETED),
+    *(T.QUEUE_DELETED, T.DIVERT, T.DIVERT_DELETED, T.TASK, T.TASK_DELETED),
+    *(T.SESSION, T.SESSION_DELETED, T.SESSION_PART, T.SESSION_PART_DELETED),
 )
 
 

@@ -57,6 +57,8 @@ EXAMPLES = {
     RecordType.TRIMMED: record.trimmed([1, 2]),
     RecordType.DIVERT: record.divert(1, {"name": "d"}),
     RecordType.DIVERT_DELETED: record.divert_deleted(1, {"name": "d"}),
+    RecordType.TASK: record.task(1, {"name": "d"}),
+    RecordType.TASK_DELETED: record.task_deleted(1, {"name": "d"}),
     RecordType.DUPLICATE_ID: record.duplicate_id(1, 2, b"id"),
     RecordType.SESSION: record.session(1, {"name": "c"}),
     RecordType.SESSION_DELETED: record.session_deleted(1, {"name": "c"}),

@@ -68,6 +68,24 @@ class InvalidAttribute(EngineError):
     code = "invalid-attribute"
 
 
+class InvalidEdit(EngineError):
+    """No message may be changed like that."""
+
+    code = "invalid-edit"
+
+
+class InvalidTask(EngineError):
+    """A task that contradicts itself or exceeds a limit."""
+
+    code = "invalid-task"
+
+
+class TooManyTasks(EngineError):
+    """As many tasks as may be have not ended."""
+
+    code = "max-tasks"
+
+
 class AttributesDiffer(EngineError):
     """The queue exists, and is of another kind than was asked for."""
 

@@ -111,6 +111,9 @@ class Format(Protocol):
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
         """`head` without some application properties and with others, which replace those of the same name."""
 
+    def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
+        """Head and body of the same message with other content, as `content` has it."""
+
 
 class MessageHeader:
     """What a run of messages has in common.  Immutable by convention once the first message refers to it.

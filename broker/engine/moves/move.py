@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import (
     ACTUAL_EXPIRY,
@@ -174,12 +175,20 @@ class Placed:
 
 
 def place(
-    state: State, destination: Destination, message: Message, annotations: Annotations, *, scheduled: int = 0
+    state: State,
+    destination: Destination,
+    message: Message,
+    annotations: Annotations,
+    *,
+    scheduled: int = 0,
+    edit: Edit = UNCHANGED,
 ) -> Placed | None:
-    """A place where an operator wants a message; None if no queue there would keep it."""
+    """A place where an operator wants a message, perhaps edited; None if no queue there would keep it."""
     copy = copy_of(state, destination.address, message, annotations)
     copy.header.routing_type = destination.routing_type
     copy.header.scheduled = scheduled
+    if edit:
+        copy = edit.applied(copy)
     targets = keepers(destination.targets, copy)
     return None if targets is None else Placed(message, copy, destination.address, targets)
 

@@ -42,7 +42,7 @@ from broker.engine.moves.dead_letter_rules import (
     retries,
 )
 from broker.engine.moves.move import Destination
-from broker.engine.moves.transfer import MoveResult
+from broker.engine.moves.transfer import MoveOptions, MoveResult
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.queues.queue import Queue
@@ -313,7 +313,7 @@ class DeadLetterRules(Watcher):
         step = MoveResult(0, 0, True)
         staying: list[Message] = []
         if rule.action is Action.RETRY:
-            staying = transfer.send_back(state, queue, run, step, partial(_brought_back, rule))
+            staying = transfer.send_back(state, queue, run, step, MoveOptions(annotate=partial(_brought_back, rule)))
         elif rule.action is Action.MOVE:
             staying = self._move(rule, queue, run, step)
         else:
@@ -357,7 +357,8 @@ class DeadLetterRules(Watcher):
         except EngineError as error:
             step.refused[error.code] = len(run)
             return circling + run
-        return circling + transfer.send_to(self._state, queue, target, run, step, partial(_moved_on, rule))
+        options = MoveOptions(annotate=partial(_moved_on, rule))
+        return circling + transfer.send_to(self._state, queue, target, run, step, options)
 
     # -- what they would say ---------------------------------------------------------------------------------------
 

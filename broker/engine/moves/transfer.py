@@ -7,6 +7,8 @@ entry, and a message that cannot be moved stays as it is.  Why it stays is told 
     no-queue      no queue would keep it: its queue is gone and may not be made again, or a filter refuses it
     onto-itself   retry: it came from this very queue
     disk-full     the journal has no room
+    gone          it was named and is not on the queue (any more)
+    delivering    it was named and a consumer holds it
 
 Retry goes to the queue that the message came from, not to its address: other subscribers of a topic had their copy
 already.  A queue that is gone is made again if it was anycast and the settings allow it; a subscription is not, because
@@ -30,8 +32,11 @@ from typing import Final
 
 from broker.engine.filter import Filter
 from broker.engine.model import names
+from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.model.message import (
+    DL_FIRST_ADDRESS,
+    DL_FIRST_QUEUE,
     DL_HOPS,
     DL_RETRIES,
     DL_RULE,
@@ -61,14 +66,17 @@ NO_ORIGIN: Final = "no-origin"
 NO_QUEUE: Final = "no-queue"
 ONTO_ITSELF: Final = "onto-itself"
 DISK_FULL: Final = "disk-full"
+GONE: Final = "gone"
+HELD: Final = "delivering"
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRange:
-    """Which messages of a queue: one id, or those that a filter fits and a group of dead letters has, from the last
-    step on.
+    """Which messages of a queue: one id, some `ids`, or those that a filter fits and a group of dead letters has, from
+    the last step on.
 
     `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
+    A step looks at `most` messages, 0: at `move_step_max`.
     """
 
     filter: Filter | None = None
@@ -76,50 +84,91 @@ class MessageRange:
     after: int = 0
     below: int = 0
     group: DeadLetterGroup | None = None
+    most: int = 0
+    ids: tuple[int, ...] = ()
+
+
+#: What a message carries that leaves a queue (by name) for a destination.
+Annotate = Callable[[Message, str, Destination], Annotations]
+
+
+@dataclass(frozen=True, slots=True)
+class MoveOptions:
+    """How messages are moved.
+
+    `first_origin`: retry goes to the queue where they died first, instead of last.  `dry_run`: nothing is moved, the
+    step tells what it would move.  `annotate`: what they carry then, None: what an operator's move notes.
+    """
+
+    first_origin: bool = False
+    edit: Edit = UNCHANGED
+    dry_run: bool = False
+    annotate: Annotate | None = None
+
+
+AS_THEY_ARE: Final = MoveOptions()
+
+
+#: Where a message came from: address, queue (empty: none took it), routing type.
+_Origin = tuple[str, str, int | None]
+
+#: A message, where it is to go or why it stays, and the name of the place.
+_Wanted = tuple[Message, Destination | str, str]
 
 
 @dataclass(slots=True)
 class MoveResult:
-    """What one step did: how many were moved, how many stay and why; to where it looked, and whether that was all."""
+    """What one step did: how many were moved, how many stay and why; to where it looked, and whether that was all.
+
+    `looked_at`: how many messages; `targets`: how many were moved to each queue or address.
+    """
 
     below: int
     last: int
     complete: bool
     moved: int = 0
     refused: dict[str, int] = field(default_factory=dict)
+    looked_at: int = 0
+    targets: dict[str, int] = field(default_factory=dict)
 
     def add(self, next: MoveResult) -> None:
         """The next step was made too."""
         self.below, self.last, self.complete = next.below, next.last, next.complete
         self.moved += next.moved
+        self.looked_at += next.looked_at
         for why, count in next.refused.items():
             self.refused[why] = self.refused.get(why, 0) + count
+        for target, count in next.targets.items():
+            self.targets[target] = self.targets.get(target, 0) + count
 
 
-def retry(state: State, queue: Queue, selection: MessageRange) -> MoveResult:
+def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
     step, run = _begin(state, queue, selection)
-    send_back(state, queue, run, step)
+    send_back(state, queue, run, step, options)
     return step
 
 
-def relocate(state: State, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
+def relocate(
+    state: State, queue: Queue, target: str, selection: MessageRange, options: MoveOptions = AS_THEY_ARE
+) -> MoveResult:
     """One step to an address, or to one queue by its name or FQQN.
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
     """
-    found = destination(state, target, queue)
+    found = "" if options.dry_run else destination(state, target, queue)
     step, run = _begin(state, queue, selection)
-    send_to(state, queue, found, run, step)
+    _move(state, queue, step, [(message, found, target) for message in run], options)
     return step
 
 
-def discard(state: State, queue: Queue, selection: MessageRange) -> MoveResult:
+def discard(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
     """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
     step, run = _begin(state, queue, selection)
-    take_away(state, queue, run, RemovalReason.PURGED)
-    queue.counters.purged += len(run)
     step.moved = len(run)
+    if not options.dry_run:
+        take_away(state, queue, run, RemovalReason.PURGED)
+        queue.counters.purged += len(run)
     return step
 
 
@@ -131,11 +180,14 @@ def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveRes
     queue.check_public()
     if selection.id:
         return _one(state, queue, selection.id)
+    if selection.ids:
+        return _named(state, queue, selection.ids)
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
-    run = upkeep.between(state, queue, selection.after, below, state.limits.move_step_max)
-    complete = len(run) < state.limits.move_step_max
+    most = selection.most or state.limits.move_step_max
+    run = upkeep.between(state, queue, selection.after, below, most)
+    complete = len(run) < most
     complete = not shorten(run) and complete
-    step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete)
+    step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete, looked_at=len(run))
     filter, group = selection.filter, selection.group
     if group is not None:
         run = [message for message in run if group.has(queue, message)]
@@ -161,35 +213,69 @@ def _one(state: State, queue: Queue, id: int) -> tuple[MoveResult, list[Message]
         if any(id in consumer.unacked for consumer in queue.consumers):
             raise AlreadyInUse(f"a consumer holds message {id} of queue {queue.name}")
         raise NotFound(f"queue {queue.name} has no message {id}")
-    return MoveResult(id + 1, id, True), run
+    return MoveResult(id + 1, id, True, looked_at=1), run
 
 
-def _count(step: MoveResult, refused: str) -> None:
+def _named(state: State, queue: Queue, ids: tuple[int, ...]) -> tuple[MoveResult, list[Message]]:
+    step = MoveResult(0, ids[-1], True, looked_at=len(ids))
+    found = upkeep.chosen(state, queue, ids)
+    for id in ids:
+        if id not in found:
+            held = any(id in consumer.unacked for consumer in queue.consumers)
+            _count(step, HELD if held else GONE, "")
+    return step, list(found.values())
+
+
+def _count(step: MoveResult, refused: str, target: str) -> None:
     if refused:
         step.refused[refused] = step.refused.get(refused, 0) + 1
     else:
         step.moved += 1
+        step.targets[target] = step.targets.get(target, 0) + 1
 
 
 # -- where they go -----------------------------------------------------------------------------------------------------
 
 
-def home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
-    """Where a message (of `queue`) came from, or why it cannot go there."""
+def _origin_of(message: Message, *, first: bool) -> _Origin | None:
+    """Where a message came from last, or died first: address, queue and routing type; None: nothing says so."""
+    notes = message.header.annotations or {}
+    address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
+    if first and DL_FIRST_ADDRESS in notes:
+        last = (address, name)
+        address, name = notes[DL_FIRST_ADDRESS], notes.get(DL_FIRST_QUEUE, "")
+        if (address, name) != last:  # whose routing type it is
+            type = None
+    if not isinstance(address, str) or not isinstance(name, str):
+        return None
+    return address, name, type if isinstance(type, int) else None
+
+
+def why_not_home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> str:
+    """Why a message (of `queue`) cannot go back to a queue; empty if it can, as far as is known before it is tried."""
     known = state.queues.get(name)
-    if known is not None and known is queue:
-        return ONTO_ITSELF
     if known is None:
         anycast = name == address if type is None else type == RoutingType.ANYCAST
-        if not anycast:  # a subscription, unless it bears its address's name
-            return NO_QUEUE
+        return "" if anycast else NO_QUEUE  # a subscription, unless it bears its address's name
+    if known is queue:
+        return ONTO_ITSELF
+    return "" if state.bindings.reaches(address, known) else NO_QUEUE  # another queue that took the name
+
+
+def home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
+    """Where a message (of `queue`) came from, or why it cannot go there."""
+    refused = why_not_home(state, queue, address, name, type)
+    if refused:
+        return refused
+    known = state.queues.get(name)
+    if known is None:
         try:
             _, known = destinations.destination(state, f"{address}{names.FQQN_SEPARATOR}{name}", RoutingType.ANYCAST)
         except EngineError:
             return NO_QUEUE
         assert known is not None, "an FQQN names a queue"
-    if not state.bindings.reaches(address, known):
-        return NO_QUEUE  # another queue that took the name
+        if not state.bindings.reaches(address, known):
+            return NO_QUEUE
     there = registry.ensure_address(state, address)
     routing_type = None if type is None else RoutingType(type)
     return Destination(there, state.candidates(there, known, None), routing_type)
@@ -247,28 +333,25 @@ def moved_from(message: Message, queue: str, destination: Destination) -> Annota
     return annotations
 
 
-#: What a message carries that leaves a queue (by name) for a destination.
-Annotate = Callable[[Message, str, Destination], Annotations]
-
-
 def send_back(
-    state: State, queue: Queue, run: list[Message], step: MoveResult, annotate: Annotate = annotations_for
+    state: State, queue: Queue, run: list[Message], step: MoveResult, options: MoveOptions = AS_THEY_ARE
 ) -> list[Message]:
     """Move waiting messages back to where they came from, and count them in `step`; returns those that stay."""
-    found: dict[tuple[str, str, int | None], Destination | str] = {}
-    wanted: list[tuple[Message, Destination | str]] = []
+    found: dict[_Origin, Destination | str] = {}
+    wanted: list[_Wanted] = []
     for message in run:
-        notes = message.header.annotations or {}
-        address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
-        if not isinstance(address, str) or not isinstance(name, str):
-            wanted.append((message, NO_ORIGIN))
+        origin = _origin_of(message, first=options.first_origin)
+        if origin is None:
+            wanted.append((message, NO_ORIGIN, ""))
             continue
-        type = type if isinstance(type, int) else None
-        origin = (address, name, type)
+        address, name, type = origin
         if origin not in found:
-            found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
-        wanted.append((message, found[origin]))
-    return _move(state, queue, step, wanted, annotate)
+            if options.dry_run:
+                found[origin] = why_not_home(state, queue, *origin) if name else ""
+            else:
+                found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
+        wanted.append((message, found[origin], name or address))
+    return _move(state, queue, step, wanted, options)
 
 
 def send_to(
@@ -277,10 +360,10 @@ def send_to(
     target: Destination,
     run: list[Message],
     step: MoveResult,
-    annotate: Annotate = annotations_for,
+    options: MoveOptions = AS_THEY_ARE,
 ) -> list[Message]:
     """Move waiting messages to a destination, and count them in `step`; returns those that stay."""
-    return _move(state, queue, step, [(message, target) for message in run], annotate)
+    return _move(state, queue, step, [(message, target, target.address.name) for message in run], options)
 
 
 def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalReason) -> None:
@@ -290,27 +373,26 @@ def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalRea
     remove(state, queue, run, reason)
 
 
-def _move(
-    state: State,
-    queue: Queue,
-    step: MoveResult,
-    wanted: list[tuple[Message, Destination | str]],
-    annotate: Annotate,
-) -> list[Message]:
+def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], options: MoveOptions) -> list[Message]:
     """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
-    if not _has_room(state, [message for message, _ in wanted if message.header.durable]):
+    if options.dry_run:
+        for _, where, target in wanted:
+            _count(step, where if isinstance(where, str) else "", target)
+        return []
+    if not _has_room(state, [message for message, _, _ in wanted if message.header.durable], options.edit):
         if len(wanted) > 1:
             half = len(wanted) // 2
-            staying = _move(state, queue, step, wanted[:half], annotate)
-            return staying + _move(state, queue, step, wanted[half:], annotate)
-        wanted = [(message, DISK_FULL) for message, _ in wanted]
+            staying = _move(state, queue, step, wanted[:half], options)
+            return staying + _move(state, queue, step, wanted[half:], options)
+        wanted = [(message, DISK_FULL, target) for message, _, target in wanted]
     moving: list[Placed] = []
     staying = []
-    for message, where in wanted:
+    for message, where, target in wanted:
         refused = where if isinstance(where, str) else ""
         if isinstance(where, Destination):
-            annotations = annotate(message, queue.name, where)
-            placed = move.place(state, where, message, annotations, scheduled=message.header.scheduled)
+            annotations = (options.annotate or annotations_for)(message, queue.name, where)
+            scheduled = message.header.scheduled
+            placed = move.place(state, where, message, annotations, scheduled=scheduled, edit=options.edit)
             if placed is None:
                 refused = NO_QUEUE
             else:
@@ -318,16 +400,17 @@ def _move(
                 moving.append(placed)
         if refused:
             staying.append(message)
-        _count(step, refused)
+        _count(step, refused, target)
     if moving:
         queue.counters.moved += len(moving)
         move.move(state, queue, moving, RemovalReason.MOVED)
     return staying
 
 
-def _has_room(state: State, durable: list[Message]) -> bool:
+def _has_room(state: State, durable: list[Message], edit: Edit) -> bool:
     """Whether copies of these can be stored in one journal entry."""
     need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
+    need += edit.extra_bytes * len(durable)
     if len(durable) > 1 and need > state.journal.reserved_bytes:
         return False
     try:

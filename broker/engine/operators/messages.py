@@ -16,7 +16,7 @@ from broker.engine.model.permissions import Permission
 from broker.engine.moves import replay, transfer
 from broker.engine.moves.dead_letter_groups import DeadLetterGroups
 from broker.engine.moves.replay import Replayed, ReplayItem
-from broker.engine.moves.transfer import MessageRange, MoveResult
+from broker.engine.moves.transfer import AS_THEY_ARE, MessageRange, MoveOptions, MoveResult
 from broker.engine.queues import clearing
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
@@ -75,26 +75,28 @@ class QueueMessages:
         settle_acknowledged(self._state)
         return clearing.purge_some(self._state, queue)
 
-    def retry(self, queue: Queue, selection: MessageRange) -> MoveResult:
+    def retry(self, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
         """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
         self._state.begin()
         settle_acknowledged(self._state)
-        return transfer.retry(self._state, queue, selection)
+        return transfer.retry(self._state, queue, selection, options)
 
-    def move(self, queue: Queue, target: str, selection: MessageRange) -> MoveResult:
+    def move(
+        self, queue: Queue, target: str, selection: MessageRange, options: MoveOptions = AS_THEY_ARE
+    ) -> MoveResult:
         """Move messages to an address, a queue or an FQQN, one step.
 
         Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
         """
         self._state.begin()
         settle_acknowledged(self._state)
-        return transfer.relocate(self._state, queue, target, selection)
+        return transfer.relocate(self._state, queue, target, selection, options)
 
-    def discard(self, queue: Queue, selection: MessageRange) -> MoveResult:
+    def discard(self, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
         """Remove messages by name (purged), one step.  Raises NotFound or AlreadyInUse for one id."""
         self._state.begin()
         settle_acknowledged(self._state)
-        return transfer.discard(self._state, queue, selection)
+        return transfer.discard(self._state, queue, selection, options)
 
     def dead_letter_queues(self) -> list[Queue]:
         """The queues that keep dead or expired messages by some setting, by name; not the broker's own."""

@@ -34,6 +34,7 @@ from broker.engine.model.notes import Notes
 from broker.engine.model.report import Report
 from broker.engine.model.settings import AddressSettings, from_mapping
 from broker.engine.model.settings_match import CACHE_RESULTS_MAX, Fields, SettingsTable
+from broker.engine.model.task import Task
 from broker.engine.model.timetable import Timetable
 from broker.engine.queues.address import Address, AttachedSender, Targets
 from broker.engine.queues.alarms import Alarms
@@ -121,6 +122,7 @@ class State:
     addresses: dict[str, Address] = field(default_factory=dict)
     queues: dict[str, Queue] = field(default_factory=dict)
     queues_by_id: dict[int, Queue] = field(default_factory=dict)
+    tasks: dict[int, Task] = field(default_factory=dict)
     bindings: Bindings = field(init=False)
     diverts: Diverts = field(init=False)
     quotas: QueueQuotas = field(default_factory=QueueQuotas)

@@ -18,6 +18,7 @@ from broker.engine.filter import compile_filter
 from broker.engine.model import names
 from broker.engine.model.message import Format, Message
 from broker.engine.model.settings import AddressFullPolicy
+from broker.engine.model.task import Task, read_task
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert, read_divert
@@ -77,6 +78,7 @@ class Fold:
         self.due: dict[int, dict[int, int]] = {}
         self.sessions = SessionFold(space)
         self.diverts: dict[int, Divert] = {}
+        self.tasks: dict[int, Task] = {}
         self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
         self.pulled: dict[int, Message] = {}  # what came to memory by its place: one object for all of its queues
@@ -221,6 +223,13 @@ class Fold:
     def _divert_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
         self.diverts.pop(decode.decode_definition(buffer, offset).id, None)
 
+    def _task(self, segment: int, buffer: bytes, offset: int) -> None:
+        definition = decode.decode_definition(buffer, offset)
+        self.tasks[definition.id] = read_task(definition.id, definition.definition)
+
+    def _task_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
+        self.tasks.pop(decode.decode_definition(buffer, offset).id, None)
+
     def _duplicate_id(self, segment: int, buffer: bytes, offset: int) -> None:
         duplicates.note(self.duplicates, decode.decode_duplicate_id(buffer, offset), segment)
 
@@ -263,6 +272,8 @@ _READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
     RecordType.QUEUE_DELETED: Fold._queue_deleted,
     RecordType.DIVERT: Fold._divert,
     RecordType.DIVERT_DELETED: Fold._divert_deleted,
+    RecordType.TASK: Fold._task,
+    RecordType.TASK_DELETED: Fold._task_deleted,
     RecordType.DUPLICATE_ID: Fold._duplicate_id,
     RecordType.SESSION: Fold._session,
     RecordType.SESSION_DELETED: Fold._session_deleted,
@@ -288,6 +299,7 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
         restored.addresses += 1
     for divert in fold.diverts.values():
         state.diverts.add(divert)
+    state.tasks.update(fold.tasks)
     registry.refresh(state)
     for address in state.addresses.values():
         state.duplicates.restore(address, fold.duplicates.get(address.id, {}))

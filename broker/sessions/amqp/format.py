@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, RoutingType, Value
+from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, Body, RoutingType, Value
 from broker.sessions.plain_values import to_json
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (
@@ -101,6 +101,16 @@ class AmqpFormat:
         except DecodeError:
             return head
         return before + encode_application_properties({**properties, **add})
+
+    def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
+        """Text stays a value of text, if the content is that; everything else becomes a data section."""
+        try:
+            kind, values = Message(body).body() if isinstance(body, bytes) else (DATA, [])
+            if kind == AMQP_VALUE and values and isinstance(values[0], str):
+                return head, encode_section(AMQP_VALUE, content.decode())
+        except (DecodeError, UnicodeDecodeError):
+            pass  # whatever it was, it is data from now on
+        return head, encode_section(DATA, content)
 
     def content(self, part: bytes) -> bytes:
         """Bytes of data sections, text, other values as JSON; of a beginning only that of long data or text."""

@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 
-from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Value
+from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Body, Value
 from protocols.mqtt.codes import V5, PacketType, Role
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.fields import Context, write_varint
@@ -24,6 +24,7 @@ from protocols.mqtt.properties import (
     CORRELATION_DATA,
     MESSAGE_EXPIRY_INTERVAL,
     NO_PROPERTIES,
+    PAYLOAD_FORMAT_INDICATOR,
     RESPONSE_TOPIC,
     SUBSCRIPTION_IDENTIFIER,
     TOPIC_ALIAS,
@@ -152,6 +153,16 @@ class MqttFormat:
         ]
         raw = Properties([*pairs, *((USER_PROPERTY, (name, str(value))) for name, value in add.items())]).raw
         return (_BARE[head[0] | WITH_PROPERTIES] + raw) if raw else head[:1]
+
+    def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
+        """The content is the payload; of one that is no text the head does not say so any more."""
+        try:
+            content.decode()
+        except UnicodeDecodeError:
+            pairs = [pair for pair in read_properties(head) if pair[0] is not PAYLOAD_FORMAT_INDICATOR]
+            raw = Properties(pairs).raw
+            head = _BARE[head[0] | WITH_PROPERTIES] + raw if raw else _BARE[head[0] & ~WITH_PROPERTIES]
+        return head, content
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """User properties under their names, the others under those that all protocols share; MQTT's as Artemis has it.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
-from broker.engine.model.message import Annotations, RoutingType, Value
+from broker.engine.model.message import Annotations, Body, RoutingType, Value
 from protocols.stomp.errors import StompError
 from protocols.stomp.headers import escape, is_name, unescape
 
@@ -107,6 +107,10 @@ class StompFormat:
         gone = {*added, *(name.encode() for name in remove)} - FRAMES
         pairs = [pair for pair in header_pairs(head) if pair[0] not in gone]
         return encode_head(pairs + [pair for pair in added.items() if pair[0] not in FRAMES])
+
+    def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
+        """The head without the length of the body before, and the content."""
+        return encode_head([pair for pair in header_pairs(head) if pair[0] != CONTENT_LENGTH]), content
 
 
 def header_text(value: str | int) -> str:

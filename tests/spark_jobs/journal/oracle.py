@@ -166,6 +166,7 @@ def _death(record: decode.DeadLettered | decode.Expired) -> Row:
 
 _NAMELESS = (
     *(RecordType.QUEUE_DELETED, RecordType.DIVERT, RecordType.DIVERT_DELETED),
+    *(RecordType.TASK, RecordType.TASK_DELETED),
     *(RecordType.SESSION_PART, RecordType.SESSION_PART_DELETED),
 )
 

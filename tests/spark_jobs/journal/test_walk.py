@@ -99,6 +99,8 @@ def test_definitions_are_read() -> None:
         ("SESSION_PART_DELETED", 33, "b"),
         ("DIVERT", 40, "copies"),
         ("DIVERT_DELETED", 40, "copies"),
+        ("TASK", 41, "41"),
+        ("TASK_DELETED", 41, "41"),
         ("QUEUE_DELETED", 9, "mail"),
         ("QUEUE_DELETED", 5, "older"),
         ("ADDRESS_DELETED", 7, "shop.orders"),
@@ -388,7 +390,7 @@ def test_lengths_that_contradict_themselves(index: int) -> None:
     data = segment([[*whole[:index], bytes(grown), *whole[index + 1 :]]])
     found = walk(data, number=1, newest=False)
     what = f"the length of a {name} record is not that of its fields"
-    defining = (16, 17, 18, 19, 20, 21, 65, 67, 72, 73)
+    defining = (16, 17, 18, 19, 20, 21, 24, 25, 65, 67, 72, 73)
     if grown[4] in defining:
         what = f"the definition in a {name} record is no JSON object"
     assert [(hole.first_position, hole.records, hole.what) for hole in found.holes] == [(index + 1, 1, what)]

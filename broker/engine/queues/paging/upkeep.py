@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -156,6 +156,19 @@ def notes_between(state: State, queue: Queue, after: int, below: int, most: int)
         found += noted
         unreadable += len(chosen) - len(noted)
     return NotesFound(found, unreadable, last)
+
+
+def chosen(state: State, queue: Queue, ids: Iterable[int]) -> dict[int, Message]:
+    """Those of these messages that are ready or scheduled, as `between` finds them.  Raises NotReadable."""
+    found: dict[int, Message] = {}
+    looked: dict[int, tuple[Chunk, int]] = {}
+    for id in ids:
+        found |= {message.id: message for message in between(state, queue, id - 1, id + 1, 1)}
+        if queue.tail is not None:
+            looked |= queue.tail.looked
+    if queue.tail is not None:
+        queue.tail.looked.update(looked)
+    return found
 
 
 def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[int, Chunk, int]]:

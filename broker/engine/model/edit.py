@@ -1,0 +1,61 @@
+"""What an operator changes in messages that are moved: properties, the body."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from broker.engine.model.errors import InvalidEdit
+from broker.engine.model.message import RESERVED_PREFIXES, Message, PropertyView, group_of
+
+#: Properties that one edit sets or removes: as many as a divert.
+PROPERTIES_MAX: Final = 100
+
+#: Bytes of a body that one edit gives to each message: what fits into one journal entry with room to spare.
+BODY_BYTES_MAX: Final = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Properties that are removed, then those that are set; the body's new content, None: it stays."""
+
+    remove: tuple[str, ...] = ()
+    add: Mapping[str, str | int] = field(default_factory=dict)
+    body: bytes | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.remove or self.add or self.body is not None)
+
+    @property
+    def extra_bytes(self) -> int:
+        """Bytes that a message may have more than before, at most."""
+        added = sum(4 * len(name) + 4 * len(str(value)) + 24 for name, value in self.add.items())
+        return added + (0 if self.body is None else len(self.body) + 16)
+
+    def check(self) -> None:
+        """Raises InvalidEdit for what no message may be given."""
+        if len(self.remove) + len(self.add) > PROPERTIES_MAX:
+            raise InvalidEdit(f"an edit sets and removes at most {PROPERTIES_MAX} properties")
+        for name in (*self.remove, *self.add):
+            if not name or name.startswith(RESERVED_PREFIXES):
+                raise InvalidEdit(f"property {name!r} is the broker's own")
+        if self.body is not None and len(self.body) > BODY_BYTES_MAX:
+            raise InvalidEdit(f"a body of {len(self.body)} bytes exceeds {BODY_BYTES_MAX}")
+
+    def applied(self, copy: Message) -> Message:
+        """The copy with its changes; it is nowhere yet, and its header its own."""
+        header, head, body = copy.header, copy.head, copy.body
+        if self.remove or self.add:
+            head = header.format.edited(head, self.remove, self.add)
+        if self.body is not None:
+            head, body = header.format.refilled(head, body, self.body)
+        edited = Message.of(header, head, body)
+        group, closes = group_of(PropertyView(edited))
+        if (group, closes) != (header.group, header.closes_group):
+            edited.header = header.in_group(group, closes=closes)
+        return edited
+
+
+#: Messages stay as they are.
+UNCHANGED: Final = Edit()

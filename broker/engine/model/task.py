@@ -1,0 +1,166 @@
+"""Tasks of operators: what was asked for, how far it came, and how the journal has it.
+
+running --pause--> paused --resume--> running        by an operator; a full disk pauses it too
+running, paused --cancel--> cancelled
+running --> completed | failed                       by itself
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final
+
+from broker.engine.model.edit import UNCHANGED, Edit
+
+
+class TaskKind(StrEnum):
+    """What a task does with the messages of a queue."""
+
+    RETRY = "retry"
+    MOVE = "move"
+    PURGE = "purge"
+    DELETE_QUEUE = "delete-queue"
+
+
+class TaskState(StrEnum):
+    """Where a task is in its life."""
+
+    RUNNING = "running"
+    PAUSED = "paused"
+    COMPLETED = "completed"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen."""
+        return self not in (TaskState.RUNNING, TaskState.PAUSED)
+
+
+class TaskVerb(StrEnum):
+    """What an operator may do with a task."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    CANCEL = "cancel"
+
+
+#: Which verbs a task takes, and where they lead.
+STEERING: Final[Mapping[tuple[TaskState, TaskVerb], TaskState]] = {
+    (TaskState.RUNNING, TaskVerb.PAUSE): TaskState.PAUSED,
+    (TaskState.PAUSED, TaskVerb.RESUME): TaskState.RUNNING,
+    (TaskState.RUNNING, TaskVerb.CANCEL): TaskState.CANCELLED,
+    (TaskState.PAUSED, TaskVerb.CANCEL): TaskState.CANCELLED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskRequest:
+    """What an operator asks for: which messages of which queue, and what is done with them.
+
+    `ids` names messages one by one, `filter` is a selector, `group` the values of a group of dead letters (fields of
+    `DeadLetterGroup`); none of these: all that are there when the task starts.
+    `target`: where a move goes.  `rate`: messages a second, 0: as fast as other clients allow.  `dry_run`: only count.
+    `by`: who started it, as the log has it.
+    """
+
+    kind: TaskKind
+    queue: str
+    filter: str = ""
+    ids: tuple[int, ...] = ()
+    group: Mapping[str, str | int] = field(default_factory=dict)
+    target: str = ""
+    first_origin: bool = False
+    edit: Edit = UNCHANGED
+    dry_run: bool = False
+    rate: int = 0
+    by: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a task came.
+
+    `total`: messages on the queue when it started; `looked_at` of them so far; `moved`: moved or removed, or in a dry
+    run those that would be; `refused`: how many stayed, by why; `targets`: how many went where.  `last` and `below`
+    are the bounds of the next step (`MessageRange`).
+    """
+
+    total: int = 0
+    looked_at: int = 0
+    moved: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    targets: dict[str, int] = field(default_factory=dict)
+    last: int = 0
+    below: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Task:
+    """One task.  Times in ms since the epoch, 0: not yet.  `why`: why it is paused by itself, or has failed."""
+
+    id: int
+    request: TaskRequest
+    created: int
+    state: TaskState = TaskState.RUNNING
+    ended: int = 0
+    why: str = ""
+    progress: Progress = field(default_factory=Progress)
+
+    def definition(self) -> dict[str, object]:
+        """What the journal keeps of it."""
+        request, progress = self.request, self.progress
+        edit: dict[str, object] = {"remove": list(request.edit.remove), "add": dict(request.edit.add)}
+        if request.edit.body is not None:
+            edit["body"] = base64.b64encode(request.edit.body).decode()
+        return {
+            "name": str(self.id),
+            "kind": request.kind.value,
+            "queue": request.queue,
+            "filter": request.filter,
+            "ids": list(request.ids),
+            "group": dict(request.group),
+            "target": request.target,
+            "first-origin": request.first_origin,
+            "edit": edit if request.edit else {},
+            "dry-run": request.dry_run,
+            "rate": request.rate,
+            "by": dict(request.by),
+            "created": self.created,
+            "state": self.state.value,
+            "ended": self.ended,
+            "why": self.why,
+            "total": progress.total,
+            "looked-at": progress.looked_at,
+            "moved": progress.moved,
+            "refused": progress.refused,
+            "targets": progress.targets,
+            "last": progress.last,
+            "below": progress.below,
+        }
+
+
+def read_task(id: int, definition: Mapping[str, Any]) -> Task:
+    """The inverse of `Task.definition`."""
+    edit = definition["edit"]
+    body = edit.get("body")
+    request = TaskRequest(
+        kind=TaskKind(definition["kind"]),
+        queue=definition["queue"],
+        filter=definition["filter"],
+        ids=tuple(definition["ids"]),
+        group=definition["group"],
+        target=definition["target"],
+        first_origin=definition["first-origin"],
+        edit=Edit(tuple(edit.get("remove", ())), edit.get("add", {}), None if body is None else base64.b64decode(body)),
+        dry_run=definition["dry-run"],
+        rate=definition["rate"],
+        by=definition["by"],
+    )
+    names = ("total", "looked-at", "moved", "refused", "targets", "last", "below")
+    progress = Progress(**{name.replace("-", "_"): definition[name] for name in names})
+    state = TaskState(definition["state"])
+    return Task(id, request, definition["created"], state, definition["ended"], definition["why"], progress)
