@@ -37,9 +37,6 @@ ENDED_KEPT: Final = 100
 #: Messages that one task names one by one: a page of a list, and a definition of some KiB in each step's entry.
 IDS_MAX: Final = 1_000
 
-#: Bytes that the journal may have before it that are not on disk when a step begins: some ms of writing.
-PENDING_BYTES_MAX: Final = 1 << 20
-
 #: Messages a second at most that a rate can ask for.
 RATE_MAX: Final = 1_000_000
 
@@ -142,7 +139,7 @@ class Tasks:
 
         if task.request.rate:
             state.alarms.at(key, state.now + max(1000 * done // task.request.rate, 1), lambda: self._step(task))
-        elif state.journal.pending_bytes > PENDING_BYTES_MAX and not state.journal.empty:
+        elif state.journal.pending_bytes > state.limits.task_pending_max and not state.journal.empty:
             state.work.waiters[_Pace(go_on)] = None
         else:
             go_on()

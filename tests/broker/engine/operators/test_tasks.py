@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from broker.engine.model.message import Message
-from broker.engine.model.task import Task, TaskKind, TaskRequest
-from tests.broker.engine.engine_harness import Bench
+import pytest
+
+from broker.engine.delivery import redelivery
+from broker.engine.model.edit import Edit
+from broker.engine.model.errors import (
+    AlreadyInUse,
+    EngineError,
+    InvalidEdit,
+    InvalidSelector,
+    InvalidTask,
+    NotFound,
+    OntoItself,
+    TooManyTasks,
+)
+from broker.engine.model.message import Message, PropertyView
+from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb, read_task
+from broker.engine.operators.tasks import ACTIVE_MAX, ENDED_KEPT, IDS_MAX, OTHER_TARGETS, RATE_MAX, TARGETS_MAX
+from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
+from tests.simulation.world import check_accounts, check_counters, small
+from tests.support.sim_files import Crash, Fault, SimFiles
 
 RETRY, MOVE, PURGE, DELETE = TaskKind.RETRY, TaskKind.MOVE, TaskKind.PURGE, TaskKind.DELETE_QUEUE
 
@@ -33,5 +52,364 @@ def dead(bench: Bench, name: str, n: int, **more: Any) -> list[Message]:
     messages = bench.sent(name, *(b"%d" % number for number in range(n)), **more)
     taker = bench.take(name)
     bench.nack(taker, *messages, requeue=False)
-    bench.close(taker, "closed")
+    bench.close(taker, redelivery.CLOSED)
     return [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
+
+
+# -- what they do ------------------------------------------------------------------------------------------------------
+
+
+def test_a_task_of_few_messages_has_ended_when_it_was_started() -> None:
+    bench = Bench()
+    dead(bench, "a", 3)
+    task = start(bench, RETRY)
+    assert task.state is TaskState.COMPLETED
+    bench.run()
+    progress = task.progress
+    assert (progress.total, progress.looked_at, progress.moved, progress.refused) == (3, 3, 3, {})
+    assert progress.targets == {"a": 3}
+    assert (task.created, task.ended) == (bench.broker.now, bench.broker.now)
+    assert sorted(bench.bodies("a")) == [b"0", b"1", b"2"]
+    assert bench.broker.reported("task.completed") == [
+        {"task": task.id, "kind": "retry", "queue": "DLQ", "messages": 3, "refused": 0}
+    ]
+    check_counters(bench.broker)
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize("limit", [1, 7, 64])
+def test_many_messages_take_many_ticks(limit: int) -> None:
+    bench = Bench(engine_limits={"move_step_max": limit})
+    dead(bench, "a", 100)
+    task = start(bench, RETRY)
+    assert (task.state, task.progress.moved) == (TaskState.RUNNING, limit)
+    bench.run()
+    assert (task.state, task.progress.moved) == (TaskState.COMPLETED, 100)
+    assert len(bench.bodies("a")) == 100
+
+
+def test_between_two_steps_others_have_their_turn() -> None:
+    bench = Bench(engine_limits={"move_step_max": 10, "task_pending_max": 0})
+    dead(bench, "a", 100)
+    bench.broker.hold_disk()
+    task = start(bench, RETRY)
+    bench.send("b", b"in between")
+    bench.run()
+    bench.broker.step()
+    assert bench.bodies("b") == [b"in between"]
+    assert 10 < task.progress.moved < 40
+
+
+def test_what_arrives_meanwhile_stays() -> None:
+    bench = Bench(engine_limits={"move_step_max": 2})
+    dead(bench, "a", 4)
+    task = start(bench, RETRY)
+    bench.send("DLQ", b"later")
+    bench.run()
+    assert (task.progress.moved, bench.bodies("DLQ")) == (4, [b"later"])
+
+
+def test_some_are_moved_by_a_filter_and_some_stay_by_name() -> None:
+    bench = Bench()
+    dead(bench, "a", 2, priority=7)
+    bench.sent("DLQ", b"sent there", priority=7)
+    dead(bench, "a", 2, priority=1)
+    task = done(bench, RETRY, filter="AMQPriority = 7")
+    progress = task.progress
+    assert (progress.looked_at, progress.moved, progress.refused) == (5, 2, {"no-origin": 1})
+    assert len(bench.bodies("DLQ")) == 3
+
+
+def test_messages_are_named_one_by_one() -> None:
+    bench = Bench(engine_limits={"move_step_max": 2})
+    first, second, third = dead(bench, "a", 3)
+    task = done(bench, RETRY, ids=(third.id, 1, first.id))
+    assert (task.progress.moved, task.progress.refused, task.progress.total) == (2, {"gone": 1}, 3)
+    assert [message.id for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))] == [second.id]
+
+
+def test_what_a_consumer_holds_is_told() -> None:
+    bench = Bench()
+    first, _ = dead(bench, "a", 2)
+    bench.take("DLQ")
+    task = done(bench, PURGE, ids=(first.id,))
+    assert (task.progress.moved, task.progress.refused) == (0, {"delivering": 1})
+
+
+def test_a_group_of_dead_letters_is_chosen() -> None:
+    bench = Bench()
+    dead(bench, "a", 2)
+    dead(bench, "b", 3)
+    task = done(bench, RETRY, group={"origin": "b", "reason": "rejected"})
+    assert (task.progress.moved, task.progress.targets) == (3, {"b": 3})
+    assert len(bench.bodies("DLQ")) == 2
+
+
+def test_a_move_goes_to_its_target() -> None:
+    bench = Bench()
+    dead(bench, "a", 3)
+    task = done(bench, MOVE, target="attic")
+    assert (task.progress.moved, task.progress.targets) == (3, {"attic": 3})
+    assert len(bench.bodies("attic")) == 3
+
+
+def test_the_first_origin_is_where_a_message_died_first() -> None:
+    bench = Bench({"match": "a", "dead-letter-address": "b"}, {"match": "b", "dead-letter-address": "DLQ"})
+    bench.sent("a", b"1")
+    for name in ("a", "b"):
+        taker = bench.take(name)
+        bench.nack(taker, *taker.taken, requeue=False)
+        bench.close(taker, redelivery.CLOSED)
+    dry = done(bench, RETRY, first_origin=True, dry_run=True)
+    assert dry.progress.targets == {"a": 1}
+    done(bench, RETRY, first_origin=True)
+    assert bench.bodies("a") == [b"1"]
+
+
+def test_messages_are_edited_on_their_way() -> None:
+    bench = Bench()
+    dead(bench, "a", 2, head=b"color:red\nsize:1\n")
+    edit = Edit(remove=("size",), add={"color": "blue", "JMSXGroupID": "g"}, body=b"mended")
+    done(bench, RETRY, edit=edit)
+    for message, _ in bench.engine.messages.browse(bench.queue("a")):
+        view = PropertyView(message)
+        assert (view["color"], view.get("size"), message.body, message.header.group) == ("blue", None, b"mended", "g")
+    check_counters(bench.broker)
+
+
+@pytest.mark.parametrize("limit", [3, 4096])
+def test_a_purge_removes_all_that_were_there(limit: int) -> None:
+    bench = Bench(engine_limits={"purge_step_max": limit})
+    dead(bench, "a", 10)
+    task = done(bench, PURGE)
+    assert (task.state, task.progress.moved, bench.bodies("DLQ")) == (TaskState.COMPLETED, 10, [])
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize("limit", [3, 4096])
+def test_a_queue_is_deleted_with_its_messages(limit: int) -> None:
+    bench = Bench(engine_limits={"purge_step_max": limit})
+    bench.sent("a", *(b"%d" % n for n in range(10)))
+    task = done(bench, DELETE, "a")
+    assert (task.state, task.progress.moved, "a" in bench.engine.queues) == (TaskState.COMPLETED, 10, False)
+
+
+@pytest.mark.parametrize("kind", [RETRY, MOVE, PURGE, DELETE])
+def test_a_dry_run_counts_and_changes_nothing(kind: TaskKind) -> None:
+    bench = Bench(engine_limits={"move_step_max": 2})
+    dead(bench, "a", 5)
+    bench.enter().delete_queue(bench.queue("a"))
+    before, queues = bench.bodies("DLQ"), set(bench.engine.queues)
+    task = done(bench, kind, dry_run=True, target="attic" if kind is MOVE else "")
+    assert (task.state, task.progress.moved, task.progress.refused) == (TaskState.COMPLETED, 5, {})
+    assert (bench.bodies("DLQ"), set(bench.engine.queues)) == (before, queues)
+
+
+# -- how they are steered ----------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_kept() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    task = done(bench, RETRY, rate=20)
+    assert task.progress.moved == 2, "a tenth of a second's worth at once"
+    bench.broker.advance(1_000)
+    assert 20 <= task.progress.moved <= 24
+    bench.broker.advance(4_000)
+    assert task.state is TaskState.COMPLETED
+
+
+def test_a_task_is_paused_resumed_and_cancelled() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    task = done(bench, RETRY, rate=20)
+    bench.enter().tasks.steer(task, TaskVerb.PAUSE)
+    bench.broker.advance(10_000)
+    assert (task.state, task.progress.moved) == (TaskState.PAUSED, 2)
+    bench.enter().tasks.steer(task, TaskVerb.RESUME)
+    bench.broker.advance(1_000)
+    moved = task.progress.moved
+    assert moved > 2
+    bench.enter().tasks.steer(task, TaskVerb.CANCEL)
+    bench.broker.advance(10_000)
+    assert (task.state, task.progress.moved, task.ended > task.created) == (TaskState.CANCELLED, moved, True)
+
+
+@pytest.mark.parametrize("state", list(TaskState))
+@pytest.mark.parametrize("verb", list(TaskVerb))
+def test_only_some_verbs_fit_a_state(state: TaskState, verb: TaskVerb) -> None:
+    bench = Bench()
+    dead(bench, "a", 1)
+    task = done(bench, RETRY)
+    task.state = state
+    if (state, verb) in STEERING:
+        bench.enter().tasks.steer(task, verb)
+        assert task.state is STEERING[state, verb]
+    else:
+        with pytest.raises(AlreadyInUse, match=f"is {state.value}: it cannot {verb.value}"):
+            bench.enter().tasks.steer(task, verb)
+
+
+def test_a_queue_that_goes_ends_its_task() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    task = done(bench, RETRY, rate=20)
+    bench.enter().delete_queue(bench.queue("DLQ"))
+    bench.broker.advance(1_000)
+    assert (task.state, task.why) == (TaskState.FAILED, "queue DLQ does not exist")
+    (told,) = bench.broker.reported("task.failed")
+    assert told["error"] == task.why
+
+
+def test_a_full_journal_pauses_a_task_which_can_be_resumed() -> None:
+    bench = Bench(running=EngineBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
+    dead(bench, "a", 30, head=b"padding:%s\n" % (b"x" * 500))
+    ballast = fill(bench, "b")
+    task = done(bench, RETRY)
+    assert task.state is TaskState.PAUSED
+    assert "no room" in task.why
+    assert task.progress.refused == {}
+    (stuck,) = bench.broker.reported("task.stuck")
+    assert stuck == {"task": task.id, "queue": "DLQ", "error": task.why}
+    bench.ack(bench.take("b"), *ballast)
+    for _ in range(5):  # the room comes back segment by segment
+        if task.state is TaskState.PAUSED:
+            bench.enter().tasks.steer(task, TaskVerb.RESUME)
+        bench.broker.advance(60_000)
+    assert (task.state, task.progress.moved, task.progress.refused) == (TaskState.COMPLETED, 30, {})
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "more", "error"),
+    [
+        (RETRY, {"queue": "none"}, NotFound),
+        (RETRY, {"filter": "a b"}, InvalidSelector),
+        (RETRY, {"target": "attic"}, InvalidTask),
+        (MOVE, {}, InvalidTask),
+        (MOVE, {"target": "DLQ"}, OntoItself),
+        (MOVE, {"target": "attic", "first_origin": True}, InvalidTask),
+        (PURGE, {"edit": Edit(body=b"")}, InvalidTask),
+        (RETRY, {"edit": Edit(add={"_AMQ_ORIG_QUEUE": "x"})}, InvalidEdit),
+        (DELETE, {"ids": (1,)}, InvalidTask),
+        (DELETE, {"filter": "TRUE"}, InvalidTask),
+        (DELETE, {"rate": 1}, InvalidTask),
+        (RETRY, {"ids": (1,), "filter": "TRUE"}, InvalidTask),
+        (RETRY, {"ids": (1,), "group": {"reason": "rejected"}}, InvalidTask),
+        (RETRY, {"group": {"color": "red"}}, InvalidTask),
+        (RETRY, {"ids": tuple(range(1, IDS_MAX + 2))}, InvalidTask),
+        (RETRY, {"rate": -1}, InvalidTask),
+        (RETRY, {"rate": RATE_MAX + 1}, InvalidTask),
+    ],
+)
+def test_what_cannot_be_done_is_refused(kind: TaskKind, more: dict[str, Any], error: type[EngineError]) -> None:
+    bench = Bench()
+    dead(bench, "a", 1)
+    asked = replace(request(kind), **more)
+    with pytest.raises(error):
+        bench.enter().tasks.start(asked)
+    bench.run()
+    assert bench.engine.tasks.all() == []
+    assert len(bench.bodies("DLQ")) == 1
+
+
+def test_the_limits_themselves_are_allowed() -> None:
+    bench = Bench()
+    dead(bench, "a", 1)
+    assert done(bench, RETRY, ids=tuple(range(1, IDS_MAX + 1)), rate=RATE_MAX).state is TaskState.RUNNING
+
+
+def test_so_many_tasks_may_run_and_so_many_ended_ones_are_kept() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    running = [done(bench, RETRY, rate=10, filter="FALSE") for _ in range(ACTIVE_MAX)]
+    with pytest.raises(TooManyTasks):
+        start(bench, RETRY)
+    for task in running:
+        bench.enter().tasks.steer(task, TaskVerb.CANCEL)
+    bench.run()
+    last = [done(bench, PURGE, ids=(1,)) for _ in range(ENDED_KEPT)]
+    assert bench.engine.tasks.all() == last[::-1]
+    assert [task.id for task in bench.restart().engine.tasks.all()] == [task.id for task in last[::-1]]
+    with pytest.raises(NotFound):
+        bench.engine.tasks.task(running[0].id)
+
+
+def test_of_many_places_the_first_are_told_apart() -> None:
+    bench = Bench()
+    for number in range(TARGETS_MAX + 2):
+        dead(bench, f"q{number}", 1)
+    task = done(bench, RETRY)
+    assert task.progress.targets[OTHER_TARGETS] == 2
+    assert sum(task.progress.targets.values()) == TARGETS_MAX + 2
+
+
+# -- a restart ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_journal_has_all_of_a_task() -> None:
+    asked = request(
+        RETRY,
+        filter="x = 1",
+        group={"reason": "rejected", "hour": 3},
+        first_origin=True,
+        edit=Edit(("a",), {"b": 1, "c": "d"}, b"\0\xff"),
+        dry_run=True,
+        rate=7,
+    )
+    task = Task(5, asked, 1, TaskState.FAILED, 2, "why")
+    task.progress.refused["no-queue"] = 1
+    again = read_task(5, task.definition())
+    assert (again.request, again.progress) == (asked, task.progress)
+    assert (again.created, again.state, again.ended, again.why) == (1, TaskState.FAILED, 2, "why")
+    named = Task(6, request(MOVE, ids=(1, 2), target="t"), 1)
+    assert read_task(6, named.definition()).request == named.request
+
+
+@pytest.mark.parametrize("crash", [True, False])
+def test_a_task_goes_on_after_a_restart(crash: bool) -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    task = done(bench, RETRY, rate=20)
+    paused = done(bench, RETRY, rate=20, filter="FALSE")
+    bench.enter().tasks.steer(paused, TaskVerb.PAUSE)
+    bench.run()
+    again = bench.restart(crash=crash)
+    found = {each.id: each for each in again.engine.tasks.all()}
+    assert found[paused.id].state is TaskState.PAUSED
+    resumed = found[task.id]
+    assert resumed.request == task.request
+    again.broker.advance(10_000)
+    assert (resumed.state, resumed.progress.moved) == (TaskState.COMPLETED, 100)
+    assert len(again.bodies("a")) == 100
+    check_accounts(again.broker)
+
+
+@pytest.mark.parametrize("kind", [RETRY, PURGE])
+def test_its_counts_are_exact_wherever_the_power_goes(kind: TaskKind) -> None:
+    """At every disk operation: the task says as many as have left the queue, and goes on to the end."""
+    limits = {"move_step_max": 3, "purge_step_max": 3, "task_pending_max": 0}
+    at = partly = 0
+    while True:
+        at += 1
+        files = SimFiles(at)
+        bench = Bench(running=EngineBroker(small(), files=files, engine_limits=limits))
+        dead(bench, "a", 20)
+        files.plan(at, Fault.CRASH)
+        with suppress(Crash):
+            start(bench, kind)
+            bench.run()
+        if not files.faults:
+            break
+        files.crash()
+        broker = EngineBroker(small(), files=files, seed=1, engine_limits=limits)
+        check_accounts(broker)
+        again = Bench(running=broker)
+        tasks = again.engine.tasks.all()
+        assert len(tasks) <= 1
+        assert 20 - len(again.bodies("DLQ")) == sum(task.progress.moved for task in tasks) == 20 * len(tasks)
+        assert all(task.state is TaskState.COMPLETED for task in tasks)
+        partly += "task.completed" in {code for code, _ in broker.reports}
+    assert partly, "the power went while some were done"
