@@ -1,0 +1,149 @@
+"""`bartleby queue retry|move|purge`: messages of the running broker brought back, moved, removed, as a task."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from broker.cli import task
+from broker.cli.asking import confirm
+from broker.cli.failure import USAGE, Failure
+from broker.cli.output import OutputFormat, output_option
+from broker.cli.remote import connect, queue_path, remote_options
+from broker.cli.status import queue
+from broker.cli.task import task_options
+
+Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def selecting(command: Command) -> Command:
+    """Which messages of a queue: --filter, --id, and those of a group of dead letters."""
+    for option in (
+        click.option("--words", default=None, help="Only dead letters of which the consumer said just this."),
+        click.option("--first-origin", default=None, metavar="QUEUE", help="Only what died on this queue first."),
+        click.option("--origin", default=None, metavar="QUEUE", help="Only what died on this queue last."),
+        click.option("--reason", default=None, help="Only what died for this reason: `max-deliveries`."),
+        click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable."),
+        click.option("--filter", "selector", default="", help="Only messages that match this selector."),
+    ):
+        command = option(command)
+    return command
+
+
+def editing(command: Command) -> Command:
+    """What is changed on the way: --set, --unset, --body."""
+    for option in (
+        click.option(
+            "--body", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file: each one's new body."
+        ),
+        click.option("--unset", multiple=True, metavar="NAME", help="Take this property away.  Repeatable."),
+        click.option(
+            "--set", "set_", multiple=True, metavar="NAME=VALUE", help="Give them this property.  Repeatable."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@queue.command()
+@click.argument("name")
+@selecting
+@editing
+@click.option("--to-first-origin", is_flag=True, help="To the queues where they died first, instead of last.")
+@click.option("--yes", is_flag=True, help="Do not ask first.")
+@task_options
+@remote_options
+@output_option
+def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: OutputFormat, **given: Any) -> None:
+    """Move messages of the queue NAME, such as DLQ, back to the queues they came from.
+
+    Asks first if NAME is not on a dead-letter or expiry address: messages would go back among the dead letters.
+
+    Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
+    """
+    asked = _asked("retry", name, given) | {"first_origin": to_first_origin, "edit": _edit(given)}
+    remote = connect(**given)
+    if not (yes or asked["ids"] or asked["dry_run"]):
+        found = remote.get(queue_path(name))
+        if not found.get("keeps_dead", True) and found["messages"]:
+            click.echo(f"queue {name} is not on a dead-letter or expiry address", err=True)
+            those = "those of its" if _chooses(asked) else "its"
+            confirm(
+                f"Take {those} {found['messages']} messages that were moved to it back to where they were?", "moved"
+            )
+    task.start(remote, asked, output, detach=detach)
+
+
+@queue.command()
+@click.argument("name")
+@click.argument("target")
+@selecting
+@editing
+@task_options
+@remote_options
+@output_option
+def move(name: str, target: str, detach: bool, output: OutputFormat, **given: Any) -> None:
+    """Move messages of the queue NAME to TARGET: an address, a queue, or ADDRESS::QUEUE.
+
+    Exit status 5 if some stay: those that consumers hold, and those that no queue of the target takes.
+    """
+    asked = _asked("move", name, given) | {"target": target, "edit": _edit(given)}
+    task.start(connect(**given), asked, output, detach=detach)
+
+
+@queue.command()
+@click.argument("name")
+@selecting
+@click.option("--yes", is_flag=True, help="Do not ask first.")
+@task_options
+@remote_options
+@output_option
+def purge(name: str, yes: bool, detach: bool, output: OutputFormat, **given: Any) -> None:
+    """Remove all messages of the queue NAME, or those that options select.
+
+    Exit status 5 if some stay because consumers hold them.
+    """
+    asked = _asked("purge", name, given)
+    remote = connect(**given)
+    if not (yes or asked["dry_run"]):
+        count, ids = remote.get(queue_path(name))["messages"], asked["ids"]
+        some = f"{len(ids)} of {count} messages" if ids else f"the matching ones of {count} messages"
+        confirm(f"Remove {some if ids or _chooses(asked) else f'{count} messages'} for good?", "removed")
+    task.start(remote, asked, output, detach=detach)
+
+
+def _asked(kind: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
+    """The request for a task, without what only some have; takes its options out of those that were given."""
+    group = {field: given.pop(field) for field in ("reason", "origin", "first_origin", "words")}
+    ids, selector = list(given.pop("ids")), given.pop("selector")
+    if ids and (selector or any(value is not None for value in group.values())):
+        raise Failure(USAGE, "--id names messages: give no --filter, --reason, --origin or --words with it")
+    return {
+        "kind": kind,
+        "queue": name,
+        "ids": ids,
+        "filter": selector,
+        "group": {field: value for field, value in group.items() if value is not None},
+        "dry_run": given.pop("dry_run"),
+        "rate": given.pop("rate") or 0,
+    }
+
+
+def _chooses(asked: dict[str, Any]) -> bool:
+    return bool(asked["filter"] or asked["group"])
+
+
+def _edit(given: dict[str, Any]) -> dict[str, Any]:
+    """The changes that were asked for; takes their options out of those that were given."""
+    body, remove, values = given.pop("body"), list(given.pop("unset")), dict(map(task.value_of, given.pop("set_")))
+    edit: dict[str, Any] = {"remove": remove, "set": values}
+    if body is not None:
+        try:
+            edit["base64"] = base64.b64encode(body.read_bytes()).decode()
+        except OSError as error:
+            raise Failure(USAGE, f"{body}: {error.strerror}") from None
+    return edit
