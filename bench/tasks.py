@@ -106,8 +106,7 @@ def retry(remote: Remote, queue: str, rate: int) -> tuple[dict[str, Any], float,
     begun, half = time.perf_counter(), 0.0
     task = remote.post("/api/v1/tasks", {"kind": "retry", "queue": queue, "rate": rate})
     while task["state"] == "running":
-        time.sleep(0.2)
-        task = remote.get(f"/api/v1/tasks/{task['id']}")
+        task = remote.get(f"/api/v1/tasks/{task['id']}", wait=200)
         if not half and 2 * task["looked_at"] >= task["total"]:
             half = time.perf_counter() - begun
     return task, half, time.perf_counter() - begun

@@ -8,10 +8,11 @@ import click
 
 from broker.cli.asking import confirm
 from broker.cli.completion import queue_names
-from broker.cli.failure import USAGE, Failure
+from broker.cli.failure import PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json
 from broker.cli.remote import connect, queue_path, remote_options
 from broker.cli.status import queue as queue
+from broker.cli.task import followed
 
 #: Digits of a number that may be an attribute's value: more than any has.
 DIGITS_MAX: Final = 18
@@ -83,7 +84,13 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
     if force and not yes:
         shown = remote.get(queue_path(name))
         confirm(f"Delete queue {name} and its {shown['messages']} messages for good?", "deleted")
-    answer = remote.delete(queue_path(name), force="true" if force else "")
+    if force:
+        task = followed(remote, remote.post("/api/v1/tasks", {"kind": "delete-queue", "queue": name}))
+        if task["state"] != "completed":
+            raise Failure(PARTIAL, f"task {task['id']} is {task['state']}: {task['why']}")
+        answer = {"queue": task["queue"], "messages": task["moved"]}
+    else:
+        answer = remote.delete(queue_path(name))
     if output == "json":
         print_json(answer)
     else:

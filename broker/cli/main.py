@@ -53,11 +53,15 @@ PLACES: Final = {
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "message": Place("broker.cli.message:message", "Tell what became of a message of the running broker."),
     "queue": Place(
-        "broker.cli.control:queue",
+        "broker.cli.moving:queue",
         "Show, create, change and delete queues of the running broker; move and purge their messages.",
     ),
     "run": Place("broker.cli.run:run", "Run the broker in the foreground until SIGTERM or Ctrl-C."),
     "status": Place("broker.cli.status:status", "Show the running broker; exit status 1 if it is not ready."),
+    "task": Place(
+        "broker.cli.task:task",
+        "List, follow, pause, resume and cancel tasks: retries, moves and purges of many messages.",
+    ),
     "user": Place("broker.cli.user:user", "List and change the broker's users."),
 }
 

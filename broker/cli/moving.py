@@ -11,10 +11,11 @@ import click
 
 from broker.cli import task
 from broker.cli.asking import confirm
+from broker.cli.completion import queue_names
+from broker.cli.control import queue as queue
 from broker.cli.failure import USAGE, Failure
 from broker.cli.output import OutputFormat, output_option
 from broker.cli.remote import connect, queue_path, remote_options
-from broker.cli.status import queue
 from broker.cli.task import task_options
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -50,7 +51,7 @@ def editing(command: Command) -> Command:
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @selecting
 @editing
 @click.option("--to-first-origin", is_flag=True, help="To the queues where they died first, instead of last.")
@@ -79,8 +80,8 @@ def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: Out
 
 
 @queue.command()
-@click.argument("name")
-@click.argument("target")
+@click.argument("name", shell_complete=queue_names)
+@click.argument("target", shell_complete=queue_names)
 @selecting
 @editing
 @task_options
@@ -96,7 +97,7 @@ def move(name: str, target: str, detach: bool, output: OutputFormat, **given: An
 
 
 @queue.command()
-@click.argument("name")
+@click.argument("name", shell_complete=queue_names)
 @selecting
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @task_options

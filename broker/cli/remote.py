@@ -114,9 +114,9 @@ class Remote:
         """The answer to a GET."""
         return self._call("GET", _with_query(path, parameters))
 
-    def post(self, path: str, body: Mapping[str, Any]) -> Any:
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to a POST."""
-        return self._call("POST", path, _json(body))
+        return self._call("POST", path, None if body is None else _json(body))
 
     def send(self, path: str, body: bytes) -> Any:
         """The answer to a POST of JSON that is encoded already."""

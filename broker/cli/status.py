@@ -1,4 +1,4 @@
-"""`bartleby status` and `bartleby queue`: the running broker, looked at, its messages moved and purged."""
+"""`bartleby status` and `bartleby queue`: the running broker, looked at."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from broker.cli.asking import confirm
 from broker.cli.completion import queue_names
-from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import (
     OutputFormat,
     duration_shown,
@@ -23,7 +22,6 @@ from broker.cli.output import (
 )
 from broker.cli.remote import THINGS_PER_CALL, Remote, connect, queue_path, remote_options
 from broker.log import cut
-from broker.reasons.messages import why_they_stay
 
 #: Characters of a body in a table: what fits beside the other columns.
 BODY_CHARS: Final = 60
@@ -187,130 +185,3 @@ def _print_messages(messages: list[dict[str, Any]]) -> None:
         for row, why in zip(rows, reasons, strict=True):
             row.append(why)
     print_table(columns, rows, right=["id", "failed", "bytes"])
-
-
-def selecting(command: Command) -> Command:
-    """Which messages of a queue: --filter, --id."""
-    chosen = click.option("--filter", "selector", default="", help="Only messages that match this selector.")
-    return chosen(
-        click.option("--id", "id", type=click.IntRange(min=1), help="Only the message with this id.")(command)
-    )
-
-
-@queue.command()
-@click.argument("name", shell_complete=queue_names)
-@selecting
-@click.option("--yes", is_flag=True, help="Do not ask first.")
-@remote_options
-@output_option
-def retry(name: str, selector: str, id: int | None, yes: bool, output: OutputFormat, **where: Any) -> None:
-    """Move messages of the queue NAME, such as DLQ, back to the queues they came from.
-
-    Asks first if NAME is not on a dead-letter or expiry address: messages would go back among the dead letters.
-
-    Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
-    """
-    _one_choice(selector, id)
-    remote = connect(**where)
-    if not (yes or id):
-        found = remote.get(queue_path(name))
-        if not found.get("keeps_dead", True) and found["messages"]:
-            click.echo(f"queue {name} is not on a dead-letter or expiry address", err=True)
-            those = "those of its" if selector else "its"
-            confirm(
-                f"Take {those} {found['messages']} messages that were moved to it back to where they were?", "moved"
-            )
-    _move(remote, f"{queue_path(name)}/messages:retry", output, _chosen(selector, id))
-
-
-@queue.command()
-@click.argument("name", shell_complete=queue_names)
-@click.argument("target", shell_complete=queue_names)
-@selecting
-@remote_options
-@output_option
-def move(name: str, target: str, selector: str, id: int | None, output: OutputFormat, **where: Any) -> None:
-    """Move messages of the queue NAME to TARGET: an address, a queue, or ADDRESS::QUEUE.
-
-    Exit status 5 if some stay: those that consumers hold, and those that no queue of the target takes.
-    """
-    _one_choice(selector, id)
-    _move(connect(**where), f"{queue_path(name)}/messages:move", output, _chosen(selector, id) | {"to": target})
-
-
-def _chosen(selector: str, id: int | None) -> dict[str, Any]:
-    return {"filter": selector, "id": id}
-
-
-def _move(remote: Remote, path: str, output: OutputFormat, chosen: dict[str, Any]) -> None:
-    """Call step by step until all messages were looked at, and print what became of them."""
-    total: dict[str, Any] = {"queue": "", "moved": 0, "refused": {}, "delivering": 0}
-    complete = False
-    while not complete:
-        try:
-            answer = remote.post(path, chosen)
-        except Failure:
-            if total["queue"]:
-                click.echo(f"{total['moved']} messages were moved, then:", err=True)
-            raise
-        total |= {
-            "queue": answer["queue"],
-            "delivering": answer["delivering"],
-            "moved": total["moved"] + answer["moved"],
-        }
-        for reason, count in answer["refused"].items():
-            total["refused"][reason] = total["refused"].get(reason, 0) + count
-        complete = answer["complete"]
-        chosen = chosen | {"after": answer["last"], "below": answer["below"]}
-    _print_moved(total, output, one=bool(chosen["id"]))
-
-
-def _print_moved(total: dict[str, Any], output: OutputFormat, *, one: bool) -> None:
-    if output == "json":
-        print_json(total)
-    else:
-        click.echo(f"{total['moved']} messages moved")
-    left = why_they_stay(total["refused"], "stay")
-    if total["delivering"] and not one:
-        left.append(f"{total['delivering']} messages stay: consumers hold them")
-    if left:
-        raise Failure(PARTIAL, *left)
-
-
-@queue.command()
-@click.argument("name", shell_complete=queue_names)
-@selecting
-@click.option("--yes", is_flag=True, help="Do not ask first.")
-@remote_options
-@output_option
-def purge(name: str, selector: str, id: int | None, yes: bool, output: OutputFormat, **where: Any) -> None:
-    """Remove all messages of the queue NAME, or those that --filter or --id selects.
-
-    Exit status 5 if some stay because consumers hold them.
-    """
-    _one_choice(selector, id)
-    remote = connect(**where)
-    if not yes:
-        count = remote.get(queue_path(name))["messages"]
-        which = f"message {id}" if id else f"the matching ones of {count} messages" if selector else f"{count} messages"
-        confirm(f"Remove {which} for good?", "removed")
-    total: dict[str, Any] = {"purged": 0}
-    chosen = _chosen(selector, id)
-    complete = False
-    while not complete:
-        answer = remote.post(f"{queue_path(name)}/messages:purge", chosen)
-        total |= {"queue": answer["queue"], "purged": total["purged"] + answer["purged"]}
-        total["delivering"] = answer["delivering"]
-        complete = answer["complete"]
-        chosen = chosen | {"after": answer["last"], "below": answer["below"]}
-    if output == "json":
-        print_json(total)
-    else:
-        click.echo(f"{total['purged']} messages removed")
-    if total["delivering"] and not id:
-        raise Failure(PARTIAL, f"{total['delivering']} messages stay: consumers hold them")
-
-
-def _one_choice(selector: str, id: int | None) -> None:
-    if selector and id:
-        raise Failure(USAGE, "--id names one message: give no --filter with it")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -19,20 +18,11 @@ from broker.cli.output import (
     progress_bar,
     time_shown,
 )
-from broker.cli.remote import Remote, connect, remote_options
+from broker.cli.remote import Remote, connect, queue_path, remote_options
+from broker.reasons.messages import why_they_stay
 
-#: Seconds between two looks at a task: the first soon, as most are short.
-LOOK_FIRST_S: Final = 0.05
-LOOK_S: Final = 0.5
-
-#: Why messages stay where they are, in the broker's words and in a sentence.
-STAYS: Final = {
-    "no-origin": "nothing says where they came from",
-    "no-queue": "no queue takes them: theirs is gone and must not be created again, or a filter refuses them",
-    "onto-itself": "they came from this very queue",
-    "gone": "they are not on the queue",
-    "delivering": "consumers hold them",
-}
+#: How long one look at a task that runs takes, in ms: the progress bar moves so often.
+WAIT_MS: Final = 300
 
 #: What tasks do to messages.
 DONE: Final = {"retry": "moved", "move": "moved", "purge": "removed", "delete-queue": "removed"}
@@ -137,7 +127,7 @@ def cancel(number: int, output: OutputFormat, **where: Any) -> None:
 
 
 def _steer(number: int, verb: str, output: OutputFormat, where: dict[str, Any]) -> None:
-    answer = connect(**where).post(f"{_path(number)}:{verb}", {})
+    answer = connect(**where).post(f"{_path(number)}:{verb}")
     if output == "json":
         print_json(answer)
     else:
@@ -163,34 +153,31 @@ def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None
 
     Raises Failure if it failed, was paused or cancelled, or if messages stay.
     """
-    answer = _followed(remote, answer)
-    queue = {} if answer["kind"] == "delete-queue" else remote.get(f"/api/v1/queues/{answer['queue']}")
+    answer = followed(remote, answer)
+    queue = {} if answer["kind"] == "delete-queue" else remote.get(queue_path(answer["queue"]))
     if output == "json":
         print_json(answer)
     else:
         click.echo(_said(answer))
     if answer["state"] == "failed":
         raise Failure(CHECK_FAILED, answer["why"])
-    left = [f"{count} messages stay: {STAYS.get(why, why)}" for why, count in answer["refused"].items()]
+    left = why_they_stay(answer["refused"], "stay")
     if not answer["ids"] and queue.get("delivering"):
-        left.append(f"{queue['delivering']} messages stay: {STAYS['delivering']}")
+        left.append(f"{queue['delivering']} messages stay: consumers hold them")
     if answer["state"] != "completed":
         left.insert(0, f"task {answer['id']} is {answer['state']}" + (f": {answer['why']}" if answer["why"] else ""))
     if left:
         raise Failure(PARTIAL, *left)
 
 
-def _followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
-    """A task as it is when it runs no more."""
-    pause_s = LOOK_FIRST_S
+def followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
+    """A task as it is when it runs no more, after a progress bar."""
     number = answer["id"]
     try:
         with progress_bar(f"task {number}") as bar:
             bar.length = max(answer["total"], 1)
             while answer["state"] == "running":
-                time.sleep(pause_s)
-                pause_s = min(2 * pause_s, LOOK_S)
-                answer = remote.get(_path(number))
+                answer = remote.get(_path(number), wait=WAIT_MS)
                 bar.update(max(answer["looked_at"] - bar.pos, 0))
     except KeyboardInterrupt:
         raise Failure(PARTIAL, f"task {number} goes on: bartleby task wait {number}, or cancel {number}") from None

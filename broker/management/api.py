@@ -42,6 +42,7 @@ from broker.management.resources.dead_letters import DeadLetterCalls
 from broker.management.resources.diverts import DivertCalls
 from broker.management.resources.messages import MessageCalls
 from broker.management.resources.queues import QueueCalls
+from broker.management.resources.tasks import TaskCalls
 from broker.management.resources.trails import TrailCalls
 
 #: What load balancers ask, by whatever name; there is nothing in it that a page should not read.
@@ -146,6 +147,7 @@ def application(broker: Broker, token: str, limits: Limits, *, metrics_open: boo
     QueueCalls(broker, names).add_to(Calls(app, guard, "Queues"))
     MessageCalls(broker, limits).add_to(Calls(app, guard, "Messages"))
     AddressCalls(broker, names).add_to(Calls(app, guard, "Addresses"))
+    TaskCalls(broker).add_to(Calls(app, guard, "Tasks"))
     DivertCalls(broker).add_to(Calls(app, guard, "Diverts"))
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))

@@ -48,6 +48,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "address-full": 409,
     "max-addresses": 409,
     "max-queues": 409,
+    "max-tasks": 409,
     "disk-full": 507,
     "not-readable": 503,
 }

@@ -107,6 +107,10 @@ STAYS = {
         "They came from this very queue.", "Consume them here, or name a target: `bartleby queue move NAME TARGET`."
     ),
     "disk-full": Text("The journal has no room for them.", "Make room on the disk and repeat the command."),
+    "gone": Text("They were named, and are not on the queue.", "Nothing: they have left it meanwhile."),
+    "delivering": Text(
+        "They were named, and consumers hold them.", "Wait until they come back, or close the consumer that holds them."
+    ),
 }
 
 

@@ -52,6 +52,12 @@ AUDITED: Final = frozenset(
         "security.first_user",
         "security.refused",
         "stopped",
+        "task.cancelled",
+        "task.completed",
+        "task.failed",
+        "task.paused",
+        "task.resumed",
+        "task.started",
     }
 )
 

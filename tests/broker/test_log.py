@@ -58,11 +58,11 @@ def handlers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_a_json_line_has_time_level_code_and_fields() -> None:
     bench = Bench()
-    bench.log("queue.purged", queue="a", messages=3)
+    bench.log("queue.deleted", queue="a", messages=3)
     assert json.loads(bench.stream.getvalue()) == {
         "time": TIME,
         "level": "warning",
-        "code": "queue.purged",
+        "code": "queue.deleted",
         "queue": "a",
         "messages": 3,
     }
@@ -70,9 +70,9 @@ def test_a_json_line_has_time_level_code_and_fields() -> None:
 
 def test_a_console_line_is_read_by_eye() -> None:
     bench = Bench("console")
-    bench.log("queue.purged", queue="orders.eu", client="two words", empty="", messages=3)
+    bench.log("queue.deleted", queue="orders.eu", client="two words", empty="", messages=3)
     assert bench.stream.getvalue() == (
-        f'{TIME} WARNING  queue.purged queue=orders.eu client="two words" empty="" messages=3\n'
+        f'{TIME} WARNING  queue.deleted queue=orders.eu client="two words" empty="" messages=3\n'
     )
 
 
@@ -93,15 +93,15 @@ def test_a_console_line_is_read_by_eye() -> None:
 )
 def test_a_value_cannot_forge_a_field_or_a_line(value: str, shown: str) -> None:
     bench = Bench("console")
-    bench.log("queue.purged", queue=value)
-    assert bench.stream.getvalue() == f"{TIME} WARNING  queue.purged queue={shown}\n"
+    bench.log("queue.deleted", queue=value)
+    assert bench.stream.getvalue() == f"{TIME} WARNING  queue.deleted queue={shown}\n"
 
 
 @pytest.mark.parametrize("format", ["console", "json"])
 @given(value=st.text(max_size=50))
 def test_one_event_is_one_printable_line(format: LogFormat, value: str) -> None:
     bench = Bench(format)
-    bench.log("queue.purged", queue=value, last="end")
+    bench.log("queue.deleted", queue=value, last="end")
     text = bench.stream.getvalue()
     assert text.endswith("\n")
     assert text[:-1].isprintable()
@@ -112,7 +112,7 @@ def test_one_event_is_one_printable_line(format: LogFormat, value: str) -> None:
 @given(value=st.text(max_size=50))
 def test_a_console_value_can_be_taken_apart_again(value: str) -> None:
     bench = Bench("console")
-    bench.log("queue.purged", queue=value, last="end")
+    bench.log("queue.deleted", queue=value, last="end")
     found = re.fullmatch(r'.* queue=([^ "=\\]+|"(?:[^"\\]|\\.)*") last=end\n', bench.stream.getvalue())
     assert found is not None
 
@@ -122,7 +122,7 @@ def test_a_console_value_can_be_taken_apart_again(value: str) -> None:
 )
 def test_a_long_value_is_cut_and_marked(length: int, logged: int) -> None:
     bench = Bench()
-    bench.log("queue.purged", queue="x" * length)
+    bench.log("queue.deleted", queue="x" * length)
     shown = json.loads(bench.stream.getvalue())["queue"]
     assert len(shown) == logged
     assert shown.endswith("…") == (length > VALUE_CHARS_MAX)
@@ -139,15 +139,15 @@ def test_cut_and_printable() -> None:
 def test_lower_levels_are_not_written(level: Level, written: int) -> None:
     bench = Bench(level=level)
     bench.log("queue.auto_deleted", queue="a")
-    bench.log("queue.purged", queue="a")
+    bench.log("queue.deleted", queue="a")
     assert len(bench.lines) == written
 
 
 def test_the_level_can_be_changed() -> None:
     bench = Bench(level="error")
-    bench.log("queue.purged", queue="a")
+    bench.log("queue.deleted", queue="a")
     bench.log.set_level("info")
-    bench.log("queue.purged", queue="a")
+    bench.log("queue.deleted", queue="a")
     assert len(bench.lines) == 1
 
 
@@ -166,7 +166,7 @@ def test_what_peers_provoke_is_limited_and_counted() -> None:
         bench.log("stomp.error", remote="a")
     assert len(bench.lines) == LINES_PER_PERIOD_MAX
     bench.monotonic = PERIOD_MS - 1
-    bench.log("queue.purged", queue="a")
+    bench.log("queue.deleted", queue="a")
     assert len(bench.lines) == LINES_PER_PERIOD_MAX + 1, "the period is not over"
     bench.monotonic = PERIOD_MS
     bench.log("stomp.error", remote="a")
@@ -186,7 +186,7 @@ def test_one_code_does_not_limit_another() -> None:
 def test_what_the_broker_does_by_itself_is_never_suppressed() -> None:
     bench = Bench()
     for _ in range(3 * LINES_PER_PERIOD_MAX):
-        bench.log("queue.purged", queue="a")
+        bench.log("queue.deleted", queue="a")
     assert len(bench.lines) == 3 * LINES_PER_PERIOD_MAX
 
 
@@ -209,16 +209,16 @@ class _Failing(io.StringIO):
 
 
 def test_a_log_that_cannot_be_written_stops_nobody() -> None:
-    Log("info", "json", _Failing())("queue.purged", queue="a")
+    Log("info", "json", _Failing())("queue.deleted", queue="a")
     closed = io.StringIO()
     closed.close()
-    Log("info", "json", closed)("queue.purged", queue="a")
+    Log("info", "json", closed)("queue.deleted", queue="a")
 
 
 def test_a_terminal_without_unicode_gets_escapes() -> None:
     raw = io.BytesIO()
     terminal = io.TextIOWrapper(raw, "ascii")
-    Log("info", "console", terminal, wall=lambda: NOW)("queue.purged", queue="ü")
+    Log("info", "console", terminal, wall=lambda: NOW)("queue.deleted", queue="ü")
     assert raw.getvalue().endswith(b"queue=\\xfc\n")
 
 
@@ -227,13 +227,13 @@ def test_a_terminal_without_unicode_gets_escapes() -> None:
 
 @pytest.mark.usefixtures("handlers")
 def test_report_goes_to_what_was_configured_last() -> None:
-    log.report("queue.purged", queue="nobody listens")
+    log.report("queue.deleted", queue="nobody listens")
     first, second = io.StringIO(), io.StringIO()
     log.configure("info", "json", first)
     for _ in range(LINES_PER_PERIOD_MAX + 1):
         log.report("stomp.error", remote="a")
     log.configure("error", "console", second)
-    log.report("queue.purged", queue="a")
+    log.report("queue.deleted", queue="a")
     log.report("move.no_queue", address="a")
     assert json.loads(first.getvalue().splitlines()[-1])["code"] == "log.suppressed"
     assert [line.split()[1:3] for line in second.getvalue().splitlines()] == [["ERROR", "move.no_queue"]]

@@ -11,7 +11,8 @@ expected costs what it costs elsewhere: see the tick.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import Final
 
@@ -36,6 +37,9 @@ ENDED_KEPT: Final = 100
 
 #: Messages that one task names one by one: a page of a list, and a definition of some KiB in each step's entry.
 IDS_MAX: Final = 1_000
+
+#: Of these, how many the log names.
+IDS_TOLD_MAX: Final = 100
 
 #: Messages a second at most that a rate can ask for.
 RATE_MAX: Final = 1_000_000
@@ -68,6 +72,7 @@ class Tasks:
         self._messages = messages
         self._administration = administration
         self._filters: dict[int, Filter | None] = {}
+        self._watchers: dict[int, list[Callable[[], None]]] = {}
 
     def all(self) -> list[Task]:
         """All tasks that are known, the latest first."""
@@ -103,6 +108,9 @@ class Tasks:
             del self._filters[task.id]
             raise
         state.tasks[task.id] = task
+        self._tell_started(task)
+        if task.state.ended:
+            self._tell_ended(task)
         self._save(task)
         self._plan(task)
         self._forget_old()
@@ -118,6 +126,20 @@ class Tasks:
         self._become(task, state)
         self._save(task)
         self._plan(task)
+
+    @contextmanager
+    def watched(self, task: Task, call: Callable[[], None]) -> Iterator[None]:
+        """Make the call as soon as a task runs no more: at once if it does not run, else when it pauses or ends."""
+        if task.state is not TaskState.RUNNING:
+            call()
+        self._watchers.setdefault(task.id, []).append(call)
+        try:
+            yield
+        finally:
+            watching = self._watchers[task.id]
+            watching.remove(call)
+            if not watching:
+                del self._watchers[task.id]
 
     def settle_restored(self) -> None:
         """The journal can be written again: tasks that were running go on."""
@@ -156,6 +178,8 @@ class Tasks:
             task.why = str(refused)
             self._become(task, TaskState.FAILED)
         done = task.progress.moved - before
+        if task.state.ended:
+            self._tell_ended(task)
         if done or task.state is not TaskState.RUNNING:
             self._save(task)
         self._plan(task, done)
@@ -181,7 +205,7 @@ class Tasks:
         if DISK_FULL in result.refused:  # the next step looks at the same messages again
             task.why = _DISK_FULL
             self._become(task, TaskState.PAUSED)
-            self._state.report("task.stuck", task=task.id, queue=queue.name, error=_DISK_FULL)
+            self._state.report("task.stuck", **_about(task), error=_DISK_FULL)
             return
         progress.looked_at += result.looked_at
         _count(progress.refused, result.refused)
@@ -225,21 +249,30 @@ class Tasks:
 
     def _become(self, task: Task, state: TaskState) -> None:
         task.state = state
-        if not state.ended:
-            return
-        task.ended = self._state.now
-        self._filters.pop(task.id, None)
-        if state is TaskState.CANCELLED:
-            return
+        if state is not TaskState.RUNNING:
+            for call in self._watchers.get(task.id, ()):
+                call()
+        if state.ended:
+            task.ended = self._state.now
+            self._filters.pop(task.id, None)
+
+    def _tell_started(self, task: Task) -> None:
+        request = task.request
+        chosen: dict[str, str | int] = {"filter": request.filter, "target": request.target, "rate": request.rate}
+        chosen["ids"] = ", ".join(map(str, request.ids[:IDS_TOLD_MAX]))
+        chosen |= {"edited": "true" if request.edit else "", "dry_run": "true" if request.dry_run else ""}
+        chosen |= request.group
+        chosen = {name: value for name, value in chosen.items() if value}
+        self._state.report("task.started", **_about(task), **chosen, **request.by)
+
+    def _tell_ended(self, task: Task) -> None:
+        """Say what became of a task that ended by itself."""
         progress = task.progress
+        counts: dict[str, str | int] = {"messages": progress.moved, "refused": sum(progress.refused.values())}
+        if task.why:
+            counts |= {"error": task.why}
         self._state.report(
-            f"task.{state.value}",
-            task=task.id,
-            kind=task.request.kind.value,
-            queue=task.request.queue,
-            messages=progress.moved,
-            refused=sum(progress.refused.values()),
-            **({"error": task.why} if task.why else {}),
+            "task.failed" if task.state is TaskState.FAILED else "task.completed", **_about(task), **counts
         )
 
     def _save(self, task: Task) -> None:
@@ -251,6 +284,11 @@ class Tasks:
         for task in ended[: max(len(ended) - ENDED_KEPT, 0)]:
             del self._state.tasks[task.id]
             self._state.journal.undefine(task.id, record.task_deleted(task.id, {"name": str(task.id)}))
+
+
+def _about(task: Task) -> dict[str, str | int]:
+    """What the log says of a task in each line."""
+    return {"task": task.id, "kind": task.request.kind.value, "queue": task.request.queue}
 
 
 def _check(request: TaskRequest) -> None:

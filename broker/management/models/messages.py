@@ -11,11 +11,11 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import AfterValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from broker.engine import MoveResult, Queue, Unreadable, read_body
+from broker.engine import Queue, Unreadable, read_body
 from broker.engine.model.message import PRIORITY_DEFAULT, PRIORITY_MAX, Annotations, Format, Message, Value
 from broker.engine.model.message import Body as MessageBody
 from broker.log import cut
-from broker.management.models.base import ID_MAX, Body, Next, RoutingTypeName, Shown
+from broker.management.models.base import Body, Next, RoutingTypeName, Shown
 
 #: Bytes of a body that are shown in a list: enough to recognise a message.
 BODY_PREVIEW_BYTES: Final = 1_024
@@ -100,29 +100,6 @@ class MessageList(Shown):
     next: Next
 
 
-class Step(Shown):
-    """What a call did to the messages of a queue; for many of them it takes several calls."""
-
-    queue: str
-    delivering: int = Field(description="Messages that consumers hold: they are left alone.")
-    complete: bool = Field(description="false: repeat the call with `after` = `last`, and `below`.")
-    last: int = Field(description="The greatest id that was looked at.")
-    below: int = Field(description="Only smaller ids are looked at: what was there at the first call.")
-
-
-class Moved(Step):
-    """What became of messages that were to be moved."""
-
-    moved: int
-    refused: dict[str, int] = Field(description="How many stay, by why.")
-
-
-class Purged(Step):
-    """What became of messages that were to be removed."""
-
-    purged: int
-
-
 class Sent(Shown):
     """A message that was sent."""
 
@@ -132,33 +109,6 @@ class Sent(Shown):
 
 
 # -- what is asked for -------------------------------------------------------------------------------------------------
-
-
-class Selection(Body):
-    """Which messages of a queue: one by its id, or those that a selector matches, or all."""
-
-    filter: str = Field("", description="Only messages that match this selector; empty: all.")
-    id: int | None = Field(None, ge=1, le=ID_MAX, description="Only the message with this id; with nothing beside it.")
-    after: int | None = Field(None, ge=0, le=ID_MAX, description="`last` of the answer to the call before.")
-    below: int | None = Field(None, ge=0, le=ID_MAX, description="`below` of the answer to the call before.")
-
-    @model_validator(mode="after")
-    def _one(self) -> Selection:
-        if self.id and (self.filter or self.after or self.below):
-            raise PydanticCustomError("one-message", "id names one message: give no filter, after or below with it")
-        return self
-
-    @property
-    def chosen(self) -> dict[str, str | int]:
-        """What was chosen by, for the log."""
-        given = {"filter": self.filter, "id": self.id, "after": self.after, "below": self.below}
-        return {name: value for name, value in given.items() if value}
-
-
-class Move(Selection):
-    """Which messages of a queue, and where they are to go."""
-
-    to: str = Field(min_length=1, description="An address, a queue, or ADDRESS::QUEUE.")
 
 
 def _header(text: str) -> str:
@@ -290,17 +240,3 @@ def body_shown(body: MessageBody, format: Format, shown_bytes: int = BODY_PREVIE
         data = base64.b64encode(part).decode()
         return BodyShown(encoding="base64", data=data, bytes=len(body), truncated=truncated)
     return BodyShown(encoding="text", data=text, bytes=len(body), truncated=truncated)
-
-
-def moved(step: MoveResult, queue: Queue) -> Moved:
-    """What a retry or a move has done, and where the next one goes on."""
-    return Moved(queue=queue.name, moved=step.moved, refused=step.refused, **_step(step, queue))
-
-
-def purged(step: MoveResult, queue: Queue) -> Purged:
-    """What a removal has done, and where the next one goes on."""
-    return Purged(queue=queue.name, purged=step.moved, **_step(step, queue))
-
-
-def _step(step: MoveResult, queue: Queue) -> dict[str, Any]:
-    return {"delivering": queue.delivering, "complete": step.complete, "last": step.last, "below": step.below}

@@ -6,6 +6,7 @@ from starlette.requests import Request
 
 from broker.engine import NewQueue as Wanted
 from broker.engine import Queue, parse_selector
+from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.management.callers import managed, require_address, require_queue
@@ -26,7 +27,6 @@ from broker.management.models.queues import (
 from broker.management.models.settings import asked
 from broker.management.names import Names
 from broker.management.ports import Broker
-from broker.management.resources.shortening import shortened
 
 
 class QueueCalls:
@@ -98,12 +98,16 @@ class QueueCalls:
         return self._shown(queue)
 
     async def delete(self, request: Request, name: Name, force: Force = False) -> QueueDeleted:
-        """Delete a queue, with `force` one that has messages or consumers; answered when that is on disk."""
+        """Delete a queue, with `force` one that has messages or consumers; answered when that is on disk.
+
+        One with more messages than are removed at once is deleted by a task.
+        """
         queue = self._engine.queue(name)
         self._engine.operators.check_deletable(queue, with_messages=force)
-        messages = await shortened(self._broker, queue)
+        messages = queue.message_count
+        if messages > self._engine.limits.purge_step_max:
+            raise AlreadyInUse(f"queue {queue.name} has {messages} messages: start a task that deletes it")
         self._broker.tick.enter()
-        messages += queue.message_count
         self._engine.operators.delete_queue(queue, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)
         await durable(self._engine)

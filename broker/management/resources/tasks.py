@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from contextlib import suppress
+from typing import Annotated, Final
 
-from fastapi import Path
+from fastapi import Path, Query
 from starlette.requests import Request
 
 from broker.engine.model.access import Access
-from broker.engine.model.errors import EngineError, NotFound
+from broker.engine.model.errors import EngineError
 from broker.engine.model.task import Task, TaskVerb
 from broker.management.callers import require_queue, require_target
 from broker.management.calls import CallerAccess, Calls, anybody
@@ -21,8 +23,13 @@ from broker.management.ports import Broker
 
 TaskId = Annotated[Number, Path(ge=1, le=ID_MAX, description="The task's number.")]
 
+#: How long a call may wait for the end of a task, in ms: less than proxies wait for an answer.
+WAIT_MS_MAX: Final = 20_000
+
+Wait = Annotated[Number, Query(ge=0, le=WAIT_MS_MAX, description="Wait so many ms at most until it runs no more.")]
+
 #: Bytes of a request for a task: 1,000 ids, and a body of some hundred KiB for edited messages.
-BODY_BYTES_MAX = 2 << 20
+BODY_BYTES_MAX: Final = 2 << 20
 
 
 class TaskCalls:
@@ -56,14 +63,13 @@ class TaskCalls:
             require_target(access, self._engine, body.target)
 
     async def _about(self, task: TaskId, access: CallerAccess) -> None:
-        if not self._knows(access, self._engine.tasks.task(task)):
-            raise NotFound(f"task {task} does not exist")
+        require_queue(access, self._engine, self._engine.tasks.task(task).request.queue)
 
     def _knows(self, access: Access, task: Task) -> bool:
         try:
             require_queue(access, self._engine, task.request.queue)
         except EngineError:
-            return access.allows_whole
+            return False
         return True
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> TaskList:
@@ -75,44 +81,46 @@ class TaskCalls:
         more = cursor("tasks", shown[-1].id) if len(tasks) > len(shown) else None
         return TaskList(tasks=[task_shown(task) for task in shown], next=more)
 
-    async def show(self, task: TaskId) -> TaskShown:
-        """One task."""
-        return task_shown(self._engine.tasks.task(task))
+    async def show(self, task: TaskId, wait: Wait = 0) -> TaskShown:
+        """One task, at once; with `wait`, when it has ended or paused, or after so long."""
+        found = self._engine.tasks.task(task)
+        if wait:
+            await self._ended(found, wait)
+        return task_shown(found)
+
+    async def _ended(self, task: Task, wait: int) -> None:
+        """Return when a task runs no more, or after so many ms."""
+        ended = asyncio.Event()
+        with self._engine.tasks.watched(task, ended.set), suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), wait / 1000)
 
     async def start(self, request: Request, body: NewTask, access: CallerAccess) -> TaskShown:
         """Start a task; one of few messages has ended when this is answered."""
         self._broker.tick.enter()
         task = self._engine.tasks.start(body.request(who(request, access)))
-        chosen = {"filter": body.filter, "target": body.target, "ids": ", ".join(map(str, body.ids[:100]))}
-        told(
-            request,
-            "task.started",
-            task=task.id,
-            kind=body.kind,
-            queue=body.queue,
-            **{name: value for name, value in chosen.items() if value},
-            **({"dry_run": "true"} if body.dry_run else {}),
-            **{name: value for name, value in task.request.group.items()},
-        )
         await durable(self._engine)
         return task_shown(task)
 
     async def pause(self, request: Request, task: TaskId) -> TaskShown:
         """Let a task wait until it is resumed, also after a restart."""
-        return await self._steer(request, task, TaskVerb.PAUSE, "task.paused")
+        return await self._steer(request, task, TaskVerb.PAUSE)
 
     async def resume(self, request: Request, task: TaskId) -> TaskShown:
         """Let a paused task go on."""
-        return await self._steer(request, task, TaskVerb.RESUME, "task.resumed")
+        return await self._steer(request, task, TaskVerb.RESUME)
 
     async def cancel(self, request: Request, task: TaskId) -> TaskShown:
         """End a task; what it has done stays done."""
-        return await self._steer(request, task, TaskVerb.CANCEL, "task.cancelled")
+        return await self._steer(request, task, TaskVerb.CANCEL)
 
-    async def _steer(self, request: Request, id: int, verb: TaskVerb, code: str) -> TaskShown:
+    async def _steer(self, request: Request, id: int, verb: TaskVerb) -> TaskShown:
         task = self._engine.tasks.task(id)
         self._broker.tick.enter()
         self._engine.tasks.steer(task, verb)
-        told(request, code, task=task.id, kind=task.request.kind.value, queue=task.request.queue)
+        about = {"task": task.id, "kind": task.request.kind.value, "queue": task.request.queue}
+        if verb is TaskVerb.CANCEL:
+            told(request, "task.cancelled", **about)
+        else:
+            told(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **about)
         await durable(self._engine)
         return task_shown(task)

@@ -10,9 +10,8 @@ import pytest
 from broker.cli.remote import Remote
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
-from broker.engine.model.message import RoutingType
+from broker.engine.model.message import PropertyView, RoutingType
 from broker.engine.queues.consumer import AckMode
-from broker.management.limits import Limits as CallLimits
 from tests.broker.cli.harness import Operator, invoke
 from tests.broker.management.harness import Inbox, TestBroker, die
 
@@ -51,7 +50,7 @@ async def test_retry_says_what_went_back_and_what_stays(broker: TestBroker, oper
 @pytest.mark.usefixtures("dead_letters")
 async def test_retry_of_those_that_a_filter_fits(broker: TestBroker, operator: Operator) -> None:
     done = await operator.json("queue", "retry", "DLQ", "--filter", "_AMQ_ORIG_ADDRESS = 'b'")
-    assert done == {"queue": "DLQ", "moved": 1, "refused": {}, "delivering": 0}
+    assert (done["queue"], done["state"], done["moved"], done["refused"]) == ("DLQ", "completed", 1, {})
     assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [0, 1, 3]
 
 
@@ -62,8 +61,8 @@ async def test_retry_of_one_by_the_id_that_browse_shows(broker: TestBroker, oper
     assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 messages moved\n"
     assert [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))] == [b"2"]
     again = await operator.run("queue", "retry", "DLQ", "--id", id)
-    assert again.exit_code == 1
-    assert again.stderr == f"bartleby: queue DLQ has no message {id}\n"
+    assert (again.exit_code, again.stdout) == (5, "0 messages moved\n")
+    assert again.stderr.startswith("bartleby: 1 messages stay (gone): they were named")
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -87,29 +86,87 @@ async def test_move_to_another_address(broker: TestBroker, operator: Operator) -
 
 
 @pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
-@pytest.mark.parametrize("call_limits", [CallLimits(steps_max=2)])
 @pytest.mark.usefixtures("dead_letters")
-async def test_a_long_queue_takes_several_calls(operator: Operator) -> None:
+async def test_a_long_queue_takes_several_steps(operator: Operator) -> None:
     result = await operator.run("queue", "retry", "DLQ", "-o", "json")
     assert result.exit_code == 5
-    assert json.loads(result.stdout) == {"queue": "DLQ", "moved": 3, "refused": {"no-origin": 1}, "delivering": 0}
+    task = json.loads(result.stdout)
+    assert (task["moved"], task["refused"], task["state"]) == (3, {"no-origin": 1}, "completed")
 
 
-@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=2)])
-@pytest.mark.parametrize("call_limits", [CallLimits(steps_max=1)])
 @pytest.mark.usefixtures("dead_letters")
-async def test_a_broker_that_goes_meanwhile(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    call, calls = Remote._call, 0
+async def test_those_of_a_group(broker: TestBroker, operator: Operator) -> None:
+    dry = await operator.run("queue", "retry", "DLQ", "--origin", "a", "--reason", "rejected", "--dry-run")
+    assert (dry.exit_code, dry.stdout) == (0, "2 messages would be moved\n")
+    assert broker.engine.queue("DLQ").message_count == 4
+    done = await operator.json("queue", "retry", "DLQ", "--origin", "a", "--reason", "rejected")
+    assert (done["group"], done["targets"]) == ({"origin": "a", "reason": "rejected"}, {"a": 2})
 
-    def second_time_elsewhere(remote: Remote, method: str, path: str, body: bytes) -> object:
-        nonlocal calls
-        calls += 1
-        return call(Remote("http://127.0.0.1:1", "") if calls == 2 else remote, method, path, body)
 
-    monkeypatch.setattr(Remote, "_call", second_time_elsewhere)
-    result = await operator.run("queue", "move", "DLQ", "repair")
+@pytest.mark.usefixtures("dead_letters")
+async def test_messages_are_mended_on_the_way(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
+    (tmp_path / "body").write_bytes(b"mended")
+    edits = ("--set", "currency=EUR", "--unset", "legacy", "--body", str(tmp_path / "body"))
+    assert (await operator.run("queue", "retry", "DLQ", "--origin", "b", *edits)).exit_code == 0
+    ((message, _),) = broker.engine.messages.browse(broker.engine.queue("b"))
+    assert (message.body, PropertyView(message)["currency"]) == (b"mended", "EUR")
+
+
+@pytest.mark.usefixtures("dead_letters")
+async def test_a_task_is_listed_steered_and_waited_for(broker: TestBroker, operator: Operator) -> None:
+    started = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--detach")
+    number = latest(broker)
+    assert (started.exit_code, started.stdout) == (0, f"task {number} is running: 1 messages moved\n")
+    listed = (await operator.run("task", "list")).stdout.splitlines()
+    assert listed[1].split()[:4] == [str(number), "retry", "DLQ", "running"]
+    for verb, state in (("pause", "paused"), ("resume", "running"), ("pause", "paused")):
+        said = await operator.run("task", verb, str(number))
+        assert said.stdout == f"task {number} is {state}: 1 messages moved\n"
+    waited = await operator.run("task", "wait", str(number))
+    assert (waited.exit_code, waited.stdout) == (5, "1 messages moved\n")
+    assert waited.stderr == f"bartleby: task {number} is paused\n"
+    shown = (await operator.run("task", "show", str(number))).stdout
+    assert "to a       1\n" in shown
+    assert "rate       1 messages a second\n" in shown
+    assert (await operator.run("task", "cancel", str(number))).exit_code == 0
+    again = await operator.run("task", "resume", str(number))
+    assert (again.exit_code, again.stderr) == (1, f"bartleby: task {number} is cancelled: it cannot resume\n")
+
+
+def latest(broker: TestBroker) -> int:
+    """The number of the task that was started last."""
+    return broker.engine.tasks.all()[0].id
+
+
+@pytest.mark.usefixtures("dead_letters")
+async def test_ctrl_c_ends_the_following_only(
+    broker: TestBroker, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(remote: Remote, path: str, **parameters: object) -> object:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Remote, "get", interrupted)
+    result = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--yes")
+    number = latest(broker)
+    assert result.exit_code == 5
+    assert result.stderr == f"bartleby: task {number} goes on: bartleby task wait {number}, or cancel {number}\n"
+
+
+@pytest.mark.usefixtures("dead_letters")
+async def test_a_broker_that_goes_meanwhile(
+    broker: TestBroker, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = Remote.get
+
+    def elsewhere(remote: Remote, path: str, **parameters: str) -> object:
+        return get(Remote("http://127.0.0.1:1", ""), path, **parameters)
+
+    monkeypatch.setattr(Remote, "get", elsewhere)
+    result = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--yes")
     assert result.exit_code == 3
-    assert result.stderr.startswith("2 messages were moved, then:\nbartleby: ")
+    assert result.stderr.startswith(
+        f"task {latest(broker)}: 1 messages moved so far; it goes on when the broker does\n"
+    )
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -124,8 +181,8 @@ async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Op
     assert "1 messages stay: consumers hold them" in result.stderr
     (held,) = consumer.unacked
     one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
-    assert one.exit_code == 1
-    assert "a consumer holds message" in one.stderr
+    assert one.exit_code == 5
+    assert "1 messages stay (delivering): they were named, and consumers hold them" in one.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,7 +193,11 @@ async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Op
         (["move", "none", "a"], 1, "queue none does not exist"),
         (["retry", "DLQ", "--filter", "a ="], 2, "selector"),
         (["retry", "DLQ", "--id", "1", "--filter", "a = 1"], 2, "--filter"),
+        (["retry", "DLQ", "--id", "1", "--words", "x"], 2, "--words"),
         (["retry", "DLQ", "--id", "0"], 2, "--id"),
+        (["retry", "DLQ", "--rate", "0"], 2, "--rate"),
+        (["retry", "DLQ", "--set", "x"], 2, "NAME=VALUE"),
+        (["retry", "DLQ", "--set", "_AMQ_DL_REASON=x"], 2, "the broker's own"),
         (["move", "DLQ"], 2, "TARGET"),
     ],
 )

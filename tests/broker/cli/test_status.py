@@ -169,7 +169,7 @@ async def test_queue_purge_that_leaves_messages_with_consumers_is_5(broker: Test
     await broker.settled()
     result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
     assert result.exit_code == 5
-    assert json.loads(result.stdout) == {"queue": "orders", "purged": 1, "delivering": 1}
+    assert json.loads(result.stdout)["moved"] == 1
     assert "1 messages stay: consumers hold them" in result.stderr
 
 

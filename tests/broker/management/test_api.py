@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from urllib.parse import quote
 
@@ -23,7 +22,6 @@ from broker.management.models.messages import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 
 MESSAGES = "/api/v1/queues/{}/messages"
-PURGE = "/api/v1/queues/{}/messages:purge"
 
 
 async def test_status_counts_what_is_there(broker: TestBroker, client: Client) -> None:
@@ -78,9 +76,10 @@ async def test_the_brokers_own_queues_are_listed_when_asked_for_and_cannot_be_em
     assert [queue["name"] for queue in everything["queues"]] == [RETAINED, "a"]
     assert everything["total"] == 2
     assert (await client.get(f"/api/v1/queues/{RETAINED}"))["messages"] == 1
-    for verb, body in (("purge", {}), ("retry", {}), ("move", {"to": "b"})):
-        answer = await client.call("POST", f"/api/v1/queues/{RETAINED}/messages:{verb}", json=body)
-        assert (answer.status, answer.json["code"]) == (409, "in-use"), verb
+    for kind, more in (("purge", {}), ("retry", {}), ("move", {"target": "b"})):
+        asked = {"kind": kind, "queue": RETAINED} | more
+        answer = await client.call("POST", "/api/v1/tasks", json=asked)
+        assert (answer.status, answer.json["code"]) == (409, "in-use"), kind
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,8 @@ async def test_a_queue_may_have_any_name(broker: TestBroker, client: Client, nam
     qualified = quote(f"{name}::{name}", safe="")
     assert (await client.get(f"/api/v1/queues/{qualified}"))["id"] == shown["id"]
     assert len((await client.get(MESSAGES.format(quoted)))["messages"]) == 1
-    assert (await client.call("POST", PURGE.format(quoted), json={})).json["purged"] == 1
+    purge = {"kind": "purge", "queue": f"{name}::{name}"}
+    assert (await client.call("POST", "/api/v1/tasks", json=purge)).json["moved"] == 1
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,8 @@ async def test_browsing_goes_on_whatever_comes_and_goes(broker: TestBroker, clie
         ("later", "scheduled"),
         ("2", "ready"),
     ]
-    await client.call("POST", PURGE.format("orders"), json={"id": first["messages"][2]["id"]})
+    purge = {"kind": "purge", "queue": "orders", "ids": [first["messages"][2]["id"]]}
+    await client.call("POST", "/api/v1/tasks", json=purge)
     broker.send("orders", [b"6"])
     await broker.settled()
     rest = await client.get(f"{MESSAGES.format('orders')}?limit=9&after={first['next']}")
@@ -329,39 +330,3 @@ async def test_failed_deliveries_are_counted(broker: TestBroker, client: Client)
     await broker.settled()
     (message,) = (await client.get(MESSAGES.format("orders")))["messages"]
     assert message["failed_deliveries"] == 1
-
-
-# -- purging -----------------------------------------------------------------------------------------------------------
-
-
-async def test_a_purge_is_answered_only_when_it_is_durable(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"1", b"2"])
-    await broker.settled()
-    broker.disk_works = False
-    answer = asyncio.ensure_future(client.call("POST", PURGE.format("orders"), json={}))
-    await broker.waiting.wait()
-    assert (await client.get("/api/v1/queues/orders"))["messages"] == 0
-    assert not answer.done(), "nothing is confirmed before it is durable"
-    broker.disk_works = True
-    broker.tick.enter()
-    done = await answer
-    expected = {"queue": "orders", "purged": 2, "delivering": 0, "complete": True, "last": 0, "below": 0}
-    assert (done.status, done.json) == (200, expected)
-
-
-async def test_a_purge_leaves_what_consumers_hold(broker: TestBroker, client: Client) -> None:
-    broker.send("orders", [b"1", b"2", b"3"])
-    broker.send("orders", [b"later"], scheduled=NOW + 60_000)
-    broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("orders", ack_mode=AckMode.INDIVIDUAL, window=0))
-    await broker.settled()
-    done = await client.call("POST", PURGE.format("orders"), json={})
-    assert (done.json["purged"], done.json["delivering"]) == (3, 1)
-    shown = await client.get("/api/v1/queues/orders")
-    assert (shown["messages"], shown["counters"]["purged"]) == (1, 3)
-
-
-async def test_purging_an_empty_queue_is_answered_at_once(broker: TestBroker, client: Client) -> None:
-    broker.queue("orders")
-    await broker.settled()
-    broker.disk_works = False
-    assert (await client.call("POST", PURGE.format("orders"), json={})).json["purged"] == 0

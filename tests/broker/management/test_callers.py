@@ -17,6 +17,7 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState
 from broker.engine.queues.consumer import AckMode
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
@@ -25,8 +26,10 @@ from broker.security.login import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker
 from tests.support.sim_gate import cheap_user
 
-#: The id of the message that `prepare` sends.
+#: The id of the message that `prepare` sends, and of the tasks, one of which is paused.
 SECRET: Final = 3
+TASK: Final = 1_001
+PAUSED: Final = 1_002
 
 #: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
 CALLS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -41,11 +44,13 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/queues/orders/messages"): ("orders",),
     ("GET", f"/api/v1/queues/orders/messages/{SECRET}"): ("orders",),
     ("GET", f"/api/v1/queues/orders/messages/{SECRET}/body"): ("orders",),
-    ("POST", "/api/v1/queues/orders/messages:purge"): ("orders",),
-    ("POST", "/api/v1/queues/orders/messages:retry"): ("orders",),
-    ("POST", "/api/v1/queues/orders/messages:move"): ("orders", "other"),
     ("POST", "/api/v1/queues/orders/dead-letter-rules:try"): ("orders",),
     ("GET", "/api/v1/dead-letter-rules"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/tasks"): ("orders", "other"),
+    ("GET", f"/api/v1/tasks/{TASK}"): ("orders",),
+    ("POST", f"/api/v1/tasks/{TASK}:pause"): ("orders",),
+    ("POST", f"/api/v1/tasks/{PAUSED}:resume"): ("orders",),
+    ("POST", f"/api/v1/tasks/{TASK}:cancel"): ("orders",),
     ("PATCH", "/api/v1/queues/orders"): ("orders",),
     ("PATCH", "/api/v1/addresses/orders"): ("orders",),
     ("PUT", "/api/v1/queues/new"): ("orders",),
@@ -66,10 +71,8 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
 #: What some calls have to say.
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/api/v1/messages:replay"): {"name": "again", "messages": []},
-    ("POST", "/api/v1/queues/orders/messages:purge"): {"after": 1},
-    ("POST", "/api/v1/queues/orders/messages:retry"): {},
-    ("POST", "/api/v1/queues/orders/messages:move"): {"to": "other::other"},
     ("POST", "/api/v1/queues/orders/dead-letter-rules:try"): {},
+    ("POST", "/api/v1/tasks"): {"kind": "move", "queue": "orders", "target": "other::other", "rate": 1},
     ("PATCH", "/api/v1/queues/orders"): {"attributes": {"max-consumers": 5}},
     ("PATCH", "/api/v1/addresses/orders"): {"paused": True},
     ("PUT", "/api/v1/queues/new"): {"address": "orders"},
@@ -92,6 +95,7 @@ LISTS = tuple(
         "dead-letters/groups",
         "reasons",
         "reasons/{word}",
+        "tasks",
     )
 )
 
@@ -132,6 +136,9 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     wanted = {"address": "orders", "forwarding_addresses": ["other"]}
     made = await client.call("PUT", "/api/v1/diverts/there", json=wanted)
     assert made.status == 201
+    for id, state in ((TASK, TaskState.RUNNING), (PAUSED, TaskState.PAUSED)):
+        request = TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1)
+        broker.engine._state.tasks[id] = Task(id, request, 1, state)
     await broker.settled()
 
 
@@ -139,7 +146,8 @@ def state(broker: TestBroker) -> object:
     """What a call could change."""
     state = broker.engine._state
     queues = {name: (q.message_count, q.paused, q.attributes) for name, q in state.queues.items()}
-    return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}
+    tasks = {task.id: task.state for task in state.tasks.values()}
+    return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}, tasks
 
 
 async def test_every_call_is_in_the_table(broker: TestBroker) -> None:
@@ -150,6 +158,7 @@ async def test_every_call_is_in_the_table(broker: TestBroker) -> None:
     for route in calls:
         for method in route.methods or ():
             path = route.path.replace("messages/{id}", f"messages/{SECRET}")
+            path = path.replace("{task}", str(PAUSED if path.endswith(":resume") else TASK))
             shapes = [path.replace("{name}", name).replace("{id}", name) for name in ("orders", "there", "new", "1")]
             assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
 
@@ -303,12 +312,10 @@ async def test_a_page_of_another_site_changes_nothing(
 #: What is told of each call that changes something: the code, and how many of what it was.
 DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
     ("POST", "/api/v1/messages:replay"): ("journal.replayed", {"messages": 0, "replay": "again"}),
-    ("POST", "/api/v1/queues/orders/messages:purge"): (
-        "queue.purged",
-        {"queue": "orders", "messages": 1, "after": 1},
-    ),
-    ("POST", "/api/v1/queues/orders/messages:retry"): ("queue.retried", {"messages": 0, "refused": 1}),
-    ("POST", "/api/v1/queues/orders/messages:move"): ("queue.moved", {"messages": 1, "target": "other::other"}),
+    ("POST", "/api/v1/tasks"): ("task.started", {"kind": "move", "target": "other::other", "rate": 1}),
+    ("POST", f"/api/v1/tasks/{TASK}:pause"): ("task.paused", {"task": TASK, "queue": "orders"}),
+    ("POST", f"/api/v1/tasks/{PAUSED}:resume"): ("task.resumed", {"task": PAUSED, "kind": "purge"}),
+    ("POST", f"/api/v1/tasks/{TASK}:cancel"): ("task.cancelled", {"task": TASK}),
     ("PATCH", "/api/v1/queues/orders"): ("queue.changed", {"attributes": "max-consumers=5"}),
     ("PATCH", "/api/v1/addresses/orders"): ("address.paused", {"address": "orders"}),
     ("PUT", "/api/v1/queues/new"): ("queue.made", {"queue": "new", "address": "orders"}),
@@ -351,16 +358,14 @@ async def test_a_deed_is_told_once_it_is_done_with_who_did_it(
 
 async def test_the_owners_token_is_named_and_what_was_chosen(broker: TestBroker, client: Client) -> None:
     broker.queue("orders")
-    chosen = {"filter": "a = 1", "after": 5, "below": 9}
+    asked = {"kind": "purge", "queue": "orders", "filter": "a = 1", "group": {"reason": "rejected"}}
     headers = {"Bartleby-Operator": "carl%20as%20b%C3%A4rtleby"}
-    path = "/api/v1/queues/orders/messages:purge"
-    assert (await client.call("POST", path, headers=headers, json=chosen)).status == 200
-    [fields] = [told for code, told in broker.reports if code == "queue.purged"]
+    assert (await client.call("POST", "/api/v1/tasks", headers=headers, json=asked)).status == 201
+    [fields] = [told for code, told in broker.reports if code == "task.started"]
     assert "user" not in fields
     assert fields["token"] == "management.token"
     assert fields["operator"] == "carl as bärtleby"
-    assert (fields["filter"], fields["after"], fields["below"]) == ("a = 1", 5, 9)
-    assert fields["messages"] == 0
+    assert (fields["filter"], fields["reason"]) == ("a = 1", "rejected")
 
 
 @pytest.mark.parametrize("sudo", ["", "alice"])

@@ -21,6 +21,7 @@ from broker.management.calls import BODY_BYTES_MAX
 from broker.management.http import HttpServer
 from broker.management.limits import Limits as CallLimits
 from broker.management.resources.addresses import SEND_BYTES_MAX
+from broker.management.resources.tasks import BODY_BYTES_MAX as TASK_BYTES_MAX
 from tests.broker.management.harness import TOKEN, Client, TestBroker
 
 GUARDED = [
@@ -28,7 +29,7 @@ GUARDED = [
     ("GET", "/api/v1/queues"),
     ("GET", "/api/v1/queues/orders"),
     ("GET", "/api/v1/queues/orders/messages"),
-    ("POST", "/api/v1/queues/orders/messages:purge"),
+    ("POST", "/api/v1/tasks"),
 ]
 
 
@@ -123,7 +124,8 @@ def test_metrics_need_the_token_where_others_can_connect(tmp_path: Path) -> None
         ("GET /api/v1/status", 0),
         ("GET /api/v1/nothing", REPLAY_BYTES_MAX),
         ("GET /nothing", PAGE_BODY_BYTES_MAX),
-        ("POST /api/v1/queues/a/messages:purge", BODY_BYTES_MAX),
+        ("PATCH /api/v1/queues/a", BODY_BYTES_MAX),
+        ("POST /api/v1/tasks", TASK_BYTES_MAX),
         ("POST /api/v1/addresses/a/messages", SEND_BYTES_MAX),
         ("POST /api/v1/messages:replay", REPLAY_BYTES_MAX),
     ],

@@ -8,7 +8,6 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
-from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import Client, Inbox, TestBroker
 
 QUEUES = "/api/v1/queues"
@@ -83,48 +82,13 @@ async def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(
     assert inbox.reasons == ["queue a was deleted"]
 
 
-async def numbers(client: Client) -> list[str]:
-    """What is left."""
-    return [message["body"]["data"] for message in (await client.get(f"{QUEUES}/a/messages?limit=100"))["messages"]]
-
-
-@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=2)])
-@pytest.mark.parametrize("call_limits", [CallLimits(steps_max=1)])
-async def test_chosen_messages_are_removed(broker: TestBroker, client: Client) -> None:
-    for number in range(6):
-        broker.send("a", [str(number).encode()], headers=[(b"odd", b"yes" if number % 2 else b"no")])
-    await broker.settled()
-    path = f"{QUEUES}/a/messages:purge"
-    first = (await client.get(f"{QUEUES}/a/messages"))["messages"][0]["id"]
-    one = (await client.call("POST", path, json={"id": first})).json
-    assert (one["purged"], one["complete"]) == (1, True)
-    assert await numbers(client) == ["1", "2", "3", "4", "5"]
-    odd = {"filter": "odd = 'yes'"}
-    step = (await client.call("POST", path, json=odd)).json
-    assert (step["purged"], step["complete"], step["delivering"]) == (1, False, 0)
-    step = (await client.call("POST", path, json=odd | {"after": step["last"], "below": step["below"]})).json
-    assert (step["purged"], step["complete"]) == (1, False)
-    assert await numbers(client) == ["2", "4", "5"]
-    queue = broker.engine.queue("a")
-    assert (queue.counters.purged, queue.stored) == (3, 3)
-    assert (await client.call("POST", path, json={"id": first})).status == 404
-    assert (await client.call("POST", path, json={"colour": "red"})).status == 400
-    assert (await client.call("POST", path, json={})).json["purged"] == 3
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [("POST", "/api/v1/queues/a/messages:purge"), ("DELETE", "/api/v1/queues/a?force=true")],
-)
 @pytest.mark.parametrize("engine_limits", [Limits(purge_step_max=2)])
-async def test_a_long_queue_is_emptied_over_many_ticks(
-    broker: TestBroker, client: Client, method: str, path: str
-) -> None:
-    broker.send("a", [b"%d" % n for n in range(9)])
+async def test_a_long_queue_is_deleted_by_a_task(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"%d" % n for n in range(3)])
     await broker.settled()
-    before = broker.engine.ticks.number
-    answer = (await client.call(method, path, json={} if method == "POST" else None)).json
-    assert answer.get("purged", answer.get("messages")) == 9
-    assert broker.engine.ticks.number == before + 5
-    left = await numbers(client) if "messages" in path else []
-    assert left == []
+    refused = await client.call("DELETE", f"{QUEUES}/a?force=true")
+    assert (refused.status, refused.json["code"]) == (409, "in-use")
+    assert refused.json["detail"] == "queue a has 3 messages: start a task that deletes it"
+    task = (await client.call("POST", "/api/v1/tasks", json={"kind": "delete-queue", "queue": "a"})).json
+    ended = await client.get(f"/api/v1/tasks/{task['id']}?wait=10000")
+    assert (ended["state"], ended["moved"], "a" in broker.engine.queues) == ("completed", 3, False)

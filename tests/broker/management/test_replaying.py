@@ -147,5 +147,5 @@ async def test_what_is_no_replay_changes_nothing(broker: TestBroker, client: Cli
 async def test_only_a_replay_may_have_a_large_body(client: Client) -> None:
     large = {**LINE, "body": "A" * 200_000}
     assert (await client.call("POST", PATH, body=body(large))).json["replayed"] == 1
-    assert (await client.call("POST", "/api/v1/queues/orders/messages:retry", body=body(large))).status == 413
+    assert (await client.call("PATCH", "/api/v1/queues/orders", body=body(large))).status == 413
     assert (await client.call("POST", PATH, body=body(large), token="wrong")).status == 401

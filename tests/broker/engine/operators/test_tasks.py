@@ -73,6 +73,8 @@ def test_a_task_of_few_messages_has_ended_when_it_was_started() -> None:
     assert bench.broker.reported("task.completed") == [
         {"task": task.id, "kind": "retry", "queue": "DLQ", "messages": 3, "refused": 0}
     ]
+    started = {"task": task.id, "kind": "retry", "queue": "DLQ", "user": "ada"}
+    assert bench.broker.reported("task.started") == [started]
     check_counters(bench.broker)
     check_accounts(bench.broker)
 
@@ -270,7 +272,7 @@ def test_a_full_journal_pauses_a_task_which_can_be_resumed() -> None:
     assert "no room" in task.why
     assert task.progress.refused == {}
     (stuck,) = bench.broker.reported("task.stuck")
-    assert stuck == {"task": task.id, "queue": "DLQ", "error": task.why}
+    assert stuck == {"task": task.id, "kind": "retry", "queue": "DLQ", "error": task.why}
     bench.ack(bench.take("b"), *ballast)
     for _ in range(5):  # the room comes back segment by segment
         if task.state is TaskState.PAUSED:

@@ -1,0 +1,173 @@
+"""Tasks over HTTP: retries, moves and purges of many messages."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.limits import Limits
+from broker.engine.model.message import PropertyView, RoutingType
+from broker.engine.operators.tasks import IDS_MAX
+from broker.engine.queues.consumer import AckMode
+from broker.management.models.base import ID_MAX
+from broker.management.resources.tasks import WAIT_MS_MAX
+from tests.broker.management.harness import NOW, Answer, Client, Inbox, TestBroker, die
+
+TASKS = "/api/v1/tasks"
+
+
+async def start(client: Client, kind: str, queue: str = "DLQ", **more: Any) -> Answer:
+    """A task, or why it was refused."""
+    return await client.call("POST", TASKS, json={"kind": kind, "queue": queue} | more)
+
+
+async def bodies(client: Client, name: str) -> list[str]:
+    """What is on a queue."""
+    messages = (await client.get(f"/api/v1/queues/{quote(name, safe='')}/messages?limit=1000"))["messages"]
+    return [message["body"]["data"] for message in messages]
+
+
+async def test_a_retry_brings_dead_letters_back(broker: TestBroker, client: Client) -> None:
+    await die(broker, "a/b", b"1")
+    broker.send("DLQ", [b"2"])
+    await broker.settled()
+    done = await start(client, "retry")
+    task = done.json
+    assert (done.status, task["kind"], task["queue"], task["state"]) == (201, "retry", "DLQ", "completed")
+    assert (task["total"], task["looked_at"], task["moved"]) == (2, 2, 1)
+    assert (task["refused"], task["targets"]) == ({"no-origin": 1}, {"a/b": 1})
+    assert (task["created"], task["ended"], task["why"]) == (NOW, NOW, "")
+    assert task["by"]["token"] == "management.token"
+    assert await bodies(client, "DLQ") == ["2"]
+    assert await client.get(f"{TASKS}/{task['id']}") == task
+
+
+async def test_a_move_takes_a_filter_or_ids(broker: TestBroker, client: Client) -> None:
+    for colour in (b"red", b"blue", b"green"):
+        broker.send("a", [colour], headers=[(b"colour", colour)])
+    await broker.settled()
+    target = "b/c::b/d"
+    assert (await start(client, "move", "a", target=target, filter="colour = 'red'")).json["moved"] == 1
+    blue = (await client.get("/api/v1/queues/a/messages"))["messages"][0]["id"]
+    assert (await start(client, "move", "a", target=target, ids=[blue])).json["moved"] == 1
+    assert (await bodies(client, "a"), await bodies(client, "b/d")) == (["green"], ["red", "blue"])
+
+
+async def test_a_group_is_mended_on_its_way(broker: TestBroker, client: Client) -> None:
+    await die(broker, "a", b"1")
+    await die(broker, "b", b"2")
+    edit = {"set": {"currency": "EUR"}, "text": "mended"}
+    task = (await start(client, "retry", group={"origin": "b"}, edit=edit, first_origin=True)).json
+    assert (task["moved"], task["edited"], task["group"]) == (1, True, {"origin": "b"})
+    ((message, _),) = broker.engine.messages.browse(broker.engine.queue("b"))
+    assert (message.body, PropertyView(message)["currency"]) == (b"mended", "EUR")
+
+
+@pytest.mark.parametrize("kind", ["move", "purge"])
+async def test_a_task_is_answered_only_when_it_is_durable(broker: TestBroker, client: Client, kind: str) -> None:
+    broker.send("a", [b"1"])
+    await broker.settled()
+    broker.disk_works = False
+    target = {"target": "b"} if kind == "move" else {}
+    answer = asyncio.ensure_future(start(client, kind, "a", **target))
+    await broker.waiting.wait()
+    assert (await client.get("/api/v1/queues/a"))["messages"] == 0
+    assert not answer.done(), "nothing is confirmed before it is durable"
+    broker.disk_works = True
+    broker.tick.enter()
+    assert (await answer).json["moved"] == 1
+
+
+async def test_what_consumers_hold_is_left_alone(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"1", b"2", b"3"])
+    broker.send("a", [b"later"], scheduled=NOW + 60_000)
+    inbox = Inbox()
+    broker.engine.consumers.subscribe(inbox, SubscribeRequest("a", ack_mode=AckMode.INDIVIDUAL, window=0))
+    await broker.settled()
+    held = (await start(client, "purge", "a", ids=[inbox.messages[0].id])).json
+    assert (held["moved"], held["refused"]) == (0, {"delivering": 1})
+    assert (await start(client, "purge", "a")).json["moved"] == 3
+    shown = await client.get("/api/v1/queues/a")
+    assert (shown["messages"], shown["delivering"], shown["counters"]["purged"]) == (1, 1, 3)
+
+
+@pytest.mark.parametrize("engine_limits", [Limits(move_step_max=1)])
+async def test_a_long_task_is_waited_for(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"%d" % n for n in range(7)])
+    await broker.settled()
+    task = (await start(client, "move", "a", target="b")).json
+    assert (task["moved"] < 7, task["state"]) == (True, "running")
+    task = await client.get(f"{TASKS}/{task['id']}?wait={WAIT_MS_MAX}")
+    assert (task["moved"], task["state"]) == (7, "completed")
+
+
+async def test_a_task_is_paused_resumed_and_cancelled(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"%d" % n for n in range(3)])
+    await broker.settled()
+    task = (await start(client, "purge", "a", rate=1)).json
+    path = f"{TASKS}/{task['id']}"
+    assert (await client.get(f"{path}?wait=1"))["state"] == "running"
+    waiting = asyncio.ensure_future(client.get(f"{path}?wait={WAIT_MS_MAX}"))
+    await asyncio.sleep(0)
+    for verb, state in (("pause", "paused"), ("resume", "running"), ("cancel", "cancelled")):
+        assert (await client.call("POST", f"{path}:{verb}")).json["state"] == state
+    assert (await waiting)["state"] != "running"
+    refused = await client.call("POST", f"{path}:resume")
+    assert (refused.status, refused.json["code"]) == (409, "in-use")
+
+
+async def test_tasks_are_listed_the_latest_first(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"1"])
+    await broker.settled()
+    ids = [(await start(client, "purge", "a", dry_run=True)).json["id"] for _ in range(3)]
+    first = await client.get(f"{TASKS}?limit=2")
+    assert [task["id"] for task in first["tasks"]] == [ids[2], ids[1]]
+    rest = await client.get(f"{TASKS}?limit=2&after={first['next']}")
+    assert ([task["id"] for task in rest["tasks"]], rest["next"]) == ([ids[0]], None)
+    assert await bodies(client, "a") == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "code"),
+    [
+        ({}, 400, "invalid-body"),
+        ({"kind": "copy", "queue": "a"}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": ""}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": "none"}, 404, "not-found"),
+        ({"kind": "retry", "queue": "a", "ids": [0]}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": "a", "ids": [ID_MAX + 1]}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": "a", "ids": list(range(1, IDS_MAX + 2))}, 400, "invalid-task"),
+        ({"kind": "retry", "queue": "a", "ids": [1], "filter": "b"}, 400, "invalid-task"),
+        ({"kind": "retry", "queue": "a", "filter": "a ="}, 400, "invalid-selector"),
+        ({"kind": "retry", "queue": "a", "group": {"colour": "red"}}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": "a", "edit": {"base64": "*"}}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": "a", "edit": {"text": "", "base64": ""}}, 400, "invalid-body"),
+        ({"kind": "retry", "queue": "a", "edit": {"set": {"_AMQ_DL_REASON": "x"}}}, 400, "invalid-edit"),
+        ({"kind": "move", "queue": "a"}, 400, "invalid-task"),
+        ({"kind": "move", "queue": "a", "target": "a"}, 400, "onto-itself"),
+        ({"kind": "move", "queue": "a", "target": "b.#"}, 400, "invalid-name"),
+        ({"kind": "move", "queue": "a", "target": "news"}, 404, "not-found"),
+        ({"kind": "purge", "queue": "a", "rate": -1}, 400, "invalid-body"),
+    ],
+)
+async def test_what_cannot_be_done_is_explained(
+    broker: TestBroker, client: Client, asked: object, status: int, code: str
+) -> None:
+    broker.send("a", [b"1"])
+    broker.engine.operators.declare("news", {RoutingType.MULTICAST})
+    await broker.settled()
+    answer = await client.call("POST", TASKS, json=asked)
+    assert (answer.status, answer.json["code"]) == (status, code)
+    assert answer.json["detail"]
+    assert await bodies(client, "a") == ["1"]
+    assert (await client.get(TASKS))["tasks"] == []
+
+
+@pytest.mark.parametrize("path", [f"{TASKS}/7", f"{TASKS}/7:pause"])
+async def test_a_task_that_is_not_there(client: Client, path: str) -> None:
+    answer = await client.call("POST" if ":" in path else "GET", path)
+    assert (answer.status, answer.json["code"]) == (404, "not-found")
