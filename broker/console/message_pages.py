@@ -38,6 +38,7 @@ from broker.engine.model.message import (
     group_of,
 )
 from broker.management.callers import require_queue, require_target
+from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.looking import whole_body
 from broker.management.models.messages import message_shown
@@ -105,7 +106,7 @@ class MessagePages:
     async def act(self, visit: Visit) -> Response:
         """Bring back, move or remove messages: those that were ticked, or all that the filter fits."""
         queue, do, to = self._desk.engine.queue(visit.text("queue")), visit.text("do"), visit.text("to").strip()
-        verb, code = self._verb(queue, do, to)
+        verb = self._verb(queue, do, to)
         ids = [number(text, "id") for text in visit.every("id")]
         filter, group = visit.text("filter").strip(), chosen_group(visit)
         if visit.flag("all"):
@@ -120,7 +121,15 @@ class MessagePages:
         refused = sum(total.refused.values())
         targets = {"target": to} if do == "move" else {}
         counts = {} if do == "remove" else {"refused": refused}
-        visit.tell(code, queue=queue.name, **targets, messages=total.moved, **counts, **chosen)
+        visit.report(
+            "queue.retried" if do == "retry" else "queue.moved" if do == "move" else "queue.purged",
+            queue=queue.name,
+            **targets,
+            messages=total.moved,
+            **counts,
+            **chosen,
+            **who(visit.request, visit.access),
+        )
         await durable(self._desk.engine)
         self._report(visit, do, total, queue)
         if visit.text("back") == "message" and ids and (refused or not total.moved):
@@ -129,17 +138,17 @@ class MessagePages:
             return go_to("/dead-letters")
         return go_to("/queue", group_fields(group), name=queue.name, filter=filter)
 
-    def _verb(self, queue: Queue, do: str, to: str) -> tuple[Verb, str]:
+    def _verb(self, queue: Queue, do: str, to: str) -> Verb:
         messages = self._desk.engine.messages
         if do == "retry":
-            return partial(messages.retry, queue), "queue.retried"
+            return partial(messages.retry, queue)
         if do == "remove":
-            return partial(messages.discard, queue), "queue.purged"
+            return partial(messages.discard, queue)
         if do != "move":
             raise Refused(400, "invalid-parameter", "do is retry, move or remove")
         if not to:
             raise Refused(400, "invalid-parameter", "say to which address or queue the messages go")
-        return partial(messages.move, queue, to), "queue.moved"
+        return partial(messages.move, queue, to)
 
     async def _each(self, ids: list[int], verb: Verb) -> MoveResult:
         """Messages one by one, some in a tick; those that have gone meanwhile count as refused."""
