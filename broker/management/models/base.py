@@ -20,6 +20,9 @@ LIMIT_MAX: Final = 1_000
 #: The largest message id.
 ID_MAX: Final = (1 << 63) - 1
 
+#: How long a call may wait for the end of a task, in ms: less than proxies wait for an answer.
+WAIT_MS_MAX: Final = 20_000
+
 #: Characters of a cursor: it holds a name of at most 1 KiB, and little else.
 CURSOR_CHARS_MAX: Final = 4_096
 
@@ -94,6 +97,13 @@ Name = Annotated[str, BeforeValidator(_unquoted), Path(description="The name, pe
 Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the list has it.")]
 Word = Annotated[
     str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
+]
+TaskId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(_number), Path(description="The task's number.")]
+Wait = Annotated[
+    int,
+    Field(ge=0, le=WAIT_MS_MAX),
+    BeforeValidator(_number),
+    Query(description="Wait so many ms at most until it runs no more."),
 ]
 MessageId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(_number), Path(description="The message's id.")]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(_number), Query(description="At most so many.")]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import Annotated, Final
+from typing import Final
 
-from fastapi import Path, Query
 from starlette.requests import Request
 
 from broker.engine.model.access import Access
@@ -17,16 +16,9 @@ from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import cursor, place
 from broker.management.deeds import told, who
 from broker.management.durable import durable
-from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, Number
+from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, TaskId, Wait
 from broker.management.models.tasks import NewTask, TaskList, TaskShown, task_shown
 from broker.management.ports import Broker
-
-TaskId = Annotated[Number, Path(ge=1, le=ID_MAX, description="The task's number.")]
-
-#: How long a call may wait for the end of a task, in ms: less than proxies wait for an answer.
-WAIT_MS_MAX: Final = 20_000
-
-Wait = Annotated[Number, Query(ge=0, le=WAIT_MS_MAX, description="Wait so many ms at most until it runs no more.")]
 
 #: Bytes of a request for a task: 1,000 ids, and a body of some hundred KiB for edited messages.
 BODY_BYTES_MAX: Final = 2 << 20

@@ -13,8 +13,7 @@ from broker.engine.model.limits import Limits
 from broker.engine.model.message import PropertyView, RoutingType
 from broker.engine.operators.tasks import IDS_MAX
 from broker.engine.queues.consumer import AckMode
-from broker.management.models.base import ID_MAX
-from broker.management.resources.tasks import WAIT_MS_MAX
+from broker.management.models.base import ID_MAX, WAIT_MS_MAX
 from tests.broker.management.harness import NOW, Answer, Client, Inbox, TestBroker, die
 
 TASKS = "/api/v1/tasks"
