@@ -31,6 +31,11 @@ def monotonic_seconds() -> float:
     return time.monotonic()
 
 
+def cpu_seconds() -> float:
+    """Seconds of processor time that this process has used."""
+    return time.process_time()
+
+
 def rest(seconds: float) -> None:
     """Keep a thread, which is not the event loop's, from working for so long."""
     time.sleep(seconds)

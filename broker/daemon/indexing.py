@@ -1,8 +1,8 @@
 """The indexes of message ids are kept beside the running broker, by a thread that mostly rests.
 
 A thread that computes holds up the event loop.  This one works for about a millisecond and then rests for nine, so that
-it costs a tenth of a processor while a segment is indexed (64 MiB in 2 s, faster than a broker fills them), and nobody
-waits for it.
+it costs a tenth of a processor while a segment is indexed (64 MiB in 2 s), and nobody waits for it.  While the broker
+has much to do it rests ten times as long, which costs a hundredth: segments then wait for their index.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from store.indexing import Indexer
 #: How often it looks for segments that are complete, in seconds; until then a search reads them whole.
 PERIOD_SECONDS: Final = 5.0
 
-#: How long it rests after some work.
+#: How long it rests after some work; and up to so many times while the process uses half a processor or more.
 REST_SECONDS: Final = 0.009
+RESTS_MAX: Final = 10
+BUSY: Final = 0.5
 
 
 class _Stopped(Exception):
@@ -37,9 +39,13 @@ class Indexing:
 
     def _rest(self) -> None:
         """Called by the thread."""
-        clock.rest(REST_SECONDS)
-        if self._stopped:
-            raise _Stopped
+        for _ in range(RESTS_MAX):
+            before = clock.cpu_seconds()
+            clock.rest(REST_SECONDS)
+            if self._stopped:
+                raise _Stopped
+            if clock.cpu_seconds() - before < BUSY * REST_SECONDS:
+                break
 
     async def run(self) -> None:
         """Never returns; a disk that fails is reported once, and tried again."""

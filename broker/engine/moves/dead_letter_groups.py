@@ -125,7 +125,7 @@ class DeadLetterGroups:
 
     It is complete when all `queues` (names) were gone through; one that is gone is passed over.  `others` are those of
     groups beyond `groups_max`, `unreadable` is how many on disk could not be read.  What consumers hold is not counted,
-    nor what arrives once the count of its queue has begun.  Raises InvalidAttribute if `by` is not one or more `NAMES`.
+    nor what arrives once the count of its queue has begun; what leaves meanwhile may be.  Raises InvalidAttribute if `by` is not one or more `NAMES`.
     """
 
     queues: Sequence[str]
@@ -135,9 +135,8 @@ class DeadLetterGroups:
     others: DeadLetterCount = field(init=False, default_factory=DeadLetterCount)
     unreadable: int = field(init=False, default=0)
     _counts: dict[tuple[object, ...], DeadLetterCount] = field(init=False, default_factory=dict)
-    _at: int = field(init=False, default=0)  # the queue that is gone through, and how far: as in MessageRange
-    _after: int = field(init=False, default=0)
-    _below: int = field(init=False, default=0)
+    _at: int = field(init=False, default=0)  # the queue that is gone through
+    _reader: upkeep.NotesReader | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.by if name not in NAMES]
@@ -161,19 +160,16 @@ class DeadLetterGroups:
         queue = state.queues.get(self.queues[self._at])
         if queue is None:
             return self._next_queue()
-        below = self._below = self._below or state.journal.next_id
-        noted = upkeep.notes_between(state, queue, self._after, below, state.limits.group_step_max)
-        self._count(queue.name, noted.found)
-        self.unreadable += noted.unreadable
-        self._after = noted.last
-        if noted.last >= below - 1:
-            if queue.tail is not None:
-                self.unreadable += sum([chunk.count for chunk in queue.tail.damaged])
+        if self._reader is None:
+            self._reader = upkeep.NotesReader(state.journal.next_id)
+        self._count(queue.name, self._reader.step(state, queue, state.limits.group_step_max))
+        if self._reader.complete:
+            self.unreadable += self._reader.unreadable
             self._next_queue()
 
     def _next_queue(self) -> None:
         self._at += 1
-        self._after = self._below = 0
+        self._reader = None
 
     def _count(self, queue: str, found: Iterable[tuple[Notes, int]]) -> None:
         values = [_VALUES.get(name) for name in self.by]

@@ -6,7 +6,6 @@ import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from broker.engine.model.message import Message
@@ -27,6 +26,9 @@ REMOVE_RUN_MAX: Final = 8192
 
 #: Messages in memory that are looked at for each on disk, of which one costs some five times as much.
 MEMORY_PART: Final = 4
+
+#: Steps for which messages in memory are found at a time.
+MEMORY_AHEAD: Final = 8
 
 
 def waiting(state: State, queue: Queue) -> Iterator[Message]:
@@ -127,35 +129,56 @@ def between(state: State, queue: Queue, after: int, below: int, most: int) -> li
     return [message for message in found[:most] if message.id <= cut]
 
 
-@dataclass(frozen=True, slots=True)
-class NotesFound:
-    """Notes of messages up to the identity `last`, and how many could not be read."""
+class NotesReader:
+    """Reads what the broker wrote on the ready and scheduled messages of a queue, oldest first, in steps; no bodies.
 
-    found: list[Noted]
-    unreadable: int
-    last: int
-
-
-def notes_between(state: State, queue: Queue, after: int, below: int, most: int) -> NotesFound:
-    """What the broker wrote on the messages that `between` would find, oldest first; no body is read.
-
-    At most so many on disk are looked at, and `MEMORY_PART` times as many in memory.  Raises NotReadable.
+    It goes up to the identity `below`, excluded, and counts what could not be read.  A message that leaves meanwhile
+    may be found or not; all others are found once, wherever they move.
     """
-    in_memory = queue.between(after, below, MEMORY_PART * most)
-    last = in_memory[-1].id if len(in_memory) == MEMORY_PART * most else below - 1
-    rows = [] if queue.tail is None else _rows_between(queue.tail, after, last + 1, most)
-    if len(rows) == most:
-        last = rows[-1][0]
-    found = [noted_in_memory(message) for message in in_memory if message.id <= last]
-    unreadable = 0
-    by_chunk: dict[Chunk, list[int]] = {}
-    for _, chunk, row in rows:
-        by_chunk.setdefault(chunk, []).append(row)
-    for chunk, chosen in by_chunk.items():
-        noted = read_notes(state, chunk, sorted(chosen))
-        found += noted
-        unreadable += len(chosen) - len(noted)
-    return NotesFound(found, unreadable, last)
+
+    __slots__ = ("_after", "_ahead", "_at", "_below", "_known", "complete", "unreadable")
+
+    def __init__(self, below: int) -> None:
+        self.complete = False
+        self.unreadable = 0
+        self._below = below
+        self._after = 0  # identities up to here were read
+        self._ahead: list[Message] = []  # those in memory that come next, up to `_known`: from `_at` on
+        self._at = 0
+        self._known = 0
+
+    def step(self, state: State, queue: Queue, most: int) -> list[Noted]:
+        """Of so many messages on disk at most, and `MEMORY_PART` times as many in memory.  Raises NotReadable."""
+        if self._after >= self._known:
+            self._look_ahead(queue, MEMORY_PART * most)
+        in_memory = self._ahead[self._at : self._at + MEMORY_PART * most]
+        last = in_memory[-1].id if len(in_memory) == MEMORY_PART * most else self._known
+        rows = [] if queue.tail is None else _rows_between(queue.tail, self._after, last + 1, most)
+        if len(rows) == most:
+            last = rows[-1][0]
+            in_memory = [message for message in in_memory if message.id <= last]
+        by_chunk: dict[Chunk, list[int]] = {}
+        for _, chunk, row in rows:
+            by_chunk.setdefault(chunk, []).append(row)
+        found = [noted_in_memory(message) for message in in_memory]
+        for chunk, chosen in by_chunk.items():
+            found += read_notes(state, chunk, sorted(chosen))
+        self.unreadable += len(in_memory) + len(rows) - len(found)
+        self._at += len(in_memory)
+        self._after = last
+        if last >= self._below - 1:
+            self.complete = True
+            self.unreadable += 0 if queue.tail is None else sum([chunk.count for chunk in queue.tail.damaged])
+        return found
+
+    def _look_ahead(self, queue: Queue, step: int) -> None:
+        """Find the next messages in memory.  To pass over those before them takes as long as to look at some hundred.
+
+        For many steps only if there is no tail, of which some could come to memory meanwhile and be missed.
+        """
+        most = step if queue.tail is not None else MEMORY_AHEAD * step
+        self._ahead, self._at = queue.between(self._after, self._below, most), 0
+        self._known = self._ahead[-1].id if len(self._ahead) == most else self._below - 1
 
 
 def chosen(state: State, queue: Queue, ids: Iterable[int]) -> dict[int, Message]:
