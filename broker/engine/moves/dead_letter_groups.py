@@ -125,7 +125,9 @@ class DeadLetterGroups:
 
     It is complete when all `queues` (names) were gone through; one that is gone is passed over.  `others` are those of
     groups beyond `groups_max`, `unreadable` is how many on disk could not be read.  What consumers hold is not counted,
-    nor what arrives once the count of its queue has begun; what leaves meanwhile may be.  Raises InvalidAttribute if `by` is not one or more `NAMES`.
+    nor what arrives once the count of its queue has begun; what leaves meanwhile may be.
+
+    Raises InvalidAttribute if `by` is not one or more `NAMES`.
     """
 
     queues: Sequence[str]

@@ -44,7 +44,11 @@ async def test_a_failure_is_told_once_and_it_goes_on_until_it_is_stopped(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, anyio_backend: str
 ) -> None:
     told: list[tuple[str, object]] = []
-    work = Indexing(OsFiles(), str(tmp_path), lambda code, **fields: told.append((code, fields["error"])))
+
+    def report(code: str, /, **fields: str | int) -> None:
+        told.append((code, fields["error"]))
+
+    work = Indexing(OsFiles(), str(tmp_path), report)
     calls = 0
 
     def working() -> int:
