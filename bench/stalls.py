@@ -21,6 +21,7 @@ from typing import Any, Final
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
 from broker.cli.remote import Remote, connect
+from tests.support.daemon import DaemonProcess
 
 #: Frames between two receipts while a queue is filled.
 RUN: Final = 2_000
@@ -91,6 +92,7 @@ class World:
         self.host, self.port = target.host, target.port
         self.messages = messages
         self.remote: Remote = connect(None, broker.data, None, None)
+        self.process = broker.process
 
     def link(self) -> Link:
         """Another client, that waits long for its answers."""
@@ -159,6 +161,24 @@ def trail(world: World) -> Callable[[], object]:
         time.sleep(0.1)
     [message] = world.remote.get("/api/v1/queues/ExpiryQueue/messages", limit=1)["messages"]
     return lambda: [world.remote.get(f"/api/v1/messages/{message['id']}/trail") for _ in range(10)]
+
+
+#: Brings all expired messages back.
+RULE: Final = '\n[[dead-letter-rules]]\nname = "back"\naction = "retry"\nevery = 1\n'
+
+
+def rule(world: World) -> Callable[[], object]:
+    """The same by a rule."""
+    retry(world)
+    process = world.process
+    assert isinstance(process, DaemonProcess), "this broker can be reloaded"
+
+    def work() -> None:
+        process.reload(process.config.read_text() + RULE)
+        while world.remote.get("/api/v1/queues/ExpiryQueue")["messages"]:
+            time.sleep(0.1)
+
+    return work
 
 
 def steps(remote: Remote, path: str, **body: Any) -> None:
@@ -250,7 +270,20 @@ def _sent_in(world: World, link: Link) -> None:
 
 CASES: Final = {
     each.__name__: each
-    for each in (retry, groups, trail, move, discard, purge, delete, subscriptions, unacknowledged, subscribed, commit)
+    for each in (
+        retry,
+        rule,
+        groups,
+        trail,
+        move,
+        discard,
+        purge,
+        delete,
+        subscriptions,
+        unacknowledged,
+        subscribed,
+        commit,
+    )
 }
 
 
