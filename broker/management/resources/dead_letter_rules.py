@@ -19,6 +19,10 @@ from broker.management.problems import Refused
 LOOKED_AT_MAX: Final = 10_000
 
 
+#: Bytes of the rules to be tried: as many as there may be, with long selectors.
+BODY_BYTES_MAX: Final = 1 << 20
+
+
 class DeadLetterRuleCalls:
     """The calls on one broker's rules."""
 
@@ -30,7 +34,7 @@ class DeadLetterRuleCalls:
         """Declare them."""
         calls.add("GET", "/dead-letter-rules", self.list, about=whole)
         path = "/queues/{name}/dead-letter-rules:try"
-        calls.add("POST", path, self.attempt, about=self._about, problems=(503,))
+        calls.add("POST", path, self.attempt, about=self._about, problems=(503,), body_bytes_max=BODY_BYTES_MAX)
 
     async def _about(self, name: Name, access: CallerAccess) -> None:
         require_queue(access, self._engine, name)
