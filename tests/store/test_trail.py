@@ -276,6 +276,10 @@ def test_what_the_journal_no_longer_has_is_told() -> None:
     trail = trail_of(on, 4_000)
     assert (trail.ids, trail.places) == ([id, 4_000], [Place(id, "orders")])
     assert trail.problems == ["the journal no longer has the records that stored these ids of the message: 4000"]
+    path = f"{JOURNAL}/{segment_name(on.journal.segment)}"
+    index = build(path, on.journal.segment, on.files.read(path), torn=True)
+    assert index is not None
+    assert [index.has(each) for each in (id, 4_000, 4_001)] == [True, True, False]
 
 
 def test_a_message_that_went_round_for_long_is_followed_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

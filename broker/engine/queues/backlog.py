@@ -211,8 +211,10 @@ class Backlog:
 def _from(level: deque[Message], start: int, most: int) -> Iterator[Message]:
     """The messages from this place on; a few are looked up one by one, for many all before them are passed over."""
     if most > LOOKED_UP_MAX:
-        return islice(level, start, None)
-    return (level[at] for at in range(start, len(level)))
+        yield from islice(level, start, None)
+        return
+    for at in range(start, len(level)):  # a loop: compiled, a generator expression would be a whole list
+        yield level[at]
 
 
 def _identity(message: Message) -> int:
