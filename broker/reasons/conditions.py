@@ -6,7 +6,7 @@ from broker.reasons.reason import Text
 from protocols.amqp import errors as amqp
 from protocols.mqtt.codes import ReasonCode
 
-_CLIENT_BUG = "The client's library breaks the specification: the description names the rule. Update it."
+_CLIENT_BUG = "The client's library breaks the specification: update it, or report it to its authors."
 _BROKER_LOG = "Report the traceback in the broker's log."
 
 AMQP = {

@@ -84,7 +84,7 @@ ACTIONS: Final[dict[str, str]] = {
     "retroactive.disk_full": _JOURNAL_ROOM,
     "rule.failed": _BUG,
     "rule.refused": "See what the reason in the line means: the queue is gone, disabled, or refuses such messages.",
-    "security.first_user": "Read the password where the line says, and change it: `bartleby user passwd admin`.",
+    "security.first_user": "Keep the password that standard output shows once, or set one with `bartleby user passwd`.",
     "security.keys_failed": "Check `keys-url`, its certificate and the network; the line says what failed.",
     "security.refused": "Correct the file that the line names; the broker reads it again by itself.",
     "start.corrupt": "Copy the data directory, then `bartleby journal verify` and `bartleby journal repair`.",

@@ -65,8 +65,8 @@ _SHOWN = {
     ),
     Kind.ERROR: (
         "Refusals",
-        "Why the broker refused a request, whatever its protocol: `code` in answers of the management API. AMQP, MQTT "
-        "and STOMP clients get the condition, reason code or ERROR frame named beside it.",
+        "Why the broker refused a request, whatever its protocol: `code` in answers of the management API. AMQP and "
+        "MQTT clients get the condition or reason code named beside it, STOMP clients its sentence in an ERROR frame.",
         "refusal",
     ),
     Kind.HTTP: (

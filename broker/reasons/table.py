@@ -65,11 +65,14 @@ def _meaning(refusal: type[EngineError]) -> str:
 
 
 def told(refusal: type[EngineError]) -> tuple[str, ...]:
-    """What clients are told of a refusal, as `amqp CONDITION` and `mqtt REASON-CODE`."""
+    """What clients are told of a refusal that is for them, as `amqp CONDITION` and `mqtt REASON-CODE`."""
     error = refusal("")
+    if refusal is errors.OntoItself:  # only operators move messages
+        return ()
     codes = dict.fromkeys(mqtt_terms.refusal(error, subscribing=subscribing) for subscribing in (False, True))
     mqtt = [f"mqtt {mqtt_word(code)}" for code in codes if code is not ReasonCode.UNSPECIFIED_ERROR]
-    return (f"amqp {amqp_terms.condition(error)}", *(mqtt or [f"mqtt {mqtt_word(ReasonCode.UNSPECIFIED_ERROR)}"]))
+    amqp = [] if refusal is mqtt_terms.TooMany else [f"amqp {amqp_terms.condition(error)}"]
+    return (*amqp, *mqtt)
 
 
 @cache
