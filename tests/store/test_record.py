@@ -407,3 +407,21 @@ def test_the_bytes_are_the_same_on_a_big_endian_machine(code: str, nbytes: int) 
     numbers = range(TOGETHER_MAX + 1)
     assert pack_array(code, numbers) == b"".join(n.to_bytes(nbytes, "little") for n in numbers)
     assert pack_array(code, numbers, swapped=True) == b"".join(n.to_bytes(nbytes, "big") for n in numbers)
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_annotations_are_found_without_the_rest_of_the_record(copied: bool) -> None:
+    notes = b'{"_AMQ_DL_REASON":"rejected"}'
+    facts = record.message_facts(timestamp=7, queue_ids=[1, 2], address="a", user="u", origin="o", annotations=notes)
+    parts: list[bytes] = []
+    if copied:
+        record.encode_copies(parts, facts, 0, [Body(9, b"head", b"body")], 3)
+    else:
+        record.encode_messages(parts, facts, 0, [Body(9, b"head", b"body")])
+    raw = b"".join(parts)
+    id, when, start, end = decode.find_annotations(b"xy" + raw[: decode.FIXED_BYTES_MAX], 2)
+    assert (id, when, raw[start:end]) == (9, 7, notes)
+    longer = (len(raw) + 1).to_bytes(4, "little") + raw[4:]
+    for wrong in (longer, record.removed(1, RemovalReason.CONSUMED, range(20))):
+        with pytest.raises(RecordError):
+            decode.find_annotations(wrong, 0)
