@@ -310,14 +310,10 @@ def decode_facts(facts: bytes) -> MessageFacts:
     )
 
 
-#: Bytes of a MESSAGE or COPIED record that `find_annotations` needs at least.
-FIXED_BYTES_MAX: Final = COPIED_FIXED.size + FACTS_FIXED.size
-
-
 def find_annotations(buffer: bytes, offset: int) -> tuple[int, int, int, int]:
     """The id and the timestamp of the MESSAGE or COPIED record at `offset`, and where its annotations begin and end.
 
-    These are bytes from the record's start, of which `buffer` need not have all.  Raises RecordError.
+    These are bytes from the record's start, of which `buffer` need only have the fixed fields.  Raises RecordError.
     """
     length, type, _, _, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
     if type not in (RecordType.MESSAGE, RecordType.COPIED):
