@@ -16,11 +16,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from bench.brokers import Bartleby
 from bench.link import READ_BYTES, BrokerFailed, Link
 from broker.cli.remote import Remote, connect
+from broker.management.models.base import WAIT_MS_MAX
 from tests.support.daemon import DaemonProcess
 
 #: Frames between two receipts while a queue is filled.
@@ -143,7 +144,7 @@ def retry(world: World) -> Callable[[], object]:
     world.filled("work", "persistent:true\nexpires:1\n")
     while world.remote.get("/api/v1/queues/ExpiryQueue")["messages"] < world.messages:
         time.sleep(0.1)
-    return lambda: steps(world.remote, "/api/v1/queues/ExpiryQueue/messages:retry")
+    return lambda: finish(world.remote, "retry", "ExpiryQueue")
 
 
 def groups(world: World) -> Callable[[], object]:
@@ -181,37 +182,36 @@ def rule(world: World) -> Callable[[], object]:
     return work
 
 
-def steps(remote: Remote, path: str, **body: Any) -> None:
-    """Ask again and again, as the command line does."""
-    complete = False
-    while not complete:
-        answer = remote.post(path, body)
-        body |= {"after": answer["last"], "below": answer["below"]}
-        complete = answer["complete"]
+def finish(remote: Remote, kind: str, queue: str, **more: str) -> None:
+    """A task, from its start to its end."""
+    task = remote.post("/api/v1/tasks", {"kind": kind, "queue": queue} | more)
+    while task["state"] == "running":
+        task = remote.get(f"/api/v1/tasks/{task['id']}", wait=WAIT_MS_MAX)
+    assert task["state"] == "completed", task
 
 
 def move(world: World) -> Callable[[], object]:
     """`queue move`."""
     world.filled("from")
-    return lambda: steps(world.remote, "/api/v1/queues/from/messages:move", to="there")
+    return lambda: finish(world.remote, "move", "from", target="there")
 
 
 def discard(world: World) -> Callable[[], object]:
     """`queue purge` with a filter."""
     world.filled("filtered", "persistent:true\ncolour:red\n")
-    return lambda: steps(world.remote, "/api/v1/queues/filtered/messages:purge", filter="colour = 'red'")
+    return lambda: finish(world.remote, "purge", "filtered", filter="colour = 'red'")
 
 
 def purge(world: World) -> Callable[[], object]:
     """`queue purge`."""
     world.filled("purged")
-    return lambda: world.remote.post("/api/v1/queues/purged/messages:purge", {})
+    return lambda: finish(world.remote, "purge", "purged")
 
 
 def delete(world: World) -> Callable[[], object]:
     """`queue delete --force`."""
     world.filled("deleted")
-    return lambda: world.remote.delete("/api/v1/queues/deleted", force="true")
+    return lambda: finish(world.remote, "delete-queue", "deleted")
 
 
 def subscriptions(world: World) -> Callable[[], object]:

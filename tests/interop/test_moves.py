@@ -46,7 +46,7 @@ def test_dead_letters_come_back_from_the_command_line(tmp_path: Path) -> None:
             first = reject_all(client, "/queue/orders", 3)
         assert operate(broker, "queue", "retry", "DLQ", "--filter", "customer = '1'")["moved"] == 1
         moved = operate(broker, "queue", "move", "DLQ", "repair")
-        assert moved == {"queue": "DLQ", "moved": 2, "refused": {}, "delivering": 0}
+        assert (moved["queue"], moved["moved"], moved["refused"]) == ("DLQ", 2, {})
         before = broker.get("balance")
         broker.restart()  # SIGKILL: what was answered is on disk
         after = broker.get("balance")

@@ -24,7 +24,7 @@ class Limits:
     #: Messages on disk that one step of grouping dead letters looks at, and a quarter of those in memory: some 5 ms.
     group_step_max: int = 512
     #: Bytes not yet on disk with which a task waits before its next step: some ms of writing.
-    task_pending_max: int = 1 << 20
+    task_pending_max: int = 64 << 10
     #: Messages that one step of a purge removes: some 5 ms.
     purge_step_max: int = 4096
     #: Retained messages that go to new subscriptions in a tick: some 5 ms.
