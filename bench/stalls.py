@@ -165,7 +165,7 @@ def trail(world: World) -> Callable[[], object]:
 
 
 #: Brings all expired messages back.
-RULE: Final = '\n[[dead-letter-rules]]\nname = "back"\naction = "retry"\nevery = 1\n'
+RULE: Final = '\n[[dead-letter-rules]]\nname = "back"\naction = "retry"\nevery = 100\n'
 
 
 def rule(world: World) -> Callable[[], object]:

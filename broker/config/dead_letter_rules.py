@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.config.section import Section
 from broker.config.units import LARGEST, Milliseconds, duration
-from broker.engine import AT_MOST_MAX, REASONS, Action, DeadLetterRule, compile_filter
+from broker.engine import AT_MOST_MAX, EVERY_MIN, REASONS, Action, DeadLetterRule, compile_filter
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.settings_match import matcher
 
@@ -53,7 +53,7 @@ class RuleSection(Section):
     """How many of its deliveries must have failed."""
     selector: str = ""
     """Only dead letters that match this selector; empty: all."""
-    every: Annotated[int, BeforeValidator(duration), Field(ge=1, le=LARGEST)] = 60_000
+    every: Annotated[int, BeforeValidator(duration), Field(ge=EVERY_MIN, le=LARGEST)] = 60_000
     """retry: the time to the first attempt, unless min-age says it, and between attempts."""
     at_most: Annotated[int, Field(ge=1, le=AT_MOST_MAX)] = 3
     """retry: attempts for each message, counted over all rules; after them the next rule that fits decides."""

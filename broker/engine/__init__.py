@@ -28,6 +28,7 @@ from broker.engine.moves.dead_letter_groups import NAMES as GROUPED_BY
 from broker.engine.moves.dead_letter_groups import DeadLetterCount, DeadLetterGroup, DeadLetterGroups
 from broker.engine.moves.dead_letter_rules import (
     AT_MOST_MAX,
+    EVERY_MIN,
     REASONS,
     RULES_MAX,
     Action,
@@ -69,6 +70,7 @@ from broker.engine.recovery.restore import Fold, Restored
 __all__ = [
     "AT_MOST_MAX",
     "COUNTED",
+    "EVERY_MIN",
     "GROUPED_BY",
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",

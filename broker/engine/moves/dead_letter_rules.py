@@ -53,6 +53,9 @@ RULES_MAX: Final = 256
 #: Attempts that a rule may ask for: at one a minute a day's worth.
 AT_MOST_MAX: Final = 1_440
 
+#: Milliseconds between attempts at least: shorter would be a loop without a pause.
+EVERY_MIN: Final = 100
+
 #: The words for why a message died, without those that the broker does not give: a rule for them would do nothing.
 REASONS: Final = tuple(
     [reason.word for reason in DeadLetterReason if reason.name not in ("QUEUE_FULL", "NOT_AUTHORISED", "ADMIN")]

@@ -6,12 +6,12 @@ messages as an operator's move does, so that other clients wait for a step at mo
 
     new letters   those with ids above the last one seen, once the queue is dirty: before they are dispatched, so that
                   consumers get what rules have left
-    due letters   those that a rule has something to do with later: their ids and times, some 20 bytes each, in batches
+    due letters   those that a rule has something to do with later: their ids and times, some 25 bytes each, in batches
                   of a step, the batch entered under its earliest time
 
-What consumers hold is left to them, and looked at again when they have given it back.  A dead letter that no rule will
-ever do anything with is not looked at again.  When the rules change, when the clock jumps and when the broker starts,
-all of it begins anew.
+Steps of both kinds take turns.  What consumers hold is left to them, and looked at again when they have given it back.
+A dead letter that no rule will ever do anything with is not looked at again.  When the rules change, when the clock
+jumps and when the broker starts, all of it begins anew.
 
 Each deed is a move or a removal like an operator's, in one journal entry (promises P2, P3).  What is brought back
 carries how often it was (`DL_RETRIES`), what is moved carries one hop more, as for a death: rules that lead in a circle
@@ -123,6 +123,7 @@ class DeadLetterRules(Watcher):
         self._new: dict[Queue, None] = {}  # may have letters that were not seen
         self._due: Timetable[int, _Batch] = Timetable()
         self._batches = 0
+        self._looked_again = False
         state.watchers.append(self)
 
     # -- which rules, which queues ---------------------------------------------------------------------------------
@@ -190,7 +191,8 @@ class DeadLetterRules(Watcher):
         if not self.rules:
             return False
         self._notice()
-        batches = self._due.pop_due(self._state.now, 1)
+        batches = [] if self._new and self._looked_again else self._due.pop_due(self._state.now, 1)
+        self._looked_again = bool(batches)
         if batches:
             self._look_again(batches[0])
         elif self._new:

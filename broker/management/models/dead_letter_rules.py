@@ -8,6 +8,7 @@ from pydantic import Field
 
 from broker.engine import (
     AT_MOST_MAX,
+    EVERY_MIN,
     REASONS,
     RULES_MAX,
     Action,
@@ -60,7 +61,7 @@ class Rule(Body):
     min_age: Milliseconds = Field(0, description="How long ago it must have died.")
     min_attempts: int = Field(0, ge=0, le=ID_MAX, description="How many of its deliveries must have failed.")
     selector: str = Field("", description="Only messages that match this selector.")
-    every: int = Field(60_000, ge=1, le=ID_MAX, description="The time between attempts of a retry.")
+    every: int = Field(60_000, ge=EVERY_MIN, le=ID_MAX, description="The time between attempts of a retry.")
     at_most: int = Field(3, ge=1, le=AT_MOST_MAX, description="Attempts of a retry.")
     to: str = Field("", description="Where a move goes; it is not looked at here.")
 

@@ -54,7 +54,7 @@ async def test_what_they_would_do(broker: TestBroker, client: Client) -> None:
         client,
         rules=[
             {"name": "old", "action": "discard", "min_age": 1000, "origin_queue": "a"},
-            {"name": "again", "action": "retry", "reasons": ["rejected"], "every": 1},
+            {"name": "again", "action": "retry", "reasons": ["rejected"], "every": 100},
         ],
     )
     found = {(each["rule"], each["action"], each["later"]): each["messages"] for each in answer["verdicts"]}

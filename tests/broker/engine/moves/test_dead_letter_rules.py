@@ -85,7 +85,7 @@ def test_an_age_is_reached_at_its_very_millisecond() -> None:
 
 
 def test_after_a_restart_the_last_attempt_is_made_before_the_next_rule_decides() -> None:
-    rules = [rule(action="retry", every=10, at_most=3), rule(action="discard")]
+    rules = [rule(action="retry", every=100, at_most=3), rule(action="discard")]
     late = decide(rules, LETTER, 10_000, NEVER)
     assert (late.rule, late.act) == (rules[0], True)
     after = decide(rules, LETTER, 10_001, 10_000)

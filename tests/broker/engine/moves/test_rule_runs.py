@@ -9,6 +9,7 @@ import pytest
 from broker.config import rules_of
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
+from broker.engine.moves import rule_runs
 from broker.engine.moves.dead_letter_rules import Action
 from broker.engine.moves.move import HOPS_MAX
 from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_AGAIN_MS, Verdict
@@ -313,6 +314,34 @@ def test_each_letter_is_looked_at_in_its_own_time() -> None:
     assert b.bodies("DLQ") == [b"%d" % n for n in range(1, 10)]
     b.broker.advance(850)
     assert b.bodies("DLQ") == [b"9"]
+
+
+def test_new_letters_and_those_that_are_due_take_turns() -> None:
+    b = bench({"action": "discard", "min-age": 1000})
+    die(b, "a", *[b"%d" % n for n in range(200)])
+    rules = b.engine.dead_letter_rules
+    looks: list[str] = []
+    for name in ("_look_again", "_look_at_new"):
+        real = getattr(rules, name)
+        setattr(rules, name, lambda *arguments, real=real, name=name: (looks.append(name), real(*arguments)))
+    b.sent("a", *[b"new"] * 200, durable=False)  # they land in the tick in which they die
+    taker = b.take("a")
+    b.broker.now += 1000
+    b.nack(taker, *taker.taken, requeue=False)
+    assert looks == ["_look_again", "_look_at_new"] * 4
+
+
+def test_a_bug_stops_the_rules_and_not_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    b = bench(PARK)
+    b.broker.tolerant = True
+    monkeypatch.setattr(rule_runs, "decide", None)
+    die(b, "a", b"x")
+    assert len(b.broker.reported("rule.failed")) == len(b.broker.reported("broker.error")) == 1
+    monkeypatch.undo()
+    die(b, "a", b"y")
+    assert b.bodies("DLQ") == [b"x", b"y"]
+    change(b, PARK)
+    assert b.bodies("parking") == [b"x", b"y"]
 
 
 def test_letters_that_are_not_yet_durable_are_not_passed_over() -> None:
