@@ -316,14 +316,23 @@ def test_each_letter_is_looked_at_in_its_own_time() -> None:
     assert b.bodies("DLQ") == [b"9"]
 
 
-def test_new_letters_and_those_that_are_due_take_turns() -> None:
+def test_new_letters_and_those_that_are_due_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     b = bench({"action": "discard", "min-age": 1000})
     die(b, "a", *[b"%d" % n for n in range(200)])
     rules = b.engine.dead_letter_rules
     looks: list[str] = []
-    for name in ("_look_again", "_look_at_new"):
+
+    def seen(name: str) -> None:
         real = getattr(rules, name)
-        setattr(rules, name, lambda *arguments, real=real, name=name: (looks.append(name), real(*arguments)))
+
+        def look(*arguments: Any) -> None:
+            looks.append(name)
+            real(*arguments)
+
+        monkeypatch.setattr(rules, name, look)
+
+    seen("_look_again")
+    seen("_look_at_new")
     b.sent("a", *[b"new"] * 200, durable=False)  # they land in the tick in which they die
     taker = b.take("a")
     b.broker.now += 1000
