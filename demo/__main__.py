@@ -1,10 +1,11 @@
-"""`make demo`: the story, and the books at its end.
+"""`make demo`: the story, the books at its end, and at a terminal the broker, to be looked at.
 
 With the name of a file, `python -m demo docs/audit.svg`, it also draws there what the audits said.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 import signal
@@ -56,12 +57,22 @@ def main(picture: str = "") -> int:
             balanced = _print_balance(orders, places)
             console.export_text()  # forgets what was recorded so far
             proved = _audit(Audits(broker.data, Path(directory)), orders)
+            if sys.stdin.isatty() and not picture:
+                _look_around(broker)
         finally:
             broker.end(signal.SIGTERM)
     if picture:
         drawn = console.export_svg(title="bartleby audit", font_aspect_ratio=0.6)
         Path(picture).write_text(re.sub(r"\s*@font-face {.*?}", "", drawn, flags=re.DOTALL))  # they are on other sites
     return 0 if balanced and proved else 1
+
+
+def _look_around(broker: Broker) -> None:
+    """The broker stays for whoever wants to look at its dead letters."""
+    say(f"The broker still runs. Look at its dead letters in its console: {broker.console}dead-letters")
+    console.print(f"  log in with the token {broker.token}")
+    with contextlib.suppress(EOFError, KeyboardInterrupt):
+        console.input("Press Enter to end it. ")
 
 
 def _first_life(broker: Broker, orders: list[Order]) -> None:

@@ -86,10 +86,19 @@ class Broker:
         answer: dict[str, Any] = json.loads(done.stdout)
         return answer
 
+    @property
+    def console(self) -> str:
+        """Where its web console is."""
+        return f"http://127.0.0.1:{self._ports['http']}/"
+
+    @property
+    def token(self) -> str:
+        """What its owner logs in with."""
+        return (self.data / "management.token").read_text().strip()
+
     def messages(self, queue: str) -> list[dict[str, Any]]:
         """What is on a queue, without taking it."""
-        token = (self.data / "management.token").read_text().strip()
-        url = f"http://127.0.0.1:{self._ports['http']}/api/v1/queues/{quote(queue, safe='')}/messages"
-        with urlopen(Request(url, headers={"Authorization": f"Bearer {token}"})) as answer:
+        url = f"{self.console}api/v1/queues/{quote(queue, safe='')}/messages"
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {self.token}"})) as answer:
             found: list[dict[str, Any]] = json.load(answer)["messages"]
         return found

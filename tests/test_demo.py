@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import signal
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from demo.__main__ import _agrees, _fate, _print_balance
+from demo.__main__ import _agrees, _fate, _look_around, _print_balance
+from demo.broker import Broker
 from demo.orders import Order
 
 Where = list[tuple[str, dict[str, Any]]]
@@ -36,3 +41,27 @@ def test_the_balance(consumed: bool, where: Where, fate: str) -> None:
 def test_the_journal_has_the_last_word(status: int, consumed: int, present: int, right: bool) -> None:
     orders = [Order(1, "tea", consumed=True), Order(2, "coffee")]
     assert _agrees({"status": status, "summary": {"consumed": consumed, "present": present}}, orders) is right
+
+
+def test_its_broker_can_be_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broker = Broker(tmp_path)
+    broker.start()
+    try:
+        monkeypatch.setattr("builtins.input", lambda: _logged_in(capsys.readouterr().out))
+        _look_around(broker)
+    finally:
+        broker.end(signal.SIGTERM)
+
+
+def _logged_in(said: str) -> str:
+    """Whoever was told so opens the console and logs in."""
+    (url,), (token,) = re.findall(r"http://\S+", said), re.findall(r"token (\S+)", said)
+    with httpx.Client(follow_redirects=True, trust_env=False) as browser:
+        form = browser.get(url)
+        fields = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form.text))
+        page = browser.post(form.url, data={**fields, "user": "", "password": token})
+        assert page.url == url
+        assert "Dead letters" in page.text
+    return ""
