@@ -191,11 +191,8 @@ CODES: Final[dict[str, Code]] = {
         "warning", "Memory is full: non-durable messages for a client that does not keep up are dropped.", True
     ),
     "queue.made": Code("info", "An operator created a queue."),
-    "queue.moved": Code("info", "An operator moved messages from a queue to another address."),
     "queue.paused": Code("info", "An operator paused a queue."),
-    "queue.purged": Code("warning", "An operator removed messages from a queue."),
     "queue.resumed": Code("info", "An operator resumed a queue."),
-    "queue.retried": Code("info", "An operator moved messages of a queue back to where they came from."),
     "ready": Code("info", "The broker has started and accepts clients."),
     "reload.done": Code("info", "A changed configuration is in force, except for what restart_needed_for names."),
     "reload.failed": Code(

@@ -36,6 +36,7 @@ from broker.console.queue_pages import QueuePages
 from broker.console.reasons import ReasonPages
 from broker.console.render import Assets, environment
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
+from broker.console.task_pages import TaskPages
 from broker.console.trail_pages import TrailPages
 from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
@@ -108,6 +109,7 @@ class Console:
             *OverviewPages(desk).routes(),
             *QueuePages(desk).routes(),
             *MessagePages(desk).routes(),
+            *TaskPages(desk).routes(),
             *DeadLetterPages(desk).routes(),
             *AddressPages(desk).routes(),
             *PeerPages(desk).routes(),

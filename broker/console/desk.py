@@ -25,6 +25,7 @@ MENU: Final = (
     ("/queues", "Queues", False),
     ("/addresses", "Addresses", False),
     ("/dead-letters", "Dead letters", False),
+    ("/tasks", "Tasks", False),
     ("/trail", "Message trail", True),
     ("/connections", "Connections", True),
     ("/consumers", "Consumers", False),

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from functools import partial
-from typing import Final
-
 from starlette.responses import Response
 
 from broker.console.asking import Refused, routing_type_of
 from broker.console.desk import Desk, Routes
-from broker.console.groups import chosen_group, group_fields
+from broker.console.groups import chosen_group, group_fields, values
 from broker.console.messages import body_of
 from broker.console.reasons import reason
-from broker.console.steps import stepwise
+from broker.console.task_pages import stays, summary
 from broker.console.visit import Visit, go_to, number
-from broker.engine import MessageRange, MoveResult, Queue, Send, parse_selector
-from broker.engine.model.errors import EngineError
+from broker.engine import Queue, Send
+from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.message import (
     DL_ATTEMPTS,
     DL_CLIENT,
@@ -37,6 +32,7 @@ from broker.engine.model.message import (
     PropertyView,
     group_of,
 )
+from broker.engine.model.task import TaskKind, TaskRequest
 from broker.management.callers import require_queue, require_target
 from broker.management.deeds import who
 from broker.management.durable import durable
@@ -45,18 +41,6 @@ from broker.management.models.messages import message_shown
 from broker.reasons.reason import Kind
 from broker.sessions.stomp.format import STOMP_FORMAT, encode_head
 from broker.sessions.stomp.headers import is_application_header
-
-Verb = Callable[[MessageRange], MoveResult]
-
-#: Chosen messages that are moved in one tick: some ms.
-_IN_ONE_TICK: Final = 16
-
-#: What became of one message, or of several.
-_DONE: Final = {
-    "retry": ("went back to where it came from", "went back to where they came from"),
-    "move": ("was moved", "were moved"),
-    "remove": ("was removed", "were removed"),
-}
 
 
 class MessagePages:
@@ -104,77 +88,50 @@ class MessagePages:
     # -- what is done with messages --------------------------------------------------------------------------------
 
     async def act(self, visit: Visit) -> Response:
-        """Bring back, move or remove messages: those that were ticked, or all that the filter fits."""
-        queue, do, to = self._desk.engine.queue(visit.text("queue")), visit.text("do"), visit.text("to").strip()
-        verb = self._verb(queue, do, to)
-        ids = [number(text, "id") for text in visit.every("id")]
-        filter, group = visit.text("filter").strip(), chosen_group(visit)
-        if visit.flag("all"):
-            total = await stepwise(self._desk, MessageRange(parse_selector(filter), group=group), verb)
-            chosen: dict[str, str | int] = {"filter": filter} if filter else {}
-            chosen |= {name.replace("-", "_"): value for name, value in group_fields(group).items()}
-        elif ids:
-            total = await self._each(ids, verb)
-            chosen = {"ids": ", ".join(map(str, ids[:100]))}
-        else:
-            raise Refused(400, "nothing-chosen", "choose messages first, or all that the filter fits")
-        refused = sum(total.refused.values())
-        targets = {"target": to} if do == "move" else {}
-        counts = {} if do == "remove" else {"refused": refused}
-        visit.report(
-            "queue.retried" if do == "retry" else "queue.moved" if do == "move" else "queue.purged",
-            queue=queue.name,
-            **targets,
-            messages=total.moved,
-            **counts,
-            **chosen,
-            **who(visit.request, visit.access),
-        )
-        await durable(self._desk.engine)
-        self._report(visit, do, total, queue)
-        if visit.text("back") == "message" and ids and (refused or not total.moved):
-            return go_to("/message", queue=queue.name, id=ids[0])
-        if visit.text("back") == "dead-letters":
-            return go_to("/dead-letters")
-        return go_to("/queue", group_fields(group), name=queue.name, filter=filter)
-
-    def _verb(self, queue: Queue, do: str, to: str) -> Verb:
-        messages = self._desk.engine.messages
-        if do == "retry":
-            return partial(messages.retry, queue)
-        if do == "remove":
-            return partial(messages.discard, queue)
-        if do != "move":
-            raise Refused(400, "invalid-parameter", "do is retry, move or remove")
-        if not to:
-            raise Refused(400, "invalid-parameter", "say to which address or queue the messages go")
-        return partial(messages.move, queue, to)
-
-    async def _each(self, ids: list[int], verb: Verb) -> MoveResult:
-        """Messages one by one, some in a tick; those that have gone meanwhile count as refused."""
-        total = MoveResult(0, 0, True)
-        for at, id in enumerate(ids):
-            if at and at % _IN_ONE_TICK == 0:
-                await asyncio.sleep(0)
-            self._desk.enter()
-            try:
-                total.add(verb(MessageRange(id=id)))
-            except EngineError as error:
-                if len(ids) == 1:
-                    raise
-                total.refused[str(error)] = total.refused.get(str(error), 0) + 1
-        return total
-
-    def _report(self, visit: Visit, do: str, total: MoveResult, queue: Queue) -> None:
-        """What came of it, for the next page."""
-        one, many = _DONE[do]
-        visit.done(f"1 message {one}." if total.moved == 1 else f"{total.moved:,} messages {many}.")
-        for why, count in total.refused.items():
-            visit.warn(f"{count:,} stayed: {_stays(why)}")
-        if not total.complete:
-            visit.warn("There are more that fit: do it again to go on.")
-        elif queue.delivering:
+        """Bring back, move or remove messages: those that were ticked, or all that the filter fits; as a task."""
+        queue, engine = self._desk.engine.queue(visit.text("queue")), self._desk.engine
+        request = self._request(visit, queue)
+        task = self._desk.enter().tasks.start(request)
+        await durable(engine)
+        if not task.state.ended or request.dry_run:
+            return go_to("/task", id=task.id)
+        visit.done(summary(task))
+        for told in stays(task):
+            visit.warn(told)
+        if queue.delivering and not request.ids:
             visit.warn(f"{queue.delivering:,} messages are with consumers and were left alone.")
+        back = visit.text("back")
+        if back == "message" and not task.progress.moved:
+            return go_to("/message", queue=queue.name, id=request.ids[0])
+        if back == "dead-letters":
+            return go_to("/dead-letters")
+        return go_to("/queue", group_fields(chosen_group(visit)), name=queue.name, filter=visit.text("filter").strip())
+
+    def _request(self, visit: Visit, queue: Queue) -> TaskRequest:
+        """The task that a form asks for.  Raises Refused."""
+        do, to = visit.text("do"), visit.text("to").strip()
+        kinds = {"retry": TaskKind.RETRY, "move": TaskKind.MOVE, "remove": TaskKind.PURGE}
+        if do not in kinds:
+            raise Refused(400, "invalid-parameter", "do is retry, move or remove")
+        if do == "move" and not to:
+            raise Refused(400, "invalid-parameter", "say to which address or queue the messages go")
+        ids, everything = [number(text, "id") for text in visit.every("id")], visit.flag("all")
+        if not (ids or everything):
+            raise Refused(400, "nothing-chosen", "choose messages first, or all that the filter fits")
+        group = chosen_group(visit) if everything else None
+        return TaskRequest(
+            kind=kinds[do],
+            queue=queue.name,
+            filter=visit.text("filter").strip() if everything else "",
+            ids=() if everything else tuple(ids),
+            group={} if group is None else {name.replace("-", "_"): value for name, value in values(group).items()},
+            target=to if do == "move" else "",
+            first_origin=do == "retry" and visit.flag("first-origin"),
+            edit=_edit(visit) if do != "remove" else UNCHANGED,
+            dry_run=visit.flag("dry-run"),
+            rate=visit.number("rate"),
+            by=who(visit.request, visit.access),
+        )
 
     # -- a new message ---------------------------------------------------------------------------------------------
 
@@ -216,10 +173,12 @@ class MessagePages:
         return go_to("/queue", name=queue.name) if queue is not None else go_to("/send", to=to)
 
 
-def _stays(why: str) -> str:
-    """Why messages stay, in sentences, from the word for it; what an engine's refusal says as it is."""
-    found = reason(Kind.STAYS, why)
-    return f"{why}." if found is None else f"{found.meaning} {found.action}"
+def _edit(visit: Visit) -> Edit:
+    """What a form changes in the messages.  Raises Refused."""
+    removed = tuple(filter(None, map(str.strip, visit.text("unset").split(","))))
+    added = {name.decode(): value.decode() for name, value in _properties(visit.text("set"))}
+    body = visit.text("body").replace("\r\n", "\n").encode() if visit.flag("new-body") else None
+    return Edit(removed, added, body)
 
 
 def _death_of(message: Message) -> dict[str, object] | None:

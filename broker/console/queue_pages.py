@@ -15,10 +15,11 @@ from broker.console.messages import browse
 from broker.console.visit import ROWS, Visit, go_to
 from broker.engine import NewQueue, Queue
 from broker.engine.model.attributes import parse
+from broker.engine.model.task import TaskKind, TaskRequest
 from broker.management.callers import managed, require_address, require_queue
+from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.models.queues import queue_counts, queue_shown
-from broker.management.resources.shortening import shortened
 
 #: Columns by which queues can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
@@ -142,13 +143,19 @@ class QueuePages:
         """Delete a queue; one that has messages or consumers only if the box says so."""
         desk, queue, force = self._desk, self._named(visit), visit.flag("force")
         desk.engine.operators.check_deletable(queue, with_messages=force)
-        messages = await shortened(desk.broker, queue) if force else 0
-        operators = desk.enter().operators
-        messages += queue.message_count
-        operators.delete_queue(queue, with_messages=force)
-        visit.tell("queue.deleted", queue=queue.name, messages=messages)
-        await durable(desk.engine)
-        visit.done(f"Queue {queue.name} was deleted, with {messages} messages.")
+        if force:
+            by = who(visit.request, visit.access)
+            task = desk.enter().tasks.start(TaskRequest(kind=TaskKind.DELETE_QUEUE, queue=queue.name, by=by))
+            await durable(desk.engine)
+            if not task.state.ended:
+                return go_to("/task", id=task.id)
+            messages = task.progress.moved
+        else:
+            desk.enter().operators.delete_queue(queue, with_messages=False)
+            visit.tell("queue.deleted", queue=queue.name, messages=0)
+            await durable(desk.engine)
+            messages = 0
+        visit.done(f"Queue {queue.name} was deleted, with {messages:,} messages.")
         return go_to("/queues")
 
 

@@ -95,7 +95,6 @@ ACTIONS: Final[dict[str, str]] = {
     "start.refused": "Correct what the line names: the configuration, or the queue in the journal.",
     "start.security": "Correct the file that the line names; `bartleby config check` reads them all.",
     "stomp.error": _CLIENT,
-    "queue.purged": _MEANT,
     "task.failed": "Read `error` in the line; `bartleby task show` has the rest. Start another task for what is left.",
     "task.stuck": "Make room on the disk, then `bartleby task resume`.",
     "telemetry.losing": "Start the receiver, correct `telemetry.endpoint`, or trace less; the line says why.",

@@ -43,8 +43,8 @@ async def test_dead_letters_are_brought_back_by_group(broker: TestBroker, owner:
     page = await owner.get("/dead-letters?queue=DLQ&by=hour&by=words")
     assert "2023-11-14 22:00:00" in page.seen
     assert (await owner.get("/dead-letters?queue=nowhere")).status == 404
-    [fields] = broker.reported("queue.retried")
-    assert (fields["group_origin"], fields["messages"]) == ("orders", 2)
+    [fields] = broker.reported("task.started")
+    assert (fields["origin"], fields["token"]) == ("orders", "management.token")
 
 
 async def test_what_was_sent_to_a_dead_letter_queue_is_a_group_too(broker: TestBroker, owner: Browser) -> None:

@@ -60,9 +60,8 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
     page = await owner.get("/queue?name=DLQ")
     page = await owner.send(page, "/messages", do="retry", all="1")
     assert counts(broker, "orders", "DLQ") == [3, 0]
-    code, fields = next(each for each in reversed(broker.reports) if each[0] == "queue.retried")
-    assert code == "queue.retried"
-    assert (fields["queue"], fields["messages"], fields["token"]) == ("DLQ", 2, "management.token")
+    fields = broker.reported("task.started")[-1]
+    assert (fields["queue"], fields["kind"], fields["token"]) == ("DLQ", "retry", "management.token")
 
 
 async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: Browser) -> None:
@@ -78,7 +77,7 @@ async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: 
     sent = await owner.send(page, "/messages", do="remove", id=[ids[2], ids[0]])
     page = await owner.follow(sent)
     assert "1 message was removed." in page.seen
-    assert "1 stayed: queue orders has no message" in page.seen
+    assert "1 stayed: They were named, and are not on the queue." in page.seen
     page = await owner.get("/queue?name=orders&filter=country+%3D+%27DE%27")
     assert page.text.count('name="id"') == 1
     await owner.send(page, "/messages", do="remove", all="1")
@@ -157,7 +156,8 @@ async def test_a_queue_is_made_stopped_switched_off_and_deleted(broker: TestBrok
     assert (await owner.send(page, "/queue/delete", force="1")).to == "/queues"
     assert "new" not in broker.engine.queues
     told = [code for code, _ in broker.reports if code.startswith("queue.")]
-    assert told == [f"queue.{deed}" for deed in ("made", "paused", "resumed", "changed", "changed", "deleted")]
+    assert told == [f"queue.{deed}" for deed in ("made", "paused", "resumed", "changed", "changed")]
+    assert [fields["kind"] for fields in broker.reported("task.completed")] == ["delete-queue"]
 
 
 async def test_what_clients_choose_is_shown_and_not_run(broker: TestBroker, owner: Browser) -> None:

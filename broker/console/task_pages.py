@@ -1,0 +1,109 @@
+"""Tasks: what moves or removes many messages, started from a queue, with its progress; paused, resumed, cancelled."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from broker.console.desk import Desk, Routes
+from broker.console.groups import TITLES
+from broker.console.reasons import reason
+from broker.console.visit import Visit, go_to
+from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError
+from broker.engine.model.task import Task, TaskKind, TaskState, TaskVerb
+from broker.management.callers import require_queue
+from broker.management.durable import durable
+from broker.reasons.reason import Kind
+
+#: What became of one message, and of several.
+_DONE = {
+    TaskKind.RETRY: ("went back to where it came from", "went back to where they came from"),
+    TaskKind.MOVE: ("was moved", "were moved"),
+    TaskKind.PURGE: ("was removed", "were removed"),
+    TaskKind.DELETE_QUEUE: ("was deleted with its queue", "were deleted with their queue"),
+}
+
+#: The same of a dry run.
+_WOULD = {
+    TaskKind.RETRY: ("would go back to where it came from", "would go back to where they came from"),
+    TaskKind.MOVE: ("would be moved", "would be moved"),
+    TaskKind.PURGE: ("would be removed", "would be removed"),
+    TaskKind.DELETE_QUEUE: ("would be deleted with its queue", "would be deleted with their queue"),
+}
+
+_VERBS = {
+    "/task/pause": (TaskVerb.PAUSE, "task.paused"),
+    "/task/resume": (TaskVerb.RESUME, "task.resumed"),
+    "/task/cancel": (TaskVerb.CANCEL, "task.cancelled"),
+}
+
+
+class TaskPages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/tasks", self.show_all, None),
+            ("GET", "/task", self.show, self._about),
+            *(("POST", path, self.steer, self._about) for path in _VERBS),
+        ]
+
+    def _about(self, visit: Visit) -> None:
+        """For who manages the queue of a task."""
+        task = self._desk.engine.tasks.task(visit.number("id"))
+        require_queue(visit.access, self._desk.engine, task.request.queue)
+
+    def _knows(self, access: Access, task: Task) -> bool:
+        try:
+            require_queue(access, self._desk.engine, task.request.queue)
+        except EngineError:
+            return False
+        return True
+
+    async def show_all(self, visit: Visit) -> Response:
+        """Tasks under way, and the last that ended, the latest first."""
+        tasks = [task for task in self._desk.engine.tasks.all() if self._knows(visit.access, task)]
+        return self._desk.page(visit, "tasks.html", {"tasks": [(task, summary(task)) for task in tasks]})
+
+    async def show(self, visit: Visit) -> Response:
+        """One task."""
+        task = self._desk.engine.tasks.task(visit.number("id"))
+        context = {
+            "task": task,
+            "summary": summary(task),
+            "stays": stays(task),
+            "titles": {name.replace("-", "_"): title for name, title in TITLES.items()},
+            "running": task.state is TaskState.RUNNING,
+        }
+        return self._desk.page(visit, "task.html", context)
+
+    async def steer(self, visit: Visit) -> Response:
+        """Pause, resume or cancel a task."""
+        task = self._desk.engine.tasks.task(visit.number("id"))
+        verb, code = _VERBS[visit.request.url.path]
+        self._desk.enter().tasks.steer(task, verb)
+        visit.tell(code, task=task.id, kind=task.request.kind.value, queue=task.request.queue)
+        await durable(self._desk.engine)
+        return go_to("/task", id=task.id)
+
+
+def summary(task: Task) -> str:
+    """What became of the messages so far, in a sentence."""
+    request, moved = task.request, task.progress.moved
+    one, many = (_WOULD if request.dry_run else _DONE)[request.kind]
+    return f"1 message {one}." if moved == 1 else f"{moved:,} messages {many}."
+
+
+def stays(task: Task) -> list[str]:
+    """How many messages stay and why, in sentences."""
+    told = []
+    for why, count in task.progress.refused.items():
+        found = reason(Kind.STAYS, why)
+        told.append(
+            f"{count:,} stayed: {why}." if found is None else f"{count:,} stayed: {found.meaning} {found.action}"
+        )
+    return told

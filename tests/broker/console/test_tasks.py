@@ -1,0 +1,78 @@
+"""Tasks: many messages, some in a tick; counted first, edited on the way, slowed, paused, cancelled."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.model.permissions import Permission, PermissionTable
+from tests.broker.console.harness import Browser, Page
+from tests.broker.management.harness import TestBroker, die
+
+pytestmark = pytest.mark.anyio
+
+
+async def slow(broker: TestBroker, owner: Browser) -> Page:
+    """The page of a task that has begun to move a hundred messages, one at a time."""
+    broker.queue("other")
+    broker.send("orders", [b"x"] * 100)
+    await broker.settled()
+    page = await owner.get("/queue?name=orders")
+    started = await owner.send(page, "/messages", do="move", to="other", all="1", rate="1")
+    assert started.to.startswith("/task?id=")
+    return await owner.follow(started)
+
+
+async def test_a_task_is_seen_paused_resumed_and_cancelled(broker: TestBroker, owner: Browser) -> None:
+    page = await slow(broker, owner)
+    assert "running" in page.seen
+    assert "1 message was moved." in page.seen
+    assert 'hx-trigger="every 1s"' in page.text
+    page = await owner.follow(await owner.send(page, "/task/pause"))
+    assert "paused" in page.seen
+    assert 'hx-trigger="every 1s"' not in page.text
+    page = await owner.follow(await owner.send(page, "/task/resume"))
+    page = await owner.follow(await owner.send(page, "/task/cancel"))
+    assert "cancelled" in page.seen
+    assert not page.forms("/task/cancel")
+    listed = await owner.get("/tasks")
+    assert "move to other orders cancelled 1 message was moved. 1 of 100" in listed.seen
+    told = [code for code, _ in broker.reports if code.startswith("task.")]
+    assert told == ["task.started", "task.paused", "task.resumed", "task.cancelled"]
+    assert (await owner.get("/task?id=999999")).status == 404
+
+
+async def test_dead_letters_are_counted_before_they_are_brought_back(broker: TestBroker, owner: Browser) -> None:
+    await die(broker, "orders", b"1", b"2", b"3")
+    page = await owner.get("/queue?name=DLQ&group-reason=rejected")
+    sent = await owner.send(page, "/messages", **{"do": "retry", "all": "1", "dry-run": "1"})
+    page = await owner.follow(sent)
+    assert "3 messages would go back to where they came from." in page.seen
+    assert "only counts" in page.seen
+    assert "reason rejected" in page.seen
+    assert broker.engine.queue("DLQ").message_count == 3
+
+
+async def test_a_message_is_edited_on_its_way_back(broker: TestBroker, owner: Browser) -> None:
+    await die(broker, "orders", b"wrong")
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
+    page = await owner.get(f"/message?queue=DLQ&id={message.id}")
+    given = {"do": "retry", "set": "country: DE", "new-body": "1", "body": "right\r\nline"}
+    await owner.send(page, "/messages", **given)
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    assert message.body == b"right\nline"
+    page = await owner.get(f"/message?queue=orders&id={message.id}")
+    assert "country DE" in page.seen
+
+
+async def test_a_task_is_for_who_manages_its_queue(broker: TestBroker, owner: Browser) -> None:
+    page = await slow(broker, owner)
+    id = page.forms("/task/pause")[0]["id"]
+    broker.tick.enter()
+    broker.engine.secure(PermissionTable([("other", {Permission.MANAGE: frozenset({"team"})})]))
+    alice = Browser(owner.port)
+    await alice.log_in("alice", "s3cret")
+    assert "There are no tasks." in (await alice.get("/tasks")).seen
+    assert (await alice.get(f"/task?id={id}")).status == 403
+    csrf = (await alice.get("/tasks")).forms("/logout")[0]["csrf"]
+    for deed in ("pause", "resume", "cancel"):
+        assert (await alice.post(f"/task/{deed}", {"id": id, "csrf": csrf})).status == 403
