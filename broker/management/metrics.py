@@ -20,6 +20,7 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 from prometheus_client.registry import Collector
 
 from broker.engine import OUTCOMES, Queue
+from broker.engine.model.task import TaskState
 from broker.management.ports import Broker
 
 #: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
@@ -58,6 +59,7 @@ class BrokerCollector(Collector):
         yield from self._connections()
         yield from self._messages()
         yield from self._rules()
+        yield self._tasks()
         yield from self._queues()
         yield from self._journal()
         yield from self._events()
@@ -134,6 +136,13 @@ class BrokerCollector(Collector):
             for outcome in OUTCOMES:
                 rules.add_metric([name, outcome], counts[outcome])
         yield rules
+
+    def _tasks(self) -> Metric:
+        tasks = GaugeMetricFamily("broker_tasks", "Tasks that have not ended.", labels=["state"])
+        states = [task.state for task in self._broker.engine.tasks.all()]
+        for state in (TaskState.RUNNING, TaskState.PAUSED):
+            tasks.add_metric([state.value], states.count(state))
+        return tasks
 
     def _journal(self) -> Iterator[Metric]:
         journal, counters = self._broker.engine.journal, self._broker.counters

@@ -11,6 +11,7 @@ import pytest
 
 from broker.engine import Action, DeadLetterRule
 from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.task import TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
@@ -47,6 +48,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
         "broker_paged_bytes",
         "broker_messages_duplicate_total",
         "broker_dead_letter_rule_messages_total",
+        "broker_tasks",
         "broker_queues",
         "broker_addresses",
         "broker_disk_free_bytes",
@@ -105,6 +107,18 @@ async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Cli
     assert value(samples, "broker_journal_full") == 0
     assert value(samples, "broker_events_total", code="login.refused") == 3
     assert value(samples, "broker_ready") == 1
+
+
+async def test_tasks_under_way(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"1", b"2"])
+    await broker.settled()
+    broker.tick.enter()
+    asked = TaskRequest(kind=TaskKind.PURGE, queue="a", rate=1)
+    first, second = (broker.engine.tasks.start(asked) for _ in range(2))
+    broker.engine.tasks.steer(second, TaskVerb.PAUSE)
+    samples = await scrape(client)
+    assert (first.state, value(samples, "broker_tasks", state="running")) == (TaskState.RUNNING, 1)
+    assert value(samples, "broker_tasks", state="paused") == 1
 
 
 async def test_what_each_rule_did(broker: TestBroker, client: Client) -> None:
