@@ -164,9 +164,7 @@ def every_record() -> list[bytes]:
         record.task_deleted(41, {"name": "41"}), record.duplicate_id(7, 10, b"order-4711"),
         record.queue_deleted(9, {"name": "mail"}), record.queue_deleted(5, {"name": "older"}),
         record.address_deleted(7, {"name": "shop.orders"}),
-        record.ids(9999),
-        record.trimmed([1, 2, 3]),
-        record.closed(),
+        record.ids(9999), record.trimmed([1, 2, 3]), record.closed(),
     ]  # fmt: skip
 
 
