@@ -45,7 +45,7 @@ def _commands(group: click.Group, above: click.Context) -> Iterator[click.Contex
 
 def test_each_command_and_option_is_on_a_page() -> None:
     shown = {page.stem: _shown(page) for page in PAGES}
-    for context in _commands(cli, click.Context(cli, info_name="bartleby")):
+    for context in _commands(cli, click.Context(cli, info_name="bartleby", **cli.context_settings)):
         page = shown["-".join(context.command_path.split()[:2])]
         assert f"{context.command_path} [OPTIONS]" in page, context.command_path
         for option in context.command.params:

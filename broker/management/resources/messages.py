@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+from typing import Annotated, Final
 
 from fastapi import Query
 from starlette.responses import Response
@@ -13,12 +14,16 @@ from broker.management.callers import require_queue
 from broker.management.calls import CallerAccess, Calls
 from broker.management.cursors import cursor, place
 from broker.management.limits import Limits
-from broker.management.looking import matching, whole_body
+from broker.management.looking import LOOKED_AT_ONCE, matching, whole_body
 from broker.management.models.base import LIMIT_MAX, After, MessageId, Name, PageLimit
 from broker.management.models.messages import MessageList, MessageShown, message_shown
 from broker.management.ports import Broker
 
 Selector = Annotated[str, Query(description="Only messages that match this selector; empty: all.")]
+
+
+#: Messages that are shown in one tick: some 5 ms.
+SHOWN_AT_ONCE: Final = 100
 
 
 class MessageCalls:
@@ -59,11 +64,17 @@ class MessageCalls:
         queue, selector = self._engine.queue(name), parse_selector(filter)
         key = place("messages", after, int)
         most = limit or max(min(queue.address.settings.management_browse_page_size, LIMIT_MAX), 1)
-        self._broker.tick.enter()
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
-        start = 0 if key is None else int(key[0])
-        found, last = matching(self._engine, queue, start, most, self._limits.filtered_max, fits)
-        shown = [message_shown(message, queue, state) for message, state in found]
+        shown: list[MessageShown] = []
+        last: int | None = 0 if key is None else int(key[0])
+        left = self._limits.filtered_max
+        while last is not None and len(shown) < most and left > 0 and not queue.deleted:
+            await asyncio.sleep(0)  # others have their turn
+            self._broker.tick.enter()
+            some, looked_at = min(most - len(shown), SHOWN_AT_ONCE), min(left, LOOKED_AT_ONCE)
+            found, last = matching(self._engine, queue, last, some, looked_at, fits)
+            shown += [message_shown(message, queue, state) for message, state in found]
+            left -= looked_at if fits is not None else 0
         return MessageList(messages=shown, limit=most, next=None if last is None else cursor("messages", last))
 
     async def show(self, name: Name, id: MessageId) -> MessageShown:
