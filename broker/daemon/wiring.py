@@ -161,8 +161,10 @@ def settings_table(config: Config) -> SettingsTable:
     )
 
 
-def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
+def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verdict, Restored]:
     """Read the journal into the engine, begin a new segment, make what the configuration declares.
+
+    A broker that `serves` goes on with its tasks and applies its rules; a command that works on a stopped one does not.
 
     Raises JournalError (damage, no room, a disk that fails), UnknownFormat, EngineError (a declaration that
     contradicts the journal).
@@ -174,7 +176,9 @@ def recover(parts: Broker, config: Config) -> tuple[Verdict, Restored]:
     parts.journal.start()
     engine.settle_restored()
     declare(parts.engine, config)
-    engine.dead_letter_rules.use(rules_of(config))
+    if serves:
+        engine.tasks.go_on()
+        engine.dead_letter_rules.use(rules_of(config))
     parts.tick.end()
     return verdict, restored
 

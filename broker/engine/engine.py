@@ -152,7 +152,6 @@ class Engine:
         alter.after_restart(self._state)
         self.sessions.settle_restored()
         self.retained.settle_restored()
-        self.tasks.settle_restored()
 
     def watch_disk(
         self, space: Callable[[], tuple[int, int]], *, usage_max: int, free_min: int, period: int

@@ -29,7 +29,7 @@ class Stopped:
         outside = this_machine(report)
         self.parts: Broker = assemble(config, outside, self._make_writer, self._wake)
         self.parts.log.open()
-        recover(self.parts, config)
+        recover(self.parts, config, serves=False)
         self.settle()
 
     def _make_writer(self, log: FileLog) -> InlineWriter:

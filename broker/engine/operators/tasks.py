@@ -141,8 +141,8 @@ class Tasks:
             if not watching:
                 del self._watchers[task.id]
 
-    def settle_restored(self) -> None:
-        """The journal can be written again: tasks that were running go on."""
+    def go_on(self) -> None:
+        """The broker serves again: tasks that were running go on."""
         for task in self._state.tasks.values():
             self._plan(task)
 

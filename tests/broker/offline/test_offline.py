@@ -12,6 +12,7 @@ import pytest
 from broker.engine.delivery.redelivery import INTERRUPTED, rejected
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.model.task import TaskKind, TaskRequest, TaskState
 from broker.engine.publish.send import Send
 from broker.engine.queues.paging import upkeep
 from broker.engine.routing import destinations
@@ -19,6 +20,7 @@ from broker.offline.compacting import compact
 from broker.offline.exporting import export_directory
 from broker.offline.importing import BadLine, import_lines
 from broker.offline.parts import Stopped, Unusable, stopped
+from broker.reasons.exit_status import ExitStatus
 from broker.sessions.stomp.format import STOMP_FORMAT
 from store.files import OsFiles
 from store.inspect import verify
@@ -108,6 +110,29 @@ def test_compact(tmp_path: Path) -> None:
     assert verify(OsFiles(), str(tmp_path / "journal")).ok
 
 
+def test_a_task_waits_for_the_broker_that_serves(tmp_path: Path) -> None:
+    """It is still there when the journal was compacted, and has not gone on meanwhile."""
+
+    def begun(broker: Stopped) -> None:
+        send(broker, "orders", [b"1", b"2", b"3"])
+        broker.settle()
+        broker.parts.tick.enter()
+        broker.parts.engine.tasks.start(TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1_000_000))
+
+    def tasks(broker: Stopped) -> list[tuple[TaskState, int]]:
+        return [(task.state, task.progress.moved) for task in broker.parts.engine.tasks.all()]
+
+    def paused(broker: Stopped) -> None:
+        (task,) = broker.parts.engine.tasks.all()
+        task.state, task.progress.moved = TaskState.RUNNING, 1
+        broker.parts.engine.tasks._save(task)
+
+    within(tmp_path, begun)
+    within(tmp_path, paused)
+    within(tmp_path, lambda broker: compact(broker, lambda done, of: None))
+    assert within(tmp_path, tasks) == [(TaskState.RUNNING, 1)]
+
+
 def test_there_and_back(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     within(old, filled)
@@ -194,7 +219,7 @@ def test_the_commands(tmp_path: Path) -> None:
     compacted = invoke("journal", "compact", "--data", str(old))
     assert compacted.exit_code == 0, compacted.output
     assert "7 messages were copied" in compacted.stdout
-    assert invoke("journal", "export", str(tmp_path / "none")).exit_code == 2
+    assert invoke("journal", "export", str(tmp_path / "none")).exit_code == ExitStatus.NO_JOURNAL
 
 
 def send_large(broker: Stopped, name: str, body: bytes) -> None:
