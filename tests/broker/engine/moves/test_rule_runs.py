@@ -246,6 +246,16 @@ def test_other_queues_are_left_alone() -> None:
     assert b.bodies("a") == [b"x"], "a dead letter no longer, though it carries why it died"
 
 
+def test_a_queue_that_keeps_its_messages_is_left_alone() -> None:
+    b = bench()
+    b.enter().operators.change(b.queue("DLQ"), {"non_destructive": True})
+    b.run()
+    die(b, "a", b"x")
+    change(b, PARK)
+    b.broker.advance(1000)
+    assert b.bodies("DLQ") == [b"x"]
+
+
 def test_settings_that_name_another_address_count_from_then_on() -> None:
     b = bench(PARK)
     die(b, "a", b"x")
@@ -285,8 +295,23 @@ def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> 
         b.run()
     b.close(taker, redelivery.CLOSED)
     b.broker.advance(HELD_AGAIN_MS)
-    assert b.bodies("DLQ") == []
+    assert (b.bodies("a"), b.bodies("DLQ")) == ([b"x"], []), "it has its attempt before the next rule decides"
     sound(b)
+
+
+def test_what_a_consumer_held_when_the_rules_came() -> None:
+    """They are large: what is given back at once takes several steps."""
+    b = bench(segment_bytes=16 << 20)
+    bodies = [b"%d" % n * 50_000 for n in range(10, 50)]
+    die(b, "a", *bodies)
+    taker = b.take("DLQ")
+    assert len(taker.taken) == 40
+    change(b, PARK)
+    assert b.engine.dead_letter_rules.next_due() == b.broker.now + HELD_AGAIN_MS
+    b.close(taker, redelivery.CLOSED)
+    b.broker.advance(HELD_AGAIN_MS)
+    assert b.bodies("parking") == bodies
+    assert max(int(told["messages"]) for told in b.broker.reported("rule.applied")) == 10
 
 
 def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
@@ -360,7 +385,9 @@ def test_letters_that_are_not_yet_durable_are_not_passed_over() -> None:
     b.broker.catch_up()
     taker = b.take("a")
     b.broker.catch_up()
-    b.nack(taker, *taker.taken, requeue=False)
+    first = [message for message in taker.taken if message.header.durable]
+    others = [message for message in taker.taken if not message.header.durable]
+    b.nack(taker, *first, *others, requeue=False)
     b.broker.catch_up()
     assert sorted(b.bodies("parking")) == [b"durable", b"not", b"other"]
 
