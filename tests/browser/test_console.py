@@ -156,3 +156,30 @@ def test_without_javascript(operator: Operator) -> None:
     finally:
         operator.chromium.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
     assert counts(operator, "orders", "DLQ") == [2, 0]
+
+
+def test_a_task_goes_on_after_a_crash(operator: Operator) -> None:
+    client = Client(operator.broker.port)
+    for _ in range(200):
+        client.put("orders", "x", DURABLE)
+    client.leave()
+    operator.log_in()
+    operator.go("/queue", name="orders")
+    operator.find("[name=all]").click()
+    operator.find("#to").send_keys("aside")
+    operator.find("[name=rate]").send_keys("50")
+    operator.press("Move")
+    operator.reads("running")
+    page = operator.chromium.current_url.partition("/task")[2]
+    operator.until(lambda: int(operator.find("progress").get_attribute("value") or 0) >= 20 or None)
+    operator.broker.kill()
+    operator.broker.start()
+    operator.log_in()
+    operator.link("Tasks")
+    operator.reads("move to aside", "running")
+    operator.go(f"/task{page}")
+    operator.press("Pause")
+    operator.reads("paused")
+    operator.press("Resume")
+    operator.reads("completed", "200 messages were moved.")
+    assert counts(operator, "orders", "aside") == [0, 200]
