@@ -41,6 +41,9 @@ HEADER_BYTES_MAX: Final = 32 << 10
 REQUEST_SECONDS_MAX: Final = 30
 KEEP_ALIVE_SECONDS: Final = 15
 
+#: Seconds that an answer may take: a purge of millions of messages, a large body over a slow line.
+ANSWER_SECONDS_MAX: Final = 600
+
 #: Seconds for the handshake of TLS, as on the other acceptors.
 HANDSHAKE_SECONDS_MAX: Final = 10
 
@@ -83,6 +86,7 @@ class _Connection(H11Protocol):
         super().__init__(*args, **kwargs)
         self.handshake: _Handshake | None = None
         self._completed = False
+        self._answering = 0  # checks in a row that found the broker answering
         self._check: asyncio.TimerHandle | None = None
         self._peer = Peer("local")
         self._caller = Caller(self._peer)
@@ -120,12 +124,19 @@ class _Connection(H11Protocol):
         self.left(self._peer)
         super().connection_lost(exc)
 
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a request that is all there, of somebody who is known, is being answered: that may take a while."""
+        cycle = self.cycle
+        return self.known and cycle is not None and not (cycle.more_body or cycle.response_complete)
+
     def on_response_complete(self) -> None:
         self._completed = True
         super().on_response_complete()
 
     def _check_progress(self) -> None:
-        if not self._completed:
+        self._answering = self._answering + 1 if self._is_answered else 0
+        if not self._completed and not 0 < self._answering * self.seconds_max <= ANSWER_SECONDS_MAX:
             self.transport.abort()
             return
         self._completed = False

@@ -21,8 +21,8 @@ class Limits:
     cleaning_period: int = 20
     #: Messages that one step of a retry, a move or a discard looks at: some 5 ms, in which all clients wait.
     move_step_max: int = 64
-    #: Messages on disk that one step of grouping dead letters looks at, and a quarter of those in memory: some 5 ms.
-    group_step_max: int = 512
+    #: Messages on disk that one step of grouping dead letters looks at, beside four times as many in memory: some 3 ms.
+    group_step_max: int = 256
     #: Bytes not yet on disk with which a task waits before its next step: some ms of writing.
     task_pending_max: int = 64 << 10
     #: Messages that one step of a purge removes: some 5 ms.

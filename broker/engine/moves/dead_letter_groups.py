@@ -41,6 +41,7 @@ from store.record import DeadLetterReason
 GROUPS_MAX: Final = 1_000
 
 _HOUR_MS: Final = 3_600_000
+_EXPIRED: Final = DeadLetterReason.EXPIRED.word
 
 Notes = Mapping[str, object]
 
@@ -82,7 +83,7 @@ def _first_origin(notes: Notes) -> object:
 
 
 def _words(notes: Notes) -> object:
-    return "" if notes.get(DL_REASON) == DeadLetterReason.EXPIRED.word else notes.get(DL_TEXT, "")
+    return "" if notes.get(DL_REASON) == _EXPIRED else notes.get(DL_TEXT, "")
 
 
 def _hour(notes: Notes) -> object:

@@ -43,6 +43,9 @@ Noted = tuple[Mapping[str, object], int]
 
 _NO_NOTES: Final[Mapping[str, object]] = {}
 
+#: `json.loads` without what takes half of its time.
+_read_json: Final = json.JSONDecoder().raw_decode
+
 
 def notes_at(buffer: bytes, offset: int, id: int, nbytes: int) -> Noted | int | None:
     """The notes of message `id`, of whose record `nbytes` are at `offset`; None: that is not there.
@@ -55,7 +58,8 @@ def notes_at(buffer: bytes, offset: int, id: int, nbytes: int) -> Noted | int | 
             return None
         if end > nbytes:
             return end
-        return (json.loads(buffer[offset + start : offset + end]) if end > start else _NO_NOTES), sent
+        notes = _read_json(str(buffer[offset + start : offset + end], "utf-8"))[0] if end > start else _NO_NOTES
+        return notes, sent
     except (RecordError, StructError, ValueError):
         return None
 

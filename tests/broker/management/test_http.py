@@ -280,6 +280,43 @@ def test_a_connection_that_completes_no_request_is_cut(tmp_path: Path) -> None:
     asyncio.run(check())
 
 
+@pytest.mark.parametrize("patience", [600, 0])
+def test_an_answer_may_take_longer_than_a_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, patience: int
+) -> None:
+    monkeypatch.setattr(http, "ANSWER_SECONDS_MAX", patience)
+
+    async def check() -> None:
+        broker = TestBroker(tmp_path)
+        server = HttpServer(broker, TOKEN, request_seconds_max=0.05)
+        port = (await server.start("127.0.0.1", 0))[0][1]
+        try:
+            broker.disk_works = False
+            broker.send("a", [b"x"])
+            head = b"GET /api/v1/balance HTTP/1.1\r\nHost: b\r\nConnection: close\r\nAuthorization: Bearer "
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(head + TOKEN.encode() + b"\r\n\r\n")
+            await asyncio.wait_for(broker.waiting.wait(), 20)
+            for _ in range(2):  # so much time has gone when others are cut
+                slow, other = await asyncio.open_connection("127.0.0.1", port)
+                with contextlib.suppress(ConnectionResetError):
+                    assert await slow.read() == b""
+                other.close()
+            broker.disk_works = True
+            broker.tick.enter()
+            await broker.settled()
+            answer = b""
+            with contextlib.suppress(ConnectionResetError):
+                answer = await asyncio.wait_for(reader.read(), 20)
+            assert answer.startswith(b"HTTP/1.1 200") if patience else not answer
+            writer.close()
+        finally:
+            await server.stop()
+            broker.close()
+
+    asyncio.run(check())
+
+
 # -- as a guest on the loop --------------------------------------------------------------------------------------------
 
 
