@@ -127,7 +127,7 @@ class _Connection(H11Protocol):
     @property
     def _is_answered(self) -> bool:
         """Whether a request that is all there, of somebody who is known, is being answered: that may take a while."""
-        cycle = self.cycle
+        cycle: Any = self.cycle  # None before the first, whatever its type says
         return self.known and cycle is not None and not (cycle.more_body or cycle.response_complete)
 
     def on_response_complete(self) -> None:
