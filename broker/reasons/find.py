@@ -26,6 +26,9 @@ _KINDS = {
 #: Words between a kind and a word or number: `mqtt reason code 5`.
 _FILLERS = frozenset({"code", "condition", "reason", "return", "status"})
 
+#: What a sentence says: words that are not too short to mean anything.
+_WORD = re.compile(r"[a-z]{4,}")
+
 _SPLIT = re.compile(r"[\s\"'`,;()\[\]{}=]+")
 #: In a word: any text.
 _ANYTHING = "*"
@@ -50,7 +53,8 @@ def find(reasons: Iterable[Reason], text: str) -> list[Reason]:
 
 
 def suggest(reasons: Iterable[Reason], text: str) -> list[str]:
-    """Words that look like a text, the nearest first."""
+    """Words that look like a text, the nearest first; of a sentence those whose meanings share words with it."""
+    reasons = list(reasons)
     wanted = _key(_kind_of(text)[1])
     words: dict[str, str] = {}
     for reason in reasons:
@@ -58,7 +62,17 @@ def suggest(reasons: Iterable[Reason], text: str) -> list[str]:
             words.setdefault(key, reason.word)
     near = difflib.get_close_matches(wanted, words, n=SUGGESTIONS_MAX, cutoff=0.6)
     near += [key for key in words if len(wanted) > 2 and wanted in re.split(r"[.:-]", key)]
-    return list(dict.fromkeys(words[key] for key in near))[:SUGGESTIONS_MAX]
+    found = list(dict.fromkeys(words[key] for key in near)) or _alike(reasons, text)
+    return found[:SUGGESTIONS_MAX]
+
+
+def _alike(reasons: Sequence[Reason], sentence: str) -> list[str]:
+    """Words of reasons that say at least two words of a sentence, those that say most of them first."""
+    said = set(_WORD.findall(sentence.casefold()))
+    shared = {
+        reason.word: len(said & set(_WORD.findall(f"{reason.word} {reason.meaning}".casefold()))) for reason in reasons
+    }
+    return [word for word in sorted(shared, key=lambda word: -shared[word]) if shared[word] > 1]
 
 
 def _kind_of(text: str) -> tuple[tuple[Kind, ...], str]:

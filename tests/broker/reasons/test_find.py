@@ -66,6 +66,19 @@ def test_near_misses(text: str, near: str) -> None:
     assert len(suggest(reasons(), text)) <= SUGGESTIONS_MAX
 
 
+@pytest.mark.parametrize(
+    ("sentence", "near"),
+    [
+        ("address orders is full: it holds 5 messages of 500 bytes", "address-full"),
+        ("SEND: queue orders does not exist", "not-found"),
+        ("the transaction took longer than it may and was rolled back", "transaction-closed"),
+    ],
+)
+def test_of_a_sentence_what_says_the_same_is_near(sentence: str, near: str) -> None:
+    assert find(reasons(), sentence) == []
+    assert near in suggest(reasons(), sentence)
+
+
 def test_nothing_is_near_to_noise() -> None:
     assert suggest(reasons(), "qqqqqqqq") == []
     assert suggest([], "disk") == []
