@@ -24,6 +24,12 @@ def _action(value: object) -> object:
     raise ValueError(f"give one of {', '.join(json.dumps(word) for word in Action)}")
 
 
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise ValueError("give a name of printable characters: it is a header of messages")
+    return name
+
+
 def _reason(word: str) -> str:
     if word not in REASONS:
         raise ValueError(f"no such reason: give one of {', '.join(REASONS)}")
@@ -33,7 +39,7 @@ def _reason(word: str) -> str:
 class RuleSection(Section):
     """What the broker does with dead letters by itself: the first rule that fits one, and is not spent, decides."""
 
-    name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX)]
+    name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), AfterValidator(_printable)]
     """The rule's name, in metrics, the log, and the header _AMQ_DL_RULE."""
     action: Annotated[Action, BeforeValidator(_action)]
     """retry: back to where it died; move: to another address or queue; discard: remove it; leave: it stays."""

@@ -158,6 +158,18 @@ def read(directory: Path, text: str) -> Config:
             "no such reason: give one of max-deliveries",
         ),
         (RULE + "action = 'leave'\nto = 'x'\n", 'dead-letter-rules["a"].to', "", "does nothing with leave"),
+        (
+            RULE.replace("'a'", '"a\\nb"') + "action = 'leave'\n",
+            'dead-letter-rules["a\nb"].name',
+            '"a\\nb"',
+            "printable characters",
+        ),
+        (
+            RULE.replace("'a'", f"'{'n' * 101}'") + "action = 'leave'\n",
+            f'dead-letter-rules["{"n" * 101}"].name',
+            '"' + "n" * 74 + "...",
+            "give at most 100 characters",
+        ),
         (RULE + "action = 'retry'\nevery = '99ms'\n", 'dead-letter-rules["a"].every', '"99ms"', "give 100 or more"),
         (RULE + "action = 'retry'\nat-most = 1441\n", 'dead-letter-rules["a"].at-most', "1441", "give 1440 or less"),
         (RULE + "action = 'discard'\nevery = 100\n", 'dead-letter-rules["a"].every', "", "does nothing with discard"),

@@ -16,11 +16,12 @@ from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_A
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.operators.administration import NewQueue
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, entries_with
+from tests.broker.engine.engine_harness import Bench, entries_with, fill
 from tests.simulation.random_work import PAGING
-from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.simulation.world import check_accounts, check_counters, reasons, small
 from tests.support.rules import sections
-from tests.support.sim_broker import configured
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_files import SimFiles
 
 RETRY: dict[str, object] = {"action": "retry", "every": 1000, "at-most": 2}
 PARK: dict[str, object] = {"action": "move", "to": "parking"}
@@ -199,6 +200,22 @@ def test_a_move_that_is_refused_is_tried_again() -> None:
     b.run()
     b.broker.advance(REFUSED_AGAIN_MS)
     assert b.bodies("parking") == [b"x"]
+
+
+def test_without_room_on_the_disk_messages_stay_and_go_later() -> None:
+    b = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=120 << 10)))
+    die(b, "a", *[b"%03d" % n * 200 for n in range(30)])
+    ballast = fill(b, "other")
+    change(b, PARK)
+    refused = b.broker.reported("rule.refused")[0]
+    assert refused["reason"] == "disk-full"
+    assert b.queue("DLQ").message_count == refused["messages"]
+    check_counters(b.broker)
+    b.ack(b.take("other"), *ballast)
+    b.broker.advance(3 * REFUSED_AGAIN_MS)  # what moves first makes room for the rest
+    assert (b.bodies("DLQ"), len(b.bodies("parking"))) == ([], 30)
+    assert b.broker.failure is None
+    assert len(b.restart().bodies("parking")) == 30
 
 
 def test_rules_that_lead_in_a_circle_come_to_an_end() -> None:
