@@ -8,6 +8,9 @@ import pytest
 
 from broker.engine import Send
 from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.model.settings import AddressFullPolicy
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.routing import registry
 from broker.management.models.messages import ALL_PROPERTIES_MAX, BODY_SHOWN_BYTES, PROPERTIES_MAX
 from broker.sessions.amqp.format import AMQP_FORMAT
 from protocols.amqp.message import DATA, encode_section
@@ -141,3 +144,29 @@ async def test_a_message_is_sent_for_later(broker: TestBroker, client: Client) -
     await send(client, text="x", scheduled=NOW + 60_000)
     (shown,) = (await client.get(MESSAGES))["messages"]
     assert (shown["state"], shown["scheduled"]) == ("scheduled", NOW + 60_000)
+
+
+# -- queues longer than memory -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("limit", [1, 7, 1_000])
+async def test_a_queue_that_is_on_disk_for_the_most_part_is_browsed_whole(
+    broker: TestBroker, client: Client, limit: int
+) -> None:
+    paging: dict[str, object] = {"max_size_messages": 4, "address_full_policy": AddressFullPolicy.PAGE}
+    defaults = broker.engine._state.settings_table._defaults
+    broker.tick.enter()
+    registry.change_settings(broker.engine._state, SettingsTable([("#", paging)], defaults))
+    for n in range(40):
+        broker.send("a", [b"%d" % n])
+        await broker.settled()
+    assert broker.engine.queue("a").paged > 30
+    seen: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = await client.get(f"{MESSAGES}?limit={limit}&after={after}")
+        seen += [message["body"]["data"] for message in page["messages"]]
+        after = page["next"]
+    assert seen == [str(n) for n in range(40)]
+    last = page["messages"][-1]["id"]
+    assert (await client.get(f"{MESSAGES}/{last}"))["body"]["data"] == "39"
