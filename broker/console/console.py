@@ -90,6 +90,7 @@ class Console:
         self._app = Starlette(
             routes=[
                 Route("/static/{name}", self._static),
+                Route("/session", self._login.known),
                 Route("/login", self._login.show, methods=["GET"]),
                 Route("/login", self._logging_in, methods=["POST"]),
                 self._route("/logout", self._login.leave, None, methods=["POST"]),

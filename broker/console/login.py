@@ -50,14 +50,19 @@ class LoginPages:
             _caller(request).in_session = True
         return session
 
+    async def known(self, request: Request) -> Response:
+        """Whether the browser has a session: 204 if so, else 200, as it is no fault to have none."""
+        return Response(status_code=200 if self.session_of(request, by_itself=True) is None else 204)
+
     async def show(self, request: Request) -> Response:
         """The form.  Whoever logs in needs the pages, whose templates take some 0.3 s to compile the first time."""
         if not self._warm:
             self._warm = True
             await asyncio.to_thread(warm, self._desk.templates)
+        next = _local(request.query_params.get("next", ""))
         if self.session_of(request, by_itself=True) is not None:
-            return RedirectResponse("/", 303)
-        return self._form(request, _local(request.query_params.get("next", "")))
+            return RedirectResponse(next or "/", 303)
+        return self._form(request, next)
 
     def _form(self, request: Request, next: str, *, wrong: str = "", status: int = 200) -> Response:
         """The form has the same random text as a cookie, which no other site can set here."""

@@ -53,7 +53,7 @@ def environment(assets: Assets) -> Environment:
         lstrip_blocks=True,
     )
     links = {name: assets.link(name) for name in ("console.css", "console.js", "htmx.min.js", "uplot.min.css")}
-    links |= {name: assets.link(name) for name in ("uplot.min.js", "theme.js", "icon.svg")}
+    links |= {name: assets.link(name) for name in ("uplot.min.js", "theme.js", "login.js", "icon.svg")}
     made.globals |= {"asset": links, "link": link}
     made.filters |= {
         "count": count,

@@ -134,12 +134,23 @@ def test_charts_go_on_and_a_broker_that_comes_back_asks_for_a_login(operator: Op
     client.put("orders", "x" * 1000, DURABLE)
     client.leave()
     operator.reads("waiting 1", "/s")
+    operator.go("/queues")
+    operator.chromium.delete_all_cookies()
+    operator.reads("Log in")  # the page has asked for news
     operator.broker.stop()
     operator.broker.start()
     operator.go("/queues")
     operator.reads("Log in")
     operator.log_in()
     operator.reads("waiting 1")
+
+
+def test_a_link_on_another_site_leads_to_its_page(operator: Operator) -> None:
+    operator.log_in()
+    port = operator.broker.ports["http"]
+    operator.chromium.get(f"http://localhost:{port}/static/icon.svg")  # another site than 127.0.0.1
+    operator.chromium.execute_script(f"location.href = 'http://127.0.0.1:{port}/queue?name=orders'")
+    operator.reads("anycast on address orders")
 
 
 def test_without_javascript(operator: Operator) -> None:
