@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.support.daemon import ROOT, DaemonProcess, running
-from tests.support.process import PATIENCE_S
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S, ROOT
 from tests.support.stomp_py import DURABLE, connected
 
 SETTINGS = """
