@@ -117,10 +117,14 @@ _FIRST_ID: Final = "$._AMQ_DL_FIRST_MESSAGE_ID"
 
 
 def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
-    """The audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin."""
+    """The audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin.
+
+    Raises NoSuchAddress.
+    """
     with Journal(spark, snapshot, options) as journal:
         types = ("dead-lettered", "queue-deleted")
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
+        journal.check_addresses_of(read)
         return _result(journal, journal.keep(_deaths(journal, read)), journal.coverage(read))
 
 

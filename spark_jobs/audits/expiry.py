@@ -72,11 +72,12 @@ _TIMES: Final = (
 
 
 def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
-    """The audit.  More expired messages than `fail_over` exceed the threshold."""
+    """The audit.  More expired messages than `fail_over` exceed the threshold.  Raises NoSuchAddress."""
     with Journal(spark, snapshot, options) as journal:
         end = coverage(journal.snapshot, options).last_time
         types = ("expired", "queue-deleted")
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
+        journal.check_addresses_of(read)
         expired = journal.keep(_expired(journal, read))
         overdue = journal.keep(_overdue(journal, read, end))
         return _result(journal, expired, overdue, journal.coverage(read))

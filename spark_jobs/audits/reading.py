@@ -134,6 +134,11 @@ class Journal:
                 + (f"; there is {', '.join(alike)}" if alike else "")
             )
 
+    def check_addresses_of(self, frame: DataFrame) -> None:
+        """The same with the addresses of these rows known.  Raises NoSuchAddress."""
+        if self.options.addresses:
+            self.check_addresses(frame.select("address").distinct().toArrow()["address"].drop_null().to_pylist())
+
     def addressed(self, frame: DataFrame, column: str = "address") -> DataFrame:
         """The rows whose address is among those asked for."""
         regex = self.options.address_regex

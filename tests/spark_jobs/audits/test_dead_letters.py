@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import fmean
@@ -13,11 +14,13 @@ import pytest
 from broker.engine.moves.transfer import MessageRange
 from spark_jobs.audits import dead_letters as audit
 from spark_jobs.audits.dead_letters import dead_letters
+from spark_jobs.audits.expiry import expiry
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.audits.options import Options
+from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.audits.trace import trace
-from spark_jobs.journal.snapshot import take
-from spark_jobs.results import ExitStatus, Figure, Verdict
+from spark_jobs.journal.snapshot import Snapshot, take
+from spark_jobs.results import ExitStatus, Figure, Result, Verdict
 from store.record import DeadLetterReason
 from tests.simulation.world import journal_directory, small
 from tests.spark_jobs.audits.journals import dump
@@ -168,6 +171,14 @@ def test_only_some_addresses_and_times(spark: SparkSession, lived: Path) -> None
         next(s.note for s in result.sections if s.name == "places")
         == "Without a queue: none took it. 1 more are not shown."
     )
+
+
+@pytest.mark.parametrize("which", [dead_letters, expiry])
+def test_an_address_that_does_not_exist_is_not_taken_for_one_without_deaths(
+    spark: SparkSession, lived: Path, which: Callable[[SparkSession, Snapshot, Options], Result]
+) -> None:
+    with pytest.raises(NoSuchAddress, match="--address lots: no address in the journal is called that; there is lost"):
+        which(spark, take([str(lived)]), Options(addresses=("lots",)))
 
 
 def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> None:

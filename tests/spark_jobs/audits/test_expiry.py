@@ -98,5 +98,5 @@ def test_a_story(spark: SparkSession, lived: Path) -> None:
     assert places == {"brief": (2, 1, 0), "unkept": (1, 0, 1)}
     assert counted(result, "destinations", "went to", "expired") == {"ExpiryQueue": 3, "removed": 1}
     assert counted(result, "consumers", "consumers", "expired") == {audit.SOMEBODY: 3, audit.NOBODY: 1}
-    nothing = expiry(spark, take([str(lived)]), Options(addresses=("nowhere",)))
+    nothing = expiry(spark, take([str(lived)]), Options(addresses=("ExpiryQueue",)))
     assert all(section.table.num_rows == 0 for section in nothing.sections)
