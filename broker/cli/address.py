@@ -65,6 +65,20 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     print_facts(header)
 
 
+@address.command("settings")
+@click.argument("name", shell_complete=address_names)
+@remote_options
+@output_option
+def show_settings(name: str, output: OutputFormat, **where: Any) -> None:
+    """Show each setting of the address NAME, and the match that it comes from; NAME need not exist yet."""
+    answer = connect(**where).get(f"{path_of('addresses', name)}/settings")
+    if output == "json":
+        print_json(answer)
+        return
+    found = sorted(answer["settings"].items(), key=lambda each: (each[1]["match"] is None, each[0]))
+    print_table(["setting", "value", "match"], [[name, each["value"], each["match"]] for name, each in found])
+
+
 @address.command()
 @click.argument("name")
 @click.option("--anycast", is_flag=True, help="Each message goes to one of its anycast queues.")

@@ -60,6 +60,14 @@ async def test_addresses(operator: Operator) -> None:
     assert [each["name"] for each in await operator.json("address", "list")] == ["both", "news"]
     shown = await says(operator, "address", "show", "news")
     assert "setting dead-letter-address" in shown
+    settings = [line.split() for line in (await says(operator, "address", "settings", "to/come")).splitlines()]
+    assert settings[:3] == [
+        ["setting", "value", "match"],
+        ["dead-letter-address", "DLQ", "#"],
+        ["management-browse-page-size", "5", "#"],
+    ]
+    assert ["max-delivery-attempts", "10"] in settings
+    assert (await operator.json("address", "settings", "news"))["matches"] == ["#"]
     assert "queue names" in shown
     assert (await operator.json("address", "show", "news"))["queues"] == 0
     await says(operator, "queue", "create", "n", "--address", "news")
