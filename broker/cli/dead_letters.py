@@ -8,7 +8,7 @@ import click
 
 from broker.cli.dead_letter_rules import rules
 from broker.cli.output import OutputFormat, duration_shown, output_option, print_json, print_table, time_shown
-from broker.cli.remote import connect, remote_options
+from broker.cli.remote import LONG_SECONDS, connect, remote_options
 
 
 @click.group("dead-letters")
@@ -29,7 +29,9 @@ def dead_letters() -> None:
 @output_option
 def groups(by: str, queue: str, output: OutputFormat, **where: Any) -> None:
     """Count the dead letters of the running broker: how many have the same reason, queue, words, hour of death."""
-    answer = connect(**where).get("/api/v1/dead-letters/groups", by=by, queue=queue)
+    remote = connect(**where)
+    remote.timeout_seconds = LONG_SECONDS
+    answer = remote.get("/api/v1/dead-letters/groups", by=by, queue=queue)
     if output == "json":
         print_json(answer)
         return

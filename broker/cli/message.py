@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from broker.cli.output import OutputFormat, output_option, print_json, print_table, time_shown
-from broker.cli.remote import connect, remote_options
+from broker.cli.remote import LONG_SECONDS, connect, remote_options
 from broker.log import printable
 
 
@@ -25,7 +25,9 @@ def trail(id: int, output: OutputFormat, **where: Any) -> None:
 
     ID is any id that the message ever had: it gets a new one each time it dies, expires or is moved.
     """
-    answer = connect(**where).get(f"/api/v1/messages/{id}/trail")
+    remote = connect(**where)
+    remote.timeout_seconds = LONG_SECONDS  # a journal without indexes is searched, some ten segments a second
+    answer = remote.get(f"/api/v1/messages/{id}/trail")
     if output == "json":
         print_json(answer)
         return

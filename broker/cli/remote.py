@@ -29,6 +29,9 @@ from broker.management.runtime import OPERATOR_HEADER, NotRunning, Runtime, read
 #: Seconds that an answer may take: a purge of a very long queue waits for the disk.
 TIMEOUT_SECONDS: Final = 60
 
+#: The same of an answer that takes as long as there are messages: so long the broker works on it.
+LONG_SECONDS: Final = 600
+
 #: Bytes of an answer that are read: several of the largest pages.
 ANSWER_BYTES_MAX: Final = 64 << 20
 

@@ -150,8 +150,8 @@ def test_damage_is_told_where_the_message_was(generated: Path) -> None:
 
 
 def desk() -> Desk:
-    """An empty journal, started."""
-    made = Desk(segment_bytes=1 << 16)
+    """An empty journal, started, in a segment that is longer than what is written to it."""
+    made = Desk(segment_bytes=1 << 20)
     made.start()
     return made
 
