@@ -100,15 +100,20 @@ class Ticks:
 
     def _apply_rules(self) -> bool:
         """A step of the rules for dead letters; a bug in it takes the rules out of force, and not the tick."""
-        rules = self._watchers.dead_letter_rules
-        self._state.begin()
+        rules, state = self._watchers.dead_letter_rules, self._state
+        if not rules.rules:
+            return False
+        before = state.mark
+        state.begin()
         try:
             return rules.step()
         except BaseException as error:
             rules.use(())
-            self._state.report("rule.failed")
-            self._state.blame(None, error)
+            state.report("rule.failed")
+            state.blame(None, error)
             return False
+        finally:
+            state.mark = before  # of the verb that ran last in this tick
 
     def _ring(self, call: Callable[[], None]) -> None:
         """Make the call of an alarm; one that fails is not made again."""

@@ -186,10 +186,8 @@ class DeadLetterRules(Watcher):
     def step(self) -> bool:
         """Look at some letters that are due or new, and do what the rules say.  True when there is more to do at once.
 
-        Call it before the dirty queues are served.
+        Call it before the dirty queues are served, if there are rules.
         """
-        if not self.rules:
-            return False
         self._notice()
         batches = [] if self._new and self._looked_again else self._due.pop_due(self._state.now, 1)
         self._looked_again = bool(batches)
