@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from broker.console import listing
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.management.limits import Limits
 from tests.broker.console.harness import Browser
@@ -22,7 +23,12 @@ def counts(broker: TestBroker, *names: str) -> list[int]:
     return [broker.engine.queue(name).message_count for name in names]
 
 
-async def test_queues_are_found_sorted_and_paged(broker: TestBroker, owner: Browser) -> None:
+@pytest.mark.parametrize("piece", [listing.PIECE, 7])
+async def test_queues_are_found_sorted_and_paged(
+    broker: TestBroker, owner: Browser, piece: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few at once, many in pieces and beside the event loop."""
+    monkeypatch.setattr(listing, "PIECE", piece)
     for number in range(120):
         broker.queue(f"work.{number:03}")
     broker.send("work.077", [b"a", b"b"])
