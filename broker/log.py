@@ -46,6 +46,7 @@ class Code(NamedTuple):
 CODES: Final[dict[str, Code]] = {
     "access.denied": Code("warning", "A client lacks the permission for what it tried to do.", True),
     "address.auto_deleted": Code("info", "An unused address that had been created automatically was deleted."),
+    "address.changed": Code("info", "An operator gave an address more routing types."),
     "address.deleted": Code("warning", "An operator deleted an address and its queues."),
     "address.full.blocking": Code("warning", "An address is full: its producers wait for room.", True),
     "address.full.dropping": Code("warning", "An address is full: new messages are dropped and counted.", True),

@@ -42,6 +42,10 @@ PLACES: Final = {
     "dead-letters": Place(
         "broker.cli.dead_letters:dead_letters", "Count dead letters by group; check and try the rules for them."
     ),
+    "definitions": Place(
+        "broker.cli.definitions:definitions",
+        "Export and import addresses, queues and diverts; compare settings, permissions and users.",
+    ),
     "divert": Place("broker.cli.divert:divert", "List, add and remove diverts of the running broker."),
     "explain": Place(
         "broker.cli.explain:explain", "Explain a word or number that the broker, a client or a command shows."

@@ -46,11 +46,13 @@ def _where(command: Command) -> Command:
     return command
 
 
-def _path(file: Path | None, data: Path | None, config: Path | None) -> Path:
+def users_file(file: Path | None, data: Path | None, config: Path | None) -> Path:
+    """Where the users file is: what was named, else by the configuration.  Raises Failure."""
     return file if file is not None else users_path(load_config(config, data))
 
 
-def _read(path: Path) -> dict[str, StoredUser]:
+def read(path: Path) -> dict[str, StoredUser]:
+    """The users; none if there is no file.  Raises Failure."""
     try:
         return dict(read_users(path)) if path.exists() else {}
     except UnusableFile as error:
@@ -60,14 +62,14 @@ def _read(path: Path) -> dict[str, StoredUser]:
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[dict[str, StoredUser]]:
+def changing(path: Path) -> Iterator[dict[str, StoredUser]]:
     """The users, written back at the end; one command at a time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.parent, os.O_RDONLY)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            users = _read(path)
+            users = read(path)
             yield users
             write_users(path, users)
         finally:
@@ -120,8 +122,8 @@ def user() -> None:
 @_where
 def add(name: str, roles: tuple[str, ...], no_password: bool, no_scram: bool, **where: Any) -> None:
     """Add the user NAME."""
-    path, stored = _path(**where), StoredUser(frozenset(map(_checked, roles)))
-    with _changing(path) as users:
+    path, stored = users_file(**where), StoredUser(frozenset(map(_checked, roles)))
+    with changing(path) as users:
         if _checked(name) in users:
             raise Failure(CHECK_FAILED, f"the user {name} exists already: change it with passwd or roles")
         users[name] = stored if no_password else _with_password(stored, name, scram=not no_scram)
@@ -134,8 +136,8 @@ def add(name: str, roles: tuple[str, ...], no_password: bool, no_scram: bool, **
 @_where
 def passwd(name: str, no_scram: bool, **where: Any) -> None:
     """Change the password of the user NAME; open connections stay."""
-    path = _path(**where)
-    with _changing(path) as users:
+    path = users_file(**where)
+    with changing(path) as users:
         users[name] = _with_password(_known(users, name), name, scram=not no_scram)
     click.echo(f"user {name} has a new password; {_APPLIES}", err=True)
 
@@ -146,7 +148,7 @@ def passwd(name: str, no_scram: bool, **where: Any) -> None:
 @_where
 def roles(name: str, roles: tuple[str, ...], **where: Any) -> None:
     """Replace the roles of the user NAME by ROLES; without any, it may do nothing."""
-    with _changing(_path(**where)) as users:
+    with changing(users_file(**where)) as users:
         users[name] = replace(_known(users, name), roles=frozenset(map(_checked, roles)))
     click.echo(f"user {name} has new roles; {_APPLIES}", err=True)
 
@@ -158,7 +160,7 @@ def remove(name: str, **where: Any) -> None:
     """Remove the user NAME and close its connections.
 
     Once the last user is removed, nobody can log in."""
-    with _changing(_path(**where)) as users:
+    with changing(users_file(**where)) as users:
         _known(users, name)
         del users[name]
     click.echo(f"user {name} was removed; {_APPLIES}", err=True)
@@ -169,7 +171,7 @@ def remove(name: str, **where: Any) -> None:
 @output_option
 def list_users(output: OutputFormat, **where: Any) -> None:
     """List the users, their roles, and how they can log in."""
-    users = _read(_path(**where))
+    users = read(users_file(**where))
     found: list[dict[str, Any]] = [
         {
             "name": name,

@@ -129,7 +129,7 @@ class Engine:
         self.transactions = Transactions(
             state, timeout=limits.transaction_timeout, bytes_max=limits.transaction_bytes_max
         )
-        self.operators = Administration(state)
+        self.operators = Administration(state, self.sessions)
         self.messages = QueueMessages(state)
         self.tasks = Tasks(state, self.messages, self.operators)
         self.statistics = Statistics(state)

@@ -39,6 +39,7 @@ from broker.management.resources.broker import BrokerCalls
 from broker.management.resources.clients import ConnectionCalls, ConsumerCalls
 from broker.management.resources.dead_letter_rules import DeadLetterRuleCalls
 from broker.management.resources.dead_letters import DeadLetterCalls
+from broker.management.resources.definitions import DefinitionCalls
 from broker.management.resources.diverts import DivertCalls
 from broker.management.resources.messages import MessageCalls
 from broker.management.resources.queues import QueueCalls
@@ -148,6 +149,7 @@ def application(broker: Broker, token: str, limits: Limits, *, metrics_open: boo
     MessageCalls(broker, limits).add_to(Calls(app, guard, "Messages"))
     AddressCalls(broker, names).add_to(Calls(app, guard, "Addresses"))
     TaskCalls(broker).add_to(Calls(app, guard, "Tasks"))
+    DefinitionCalls(broker, names).add_to(Calls(app, guard, "Definitions"))
     DivertCalls(broker).add_to(Calls(app, guard, "Diverts"))
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))

@@ -18,6 +18,7 @@ from typing import Final
 AUDITED: Final = frozenset(
     {
         "access.denied",
+        "address.changed",
         "address.deleted",
         "address.made",
         "address.paused",

@@ -93,7 +93,7 @@ def read_users(path: Path) -> Users:
     """All users of a file, which must exist.  Raises UnusableFile."""
     try:
         tables = tomllib.loads(read_secret(path, "the users file").decode())
-        return {name: _user(name, table) for name, table in tables.items()}
+        return {name: read_table(name, table) for name, table in tables.items()}
     except UnicodeDecodeError:
         raise UnusableFile(f"{path}: the users file is not UTF-8") from None
     except RecursionError:
@@ -102,8 +102,8 @@ def read_users(path: Path) -> Users:
         raise UnusableFile(f"{path}: {error}: change users with `bartleby user`") from None
 
 
-def _user(name: str, table: object) -> StoredUser:
-    """One table.  Raises ValueError, which never quotes a value: it may be a password in the wrong place."""
+def read_table(name: str, table: object) -> StoredUser:
+    """One user's table.  Raises ValueError, which never quotes a value: it may be a password in the wrong place."""
     try:
         check_user_name(name)
         if not isinstance(table, dict):
@@ -155,14 +155,19 @@ def write_users(path: Path, users: Users) -> None:
         os.close(directory)
 
 
-def _table(name: str, user: StoredUser) -> str:
-    lines = [f"[{_quoted(name)}]", f"roles = [{', '.join(map(_quoted, sorted(user.roles)))}]"]
+def written_table(user: StoredUser) -> dict[str, str | list[str]]:
+    """A user's table: the inverse of `read_table`."""
+    table: dict[str, str | list[str]] = {"roles": sorted(user.roles)}
     if user.password:
-        lines.append(f"password = {_quoted(user.password)}")
-    lines += [f"{m.lower()} = {_quoted(passwords.written(keys))}" for m, keys in sorted(user.scram.items())]
-    return "\n" + "\n".join(lines) + "\n"
+        table["password"] = user.password
+    return table | {m.lower(): passwords.written(keys) for m, keys in sorted(user.scram.items())}
 
 
-def _quoted(text: str) -> str:
-    """A basic string: names are printable, so that JSON's and TOML's are the same."""
+def _table(name: str, user: StoredUser) -> str:
+    lines = [f"{key} = {_quoted(value)}" for key, value in written_table(user).items()]
+    return "\n" + "\n".join([f"[{_quoted(name)}]", *lines]) + "\n"
+
+
+def _quoted(text: str | list[str]) -> str:
+    """A basic string, or an array of them: names are printable, so that JSON's and TOML's are the same."""
     return json.dumps(text, ensure_ascii=False)

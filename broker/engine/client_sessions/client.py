@@ -133,6 +133,17 @@ def queue_name(client_id: str, share: str | None, pattern: str) -> str:
     return f"{owner}.#{sha256(pattern.encode()).hexdigest()}"
 
 
+def client_of(name: str) -> str:
+    """The id of the client that a subscription's queue of this name is of; no shared one has such a client."""
+    owner: list[str] = []
+    characters = iter(name)
+    for character in characters:
+        if character == ".":
+            break
+        owner.append(next(characters, "") if character == "\\" else character)
+    return "".join(owner)
+
+
 def _escaped(text: str) -> str:
     text = text.replace("\\", "\\\\").replace(".", "\\.")
     while "::" in text:

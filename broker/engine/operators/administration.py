@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from broker.engine.client_sessions.client import SHARED_PREFIX, client_of
+from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
 from broker.engine.model import names
@@ -46,8 +48,9 @@ class NewQueue:
 class Administration:
     """The verbs on one broker."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, sessions: StoredSessions) -> None:
         self._state = state
+        self._sessions = sessions
 
     # -- addresses -------------------------------------------------------------------------------------------------
 
@@ -76,6 +79,12 @@ class Administration:
         return registry.create_address(
             self._state, name, routing_types or {self._state.settings(name).default_address_routing_type}
         )
+
+    def add_routing_types(self, address: Address, routing_types: AbstractSet[RoutingType]) -> None:
+        """Let an address have queues of these routing types too.  Raises InvalidName."""
+        names.check_public(address.name, self._state.syntax)
+        for routing_type in sorted(routing_types - address.routing_types):
+            registry.add_routing_type(self._state, address, routing_type)
 
     def delete_address(self, address: Address, *, with_queues: bool) -> None:
         """Delete an address, `with_queues` with all its queues, their messages by name.
@@ -154,10 +163,27 @@ class Administration:
         """Give a queue other attributes, and leave the rest; whether that changed anything.  Raises AlreadyInUse."""
         return alter.change(self._state, queue, asked)
 
+    def is_of_client(self, queue: Queue) -> bool:
+        """Whether a client has made a queue, by sending or subscribing: it makes it again when it comes back."""
+        made = queue.auto_created or queue.temporary or bool(queue.creator) or queue.reader is not None
+        return made or names.is_temporary(queue.address.name) or self._is_subscription(queue)
+
+    def _is_subscription(self, queue: Queue) -> bool:
+        """Whether a queue is of a subscription that a stored session has."""
+        if queue.routing_type is not RoutingType.MULTICAST:
+            return False
+        return queue.name.startswith(SHARED_PREFIX) or self._sessions.get(client_of(queue.name)) is not None
+
     # -- diverts ---------------------------------------------------------------------------------------------------
 
     def add_divert(self, divert: Divert) -> None:
         """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
+        configured.add_divert(self._state, divert)
+
+    def replace_divert(self, divert: Divert) -> None:
+        """A divert takes the place of the one of its name.  Raises NotFound, InvalidName."""
+        divert.check()
+        configured.remove_divert(self._state, divert.name)
         configured.add_divert(self._state, divert)
 
     def remove_divert(self, name: str) -> None:
@@ -243,6 +269,10 @@ class Administration:
     def change_settings(self, settings: SettingsTable) -> None:
         """New settings, effective at once on every address."""
         registry.change_settings(self._state, settings)
+
+    def all_settings(self) -> list[tuple[str, Mapping[str, object]]]:
+        """All matches of settings, the most specific first, each with what it sets (else None)."""
+        return list(self._state.settings_table.in_order())
 
     def setting_layers(self, name: str) -> list[tuple[str, Mapping[str, object]]]:
         """The matches of settings that fit an address, the most specific first, each with what it sets (else None)."""

@@ -6,7 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from broker.engine import Divert, DivertRouting
+from broker.engine import Divert, DivertRouting, parse_selector
+from broker.engine.model.names import WildcardSyntax, check_name, check_sendable
 from broker.management.models.base import Body, Next, Shown, Total
 
 Routing = Literal["STRIP", "PASS", "ANYCAST", "MULTICAST"]
@@ -55,6 +56,24 @@ class NewDivert(Body):
     routing_type: Routing = Field("STRIP", description="Which queues of the forwarding addresses a copy may enter.")
     add_headers: dict[str, str] = Field({}, description="Added to each copy.")
     remove_headers: list[str] = Field([], description="Removed from each copy.")
+
+
+def new_divert(name: str, body: NewDivert, syntax: WildcardSyntax) -> Divert:
+    """The divert that is asked for, which is not in force yet.  Raises InvalidName, InvalidSelector."""
+    check_name(name)
+    check_name(body.address)
+    for forward in body.forwarding_addresses:
+        check_sendable(forward, syntax)
+    return Divert(
+        name,
+        body.address,
+        tuple(body.forwarding_addresses),
+        exclusive=body.exclusive,
+        filter=parse_selector(body.filter),
+        routing=DivertRouting(body.routing_type),
+        add=body.add_headers,
+        remove=body.remove_headers,
+    )
 
 
 class DivertDeleted(Shown):

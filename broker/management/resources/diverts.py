@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from broker.engine import Divert, DivertRouting, parse_selector
+from broker.engine import Divert
 from broker.engine.model.access import Access
 from broker.engine.model.errors import NotFound
-from broker.engine.model.names import check_name, check_sendable
 from broker.engine.model.permissions import Permission
 from broker.management.callers import require_address, require_whole
 from broker.management.calls import CallerAccess, Calls, anybody
@@ -25,6 +24,7 @@ from broker.management.models.diverts import (
     NewDivert,
     divert_made,
     divert_shown,
+    new_divert,
 )
 from broker.management.ports import Broker
 
@@ -58,20 +58,7 @@ class DivertCalls:
 
     async def create(self, request: Request, name: Name, body: NewDivert) -> DivertMade:
         """Create a divert; answered when that is on disk."""
-        check_name(name)
-        check_name(body.address)
-        for forward in body.forwarding_addresses:
-            check_sendable(forward, self._engine.syntax)
-        divert = Divert(
-            name,
-            body.address,
-            tuple(body.forwarding_addresses),
-            exclusive=body.exclusive,
-            filter=parse_selector(body.filter),
-            routing=DivertRouting(body.routing_type),
-            add=body.add_headers,
-            remove=body.remove_headers,
-        )
+        divert = new_divert(name, body, self._engine.syntax)
         self._broker.tick.enter()
         operators = self._engine.operators
         operators.add_divert(divert)

@@ -36,6 +36,8 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/status"): (WHOLE_BROKER,),
     ("GET", "/api/v1/users"): (WHOLE_BROKER,),
     ("GET", "/api/v1/balance"): (WHOLE_BROKER,),
+    ("GET", "/api/v1/definitions"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/definitions"): (WHOLE_BROKER,),
     ("POST", "/api/v1/messages:replay"): (WHOLE_BROKER,),
     ("GET", f"/api/v1/messages/{SECRET}/trail"): (WHOLE_BROKER,),
     ("GET", "/api/v1/dead-letters/groups?queue=orders"): ("orders",),
@@ -71,6 +73,10 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
 #: What some calls have to say.
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/api/v1/messages:replay"): {"name": "again", "messages": []},
+    ("POST", "/api/v1/definitions"): {
+        "version": 1,
+        "queues": [{"name": "new", "address": "orders", "routing_type": "ANYCAST"}],
+    },
     ("POST", "/api/v1/queues/orders/dead-letter-rules:try"): {},
     ("POST", "/api/v1/tasks"): {"kind": "move", "queue": "orders", "target": "other::other", "rate": 1},
     ("PATCH", "/api/v1/queues/orders"): {"attributes": {"max-consumers": 5}},
@@ -312,6 +318,7 @@ async def test_a_page_of_another_site_changes_nothing(
 #: What is told of each call that changes something: the code, and how many of what it was.
 DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
     ("POST", "/api/v1/messages:replay"): ("journal.replayed", {"messages": 0, "replay": "again"}),
+    ("POST", "/api/v1/definitions"): ("queue.made", {"queue": "new", "address": "orders"}),
     ("POST", "/api/v1/tasks"): ("task.started", {"kind": "move", "target": "other::other", "rate": 1}),
     ("POST", f"/api/v1/tasks/{TASK}:pause"): ("task.paused", {"task": TASK, "queue": "orders"}),
     ("POST", f"/api/v1/tasks/{PAUSED}:resume"): ("task.resumed", {"task": PAUSED, "kind": "purge"}),

@@ -1,0 +1,139 @@
+"""Definitions as the API has them: one document with all that makes a broker what it is, beside its messages.
+
+It is exported, kept, compared and imported, by this version and by others.  Attributes and settings are called as in
+the configuration.  What is left out of a document stays as it is where it is imported.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+from pydantic import Field
+
+from broker.engine import Address, Divert, Queue
+from broker.engine.model.message import RoutingType
+from broker.engine.model.permissions import Permission
+from broker.management.models.base import Body, RoutingTypeName, Shown
+from broker.management.models.diverts import NewDivert
+from broker.management.models.settings import AskedAttributes, attributes_of
+
+#: The version of the document.
+VERSION: Final = 1
+
+#: Definitions of one kind in one request: an import of more takes several.
+DEFINITIONS_MAX: Final = 1_000
+
+Outcome = Literal["created", "changed", "same", "refused", "by-hand"]
+Kind = Literal["address", "queue", "divert", "address-setting", "permission", "user"]
+
+#: A value of a setting.
+Plain = bool | int | float | str
+
+if TYPE_CHECKING:
+    PermissionName = str
+else:
+    PermissionName = Literal[tuple(each.value for each in Permission)]
+
+
+class AddressDefinition(Body):
+    """An address."""
+
+    name: str
+    routing_types: list[RoutingTypeName] = Field([])
+    paused: bool = False
+
+
+class QueueDefinition(Body):
+    """A queue."""
+
+    name: str
+    address: str
+    routing_type: RoutingTypeName
+    durable: bool = True
+    filter: str = ""
+    paused: bool = False
+    attributes: AskedAttributes | None = None
+
+
+class DivertDefinition(NewDivert):
+    """A divert."""
+
+    name: str
+
+
+class UserDefinition(Body):
+    """A user; what it logs in with is in the users file alone."""
+
+    name: str
+    roles: list[str] = Field([])
+
+
+class Definitions(Body):
+    """The document.  Addresses, queues and diverts can be imported; the rest is in files, and is compared."""
+
+    version: Literal[1] = Field(description="Of the document.")
+    software: str = Field("", description="What wrote it.")
+    broker: str = Field("", description="The name of the broker that it is of.")
+    addresses: Annotated[list[AddressDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
+    queues: Annotated[list[QueueDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
+    diverts: Annotated[list[DivertDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
+    address_settings: Annotated[
+        dict[str, dict[str, Plain]],
+        Field(max_length=DEFINITIONS_MAX, description="By match, what [[address-settings]] of broker.toml set."),
+    ] = Field({})
+    permissions: Annotated[
+        dict[str, dict[PermissionName, list[str]]],
+        Field(max_length=DEFINITIONS_MAX, description="By match, the roles of [[security-settings]] of broker.toml."),
+    ] = Field({})
+    users: Annotated[list[UserDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
+
+
+class Difference(Shown):
+    """A value that is to become another one."""
+
+    field: str
+    before: Plain | list[str] | dict[str, str] | None = Field(description="null: there is none.")
+    after: Plain | list[str] | dict[str, str] | None
+
+
+class Change(Shown):
+    """What became of one definition; in a dry run, what would."""
+
+    kind: Kind
+    name: str
+    outcome: Outcome = Field(description="by-hand: it is in a file of the broker's, and is changed there.")
+    changes: list[Difference]
+    why: str = Field(description="Why it was refused, or what to do by hand.")
+
+
+class DefinitionsImported(Shown):
+    """What became of all definitions of a document, in its order."""
+
+    dry_run: bool
+    changes: list[Change]
+
+
+def address_definition(address: Address) -> AddressDefinition:
+    """The definition of an address."""
+    types = sorted(kind.name for kind in address.routing_types)
+    return AddressDefinition.model_validate({"name": address.name, "routing_types": types, "paused": address.paused})
+
+
+def queue_definition(queue: Queue) -> QueueDefinition:
+    """The definition of a queue, with all its attributes: it has them where the settings are others, too."""
+    return QueueDefinition(
+        name=queue.name,
+        address=queue.address.name,
+        routing_type="ANYCAST" if queue.routing_type is RoutingType.ANYCAST else "MULTICAST",
+        durable=queue.durable,
+        filter=queue.filter.text if queue.filter else "",
+        paused=queue.paused,
+        attributes=AskedAttributes.model_validate(attributes_of(queue.attributes).model_dump(by_alias=True)),
+    )
+
+
+def divert_definition(divert: Divert) -> DivertDefinition:
+    """The definition of a divert."""
+    fields = {name.replace("-", "_"): value for name, value in divert.definition().items()}
+    wanted = {name: fields[name] for name in DivertDefinition.model_fields}
+    return DivertDefinition.model_validate(wanted | {"add_headers": dict(divert.add)})
