@@ -21,7 +21,8 @@ _WRONG: Final = "after must be what an answer of this very list gave as `next`"
 
 def cursor(of: str, *key: str | int) -> str:
     """The text for a place in the list `of` something."""
-    return urlsafe_b64encode(json.dumps([of, *key], separators=(",", ":")).encode()).decode().rstrip("=")
+    text = json.dumps([of, *key], ensure_ascii=False, separators=(",", ":"))
+    return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def place(of: str, text: str, *types: type) -> tuple[str | int, ...] | None:

@@ -49,6 +49,9 @@ _STATUS: Final[Mapping[str, int]] = {
     "max-addresses": 409,
     "max-queues": 409,
     "max-tasks": 409,
+    "retained-full": 409,
+    "duplicate": 409,
+    "too-large": 413,
     "disk-full": 507,
     "not-readable": 503,
 }

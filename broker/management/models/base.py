@@ -23,8 +23,8 @@ ID_MAX: Final = (1 << 63) - 1
 #: How long a call may wait for the end of a task, in ms: less than proxies wait for an answer.
 WAIT_MS_MAX: Final = 20_000
 
-#: Characters of a cursor: it holds a name of at most 1 KiB, and little else.
-CURSOR_CHARS_MAX: Final = 4_096
+#: Characters of a cursor: it holds a name of at most 1 KiB, escaped and in Base64, and little else.
+CURSOR_CHARS_MAX: Final = 9_000
 
 #: Characters of an operator's reason that a client gets to see.
 REASON_CHARS_MAX: Final = 200

@@ -17,7 +17,7 @@ from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import destinations
 from broker.management.limits import Limits as CallLimits
-from broker.management.models.base import LIMIT_DEFAULT, LIMIT_MAX
+from broker.management.models.base import CURSOR_CHARS_MAX, LIMIT_DEFAULT, LIMIT_MAX
 from broker.management.models.messages import BODY_PREVIEW_BYTES, PROPERTIES_MAX
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 
@@ -103,15 +103,27 @@ async def test_a_list_is_bounded(broker: TestBroker, client: Client, query: str,
     assert answer["next"] is not None
 
 
+@pytest.mark.parametrize("name", ["a" * 1_024, '"' * 1_024, "\x01" * 1_024, "ä" * 512, "\U0001f600" * 256])
+async def test_a_list_goes_on_after_any_name(broker: TestBroker, client: Client, name: str) -> None:
+    broker.queue(name)
+    broker.queue("\U0010ffff")
+    first = await client.get("/api/v1/queues?limit=1")
+    assert [queue["name"] for queue in first["queues"]] == [name]
+    rest = await client.get(f"/api/v1/queues?after={first['next']}")
+    assert [queue["name"] for queue in rest["queues"]] == ["\U0010ffff"]
+
+
 @pytest.mark.parametrize("list", ["queues", "addresses", "diverts", "connections", "consumers", "users"])
 async def test_a_cursor_that_is_none_is_refused(broker: TestBroker, client: Client, list: str) -> None:
     broker.send("a", [b"1", b"2"])
     await broker.settled()
     other = (await client.get("/api/v1/queues/a/messages?limit=1"))["next"]
-    for wrong in (other, "x", "WyJ4", "%FF", "e30", "WzFd", "W10", "bnVsbA", "a" * 4_096):
+    for wrong in (other, "x", "WyJ4", "%FF", "e30", "WzFd", "W10", "bnVsbA", "a" * CURSOR_CHARS_MAX):
         answer = await client.call("GET", f"/api/v1/{list}?after={wrong}")
         assert (answer.status, answer.json["code"]) == (400, "invalid-cursor"), wrong
-    assert (await client.call("GET", f"/api/v1/{list}?after={'a' * 4_097}")).json["code"] == "invalid-parameter"
+    assert (await client.call("GET", f"/api/v1/{list}?after={'a' * (CURSOR_CHARS_MAX + 1)}")).json[
+        "code"
+    ] == "invalid-parameter"
 
 
 @pytest.mark.parametrize("name", ["plain", "a/b", "..", "a b?x=1&y", "a#b;c", "ä%2F", "orders/messages", "%"])
