@@ -12,12 +12,12 @@ from broker.console.desk import Desk, Routes
 from broker.console.listing import table
 from broker.console.visit import Visit, go_to
 from broker.engine import Address
-from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
 from broker.management.callers import managed, require_address
 from broker.management.durable import durable
 from broker.management.models.addresses import address_counts, address_shown
+from broker.management.models.settings import deciding, plain
 
 #: Columns by which addresses can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
@@ -69,12 +69,12 @@ class AddressPages:
     def _settings(self, address: Address) -> list[tuple[str, object, str]]:
         """Each setting by name, its value, and the match that sets it; empty, and last: it is as shipped."""
         layers = self._desk.engine.operators.setting_layers(address.name)
-        found: list[list[tuple[str, object, str]]] = [[] for _ in (*layers, None)]
-        for name, value in sorted(as_mapping(address.settings).items()):
-            at = next((at for at, (_, fields) in enumerate(layers) if fields.get(name) is not None), -1)
-            shown = value.name if isinstance(value, RoutingType) else value
-            found[at].append((kebab(name), shown, layers[at][0] if at >= 0 else ""))
-        return [each for layer in found for each in layer]
+        order = {match: at for at, (match, _) in enumerate(layers)}
+        found = [
+            (kebab(name), plain(value), deciding(layers, name) or "")
+            for name, value in sorted(as_mapping(address.settings).items())
+        ]
+        return sorted(found, key=lambda each: order.get(each[2], len(layers)))
 
     async def make(self, visit: Visit) -> Response:
         """Make an address."""

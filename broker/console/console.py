@@ -35,6 +35,7 @@ from broker.console.peer_pages import PeerPages
 from broker.console.queue_pages import QueuePages
 from broker.console.reasons import ReasonPages
 from broker.console.render import Assets, environment
+from broker.console.send_pages import SendPages
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
 from broker.console.task_pages import TaskPages
 from broker.console.trail_pages import TrailPages
@@ -110,6 +111,7 @@ class Console:
             *OverviewPages(desk).routes(),
             *QueuePages(desk).routes(),
             *MessagePages(desk).routes(),
+            *SendPages(desk).routes(),
             *TaskPages(desk).routes(),
             *DeadLetterPages(desk).routes(),
             *AddressPages(desk).routes(),

@@ -61,6 +61,10 @@ class Visit:
         found = self.every(name)
         return found[0] if found else default
 
+    def lines(self, name: str) -> bytes:
+        """A text of several lines, as it was typed."""
+        return self.text(name).replace("\r\n", "\n").encode()
+
     def flag(self, name: str) -> bool:
         """Whether a box is ticked."""
         return self.text(name) in ("true", "on", "1")

@@ -6,7 +6,7 @@ document, by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -53,6 +53,11 @@ def shown_model(name: str, table: Iterable[Described], doc: str) -> type[Any]:
         each.name: (_shown_type(each), Field(alias=kebab(each.name), description=_described(each))) for each in table
     }
     return create_model(name, __base__=Shown, __doc__=doc, **fields)
+
+
+def deciding(layers: Sequence[tuple[str, Mapping[str, object]]], field: str) -> str | None:
+    """The most specific match that sets a field (`operators.setting_layers`); None: it has its default."""
+    return next((match for match, fields in layers if fields.get(field) is not None), None)
 
 
 def plain(value: object) -> bool | int | float | str | None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
 
-from broker.engine import Send
-from broker.engine.model.message import Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
+from broker.management import sending
 from broker.management.callers import managed, require_address, require_target
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
@@ -28,11 +27,12 @@ from broker.management.models.addresses import (
 )
 from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name
 from broker.management.models.messages import NewMessage, Sent
-from broker.management.models.settings import EffectiveSetting, EffectiveSettings, plain
+from broker.management.models.settings import EffectiveSetting, EffectiveSettings, deciding, plain
 from broker.management.names import Names
 from broker.management.ports import Broker
 from broker.management.problems import Refused
-from broker.sessions.stomp.format import CONTENT_LENGTH, STOMP_FORMAT, encode_head
+from broker.management.sending import Outgoing
+from broker.sessions.stomp.format import CONTENT_LENGTH, encode_head
 from broker.sessions.stomp.headers import is_application_header
 
 #: Bytes of a message that is sent here, in JSON: it is read within some ms.  Clients send larger ones.
@@ -97,7 +97,7 @@ class AddressCalls:
         operators = self._engine.operators
         layers = operators.setting_layers(name)
         settings = {
-            kebab(field): EffectiveSetting(value=plain(value), match=_deciding(layers, field))
+            kebab(field): EffectiveSetting(value=plain(value), match=deciding(layers, field))
             for field, value in as_mapping(operators.settings(name)).items()
         }
         return EffectiveSettings(name=name, matches=[match for match, _ in layers], settings=settings)
@@ -132,36 +132,22 @@ class AddressCalls:
 
     async def send(self, request: Request, name: Name, body: NewMessage, access: CallerAccess) -> Sent:
         """Send a message to an address, or to a queue as ADDRESS::QUEUE; answered when it is on disk."""
-        engine, head, content = self._engine, *_encoded(body)
-        routing_type = None if body.routing_type is None else RoutingType[body.routing_type]
-        self._broker.tick.enter()
-        address, queue = engine.destination(name, routing_type)
-        header = MessageHeader(
-            address.name,
-            engine.formats[STOMP_FORMAT],
+        head, content = _encoded(body)
+        outgoing = Outgoing(
+            head=head,
+            body=content,
+            user=access.user,
             durable=body.durable,
             priority=body.priority,
-            timestamp=engine.now,
             scheduled=body.scheduled,
-            routing_type=routing_type,
-            user=access.user,
+            expiration=body.expiration,
+            routing_type=None if body.routing_type is None else RoutingType[body.routing_type],
         )
-        header.expiration, header.expiry_source = address.settings.expiration(body.expiration, engine.now)
-        message = Message(header, head, content)
-        group, closes = group_of(PropertyView(message))
-        if group:
-            message.header = header.in_group(group, closes=closes)
-        send = Send(address, queue, routing_type, [message])
-        engine.publish([send]).check()
-        taken = send.routed > 0
-        told(request, "address.sent", address=address.name, message=message.id, messages=int(taken))
-        await durable(engine)
-        return Sent(address=address.name, message=message.id, taken=taken)
-
-
-def _deciding(layers: list[tuple[str, Mapping[str, object]]], field: str) -> str | None:
-    """The most specific match that sets a field."""
-    return next((match for match, fields in layers if fields.get(field) is not None), None)
+        self._broker.tick.enter()
+        sent = sending.send(self._engine, name, outgoing)
+        told(request, "address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken))
+        await durable(self._engine)
+        return Sent(address=sent.address.name, message=sent.message.id, taken=sent.taken)
 
 
 async def _about(name: Name, access: CallerAccess) -> None:

@@ -1,0 +1,69 @@
+"""A new message, written in the browser."""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+
+from broker.console.asking import Refused, routing_type_of
+from broker.console.desk import Desk, Routes
+from broker.console.visit import Visit, go_to
+from broker.engine.model.message import PRIORITY_DEFAULT
+from broker.management.callers import require_target
+from broker.management.durable import durable
+from broker.management.sending import Outgoing, send
+from broker.sessions.stomp.format import encode_head
+from broker.sessions.stomp.headers import is_application_header
+
+
+class SendPages:
+    """The pages of one broker's."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [("GET", "/send", self.compose, None), ("POST", "/send", self.send, self._about)]
+
+    def _about(self, visit: Visit) -> None:
+        require_target(visit.access, self._desk.engine, visit.text("to").strip())
+
+    async def compose(self, visit: Visit) -> Response:
+        """The form for a new message."""
+        return self._desk.page(visit, "send.html", {"to": visit.text("to")})
+
+    async def send(self, visit: Visit) -> Response:
+        """Send it; answered when it is on disk."""
+        to, named = visit.text("to").strip(), visit.text("routing-type")
+        outgoing = Outgoing(
+            head=encode_head(
+                [(name.encode(), value.encode()) for name, value in properties(visit, "properties").items()]
+            ),
+            body=visit.lines("text"),
+            user=visit.access.user,
+            durable=not visit.flag("transient"),
+            priority=visit.number("priority", PRIORITY_DEFAULT, 9),
+            routing_type=routing_type_of(named) if named else None,
+        )
+        sent = send(self._desk.enter(), to, outgoing)
+        visit.tell("address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken))
+        await durable(self._desk.engine)
+        if sent.taken:
+            visit.done(f"Message {sent.message.id} was sent to {sent.address.name}.")
+        else:
+            visit.warn(f"No queue of {sent.address.name} took the message.")
+        return go_to("/queue", name=sent.queue.name) if sent.queue is not None else go_to("/send", to=to)
+
+
+def properties(visit: Visit, field: str) -> dict[str, str]:
+    """Properties in a field of a form, one a line as `name: value`.  Raises Refused."""
+    found: dict[str, str] = {}
+    for line in filter(None, map(str.strip, visit.text(field).splitlines())):
+        name, separator, value = line.partition(":")
+        name = name.strip()
+        if not (separator and name):
+            raise Refused(400, "invalid-parameter", f"a property is NAME: VALUE, not {line[:100]!r}")
+        if not is_application_header(name.encode()):
+            raise Refused(400, "invalid-parameter", f"property {name[:100]!r} is set by the broker only")
+        found[name] = value.strip()
+    return found

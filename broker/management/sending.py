@@ -1,0 +1,59 @@
+"""Sending one message, as a client that tries whether all is well."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from broker.engine import Address, Engine, Queue, Send
+from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.sessions.stomp.format import STOMP_FORMAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A message as STOMP encodes it, and who sends it; times in ms since the epoch, 0: none."""
+
+    head: bytes
+    body: bytes
+    user: str
+    durable: bool = True
+    priority: int = PRIORITY_DEFAULT
+    scheduled: int = 0
+    expiration: int = 0
+    routing_type: RoutingType | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Where a message went; `taken`: whether a queue took it."""
+
+    address: Address
+    queue: Queue | None
+    message: Message
+    taken: bool
+
+
+def send(engine: Engine, name: str, outgoing: Outgoing) -> Taken:
+    """Send to an address, or to a queue as ADDRESS::QUEUE; call within a tick.
+
+    Raises what `Engine.destination` does, and what keeps the address from taking the message.
+    """
+    address, queue = engine.destination(name, outgoing.routing_type)
+    header = MessageHeader(
+        address.name,
+        engine.formats[STOMP_FORMAT],
+        durable=outgoing.durable,
+        priority=outgoing.priority,
+        timestamp=engine.now,
+        scheduled=outgoing.scheduled,
+        routing_type=outgoing.routing_type,
+        user=outgoing.user,
+    )
+    header.expiration, header.expiry_source = address.settings.expiration(outgoing.expiration, engine.now)
+    message = Message(header, outgoing.head, outgoing.body)
+    group, closes = group_of(PropertyView(message))
+    if group:
+        message.header = header.in_group(group, closes=closes)
+    sent = Send(address, queue, outgoing.routing_type, [message])
+    engine.publish([sent]).check()
+    return Taken(address, queue, message, sent.routed > 0)
