@@ -26,6 +26,9 @@ WAIT_MS_MAX: Final = 20_000
 #: Characters of a cursor: it holds a name of at most 1 KiB, escaped and in Base64, and little else.
 CURSOR_CHARS_MAX: Final = 9_000
 
+#: Characters of a text that names are searched for: a name has no more.
+NAME_CHARS_MAX: Final = 1_024
+
 #: Characters of an operator's reason that a client gets to see.
 REASON_CHARS_MAX: Final = 200
 
@@ -115,6 +118,9 @@ PageLimit = Annotated[
 ]
 After = Annotated[
     str, Query(max_length=CURSOR_CHARS_MAX, description="Go on after what an answer gave as `next`; empty: begin.")
+]
+Search = Annotated[
+    str, Query(max_length=NAME_CHARS_MAX, description="Only those with this text in their names; empty: all.")
 ]
 Internal = Annotated[Flag, Query(description="true: also what the broker has for itself.")]
 Force = Annotated[Flag, Query(description="true: with all that is in it.")]

@@ -25,7 +25,7 @@ from broker.management.models.addresses import (
     address_counts,
     address_shown,
 )
-from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name
+from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name, Search
 from broker.management.models.messages import NewMessage, Sent
 from broker.management.models.settings import EffectiveSetting, EffectiveSettings, deciding, plain
 from broker.management.names import Names
@@ -79,11 +79,17 @@ class AddressCalls:
         require_target(access, self._engine, name)
 
     async def list(
-        self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "", internal: Internal = False
+        self,
+        access: CallerAccess,
+        limit: Limit = LIMIT_DEFAULT,
+        after: After = "",
+        name: Search = "",
+        internal: Internal = False,
     ) -> AddressList:
         """The addresses that the caller manages, by name."""
-        addresses = self._engine.addresses
-        names = await managed(access, self._names.addresses(internal=internal), lambda name: (name, ""))
+        addresses, every = self._engine.addresses, self._names.addresses(internal=internal)
+        every = [each for each in every if name in each] if name else every
+        names = await managed(access, every, lambda name: (name, ""))
         chosen, next = after_name(names, "addresses", after, limit)
         shown = [address_counts(addresses[name]) for name in chosen if name in addresses]
         return AddressList(addresses=shown, next=next, total=len(names))

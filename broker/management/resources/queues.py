@@ -14,7 +14,7 @@ from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
 from broker.management.deeds import told
 from broker.management.durable import durable
-from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name
+from broker.management.models.base import LIMIT_DEFAULT, After, Force, Internal, Limit, Name, Search
 from broker.management.models.queues import (
     NewQueue,
     QueueChange,
@@ -50,10 +50,16 @@ class QueueCalls:
         require_queue(access, self._engine, name)
 
     async def list(
-        self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "", internal: Internal = False
+        self,
+        access: CallerAccess,
+        limit: Limit = LIMIT_DEFAULT,
+        after: After = "",
+        name: Search = "",
+        internal: Internal = False,
     ) -> QueueList:
         """The queues that the caller manages, by name."""
         queues, every = self._engine.queues, self._names.queues(internal=internal)
+        every = [each for each in every if name in each] if name else every
         names = await managed(access, every, lambda name: (queues[name].address.name, name))
         chosen, next = after_name(names, "queues", after, limit)
         shown = [queue_counts(queues[name]) for name in chosen if name in queues]

@@ -103,6 +103,18 @@ async def test_a_list_is_bounded(broker: TestBroker, client: Client, query: str,
     assert answer["next"] is not None
 
 
+@pytest.mark.parametrize("list", ["queues", "addresses"])
+async def test_a_list_of_those_with_a_text_in_their_names(broker: TestBroker, client: Client, list: str) -> None:
+    for name in ("eu.orders", "eu.bills", "us.orders", "O%r"):
+        broker.queue(name)
+    first = await client.get(f"/api/v1/{list}?name=orders&limit=1")
+    assert ([each["name"] for each in first[list]], first["total"]) == (["eu.orders"], 2)
+    rest = await client.get(f"/api/v1/{list}?name=orders&after={first['next']}")
+    assert ([each["name"] for each in rest[list]], rest["next"]) == (["us.orders"], None)
+    assert [each["name"] for each in (await client.get(f"/api/v1/{list}?name=%25r"))[list]] == ["O%r"]
+    assert (await client.get(f"/api/v1/{list}?name=nothing")) == {list: [], "next": None, "total": 0}
+
+
 @pytest.mark.parametrize("name", ["a" * 1_024, '"' * 1_024, "\x01" * 1_024, "ä" * 512, "\U0001f600" * 256])
 async def test_a_list_goes_on_after_any_name(broker: TestBroker, client: Client, name: str) -> None:
     broker.queue(name)
