@@ -7,7 +7,8 @@ at most.  It reads what the broker wrote on each message, and no body, also of m
     reason          of its last death: rejected, max-deliveries ...; empty: it did not die, it was sent or moved there
     origin          the queue that it died on; if it was on none, the address that it was sent to
     first-origin    the same of its first death
-    words           what the consumer or the broker said when it died; empty for what expired, where it is a time
+    words           what the consumer or the broker said when it died, without the consumer's network address, which is
+                    another after each reconnect; empty for what expired, where it is a time
     hour            the hour in which it died, by its beginning in UTC, in ms since the epoch; 0: it did not die
 
 A group is told by these values, `DeadLetterGroup`, which is also how its messages are chosen for a retry or a move
@@ -22,6 +23,7 @@ from typing import Final
 
 from broker.engine.model.errors import InvalidAttribute
 from broker.engine.model.message import (
+    DL_CLIENT_ADDRESS,
     DL_FIRST_ADDRESS,
     DL_FIRST_QUEUE,
     DL_REASON,
@@ -83,7 +85,10 @@ def _first_origin(notes: Notes) -> object:
 
 
 def _words(notes: Notes) -> object:
-    return "" if notes.get(DL_REASON) == _EXPIRED else notes.get(DL_TEXT, "")
+    if notes.get(DL_REASON) == _EXPIRED:
+        return ""
+    text, remote = notes.get(DL_TEXT, ""), notes.get(DL_CLIENT_ADDRESS)
+    return text.replace(f" at {remote}", "", 1) if remote and isinstance(text, str) else text
 
 
 def _hour(notes: Notes) -> object:

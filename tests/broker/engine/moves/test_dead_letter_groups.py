@@ -230,3 +230,17 @@ def test_only_what_is_known_groups(by: list[str]) -> None:
     with pytest.raises(InvalidAttribute, match="reason"):
         DeadLetterGroups(["DLQ"], by)
     assert "reason" in NAMES
+
+
+def test_a_consumer_that_reconnects_says_the_same() -> None:
+    b = bench()
+    for port in (4711, 4712):
+        taker = b.take("orders", client_id="worker", remote=f"192.0.2.1:{port}")
+        [message] = b.sent("orders", b"x")
+        b.enter().consumers.reject(taker.consumer, message.id, text="no such customer")
+        b.run()
+        b.close(taker, redelivery.CLOSED)
+    [(group, count)] = counted(b, "words").groups()
+    assert (group.words, count.count) == ("rejected by worker: no such customer", 2)
+    b.enter()
+    assert b.engine.messages.retry(b.queue("DLQ"), MessageRange(group=group)).moved == 2
