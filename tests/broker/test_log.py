@@ -263,7 +263,7 @@ def test_libraries_log_in_our_lines() -> None:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 #: Names under which code reports, as methods or functions.
-_REPORTERS = {"report", "_report", "log", "_log"}
+_REPORTERS = {"report", "_report", "log", "_log", "tell"}
 
 #: What management tells deeds by: the request comes first.
 _TOLD = "told"
