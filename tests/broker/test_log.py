@@ -263,10 +263,13 @@ def test_libraries_log_in_our_lines() -> None:
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 #: Names under which code reports, as methods or functions.
-_REPORTERS = {"report", "_report", "log", "_log", "tell"}
+_REPORTERS = {"report", "_report", "log", "_log"}
 
 #: What management tells deeds by: the request comes first.
 _TOLD = "told"
+
+#: What the console, and an import of definitions, tell deeds by; others tell other things so, which have no dot.
+_TELL = "tell"
 
 #: Fields that the line itself has.
 _OWN_FIELDS = {"time", "level", "code", "event"}
@@ -279,7 +282,8 @@ def _calls() -> Iterator[tuple[Path, ast.Call]]:
                 continue
             function = node.func
             name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name in _REPORTERS and node.args:
+            dotted = bool(node.args) and any("." in code for code in _codes(node.args[0]))
+            if (name in _REPORTERS and node.args) or (name == _TELL and dotted):
                 yield path, node
             elif name == _TOLD and "management" in path.parts and len(node.args) > 1:
                 yield path, ast.Call(node.func, node.args[1:], node.keywords, lineno=node.lineno)
