@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from spark_jobs.journal.layout import PLURAL, Int64s, Records, Source, groups, offset_of
 from spark_jobs.journal.walk import Walk
+from store.id_index import ORIGIN
 from store.record import RecordType
 
 
@@ -39,8 +41,16 @@ _ID_FIELDS: Final[dict[int, tuple[str, ...]]] = {
 }
 
 
+#: What a copy says of the message that it was made of.  Elsewhere in a segment it does no harm.
+_ORIGIN: Final = re.compile(ORIGIN + rb"(\d{1,18})\b")
+
+
 def message_ids(data: bytes, walk: Walk) -> Iterator[Int64s]:
-    """The ids of the messages that are stored, moved or removed in a segment, in no order, some several times."""
+    """The ids of the messages that are stored, moved or removed in a segment, and that stored ones were before.
+
+    In no order, some several times.
+    """
+    yield np.array([int(id) for id in _ORIGIN.findall(data)], np.int64)
     source = Source(data)
     for type, indices in groups(walk.types):
         offsets = walk.offsets[indices]

@@ -15,8 +15,10 @@ from spark_jobs.journal.ids import IdFilter
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
 from store import decode, record
+from store.files import OsFiles
 from store.record import RemovalReason
 from store.segment import segment_name
+from store.trail_search import find_trail
 from tests.spark_jobs.audits.results import rows
 from tests.spark_jobs.journal.making import message, segment
 from tests.support import books as oracle
@@ -118,9 +120,12 @@ def test_a_trace_needs_no_spark(lived: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("id", [10, 20, 30, 40])
+@pytest.mark.parametrize("id", [10, 20, 30, 40, 50])
 def test_a_family_in_many_segments_is_found_from_any_of_its_ids(tmp_path: Path, id: int) -> None:
-    """10 dies on one of its queues and becomes 20, which is brought back as 30, which dies: 40.  10 outlives 20."""
+    """10 dies on one of its queues and becomes 20, which is brought back as 30, which dies: 40.  10 outlives 20.
+
+    And 20 is replayed as 50, when nothing else speaks of it any more.
+    """
 
     def was(id: int) -> bytes:
         return b'{"_AMQ_ORIG_MESSAGE_ID":%d}' % id
@@ -142,6 +147,7 @@ def test_a_family_in_many_segments_is_found_from_any_of_its_ids(tmp_path: Path, 
         4: [record.removed(2, RemovalReason.CONSUMED, [10])],
         5: [record.removed(1, RemovalReason.CONSUMED, [11])],
         6: death(1, 30, 40),
+        7: [message(50, [1], annotations=was(20))],
     }
     position, ends = 1, dict[int, int]()
     for number, records in entries.items():
@@ -152,9 +158,11 @@ def test_a_family_in_many_segments_is_found_from_any_of_its_ids(tmp_path: Path, 
         ends[number] = position
     result = trace(take([str(tmp_path)]), id, Options())
     assert result.problems == ()
-    assert [row["message"] for row in rows(result, "ids")] == [10, 20, 30, 40]
+    assert [row["message"] for row in rows(result, "ids")] == [10, 20, 30, 40, 50]
     life = [(int(row["where"].split(":")[0]), row["message"]) for row in rows(result, "life")]
-    assert life == [(1, 10), (2, 20), (2, 10), (2, 10), (3, 30), (3, 20), (4, 10), (6, 40), (6, 30), (6, 30)]
+    assert life == [(1, 10), (2, 20), (2, 10), (2, 10), (3, 30), (3, 20), (4, 10), (6, 40), (6, 30), (6, 30), (7, 50)]
+    trail = find_trail(OsFiles(), str(tmp_path), id)
+    assert [(step.segment, step.message) for step in trail.steps] == life, "a running broker tells the same"
 
 
 def test_most_ids_that_are_not_in_a_segment_are_known_not_to_be() -> None:
