@@ -9,9 +9,12 @@ messages as an operator's move does, so that other clients wait for a step at mo
     due letters   those that a rule has something to do with later: their ids and times, some 25 bytes each, in batches
                   of a step, the batch entered under its earliest time
 
-Steps of both kinds take turns.  What consumers hold is left to them, and looked at again when they have given it back.
-A dead letter that no rule will ever do anything with is not looked at again.  When the rules change, when the clock
-jumps and when the broker starts, all of it begins anew.
+Steps of both kinds take turns, and each waits until the disk has what the one before did: rules are not quicker than
+the disk, or it would be busy with nothing but them, and clients stopped.
+
+What consumers hold is left to them, and looked at again when they have given it back.  A dead letter that no rule will
+ever do anything with is not looked at again.  When the rules change, when the clock jumps and when the broker starts,
+all of it begins anew.
 
 Each deed is a move or a removal like an operator's, in one journal entry (promises P2, P3).  What is brought back
 carries how often it was (`DL_RETRIES`), what is moved carries one hop more, as for a death: rules that lead in a circle
@@ -124,6 +127,7 @@ class DeadLetterRules(Watcher):
         self._due: Timetable[int, _Batch] = Timetable()
         self._batches = 0
         self._looked_again = False
+        self._last_entry = 0  # of the journal, when the last step was made
         state.watchers.append(self)
 
     # -- which rules, which queues ---------------------------------------------------------------------------------
@@ -180,8 +184,12 @@ class DeadLetterRules(Watcher):
     # -- the steps -------------------------------------------------------------------------------------------------
 
     def next_due(self) -> int | None:
-        """When the next letter is due (ms since the epoch), or None."""
-        return self._due.next_due()
+        """When the next letter is due (ms since the epoch); None: there is none, or the disk is waited for."""
+        return None if self._waits_for_disk() else self._due.next_due()
+
+    def _waits_for_disk(self) -> bool:
+        """Whether what the last step did is not yet durable; a tick follows when it is."""
+        return self._last_entry > self._state.journal.durable
 
     def step(self) -> bool:
         """Look at some letters that are due or new, and do what the rules say.  True when there is more to do at once.
@@ -189,14 +197,18 @@ class DeadLetterRules(Watcher):
         Call it before the dirty queues are served, if there are rules.
         """
         self._notice()
+        if self._waits_for_disk():
+            return False
         batches = [] if self._new and self._looked_again else self._due.pop_due(self._state.now, 1)
         self._looked_again = bool(batches)
         if batches:
             self._look_again(batches[0])
         elif self._new:
             self._look_at_new(next(iter(self._new)))
-        due = self._due.next_due()
-        return bool(self._new) or (due is not None and due <= self._state.now)
+        journal = self._state.journal
+        self._last_entry = journal.ticket - 1 if journal.empty else journal.ticket
+        due = self.next_due()
+        return not self._waits_for_disk() and (bool(self._new) or (due is not None and due <= self._state.now))
 
     def _notice(self) -> None:
         """Dirty queues may have new letters."""

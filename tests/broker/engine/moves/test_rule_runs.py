@@ -409,6 +409,23 @@ def test_letters_that_are_not_yet_durable_are_not_passed_over() -> None:
     assert sorted(b.bodies("parking")) == [b"durable", b"not", b"other"]
 
 
+def test_rules_are_not_quicker_than_the_disk() -> None:
+    b = bench()
+    die(b, "a", *[b"%d" % n for n in range(200)])
+    b.broker.hold_disk()
+    change(b, PARK)
+    step = b.engine.limits.move_step_max
+    assert b.queue("DLQ").message_count == 200 - step
+    assert b.engine.dead_letter_rules.next_due() is None
+    b.broker.advance(1000)
+    assert b.queue("DLQ").message_count == 200 - step
+    b.broker.step()
+    assert b.queue("DLQ").message_count == 200 - 2 * step
+    b.broker.catch_up()
+    assert (b.queue("DLQ").message_count, len(b.bodies("parking"))) == (0, 200)
+    sound(b)
+
+
 def test_a_clock_that_is_set_forward_makes_them_older() -> None:
     b = bench({"action": "discard", "min-age": 3_600_000})
     die(b, "a", b"x")
