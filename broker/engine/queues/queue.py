@@ -370,12 +370,9 @@ class Queue:
     def between(self, after: int, below: int, most: int) -> list[Message]:
         """The ready and scheduled messages in memory with identities between these two, oldest first, at most so many.
 
-        Looks at all that are scheduled, and at all that are ready if a consumer has a selector.
+        Looks at all that are scheduled.
         """
-        if self.selective is None:
-            found = self.backlog.between(after, below, most)
-        else:
-            found = nsmallest(most, [m for m in self.selective.unordered() if after < m.id < below], key=_ID)
+        found = (self.backlog if self.selective is None else self.selective).between(after, below, most)
         if self.scheduled:
             found += [m for _, m in self.scheduled.values() if after < m.id < below]
             found = nsmallest(most, found, key=_ID)

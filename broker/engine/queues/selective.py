@@ -12,6 +12,7 @@ more than twice what is ready.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -97,13 +98,14 @@ class SelectiveBacklog:
     `lasting`: it is needed although no consumer has a selector.
     """
 
-    __slots__ = ("_ready", "_views")
+    __slots__ = ("_in_order", "_ready", "_views")
 
     lasting: ClassVar[bool] = False
 
     def __init__(self, messages: Iterable[Message]) -> None:
         self._ready = {message.id: message for message in messages}
         self._views: dict[Hashable, _View] = {}
+        self._in_order: list[int] | None = None  # all identities, and some that left, once somebody has asked for them
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -118,6 +120,36 @@ class SelectiveBacklog:
     def older(self, bound: int) -> Iterator[Message]:
         """The messages with identities below `bound`.  Looks at all of them."""
         return (message for message in self._ready.values() if message.id < bound)
+
+    def between(self, after: int, below: int, most: int) -> list[Message]:
+        """The messages with identities between these two, oldest first, at most so many.
+
+        The first time all identities are put in order; after that few others are looked at.
+        """
+        ids, ready = self._in_order, self._ready
+        if ids is None:
+            ids = self._in_order = sorted(ready)
+        found: list[Message] = []
+        for at in range(bisect_right(ids, after), len(ids)):
+            if ids[at] >= below or len(found) == most:
+                break
+            message = ready.get(ids[at])
+            if message is not None:
+                found.append(message)
+        return found
+
+    def _keep_order(self, messages: list[Message], ids: list[int]) -> None:
+        """These became ready: keep the identities in order, unless most of them are of messages that left."""
+        if len(ids) > 2 * len(self._ready) + STALE_MAX:
+            self._in_order = None
+            return
+        for message in messages:
+            if not ids or message.id > ids[-1]:
+                ids.append(message.id)
+                continue
+            at = bisect_left(ids, message.id)
+            if ids[at] != message.id:  # else it left, and is back
+                ids.insert(at, message.id)
 
     def attach(self, key: Hashable, predicate: Predicate | None) -> None:
         """A consumer arrives: match everything that is ready, once."""
@@ -135,6 +167,8 @@ class SelectiveBacklog:
         for view in self._views.values():
             view.add(messages)
         self._bound_views()
+        if self._in_order is not None:
+            self._keep_order(messages, self._in_order)
 
     def put_back(self, messages: list[Message]) -> None:
         """Messages return, each to its place before all younger ones of its priority."""
@@ -143,6 +177,8 @@ class SelectiveBacklog:
             for view in self._views.values():
                 view.add_left(message)
         self._bound_views()
+        if self._in_order is not None:
+            self._keep_order(messages, self._in_order)
 
     def _bound_views(self) -> None:
         for view in self._views.values():
@@ -185,6 +221,7 @@ class SelectiveBacklog:
         """Everything, in the order of delivery; the backlog is empty afterwards."""
         everything = list(self)
         self._ready.clear()
+        self._in_order = None
         for view in self._views.values():
             view.rebuild(self._ready)
         return everything

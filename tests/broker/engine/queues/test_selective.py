@@ -79,6 +79,18 @@ def test_a_message_that_keeps_coming_back_does_not_fill_the_other_views() -> Non
     assert len(backlog) == 1
 
 
+def test_the_order_of_identities_forgets_those_that_left() -> None:
+    backlog = SelectiveBacklog([message(1)])
+    backlog.attach("busy", None)
+    assert ids(backlog.between(0, 9, 9)) == [1]
+    for id in range(2, 4 * STALE_MAX):
+        backlog.append([message(id)], 4)
+        assert backlog.pop_for("busy") is not None
+    order = backlog._in_order
+    assert order is None or len(order) <= STALE_MAX + 4
+    assert ids(backlog.between(0, 1 << 40, 9)) == [4 * STALE_MAX - 1]
+
+
 def test_clear_empties_every_view() -> None:
     backlog = SelectiveBacklog([message(2, 9), message(1)])
     backlog.attach("c", None)
@@ -130,3 +142,6 @@ def test_it_does_what_a_walk_over_a_sorted_list_does(steps: list[tuple[str, int]
             out.append(taken)
         ready.sort(key=lambda m: (-m.header.priority, m.id))
         assert list(backlog) == ready
+        if n % 2:
+            wanted = sorted([m for m in ready if n < m.id < 3 * n], key=lambda m: m.id)
+            assert backlog.between(n, 3 * n, 4) == wanted[:4]
