@@ -191,6 +191,7 @@ CODES: Final[dict[str, Code]] = {
     "queue.full.memory": Code(
         "warning", "Memory is full: non-durable messages for a client that does not keep up are dropped.", True
     ),
+    "queue.imported": Code("info", "An operator put messages of an export on a queue."),
     "queue.made": Code("info", "An operator created a queue."),
     "queue.paused": Code("info", "An operator paused a queue."),
     "queue.resumed": Code("info", "An operator resumed a queue."),

@@ -57,8 +57,8 @@ PLACES: Final = {
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "message": Place("broker.cli.message:message", "Tell what became of a message of the running broker."),
     "queue": Place(
-        "broker.cli.moving:queue",
-        "Show, create, change and delete queues of the running broker; move and purge their messages.",
+        "broker.cli.queue_import:queue",
+        "Show, create, change and delete queues of the running broker; move, purge, export and import messages.",
     ),
     "run": Place("broker.cli.run:run", "Run the broker in the foreground until SIGTERM or Ctrl-C."),
     "status": Place("broker.cli.status:status", "Show the running broker; exit status 1 if it is not ready."),

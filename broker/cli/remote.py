@@ -102,6 +102,10 @@ def _text(value: str) -> str:
     return value
 
 
+class NotThere(Failure):
+    """The broker does not have what was asked for."""
+
+
 class Remote:
     """Calls to one broker."""
 
@@ -116,6 +120,10 @@ class Remote:
     def get(self, path: str, **parameters: Parameter) -> Any:
         """The answer to a GET."""
         return self._call("GET", _with_query(path, parameters))
+
+    def get_bytes(self, path: str, **parameters: Parameter) -> bytes:
+        """The answer to a GET that is no JSON."""
+        return self._ask("GET", _with_query(path, parameters))
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to a POST."""
@@ -148,13 +156,20 @@ class Remote:
             after = answer["next"]
 
     def _call(self, method: str, path: str, body: bytes | None = None) -> Any:
+        try:
+            return json.loads(self._ask(method, path, body))
+        except ValueError:
+            raise Failure(UNREACHABLE, f"{self._url} does not answer like a broker") from None
+
+    def _ask(self, method: str, path: str, body: bytes | None = None) -> bytes:
         headers = {"Authorization": self._authorization, OPERATOR_HEADER: quote(_account())}
         if body is not None:
             headers["Content-Type"] = "application/json"
         request = Request(self._url + path, body, method=method, headers=headers)  # http or https: `connect` sees to it
         try:
             with self._opener.open(request, timeout=self.timeout_seconds) as response:
-                return json.loads(response.read(ANSWER_BYTES_MAX))
+                answer: bytes = response.read(ANSWER_BYTES_MAX)
+                return answer
         except HTTPError as error:
             with error:
                 raise self._refused(error.code, error.read(ANSWER_BYTES_MAX)) from None
@@ -162,8 +177,6 @@ class Remote:
             reason = getattr(error, "reason", error)
             reason = getattr(reason, "verify_message", None) or getattr(reason, "strerror", None) or reason
             raise Failure(UNREACHABLE, f"{self._url} cannot be reached: {reason}", *self._hints()) from None
-        except ValueError:
-            raise Failure(UNREACHABLE, f"{self._url} does not answer like a broker") from None
 
     def _hints(self) -> list[str]:
         return [self._hint] if self._hint else []
@@ -175,6 +188,8 @@ class Remote:
             return Failure(UNREACHABLE, f"{self._url} does not answer like a broker: HTTP status {status}")
         if status in (401, 403):
             return Failure(DENIED, f"{self._url} denied it: {detail}")
+        if status == 404:
+            return NotThere(CHECK_FAILED, detail)
         return Failure(USAGE if status == 400 else CHECK_FAILED, detail)
 
 

@@ -81,7 +81,7 @@ def _disk_state(journal: dict[str, Any]) -> str:
 
 @click.group()
 def queue() -> None:
-    """Show, create, change and delete queues of the running broker; move and purge their messages."""
+    """Show, create, change and delete queues of the running broker; move, purge, export and import messages."""
 
 
 @queue.command("list")

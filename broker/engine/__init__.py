@@ -35,6 +35,7 @@ from broker.engine.moves.dead_letter_rules import (
     DeadLetterRule,
     unreached,
 )
+from broker.engine.moves.insertion import Inserted, Insertion
 from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
 from broker.engine.moves.rule_runs import OUTCOMES, DeadLetterRules, Trial, Verdict
 from broker.engine.moves.transfer import MessageRange, MoveResult
@@ -103,6 +104,8 @@ __all__ = [
     "Filter",
     "Fold",
     "GroupedBacklog",
+    "Inserted",
+    "Insertion",
     "InvalidFilter",
     "LargeBody",
     "MessageRange",

@@ -41,6 +41,7 @@ from broker.management.resources.dead_letter_rules import DeadLetterRuleCalls
 from broker.management.resources.dead_letters import DeadLetterCalls
 from broker.management.resources.definitions import DefinitionCalls
 from broker.management.resources.diverts import DivertCalls
+from broker.management.resources.exports import ExportCalls
 from broker.management.resources.messages import MessageCalls
 from broker.management.resources.queues import QueueCalls
 from broker.management.resources.tasks import TaskCalls
@@ -147,6 +148,7 @@ def application(broker: Broker, token: str, limits: Limits, *, metrics_open: boo
     BrokerCalls(broker).add_to(Calls(app, guard, "Broker"))
     QueueCalls(broker, names).add_to(Calls(app, guard, "Queues"))
     MessageCalls(broker, limits).add_to(Calls(app, guard, "Messages"))
+    ExportCalls(broker).add_to(Calls(app, guard, "Exports"))
     AddressCalls(broker, names).add_to(Calls(app, guard, "Addresses"))
     TaskCalls(broker).add_to(Calls(app, guard, "Tasks"))
     DefinitionCalls(broker, names).add_to(Calls(app, guard, "Definitions"))

@@ -16,10 +16,10 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.management import lines, replaying
 from broker.management.calls import PREFIX
 from broker.management.models.base import Problem
 from broker.management.problems import ALL_KINDS
-from broker.management.replaying import SCHEMA
 
 #: What the document says of the API as a whole.
 DESCRIPTION: Final = (
@@ -50,7 +50,7 @@ def document(app: FastAPI) -> dict[str, Any]:
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
     problem = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas |= problem.pop("$defs") | {"Problem": problem, "Replay": SCHEMA}
+    schemas |= problem.pop("$defs") | {"Problem": problem, "Replay": replaying.SCHEMA, "MessagesToImport": lines.SCHEMA}
     components["securitySchemes"] = SECURITY
     made["security"] = [{name: []} for name in SECURITY]
     for methods in made["paths"].values():

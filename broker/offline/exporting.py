@@ -8,15 +8,15 @@ broker stopped (deliveries, packet identifiers) is not exported: it comes again.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from broker import __version__
 from broker.clock import wall_ms
 from broker.daemon.wiring import formats
 from broker.engine import Fold, UnknownFormat
-from broker.engine.model import annotation
-from broker.engine.model.message import Format, Message, MessageHeader
+from broker.engine.model.message import Format, Message
+from broker.offline.lines import VERSION, Line, message_line
 from broker.offline.parts import Unusable
 from store import decode
 from store.bodies import Bodies, to_read
@@ -29,10 +29,6 @@ from store.record import RecordType
 from store.recovery import Recovery
 from store.segment_directory import Source
 from store.space import Space
-
-Line = dict[str, object]
-
-VERSION: Final = 1
 
 #: Bytes of a body in one line, of those that lie in files: lines stay small, whatever the body's size.
 PIECE_BYTES: Final = 192 << 10
@@ -81,6 +77,11 @@ class _Definitions:
                         continue  # in a journal that was repaired
                     definition = {**definition, "session": session["name"]}
                 yield {"kind": kind, **definition}
+
+
+def contents() -> dict[str, Callable[[bytes], bytes]]:
+    """What a body is without its protocol's encoding, by the protocol."""
+    return {format.name: format.content for format in formats()}
 
 
 def export_directory(directory: str) -> Iterator[Line]:
@@ -138,31 +139,3 @@ def _pieces(body: LargeBody) -> Iterator[Line]:
     """A body that was in a file: lines behind that of its message."""
     for at in range(0, len(body), PIECE_BYTES):
         yield {"kind": "body", "data": b64encode(body.read(at, PIECE_BYTES)).decode()}
-
-
-def message_line(message: Message, queues: list[Line]) -> Line:
-    """A message without its body."""
-    header = message.header
-    return {
-        "kind": "message",
-        "id": message.id,
-        "queues": queues,
-        "address": header.address,
-        "protocol": header.format.name,
-        "timestamp": header.timestamp,
-        "priority": header.priority,
-        **{name: value for name, value in _optional(header).items() if value},
-        "head": b64encode(message.head).decode(),
-    }
-
-
-def _optional(header: MessageHeader) -> Line:
-    return {
-        "expiration": header.expiration,
-        "expiry-source": int(header.expiry_source),
-        "scheduled": header.scheduled,
-        "routing-type": "" if header.routing_type is None else header.routing_type.name,
-        "user": header.user,
-        "origin": header.origin,
-        "annotations": annotation.to_json(header.annotations or {}),
-    }

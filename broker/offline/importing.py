@@ -16,8 +16,8 @@ from broker.engine import PENDING_BYTES_MAX, Queue
 from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
-from broker.offline.exporting import VERSION
 from broker.offline.lines import (
+    VERSION,
     AddressLine,
     BodyLine,
     DivertLine,

@@ -1,4 +1,6 @@
-"""The lines of an export as an import takes them: every member checked before anything of a line is done.
+"""The lines of an export, as they are written, and as an import takes them.
+
+Every member is checked before anything of a line is done.
 
 docs/journal-export.md has their meaning.  Members that are not known are left alone: newer software may have more.
 """
@@ -8,7 +10,7 @@ from __future__ import annotations
 import binascii
 import json
 import re
-from base64 import b64decode
+from base64 import b64decode, b64encode
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -18,9 +20,12 @@ from broker.engine import DivertRouting
 from broker.engine.model import annotation
 from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Format
+from broker.engine.model.message import Format, Message, MessageHeader
 from broker.engine.model.names import check_name, check_queue_name
 from broker.engine.model.row import kebab
+
+#: The version that the first line of an export has.
+VERSION: Final = 1
 
 #: Bytes of a text in a record of the journal.
 TEXT_BYTES_MAX: Final = 65_535
@@ -240,6 +245,7 @@ class _StoredMessage(_Line):
     routing_type: Routing | None = None
     user: Text = ""
     origin: Text = ""
+    durable: bool = True
     annotations: Annotated[dict[Text, Text | int | bool | TypedNote], AfterValidator(_notes)] = {}
     head: Bytes
     body: Bytes = b""
@@ -275,9 +281,9 @@ class BodyLine(_Line):
     data: Annotated[Bytes, Field(min_length=1)]
 
 
-Line = AddressLine | QueueLine | DivertLine | SessionLine | SessionPartLine | MessageLine | BodyLine
+AnyLine = AddressLine | QueueLine | DivertLine | SessionLine | SessionPartLine | MessageLine | BodyLine
 
-KINDS: Final[dict[str, type[Line]]] = {
+KINDS: Final[dict[str, type[AnyLine]]] = {
     "address": AddressLine,
     "queue": QueueLine,
     "divert": DivertLine,
@@ -305,7 +311,7 @@ def read_json(text: bytes) -> dict[str, Any]:
     return line
 
 
-def read_line(line: dict[str, Any]) -> Line:
+def read_line(line: dict[str, Any]) -> AnyLine:
     """What a line says.  Raises ValueError with what is wrong."""
     kind = line.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
@@ -314,15 +320,20 @@ def read_line(line: dict[str, Any]) -> Line:
     return _validated(model, line)
 
 
+def read_message(line: object) -> MessageLine:
+    """What a message that is to be imported says.  Raises ValueError with what is wrong."""
+    return _validated(MessageLine, line)
+
+
 def read_past(line: object) -> PastLine:
     """What a message that is to be replayed says.  Raises ValueError with what is wrong."""
     return _validated(PastLine, line)
 
 
-AnyLine = TypeVar("AnyLine", bound=_Line)
+OneLine = TypeVar("OneLine", bound=_Line)
 
 
-def _validated(model: type[AnyLine], line: object) -> AnyLine:
+def _validated(model: type[OneLine], line: object) -> OneLine:
     try:
         return model.model_validate(line)
     except ValidationError as error:
@@ -370,3 +381,38 @@ def _shown(value: object) -> str:
     except (TypeError, ValueError, RecursionError):
         text = type(value).__name__
     return text if len(text) <= 75 else f"{text[:75]}..."
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+#: A line as it is written.
+Line = dict[str, object]
+
+
+def message_line(message: Message, queues: list[Line]) -> Line:
+    """A message as an export has it, without its body."""
+    header = message.header
+    return {
+        "kind": "message",
+        "id": message.id,
+        "queues": queues,
+        "address": header.address,
+        "protocol": header.format.name,
+        "timestamp": header.timestamp,
+        "priority": header.priority,
+        **{name: value for name, value in _optional(header).items() if value},
+        **({} if header.durable else {"durable": False}),
+        "head": b64encode(message.head).decode(),
+    }
+
+
+def _optional(header: MessageHeader) -> Line:
+    return {
+        "expiration": header.expiration,
+        "expiry-source": int(header.expiry_source),
+        "scheduled": header.scheduled,
+        "routing-type": "" if header.routing_type is None else header.routing_type.name,
+        "user": header.user,
+        "origin": header.origin,
+        "annotations": annotation.to_json(header.annotations or {}),
+    }

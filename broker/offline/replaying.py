@@ -21,7 +21,7 @@ from broker.daemon.wiring import formats
 from broker.engine import Filter, MessageReader, UnknownFormat, parse_selector
 from broker.engine.model.errors import InvalidSelector
 from broker.engine.model.message import ORIG_MESSAGE_ID, REPLAY, Message, PropertyView
-from broker.offline.exporting import Line, message_line
+from broker.offline.lines import Line, message_line
 from broker.offline.parts import Unusable
 from store import decode
 from store.bodies import BodyFiles, to_read

@@ -68,6 +68,12 @@ PROBLEMS: Final[dict[str, Problem]] = {
         "The parameter `after` is not what an answer of this list gave as `next`.",
         "Give `next` as it came, or begin again without `after`.",
     ),
+    "invalid-import": Problem(
+        400,
+        "The import is wrong",
+        "The body is no list of messages as an export writes them.",
+        "Call it as `bartleby queue import` does; `detail` says what is wrong.",
+    ),
     "invalid-replay": Problem(
         400,
         "The replay is wrong",

@@ -40,6 +40,7 @@ AUDITED: Final = frozenset(
         "management.denied",
         "queue.changed",
         "queue.deleted",
+        "queue.imported",
         "queue.made",
         "queue.paused",
         "queue.resumed",

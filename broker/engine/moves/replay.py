@@ -14,13 +14,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import REPLAY, REPLAY_TIME, Message
-from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
+from broker.engine.moves.insertion import check_room
 from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
-from broker.engine.queues.address import Address
 from broker.engine.queues.state import State
 
 #: Characters of a replay's name: it is in every message.
@@ -75,7 +73,7 @@ def _place(state: State, past: ReplayItem) -> Destination | str:
 
 def _bring(state: State, name: str, past: ReplayItem, destination: Destination) -> bool:
     address = destination.address
-    _check_room(state, address)
+    check_room(state, address)
     annotations = transfer.annotations_for(past.message, past.queue, destination)
     annotations[REPLAY] = name
     annotations[REPLAY_TIME] = state.now
@@ -85,14 +83,3 @@ def _bring(state: State, name: str, past: ReplayItem, destination: Destination) 
     arrival.reserve(state, [placed.copy], essential=False)
     move.bring(state, [placed])
     return True
-
-
-def _check_room(state: State, address: Address) -> None:
-    disk = state.usage.disk
-    if disk.full:
-        raise AddressFull(f"{disk.percent} % of the disk is used: messages are brought back only once it has room")
-    pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
-    if not pages and (address.full or state.usage.full):
-        raise AddressFull(
-            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
-        )

@@ -5,7 +5,7 @@ A verb that takes a range of messages does one step, see `moves.transfer`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
@@ -13,8 +13,9 @@ from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import NotFound
 from broker.engine.model.message import Message, PropertyView
 from broker.engine.model.permissions import Permission
-from broker.engine.moves import replay, transfer
+from broker.engine.moves import insertion, replay, transfer
 from broker.engine.moves.dead_letter_groups import DeadLetterGroups
+from broker.engine.moves.insertion import Inserted, Insertion
 from broker.engine.moves.replay import Replayed, ReplayItem
 from broker.engine.moves.transfer import AS_THEY_ARE, MessageRange, MoveOptions, MoveResult
 from broker.engine.queues import clearing
@@ -117,3 +118,11 @@ class QueueMessages:
         Raises EngineError where it has to stop.
         """
         replay.replay(self._state, name, items, done)
+
+    def insert(self, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
+        """Put a run of messages of an export on an address, a queue or an FQQN, as they were; `id`: of the run.
+
+        Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull, DiskFull.
+        """
+        self._state.begin()
+        return insertion.insert(self._state, id, target, items)

@@ -77,7 +77,7 @@ def _unquoted(text: object) -> object:
         raise PydanticCustomError(INVALID_NAME, "the name is not percent-encoded UTF-8") from None
 
 
-def _number(text: object) -> object:
+def number(text: object) -> object:
     """A number of digits; pydantic would also take 1.0, and digits of other scripts."""
     if isinstance(text, str):
         if not (text.isascii() and text.isdigit() and len(text) <= len(str(ID_MAX))):
@@ -101,19 +101,19 @@ Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the
 Word = Annotated[
     str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
 ]
-TaskId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(_number), Path(description="The task's number.")]
+TaskId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(number), Path(description="The task's number.")]
 Wait = Annotated[
     int,
     Field(ge=0, le=WAIT_MS_MAX),
-    BeforeValidator(_number),
+    BeforeValidator(number),
     Query(description="Wait so many ms at most until it runs no more."),
 ]
-MessageId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(_number), Path(description="The message's id.")]
-Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(_number), Query(description="At most so many.")]
+MessageId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(number), Path(description="The message's id.")]
+Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(number), Query(description="At most so many.")]
 PageLimit = Annotated[
     int,
     Field(ge=0, le=LIMIT_MAX),
-    BeforeValidator(_number),
+    BeforeValidator(number),
     Query(description="At most so many; 0: as the setting management-browse-page-size says."),
 ]
 After = Annotated[

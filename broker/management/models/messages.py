@@ -240,3 +240,28 @@ def body_shown(body: MessageBody, format: Format, shown_bytes: int = BODY_PREVIE
         data = base64.b64encode(part).decode()
         return BodyShown(encoding="base64", data=data, bytes=len(body), truncated=truncated)
     return BodyShown(encoding="text", data=text, bytes=len(body), truncated=truncated)
+
+
+# -- exports -----------------------------------------------------------------------------------------------------------
+
+
+class ExportedMessage(Shown):
+    """A message as a line of an export (docs/journal-export.md), and where it is."""
+
+    state: State
+    line: dict[str, Any] = Field(description="With body-bytes instead of a body that is read piece by piece.")
+
+
+class ExportedMessages(Shown):
+    """Some messages of a queue, oldest first."""
+
+    messages: list[ExportedMessage]
+    next: Next
+
+
+class MessagesImported(Shown):
+    """What became of messages of an export."""
+
+    imported: int
+    refused: dict[str, int] = Field(description="How many were not imported, by why.")
+    known: bool = Field(description="Whether this very request of this name was done before.")

@@ -39,6 +39,7 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/definitions"): (WHOLE_BROKER,),
     ("POST", "/api/v1/definitions"): (WHOLE_BROKER,),
     ("POST", "/api/v1/messages:replay"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/messages:import"): (WHOLE_BROKER,),
     ("GET", f"/api/v1/messages/{SECRET}/trail"): (WHOLE_BROKER,),
     ("GET", "/api/v1/dead-letters/groups?queue=orders"): ("orders",),
     ("GET", "/api/v1/queues/orders"): ("orders",),
@@ -46,6 +47,8 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/queues/orders/messages"): ("orders",),
     ("GET", f"/api/v1/queues/orders/messages/{SECRET}"): ("orders",),
     ("GET", f"/api/v1/queues/orders/messages/{SECRET}/body"): ("orders",),
+    ("GET", f"/api/v1/queues/orders/messages/{SECRET}/stored-body"): ("orders",),
+    ("GET", "/api/v1/queues/orders/messages:export"): ("orders",),
     ("POST", "/api/v1/queues/orders/dead-letter-rules:try"): ("orders",),
     ("GET", "/api/v1/dead-letter-rules"): (WHOLE_BROKER,),
     ("POST", "/api/v1/tasks"): ("orders", "other"),
@@ -73,6 +76,20 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
 #: What some calls have to say.
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/api/v1/messages:replay"): {"name": "again", "messages": []},
+    ("POST", "/api/v1/messages:import"): {
+        "name": "again",
+        "target": "orders",
+        "messages": [
+            {
+                "queues": [{"name": "orders"}],
+                "address": "orders",
+                "protocol": "stomp",
+                "timestamp": 1,
+                "priority": 4,
+                "head": "",
+            }
+        ],
+    },
     ("POST", "/api/v1/definitions"): {
         "version": 1,
         "queues": [{"name": "new", "address": "orders", "routing_type": "ANYCAST"}],
@@ -319,6 +336,7 @@ async def test_a_page_of_another_site_changes_nothing(
 DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
     ("POST", "/api/v1/messages:replay"): ("journal.replayed", {"messages": 0, "replay": "again"}),
     ("POST", "/api/v1/definitions"): ("queue.made", {"queue": "new", "address": "orders"}),
+    ("POST", "/api/v1/messages:import"): ("queue.imported", {"target": "orders", "messages": 1}),
     ("POST", "/api/v1/tasks"): ("task.started", {"kind": "move", "target": "other::other", "rate": 1}),
     ("POST", f"/api/v1/tasks/{TASK}:pause"): ("task.paused", {"task": TASK, "queue": "orders"}),
     ("POST", f"/api/v1/tasks/{PAUSED}:resume"): ("task.resumed", {"task": PAUSED, "kind": "purge"}),

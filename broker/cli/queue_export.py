@@ -1,0 +1,296 @@
+"""`bartleby queue export`: messages of a running broker's queue in a file, with all that they have.
+
+The file has the lines of `bartleby journal export` (docs/journal-export.md).  An export asks for some messages at a
+time, and for large bodies piece by piece.  With --remove messages leave the queue once their lines are on disk.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Final
+
+import click
+
+from broker import __version__
+from broker.cli.completion import queue_names
+from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
+from broker.cli.moving import queue as queue
+from broker.cli.output import progress_bar
+from broker.cli.remote import NotThere, Remote, connect, queue_path, remote_options
+from broker.cli.task import followed
+from broker.reasons.messages import why_they_stay
+
+#: Messages of one call, in which a selector may also match none; they are removed together.
+MESSAGES_PER_CALL: Final = 500
+
+#: Bytes of a body in one line: lines stay small, whatever the body's size.  A multiple of 3, as Base64 has it.
+PIECE_BYTES: Final = 192 << 10
+
+
+@dataclass(slots=True)
+class _Done:
+    """What an export did.  `gone`: taken by consumers while they were read; `stay`: why messages were not removed."""
+
+    exported: int = 0
+    removed: int = 0
+    held: int = 0
+    gone: int = 0
+    stay: dict[str, int] = field(default_factory=dict)
+
+
+class _Lines:
+    """The file that an export writes: new, and cut back to whole messages whatever happens."""
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+        self._file: IO[bytes] = click.get_binary_stream("stdout") if path is None else path.open("xb")
+
+    def write(self, line: dict[str, Any]) -> None:
+        """One line.  Raises OSError."""
+        self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+    @property
+    def place(self) -> int:
+        """Where the file ends now."""
+        return 0 if self.path is None else self._file.tell()
+
+    def cut(self, place: int) -> None:
+        """Take back what was written behind a place."""
+        if self.path is not None:
+            self._file.flush()
+            self._file.truncate(place)
+            self._file.seek(place)
+
+    def settle(self) -> None:
+        """Return when all of it, and its name, is on disk.  Raises OSError."""
+        self._file.flush()
+        if self.path is not None:
+            os.fsync(self._file.fileno())
+            directory = os.open(self.path.parent, os.O_RDONLY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+
+    def close(self) -> None:
+        """No more lines come."""
+        if self.path is not None:
+            self._file.close()
+
+
+class _Export:
+    """One export of a queue into a file of lines."""
+
+    def __init__(self, remote: Remote, name: str, lines: _Lines, *, remove: bool) -> None:
+        self.done = _Done()
+        self._remote = remote
+        self._name = name
+        self._lines = lines
+        self._remove = remove
+        self._unsettled: list[int] = []  # messages in the file that are still on the queue, with --remove
+        self._good = 0  # where the file ends after what is complete
+
+    def begin(self) -> int:
+        """Write what an import has to know first; how many messages there are."""
+        shown = self._remote.get(queue_path(self._name))
+        types = [shown["routing_type"]]
+        head = {"kind": "journal", "version": 1, "software": f"bartleby/{__version__}", "export": os.urandom(16).hex()}
+        self._lines.write(head | {"queue": shown["name"]})
+        made = {"auto-created": False}
+        self._lines.write({"kind": "address", "name": shown["address"], "routing-types": types} | made)
+        queue = {"kind": "queue", "name": shown["name"], "address": shown["address"], "routing-type": types[0]}
+        rest = {"filter": shown["filter"], "no-local": "", "attributes": shown["attributes"]}
+        self._lines.write(queue | rest | made)
+        self._good = self._lines.place
+        return int(shown["messages"])
+
+    def run(self, found: Iterator[list[dict[str, Any]]], progress: Any, limit: int | None) -> None:
+        """Write messages, some at a time, and remove them if asked to.  Raises Failure, OSError."""
+        for some in found:
+            for each in some:
+                if limit is not None and self.done.exported == limit:
+                    break
+                self._take(each["state"], each["line"])
+            self._complete()
+            progress(len(some))
+            if limit is not None and self.done.exported == limit:
+                return
+
+    def undo(self) -> None:
+        """Leave a file of whole messages; with --remove, only of those that are not on the queue any more."""
+        self._lines.cut(self._good)
+        self.done.exported -= len(self._unsettled)
+        self._unsettled.clear()
+
+    def _take(self, state: str, line: dict[str, Any]) -> None:
+        if self._remove and state == "delivering":
+            self.done.held += 1
+            return
+        place = self._lines.place
+        self._lines.write(line)
+        try:
+            for piece in pieces(self._remote, self._name, line):
+                self._lines.write({"kind": "body", "data": b64encode(piece).decode()})
+        except NotThere:  # a consumer has taken it meanwhile
+            if self._lines.path is None:
+                raise Failure(
+                    PARTIAL, f"message {line['id']} left the queue while it was read: the last lines are incomplete"
+                ) from None
+            self._lines.cut(place)
+            self.done.gone += 1
+            return
+        self.done.exported += 1
+        if self._remove:
+            self._unsettled.append(line["id"])
+        else:
+            self._good = self._lines.place
+
+    def _complete(self) -> None:
+        """What was written is on disk, and leaves the queue."""
+        self._lines.settle()
+        if self._unsettled:
+            ids, self._unsettled = self._unsettled, []
+            self._good = self._lines.place  # from here on the file keeps them, whatever happens
+            try:
+                task = followed(self._remote, self._remote.post("/api/v1/tasks", _purge(self._name, ids)))
+            except (Failure, KeyboardInterrupt) as stopped:
+                found = stopped if isinstance(stopped, Failure) else Failure(PARTIAL, "interrupted")
+                both = f"messages {ids[0]} to {ids[-1]} are in the file, and may still be on the queue"
+                raise Failure(found.exit_code, found.message, both) from None
+            self.done.removed += task["moved"]
+            for why, count in task["refused"].items():
+                self.done.stay[why] = self.done.stay.get(why, 0) + count
+            if task["state"] != "completed":
+                raise Failure(PARTIAL, f"task {task['id']}, which removes them, is {task['state']}: {task['why']}")
+        self._good = self._lines.place
+
+
+def _purge(name: str, ids: list[int]) -> dict[str, Any]:
+    return {"kind": "purge", "queue": name, "ids": ids}
+
+
+def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
+    """The body of a message that is not in its line.  Raises NotThere when it has left the queue."""
+    size, at = line.get("body-bytes", 0), 0
+    while at < size:
+        data = remote.get_bytes(f"{queue_path(name)}/messages/{line['id']}/stored-body", offset=at)
+        for start in range(0, len(data), PIECE_BYTES):
+            yield data[start : start + PIECE_BYTES]
+        at += len(data)
+        if not data:
+            raise Failure(CHECK_FAILED, f"the body of message {line['id']} ends after {at} of {size} bytes")
+
+
+def _found(remote: Remote, name: str, selector: str, ids: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:
+    """Messages of a queue, some at a time; of ids those that are there."""
+    path = f"{queue_path(name)}/messages:export"
+    for id in ids:
+        yield remote.get(path, id=id)["messages"]
+    after: str | None = None if ids else ""
+    while after is not None:
+        answer = remote.get(path, limit=MESSAGES_PER_CALL, after=after, filter=selector)
+        yield answer["messages"]
+        after = answer["next"]
+
+
+@queue.command("export")
+@click.argument("name", shell_complete=queue_names)
+@click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="A new file.  [default: standard output]")
+@click.option(
+    "--bodies", type=click.Path(file_okay=False, path_type=Path), help="Instead: each body as a file in this directory."
+)
+@click.option("--filter", "selector", default="", help="Only messages that match this selector.")
+@click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most so many, oldest first.")
+@click.option("--remove", is_flag=True, help="Remove them from the queue, once they are on disk.")
+@remote_options
+def export_(
+    name: str,
+    to: Path | None,
+    bodies: Path | None,
+    selector: str,
+    ids: tuple[int, ...],
+    limit: int | None,
+    remove: bool,
+    **where: Any,
+) -> None:
+    """Write messages of the queue NAME as lines of JSON, with all that they have.
+
+    Exit status 5 if it was interrupted, or if messages were taken by consumers meanwhile.
+    """
+    if remove and (to is None or bodies is not None):
+        raise Failure(USAGE, "--remove: give a file with --to, which keeps all that the messages have")
+    if to is not None and bodies is not None:
+        raise Failure(USAGE, "--bodies and --to exclude each other")
+    remote = connect(**where)
+    if bodies is not None:
+        _write_bodies(remote, name, bodies, _found(remote, name, selector, ids), limit)
+        return
+    try:
+        lines = _Lines(to)
+    except OSError as error:
+        raise Failure(CHECK_FAILED, f"{to}: {error.strerror}: an export writes a new file") from None
+    export = _Export(remote, name, lines, remove=remove)
+    told: list[str] = []
+    try:
+        with progress_bar("messages", hidden=to is None) as bar:
+            bar.length = max(export.begin(), 1)
+            export.run(_found(remote, name, selector, ids), bar.update, limit)
+    except KeyboardInterrupt:
+        export.undo()
+        told.append("interrupted: the file has whole messages only")
+    except Failure:
+        export.undo()
+        _say(export.done, to, remove=remove)
+        raise
+    except OSError as error:
+        export.undo()
+        told.append(f"{to or 'the output'} cannot be written: {error.strerror}")
+    finally:
+        lines.close()
+    _say(export.done, to, remove=remove)
+    told += why_they_stay(export.done.stay, "were taken by consumers, or stay, and are in the file too")
+    if export.done.gone:
+        told.append(
+            f"{export.done.gone} messages were taken by consumers while they were read, and are not in the file"
+        )
+    if export.done.held:
+        told.append(f"{export.done.held} messages stay: consumers hold them")
+    if told:
+        raise Failure(PARTIAL, *told)
+
+
+def _say(done: _Done, to: Path | None, *, remove: bool) -> None:
+    where = "" if to is None else f" to {to}"
+    click.echo(f"{done.exported} messages were written{where}" + (f", {done.removed} removed" * remove), err=True)
+
+
+def _write_bodies(
+    remote: Remote, name: str, directory: Path, found: Iterator[list[dict[str, Any]]], limit: int | None
+) -> None:
+    """Each body in a file of its own, without its protocol's encoding."""
+    # Imported here: the other commands do without the engine, and start faster.
+    from broker.offline.exporting import contents
+
+    content = contents()
+    count = 0
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        for line in (each["line"] for some in found for each in some):
+            if count == limit:
+                break
+            with (directory / f"{line['id']}.bin").open("xb") as file:
+                decode = content[line["protocol"]]
+                if "body" in line:
+                    file.write(decode(b64decode(line["body"])))
+                for at, piece in enumerate(pieces(remote, name, line)):
+                    file.write(piece if at else decode(piece))
+            count += 1
+    except OSError as error:
+        raise Failure(CHECK_FAILED, f"{error.filename or directory}: {error.strerror}; {count} were written") from None
+    click.echo(f"{count} bodies were written to {directory}", err=True)

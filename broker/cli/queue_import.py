@@ -1,0 +1,215 @@
+"""`bartleby queue import`: messages of an export on queues of a running broker, as they were.
+
+What one call brings is one entry of the broker's journal, and the broker remembers the call: an import that breaks off
+is repeated whole, and what it has brought is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from base64 import b64encode
+from binascii import Error as NotBase64
+from binascii import a2b_base64
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import IO, Any, Final
+
+import click
+
+from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
+from broker.cli.output import progress_bar
+from broker.cli.queue_export import queue as queue
+from broker.cli.remote import NotThere, Remote, connect, queue_path, remote_options
+from broker.reasons.messages import why_they_stay
+
+#: Messages and bytes of one call: some 20 ms of the broker's time, so that clients hardly notice.
+BATCH_MESSAGES: Final = 200
+BATCH_BYTES: Final = 1 << 20
+
+#: Bytes of a body that is imported, in one call; an import into a stopped broker's journal takes any.
+BODY_BYTES_MAX: Final = 10 << 20
+
+#: A message as a line, with its whole body, and how many bytes of the file were read so far.
+_Read = tuple[dict[str, Any], int]
+
+
+@dataclass(slots=True)
+class _Done:
+    """What an import did.  `known`: messages that an earlier import of this name has brought."""
+
+    imported: int = 0
+    known: int = 0
+    large: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+
+
+class _Lines:
+    """The messages of a file, with their bodies.  `large`: bodies that are too large to be imported so."""
+
+    def __init__(self, file: IO[bytes], done: _Done) -> None:
+        self._file = file
+        self._done = done
+        self._waiting: dict[str, Any] | None = None  # a message whose body is in the lines behind it
+        self._missing = 0  # bytes of that body which are still to come
+        self._body = bytearray()
+        self.first = file.readline()
+
+    def name(self) -> str:
+        """The import's name by the first line, which no other export has.  Raises Failure."""
+        try:
+            head = json.loads(self.first)
+            if (head["kind"], head["version"]) == ("journal", 1):
+                return f"import-{sha256(self.first.strip()).hexdigest()[:32]}"
+        except (ValueError, KeyError, TypeError, RecursionError):
+            pass
+        raise Failure(USAGE, f"{self._file.name} is not an export of version 1: its first line must say so")
+
+    def read(self) -> Iterator[_Read]:
+        """The messages, in their order.  Raises Failure."""
+        at = len(self.first)
+        for number, text in enumerate(self._file, 2):
+            at += len(text)
+            try:
+                whole = self._take(json.loads(text))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                raise Failure(USAGE, f"line {number} of {self._file.name} is no line of an export") from None
+            if whole is not None:
+                yield whole, at
+        if self._waiting is not None:
+            raise Failure(USAGE, f"{self._file.name} ends within the body of message {self._waiting['id']}")
+
+    def _take(self, line: dict[str, Any]) -> dict[str, Any] | None:
+        """A message that is whole with this line.  Raises ValueError, KeyError, TypeError."""
+        if (line["kind"] == "body") != (self._waiting is not None):
+            raise ValueError("only the lines behind a message with body-bytes have a body")
+        if self._waiting is not None:
+            return self._more(self._waiting, line["data"])
+        if line["kind"] != "message":
+            return None
+        if "body-bytes" not in line:
+            return line
+        self._waiting, self._missing = line, int(line["body-bytes"])
+        return None
+
+    def _more(self, message: dict[str, Any], data: str) -> dict[str, Any] | None:
+        try:
+            piece = a2b_base64(data, strict_mode=True)
+        except NotBase64:
+            raise ValueError("the body is not Base64") from None
+        large = message["body-bytes"] > BODY_BYTES_MAX
+        if not large:
+            self._body += piece
+        self._missing -= len(piece)
+        if self._missing < 0 or not piece:
+            raise ValueError("the body has another length")
+        if self._missing:
+            return None
+        body, self._body, self._waiting = self._body, bytearray(), None
+        if large:
+            self._done.large += 1
+            return None
+        return {**{key: message[key] for key in message if key != "body-bytes"}, "body": b64encode(body).decode()}
+
+
+def _placed(messages: Iterable[_Read], target: str) -> Iterator[tuple[str, dict[str, Any], int]]:
+    """Each message with where it goes: to each queue that it was on, or once to the target."""
+    for line, at in messages:
+        places = line.get("queues")
+        if not isinstance(places, list) or not all(isinstance(each, dict) and "name" in each for each in places):
+            raise Failure(USAGE, f"message {line.get('id')} does not say on which queues it was")
+        for place in places[:1] if target else places:
+            yield target or str(place["name"]), line | {"queues": [place]}, at
+
+
+def _batches(placed: Iterable[tuple[str, dict[str, Any], int]]) -> Iterator[tuple[str, list[str], int]]:
+    """Messages that go to the same place, as many as one call takes, with how many bytes of the file were read."""
+    batch: list[str] = []
+    to, nbytes, at = "", 0, 0
+    for target, line, read in placed:
+        text = json.dumps(line, separators=(",", ":"))
+        if batch and (target != to or len(batch) == BATCH_MESSAGES or nbytes + len(text) > BATCH_BYTES):
+            yield to, batch, at
+            batch, nbytes = [], 0
+        batch.append(text)
+        to, at = target, read
+        nbytes += len(text)
+    if batch:
+        yield to, batch, at
+
+
+class _Sender:
+    """Calls the broker."""
+
+    def __init__(self, remote: Remote, name: str, done: _Done, *, named: bool) -> None:
+        self._remote = remote
+        self._name = name
+        self._done = done
+        self._named = named  # somebody has named the target: it may be made
+        self._known: set[str] = set()
+
+    def send(self, target: str, batch: list[str]) -> None:
+        """Bring some messages.  Raises Failure."""
+        if not self._named and target not in self._known:
+            self._check(target)
+        head = json.dumps({"name": self._name, "target": target})[:-1]
+        body = f'{head},"messages":[{",".join(batch)}]}}'.encode()
+        answer = self._remote.send("/api/v1/messages:import", body)
+        if answer["known"]:
+            self._done.known += len(batch)
+        self._done.imported += answer["imported"]
+        for why, count in answer["refused"].items():
+            self._done.refused[why] = self._done.refused.get(why, 0) + count
+
+    def _check(self, target: str) -> None:
+        try:
+            self._remote.get(queue_path(target))
+        except NotThere:
+            hint = "create it (`bartleby definitions import`, `bartleby queue create`), or give another one as --target"
+            raise Failure(CHECK_FAILED, f"queue {target} does not exist: {hint}") from None
+        self._known.add(target)
+
+
+@queue.command("import")
+@click.argument("file", type=click.File("rb"))
+@click.option("--target", default="", help="An address, a queue or ADDRESS::QUEUE.  [default: the queue they were on]")
+@click.option("--name", default="", help="The import's name.  [default: made from the first line]")
+@remote_options
+def import_(file: IO[bytes], target: str, name: str, **where: Any) -> None:
+    """Put the messages of FILE, an export, on a queue of the running broker, as they were.
+
+    If an import breaks off, repeat it: what it has brought is left out.  Another --name brings the messages once more.
+    Exit status 5 if some were not imported.
+    """
+    remote, done = connect(**where), _Done()
+    lines = _Lines(file, done)
+    sender = _Sender(remote, name or lines.name(), done, named=bool(target))
+    told: list[str] = []
+    try:
+        with progress_bar("bytes") as bar:
+            bar.length = max(_size(file), 1)
+            for to, batch, at in _batches(_placed(lines.read(), target)):
+                sender.send(to, batch)
+                bar.update(max(at - bar.pos, 0))
+    except KeyboardInterrupt:
+        told.append("interrupted; repeat the command: what came is left out")
+    except Failure as failure:
+        again = ["repeat the command: what came is left out"] if done.imported else []
+        raise Failure(failure.exit_code, failure.message, *again) from None
+    finally:
+        known = f"; {done.known} came before, by an import of this name" if done.known else ""
+        click.echo(f"{done.imported} messages were imported{known}")
+    told += why_they_stay(done.refused, "were not imported")
+    if done.large:
+        limit = f"{BODY_BYTES_MAX >> 20} MiB: `bartleby journal import` takes them"
+        told.append(f"{done.large} messages were not imported: their bodies are above {limit}")
+    if told:
+        raise Failure(PARTIAL, *told)
+
+
+def _size(file: IO[bytes]) -> int:
+    try:
+        return os.fstat(file.fileno()).st_size
+    except OSError:  # not a file
+        return 0

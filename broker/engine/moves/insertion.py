@@ -1,0 +1,113 @@
+"""Insertion: messages of an export, put on queues of this broker as they were.
+
+Unlike a replay (`replay`) they come with all that they had: priority, expiration, annotations, failed deliveries.  They
+get new ids, in the order in which they come.  A run is one journal entry, and with it the address remembers the run's
+id, as it remembers duplicate ids (`duplicates`): one that breaks off can be repeated, and comes once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from broker.engine.model.errors import AddressFull
+from broker.engine.model.message import Message
+from broker.engine.model.settings import AddressFullPolicy
+from broker.engine.moves import move, transfer
+from broker.engine.queues import arrival
+from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.queue import DeliveryState
+from broker.engine.queues.state import State
+from broker.engine.routing import registry
+from store import record
+
+
+@dataclass(frozen=True, slots=True)
+class Insertion:
+    """A message to be put on a queue; `count`: its failed deliveries there, None: it was never delivered."""
+
+    message: Message
+    count: int | None = None
+
+
+@dataclass(slots=True)
+class Inserted:
+    """How many are on queues now, how many are not and why (in the words of `transfer`).
+
+    `known`: all of it was done before.
+    """
+
+    inserted: int = 0
+    refused: dict[str, int] = field(default_factory=dict)
+    known: bool = False
+
+
+def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
+    """Put a run of messages on an address, a queue or an FQQN; `id`: of the run.
+
+    Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull, DiskFull, before anything changed.
+    """
+    destination = transfer.destination(state, target)
+    address, targets = destination.address, destination.targets
+    if state.duplicates.known(address, id):
+        return Inserted(known=True)
+    check_room(state, address)
+    durable = [item.message for item in items if item.message.header.durable]
+    if durable:
+        need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * len(durable)
+        arrival.reserve_bytes(state, need, essential=False)
+    done = Inserted()
+    state.atomic = True
+    try:
+        last = _insert_all(state, address, targets, items, done)
+        if last is not None and address.settings.id_cache_size > 0:
+            state.duplicates.remember(address, [(last, id)])
+    finally:
+        state.atomic = False
+    return done
+
+
+def _insert_all(
+    state: State, address: Address, targets: Targets, items: Sequence[Insertion], done: Inserted
+) -> Message | None:
+    """The message that lasts as long as the run: its last durable one, if it has any."""
+    last: Message | None = None
+    for item in items:
+        message = item.message
+        takers = move.keepers(targets, message)
+        if takers is None:
+            done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
+            continue
+        sent_to = message.header.address  # another one than the queue's, if that is a wildcard's
+        home = address if sent_to == address.name else registry.ensure_address(state, sent_to)
+        arrival.publish(state, home, [message], takers, checked=False)
+        done.inserted += 1
+        if item.count is not None:
+            _note_count(state, message, takers, item.count)
+        if last is None or message.header.durable or not last.header.durable:
+            last = message
+    return last
+
+
+def _note_count(state: State, message: Message, takers: Targets, count: int) -> None:
+    """If one queue alone can have it."""
+    queues = takers[0] + takers[1]
+    if len(queues) != 1:
+        return
+    queue = queues[0]
+    queue.states[message.id] = DeliveryState(count, state.now)
+    if queue.durable and message.header.durable:
+        state.journal.ensure_defined(queue.id)
+        state.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))
+
+
+def check_room(state: State, address: Address) -> None:
+    """Raises AddressFull if an address takes nothing that an operator brings."""
+    disk = state.usage.disk
+    if disk.full:
+        raise AddressFull(f"{disk.percent} % of the disk is used: messages are brought back only once it has room")
+    pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
+    if not pages and (address.full or state.usage.full):
+        raise AddressFull(
+            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
+        )

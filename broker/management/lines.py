@@ -1,0 +1,188 @@
+"""Messages of a queue as lines of an export (docs/journal-export.md), and lines put on a queue again.
+
+    {"name": NAME, "target": TARGET, "messages": [LINE, ...]}
+
+is the body of the call that imports; it is read here and by no model, since it may be large.  A body that is in a file
+of the broker is not in its message's line: it is read piece by piece, with a call for each.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from hashlib import sha256
+from typing import Final
+
+from broker.engine import NAME_CHARS_MAX, Engine, Insertion, Queue, Unreadable, read_body
+from broker.engine.model import annotation
+from broker.engine.model.errors import EngineError, NotReadable
+from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.management.looking import matching
+from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
+
+#: Messages that are looked at in one tick: some ms.
+STEP: Final = 64
+
+#: Steps in one answer: as far as a selector is tried on messages that do not match.
+STEPS_MAX: Final = 100
+
+#: Bytes of messages in one answer, beyond the first, and of a piece of a body.
+PAGE_BYTES_MAX: Final = 1 << 20
+PIECE_BYTES: Final = 1 << 20
+
+#: Bytes of one request that imports: a message of some 40 MiB in base64.  Beyond the first, clients send 1 MiB.
+BODY_BYTES_MAX: Final = 64 << 20
+
+#: Messages in one such request: some 20 ms of the event loop.
+MESSAGES_MAX: Final = 200
+
+#: The body's schema, and the body, in the OpenAPI document.
+SCHEMA: Final = {
+    "type": "object",
+    "title": "MessagesToImport",
+    "description": "Messages of an export, in their order.",
+    "required": ["name", "target", "messages"],
+    "properties": {
+        "name": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": NAME_CHARS_MAX,
+            "description": "The import's: the same request of the same name is done once.",
+        },
+        "target": {"type": "string", "description": "An address, a queue or ADDRESS::QUEUE."},
+        "messages": {
+            "type": "array",
+            "maxItems": MESSAGES_MAX,
+            "items": {"type": "object"},
+            "description": "Each a line of `bartleby queue export`, with its whole body.",
+        },
+    },
+}
+DOCUMENTED: Final = {
+    "required": True,
+    "content": {"application/json": {"schema": {"$ref": "#/components/schemas/MessagesToImport"}}},
+}
+
+
+class BadImport(EngineError):
+    """A request that has no messages of an export; the text says what is wrong."""
+
+    code = "invalid-import"
+
+
+# -- out ---------------------------------------------------------------------------------------------------------------
+
+
+class Page:
+    """Some messages of a queue as lines, gathered in several ticks.  `after`: the id from which on to look.
+
+    `last` is up to where was looked; None: to the end.
+    """
+
+    def __init__(self, queue: Queue, after: int, most: int, fits: Callable[[Message], bool] | None) -> None:
+        self.messages: list[dict[str, object]] = []
+        self.last: int | None = after
+        self._queue = queue
+        self._most = most
+        self._fits = fits
+        self._nbytes = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the answer has as much as it may."""
+        return len(self.messages) >= self._most or self._nbytes >= PAGE_BYTES_MAX
+
+    def step(self, engine: Engine) -> None:
+        """Look at the next messages; call within a tick.  Raises NotReadable."""
+        assert self.last is not None, "there are more"
+        most = min(STEP, self._most - len(self.messages))
+        found, last = matching(engine, self._queue, self.last, most, STEP, self._fits)
+        for message, state in found:
+            self.messages.append({"state": state, "line": line_of(self._queue, message)})
+            self._nbytes += message.size
+            if self.full and message is not found[-1][0]:
+                self.last = message.id
+                return
+        self.last = last
+
+
+def line_of(queue: Queue, message: Message) -> Line:
+    """A message on a queue as a line; a body in a file is told by its length only."""
+    place: Line = {"name": queue.name}
+    state = queue.states.get(message.id)
+    if state is not None:
+        place["delivery-count"] = state.count
+    if message.id in queue.scheduled:
+        place["due"] = queue.scheduled[message.id][0]
+    line = message_line(message, [place])
+    if isinstance(message.body, bytes):
+        return line | {"body": b64encode(message.body).decode()}
+    return line | ({"body-bytes": len(message.body)} if len(message.body) else {"body": ""})
+
+
+def piece_of(message: Message, offset: int) -> bytes:
+    """A piece of a body as it is stored, from there on.  Raises NotReadable."""
+    body = message.body
+    if isinstance(body, bytes):
+        return body[offset : offset + PIECE_BYTES]
+    try:
+        return read_body(body, offset, min(PIECE_BYTES, max(len(body) - offset, 0)))
+    except Unreadable as error:
+        raise NotReadable(str(error)) from None
+
+
+# -- in ----------------------------------------------------------------------------------------------------------------
+
+
+def read_import(engine: Engine, body: bytes) -> tuple[bytes, str, list[Insertion]]:
+    """The id of a run of messages, its target, and the messages.  Raises BadImport."""
+    formats = {format.name: format for format in engine.formats.values()}
+    try:
+        request = read_json(body)
+        name, target, messages = (request.get(field) for field in ("name", "target", "messages"))
+        if not isinstance(name, str) or not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
+            raise BadImport(f"name is the import's name, of at most {NAME_CHARS_MAX} characters")
+        if not isinstance(target, str) or not target:
+            raise BadImport("target is an address, a queue or ADDRESS::QUEUE")
+        if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES_MAX:
+            raise BadImport(f"messages is a list of 1 to {MESSAGES_MAX}")
+        insertions = [_insertion(engine, formats, target, read_message(line)) for line in messages]
+    except ValueError as wrong:
+        raise BadImport(str(wrong)) from wrong
+    return sha256(body).digest(), target, insertions
+
+
+def _insertion(engine: Engine, formats: Mapping[str, Format], target: str, line: MessageLine) -> Insertion:
+    if line.body_bytes is not None:
+        raise ValueError("body-bytes: give the whole body in body")
+    format = formats[line.protocol]
+    line.check_head(format, len(line.body))
+    place = line.queues[0]
+    there = place.name == target
+    header = MessageHeader(
+        line.address if there else target_address(engine, target),
+        format,
+        durable=line.durable,
+        priority=line.priority,
+        timestamp=line.timestamp,
+        expiration=line.expiration,
+        expiry_source=line.expiry_source,
+        scheduled=place.due or line.scheduled,
+        routing_type=RoutingType[line.routing_type] if line.routing_type else None,
+        user=line.user,
+        origin=line.origin,
+        annotations=annotation.from_json(line.annotations) if line.annotations else None,
+    )
+    message = Message(header, line.head, line.body)
+    group, closes = group_of(PropertyView(message))
+    if group:
+        message.header = header.in_group(group, closes=closes)
+    return Insertion(message, place.delivery_count if there else None)
+
+
+def target_address(engine: Engine, target: str) -> str:
+    """The name of the address that a target is on, or will be."""
+    address, separator, _ = target.partition("::")
+    if separator or target in engine.addresses or target not in engine.queues:
+        return address
+    return engine.queues[target].address.name

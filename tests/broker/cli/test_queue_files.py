@@ -1,0 +1,211 @@
+"""`bartleby queue export` and `import`: files that hold whole messages, whatever happens, and come once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.cli import queue_export, queue_import
+from broker.cli.failure import UNREACHABLE, Failure
+from broker.cli.remote import Remote
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.queues.consumer import AckMode
+from tests.broker.cli.harness import Operator
+from tests.broker.management.harness import Inbox, TestBroker
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    """The messages in a file."""
+    return [line for line in map(json.loads, file.read_text().splitlines()) if line["kind"] == "message"]
+
+
+def bodies_of(broker: TestBroker, name: str) -> list[Message]:
+    """The bodies on a queue, in the order of delivery."""
+    return [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue(name))]
+
+
+async def test_messages_go_to_a_file_and_come_back_once(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
+    sent = [b"%d" % n for n in range(450)]
+    broker.send("orders", sent, headers=[(b"colour", b"red")])
+    await broker.settled()
+    file = tmp_path / "orders.jsonl"
+    done = await operator.run("queue", "export", "orders", "--to", str(file))
+    assert (done.exit_code, done.stderr) == (0, f"450 messages were written to {file}\n")
+    assert broker.engine.queue("orders").message_count == 450
+    done = await operator.run("queue", "import", str(file), "--target", "copies")
+    assert (done.exit_code, done.stdout) == (0, "450 messages were imported\n")
+    await broker.settled()
+    assert bodies_of(broker, "copies") == sent
+    again = await operator.run("queue", "import", str(file), "--target", "copies")
+    assert again.stdout == "0 messages were imported; 450 came before, by an import of this name\n"
+    once_more = await operator.run("queue", "import", str(file), "--target", "copies", "--name", "again")
+    assert once_more.stdout == "450 messages were imported\n"
+
+
+async def test_they_leave_the_queue_once_they_are_on_disk(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_export, "MESSAGES_PER_CALL", 2)
+    broker.send("orders", [b"%d" % n for n in range(5)])
+    inbox = Inbox()
+    request = SubscribeRequest("orders", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, counted=True)
+    consumer = broker.engine.consumers.subscribe(inbox, request)
+    broker.engine.consumers.grant(consumer, 1)
+    await broker.settled()
+    file = tmp_path / "orders.jsonl"
+    done = await operator.run("queue", "export", "orders", "--to", str(file), "--remove", "--limit", "3")
+    assert done.exit_code == 5
+    assert done.stderr.splitlines() == [
+        f"3 messages were written to {file}, 3 removed",
+        "bartleby: 1 messages stay: consumers hold them",
+    ]
+    await broker.settled()
+    assert [message.body for message in inbox.messages] == [b"0"]
+    assert bodies_of(broker, "orders") == [b"0", b"4"]
+    assert [task.request.kind.value for task in broker.engine.tasks.all()] == ["purge", "purge"]
+    back = await operator.run("queue", "import", str(file))
+    assert back.stdout == "3 messages were imported\n"
+
+
+@pytest.mark.parametrize("remove", [False, True])
+async def test_an_interrupt_leaves_both_sides_clean(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, remove: bool
+) -> None:
+    """Behind the fourth message: with --remove the third is still on the queue, and not in the file."""
+    monkeypatch.setattr(queue_export, "MESSAGES_PER_CALL", 2)
+    broker.send("orders", [b"%d" % n for n in range(6)])
+    await broker.settled()
+    take, taken = queue_export._Export._take, 0
+
+    def interrupted(self: queue_export._Export, state: str, line: dict[str, Any]) -> None:
+        nonlocal taken
+        taken += 1
+        take(self, state, line)
+        if taken == 4:
+            self._lines.write({"half": "a message"})
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(queue_export._Export, "_take", interrupted)
+    file = tmp_path / "orders.jsonl"
+    more = ["--remove"] if remove else []
+    done = await operator.run("queue", "export", "orders", "--to", str(file), *more)
+    assert done.exit_code == 5
+    assert "interrupted: the file has whole messages only" in done.stderr
+    await broker.settled()
+    left = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    written = [line["id"] for line in lines_of(file)]
+    assert len(written) == (2 if remove else 4)
+    assert len(left) == (4 if remove else 6)
+    if remove:
+        assert not set(written) & set(left)
+
+
+async def test_a_broker_that_goes_away_while_messages_are_removed(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody knows whether they are gone: they stay in the file, and it is said which."""
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    post = Remote.post
+
+    def lost(self: Remote, path: str, body: Any = None) -> Any:
+        post(self, path, body)
+        raise Failure(UNREACHABLE, "it cannot be reached")
+
+    monkeypatch.setattr(Remote, "post", lost)
+    file = tmp_path / "orders.jsonl"
+    done = await operator.run("queue", "export", "orders", "--to", str(file), "--remove")
+    assert done.exit_code == 3
+    ids = [line["id"] for line in lines_of(file)]
+    assert f"messages {ids[0]} to {ids[1]} are in the file, and may still be on the queue" in done.stderr
+
+
+async def test_an_import_that_breaks_off_is_repeated(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_import, "BATCH_MESSAGES", 2)
+    broker.send("orders", [b"%d" % n for n in range(6)])
+    await broker.settled()
+    file = tmp_path / "orders.jsonl"
+    assert (await operator.run("queue", "export", "orders", "--to", str(file), "--remove")).exit_code == 0
+    send, calls = Remote.send, 0
+
+    def lost(self: Remote, path: str, body: bytes) -> Any:
+        nonlocal calls
+        calls += 1
+        answer = send(self, path, body)
+        if calls == 2:  # it was done, and its answer is lost
+            raise Failure(UNREACHABLE, "it cannot be reached")
+        return answer
+
+    monkeypatch.setattr(Remote, "send", lost)
+    done = await operator.run("queue", "import", str(file))
+    assert (done.exit_code, done.stdout) == (3, "2 messages were imported\n")
+    assert "repeat the command: what came is left out" in done.stderr
+    again = await operator.run("queue", "import", str(file))
+    assert again.stdout == "2 messages were imported; 4 came before, by an import of this name\n"
+    await broker.settled()
+    assert bodies_of(broker, "orders") == [b"%d" % n for n in range(6)]
+
+
+async def test_bodies_as_files(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
+    broker.send("orders", [b"one", b"two"])
+    await broker.settled()
+    directory = tmp_path / "bodies"
+    done = await operator.run("queue", "export", "orders", "--bodies", str(directory))
+    assert (done.exit_code, done.stderr) == (0, f"2 bodies were written to {directory}\n")
+    assert sorted(file.read_bytes() for file in directory.iterdir()) == [b"one", b"two"]
+    again = await operator.run("queue", "export", "orders", "--bodies", str(directory))
+    assert (again.exit_code, "exists" in again.stderr) == (1, True)
+
+
+@pytest.mark.usefixtures("broker")
+@pytest.mark.parametrize(
+    ("lines", "status", "told"),
+    [
+        ("", 2, "is not an export of version 1"),
+        ('{"kind":"journal","version":2}', 2, "is not an export of version 1"),
+        ('{"kind":"journal","version":1}\n{', 2, "line 2 of"),
+        ('{"kind":"journal","version":1}\n{"kind":"body","data":""}', 2, "line 2 of"),
+        (
+            '{"kind":"journal","version":1}\n{"kind":"message","id":7,"body-bytes":3}',
+            2,
+            "ends within the body of message 7",
+        ),
+        ('{"kind":"journal","version":1}\n{"kind":"message","id":7}', 2, "does not say on which queues it was"),
+        ('{"kind":"journal","version":1}\n{"kind":"message","queues":[{"name":"no"}]}', 1, "queue no does not exist"),
+    ],
+)
+async def test_files_that_are_no_exports(
+    operator: Operator, tmp_path: Path, lines: str, status: int, told: str
+) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text(lines)
+    done = await operator.run("queue", "import", str(file))
+    assert done.exit_code == status
+    assert told in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--remove"], "--remove: give a file with --to"),
+        (["--to", "a", "--bodies", "b"], "exclude each other"),
+        (["--to", "{there}"], "an export writes a new file"),
+    ],
+)
+async def test_what_an_export_refuses(
+    broker: TestBroker, operator: Operator, tmp_path: Path, options: list[str], told: str
+) -> None:
+    broker.send("orders", [b"1"])
+    await broker.settled()
+    there = tmp_path / "there"
+    there.write_text("precious")
+    done = await operator.run("queue", "export", "orders", *(each.format(there=there) for each in options))
+    assert done.exit_code in (1, 2)
+    assert told in done.stderr
+    assert there.read_text() == "precious"

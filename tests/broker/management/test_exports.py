@@ -1,0 +1,186 @@
+"""Messages as lines over HTTP: pages, pieces of bodies, and lines that become messages again, once."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from typing import Any
+
+import pytest
+
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.publish.send import Send
+from broker.engine.queues.consumer import AckMode
+from broker.management import lines
+from broker.sessions.stomp.format import encode_head
+from store.body import LargeBody
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
+
+EXPORT = "/api/v1/queues/orders/messages:export"
+IMPORT = "/api/v1/messages:import"
+
+#: A message with all that a line can say of it.
+LINE: dict[str, Any] = {
+    "kind": "message",
+    "id": 7,
+    "queues": [{"name": "orders", "delivery-count": 2}],
+    "address": "orders",
+    "protocol": "stomp",
+    "timestamp": NOW - 1_000,
+    "priority": 9,
+    "expiration": NOW + 600_000,
+    "expiry-source": 1,
+    "routing-type": "ANYCAST",
+    "user": "alice",
+    "origin": "c1",
+    "annotations": {"_AMQ_DL_REASON": "rejected", "x": {"ulong": 2**64 - 1}},
+    "head": "Y29sb3VyOnJlZAo=",
+    "body": "b25l",
+}
+
+
+async def exported(client: Client, *, path: str = EXPORT, **parameters: object) -> list[dict[str, Any]]:
+    """All lines, page by page."""
+    found: list[dict[str, Any]] = []
+    after = ""
+    while True:
+        query = "&".join(f"{name}={value}" for name, value in {**parameters, "after": after}.items())
+        answer = await client.get(f"{path}?{query}")
+        found += answer["messages"]
+        if answer["next"] is None:
+            return found
+        after = answer["next"]
+
+
+def asked(*messages: object, name: str = "one", target: str = "orders") -> dict[str, object]:
+    """The body of an import."""
+    return {"name": name, "target": target, "messages": messages}
+
+
+async def test_a_line_becomes_the_message_that_it_was(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    answer = await client.call("POST", IMPORT, json=asked(LINE))
+    assert (answer.status, answer.json) == (200, {"imported": 1, "refused": {}, "known": False})
+    await broker.settled()
+    [found] = await exported(client)
+    assert found["state"] == "ready"
+    assert found["line"] == LINE | {"id": found["line"]["id"]}
+    assert ("queue.imported", 1) in [(code, fields.get("messages")) for code, fields in broker.reports]
+
+
+@pytest.mark.parametrize(
+    ("changed", "shown"),
+    [
+        ({"durable": False}, {"durable": False}),
+        ({"queues": [{"name": "orders", "due": NOW + 60_000}]}, {"queues": [{"name": "orders", "due": NOW + 60_000}]}),
+        ({"queues": [{"name": "other", "delivery-count": 3}]}, {"queues": [{"name": "orders"}], "address": "orders"}),
+        ({"queues": [{"name": "orders"}], "address": "elsewhere"}, {"address": "elsewhere"}),
+    ],
+)
+async def test_what_a_line_may_say_else(
+    broker: TestBroker, client: Client, changed: dict[str, object], shown: dict[str, object]
+) -> None:
+    broker.queue("orders")
+    assert (await client.call("POST", IMPORT, json=asked(LINE | changed))).json["imported"] == 1
+    await broker.settled()
+    [found] = await exported(client)
+    assert shown.items() <= found["line"].items()
+
+
+async def test_they_keep_their_order_and_come_once(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    first = asked(*(LINE | {"body": b64encode(b"%d" % n).decode(), "priority": n % 2} for n in range(10)))
+    second = asked(LINE, name="two")
+    assert (await client.call("POST", IMPORT, json=first)).json["imported"] == 10
+    assert (await client.call("POST", IMPORT, json=first)).json == {"imported": 0, "refused": {}, "known": True}
+    assert (await client.call("POST", IMPORT, json=second)).json["imported"] == 1
+    await broker.settled()
+    bodies = [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    assert bodies == [b"one", b"1", b"3", b"5", b"7", b"9", b"0", b"2", b"4", b"6", b"8"]
+
+
+async def test_what_no_queue_takes_is_counted(broker: TestBroker, client: Client) -> None:
+    wanted = {"make_address": True, "routing_type": "ANYCAST", "filter": "colour = 'blue'"}
+    assert (await client.call("PUT", "/api/v1/queues/orders", json=wanted)).status == 201
+    answer = await client.call("POST", IMPORT, json=asked(LINE, LINE | {"head": b64encode(b"colour:blue\n").decode()}))
+    assert answer.json == {"imported": 1, "refused": {"no-queue": 1}, "known": False}
+    await broker.settled()
+    assert broker.engine.queue("orders").message_count == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "detail"),
+    [
+        (asked(LINE, name=""), "name is the import's name"),
+        (asked(LINE, target=""), "target is an address"),
+        (asked(), "messages is a list of 1 to 200"),
+        (asked(*[LINE] * (lines.MESSAGES_MAX + 1)), "messages is a list of 1 to 200"),
+        (asked(LINE | {"priority": 10}), "priority is at most 9"),
+        (asked(LINE | {"head": "!"}), "head is not Base64"),
+        (asked(LINE | {"body-bytes": 3}), "body-bytes: give the whole body"),
+        (asked({**LINE, "queues": []}), "queues is empty"),
+    ],
+)
+async def test_what_is_wrong_is_said_and_nothing_done(
+    broker: TestBroker, client: Client, request_: dict[str, object], detail: str
+) -> None:
+    broker.queue("orders")
+    answer = await client.call("POST", IMPORT, json=request_)
+    assert (answer.status, answer.json["code"]) == (400, "invalid-import")
+    assert detail in answer.json["detail"]
+    assert not broker.engine.queue("orders").message_count
+
+
+async def test_pages_are_bounded_by_number_and_bytes(broker: TestBroker, client: Client) -> None:
+    broker.send("orders", [b"%03d" % n + bytes(200 << 10) for n in range(10)])
+    await broker.settled()
+    page = await client.get(f"{EXPORT}?limit=1000")
+    assert len(page["messages"]) == 6, "1 MiB, and the message that exceeds it"
+    every = await exported(client, limit=4)
+    assert [b64decode(each["line"]["body"])[:3] for each in every] == [b"%03d" % n for n in range(10)]
+
+
+async def test_a_selector_chooses_and_an_id(broker: TestBroker, client: Client) -> None:
+    for n in range(200):
+        broker.send("orders", [b"%d" % n], headers=[(b"n", b"%d" % (n % 100))])
+    await broker.settled()
+    found = await exported(client, filter="n%20=%20'99'")
+    assert [b64decode(each["line"]["body"]) for each in found] == [b"99", b"199"]
+    id = found[0]["line"]["id"]
+    assert await exported(client, id=id) == [found[0]]
+    assert (await client.call("GET", f"{EXPORT}?id=1")).status == 404
+
+
+async def test_what_consumers_hold_says_so(broker: TestBroker, client: Client) -> None:
+    broker.send("orders", [b"1"])
+    broker.engine.consumers.subscribe(
+        Inbox(), SubscribeRequest("orders", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+    )
+    await broker.settled()
+    assert [each["state"] for each in await exported(client)] == ["delivering"]
+
+
+async def test_a_large_body_is_read_piece_by_piece(broker: TestBroker, client: Client) -> None:
+    queue = broker.queue("orders")
+    upload = broker.engine.uploads.begin(lambda: None, durable=True)
+    content = bytes(range(256)) * (5 << 10)
+    broker.engine.uploads.write(upload, content, last=True)
+    await broker.settled()
+    broker.tick.enter()
+    header = MessageHeader("orders", broker.engine.formats[1], durable=True, timestamp=broker.now)
+    body = broker.engine.uploads.finished(upload)
+    assert isinstance(body, LargeBody)
+    message = Message.of(header, encode_head([(b"k", b"v")]), body)
+    broker.engine.publish([Send(queue.address, None, RoutingType.ANYCAST, [message])]).check()
+    await broker.settled()
+    [found] = await exported(client)
+    assert found["line"]["body-bytes"] == len(content)
+    assert "body" not in found["line"]
+    path = f"/api/v1/queues/orders/messages/{found['line']['id']}/stored-body"
+    first = await client.call("GET", path)
+    assert (len(first.body), first.headers["content-type"]) == (lines.PIECE_BYTES, "application/octet-stream")
+    rest = await client.call("GET", f"{path}?offset={lines.PIECE_BYTES}")
+    assert first.body + rest.body == content
+    assert (await client.call("GET", f"{path}?offset={len(content)}")).body == b""
+    assert json.loads((await client.call("GET", path.replace(str(message.id), "999999"))).body)["code"] == "not-found"
