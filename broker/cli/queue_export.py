@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -48,7 +49,7 @@ class _Lines:
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
-        self._file: IO[bytes] = click.get_binary_stream("stdout") if path is None else path.open("xb")
+        self._file: IO[bytes] = sys.stdout.buffer if path is None else path.open("xb")
 
     def write(self, line: dict[str, Any]) -> None:
         """One line.  Raises OSError."""

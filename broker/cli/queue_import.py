@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-from base64 import b64encode
-from binascii import Error as NotBase64
 from binascii import a2b_base64
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -21,17 +19,14 @@ import click
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import progress_bar
 from broker.cli.queue_export import queue as queue
-from broker.cli.remote import NotThere, Remote, connect, queue_path, remote_options
+from broker.cli.remote import NotThere, Remote, connect, path_of, queue_path, remote_options
 from broker.reasons.messages import why_they_stay
 
 #: Messages and bytes of one call: some 20 ms of the broker's time, so that clients hardly notice.
 BATCH_MESSAGES: Final = 200
 BATCH_BYTES: Final = 1 << 20
 
-#: Bytes of a body that is imported, in one call; an import into a stopped broker's journal takes any.
-BODY_BYTES_MAX: Final = 10 << 20
-
-#: A message as a line, with its whole body, and how many bytes of the file were read so far.
+#: A message as a line, and how many bytes of the file were read so far.
 _Read = tuple[dict[str, Any], int]
 
 
@@ -41,19 +36,17 @@ class _Done:
 
     imported: int = 0
     known: int = 0
-    large: int = 0
     refused: dict[str, int] = field(default_factory=dict)
 
 
 class _Lines:
-    """The messages of a file, with their bodies.  `large`: bodies that are too large to be imported so."""
+    """The messages of a file.  Bodies that are not in their lines are uploaded on the way, piece by piece."""
 
-    def __init__(self, file: IO[bytes], done: _Done) -> None:
+    def __init__(self, file: IO[bytes], remote: Remote) -> None:
         self._file = file
-        self._done = done
+        self._remote = remote
         self._waiting: dict[str, Any] | None = None  # a message whose body is in the lines behind it
-        self._missing = 0  # bytes of that body which are still to come
-        self._body = bytearray()
+        self._at = 0  # bytes of that body which have come
         self.first = file.readline()
 
     def name(self) -> str:
@@ -80,8 +73,13 @@ class _Lines:
         if self._waiting is not None:
             raise Failure(USAGE, f"{self._file.name} ends within the body of message {self._waiting['id']}")
 
+    def abandon(self) -> None:
+        """A body that is not whole is none.  Raises Failure."""
+        if self._waiting is not None and self._at:
+            self._remote.delete(path_of("uploads", self._waiting["upload"]))
+
     def _take(self, line: dict[str, Any]) -> dict[str, Any] | None:
-        """A message that is whole with this line.  Raises ValueError, KeyError, TypeError."""
+        """A message that is whole with this line.  Raises ValueError, KeyError, TypeError, Failure."""
         if (line["kind"] == "body") != (self._waiting is not None):
             raise ValueError("only the lines behind a message with body-bytes have a body")
         if self._waiting is not None:
@@ -90,27 +88,22 @@ class _Lines:
             return None
         if "body-bytes" not in line:
             return line
-        self._waiting, self._missing = line, int(line["body-bytes"])
+        self._waiting, self._at = line | {"upload": f"{os.urandom(16).hex()}"}, 0
         return None
 
     def _more(self, message: dict[str, Any], data: str) -> dict[str, Any] | None:
-        try:
-            piece = a2b_base64(data, strict_mode=True)
-        except NotBase64:
-            raise ValueError("the body is not Base64") from None
-        large = message["body-bytes"] > BODY_BYTES_MAX
-        if not large:
-            self._body += piece
-        self._missing -= len(piece)
-        if self._missing < 0 or not piece:
+        """The next piece of a message's body; the message, if that is whole with it."""
+        nbytes, size = len(a2b_base64(data, strict_mode=True)), message["body-bytes"]
+        if not nbytes or self._at + nbytes > size:
             raise ValueError("the body has another length")
-        if self._missing:
+        last = self._at + nbytes == size
+        piece = {"offset": self._at, "base64": data, "last": last, "durable": message.get("durable", True)}
+        self._remote.put(path_of("uploads", message["upload"]), piece)
+        self._at += nbytes
+        if not last:
             return None
-        body, self._body, self._waiting = self._body, bytearray(), None
-        if large:
-            self._done.large += 1
-            return None
-        return {**{key: message[key] for key in message if key != "body-bytes"}, "body": b64encode(body).decode()}
+        self._waiting = None
+        return message
 
 
 def _placed(messages: Iterable[_Read], target: str) -> Iterator[tuple[str, dict[str, Any], int]]:
@@ -129,12 +122,13 @@ def _batches(placed: Iterable[tuple[str, dict[str, Any], int]]) -> Iterator[tupl
     to, nbytes, at = "", 0, 0
     for target, line, read in placed:
         text = json.dumps(line, separators=(",", ":"))
-        if batch and (target != to or len(batch) == BATCH_MESSAGES or nbytes + len(text) > BATCH_BYTES):
+        full = len(batch) == BATCH_MESSAGES or nbytes + len(text) > BATCH_BYTES or "upload" in line
+        if batch and (full or target != to):
             yield to, batch, at
             batch, nbytes = [], 0
         batch.append(text)
         to, at = target, read
-        nbytes += len(text)
+        nbytes += BATCH_BYTES if "upload" in line else len(text)  # the broker does not wait for the next one
     if batch:
         yield to, batch, at
 
@@ -183,7 +177,7 @@ def import_(file: IO[bytes], target: str, name: str, **where: Any) -> None:
     Exit status 5 if some were not imported.
     """
     remote, done = connect(**where), _Done()
-    lines = _Lines(file, done)
+    lines = _Lines(file, remote)
     sender = _Sender(remote, name or lines.name(), done, named=bool(target))
     told: list[str] = []
     try:
@@ -193,6 +187,7 @@ def import_(file: IO[bytes], target: str, name: str, **where: Any) -> None:
                 sender.send(to, batch)
                 bar.update(max(at - bar.pos, 0))
     except KeyboardInterrupt:
+        lines.abandon()
         told.append("interrupted; repeat the command: what came is left out")
     except Failure as failure:
         again = ["repeat the command: what came is left out"] if done.imported else []
@@ -201,9 +196,6 @@ def import_(file: IO[bytes], target: str, name: str, **where: Any) -> None:
         known = f"; {done.known} came before, by an import of this name" if done.known else ""
         click.echo(f"{done.imported} messages were imported{known}")
     told += why_they_stay(done.refused, "were not imported")
-    if done.large:
-        limit = f"{BODY_BYTES_MAX >> 20} MiB: `bartleby journal import` takes them"
-        told.append(f"{done.large} messages were not imported: their bodies are above {limit}")
     if told:
         raise Failure(PARTIAL, *told)
 

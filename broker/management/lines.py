@@ -3,13 +3,16 @@
     {"name": NAME, "target": TARGET, "messages": [LINE, ...]}
 
 is the body of the call that imports; it is read here and by no model, since it may be large.  A body that is in a file
-of the broker is not in its message's line: it is read piece by piece, with a call for each.
+of the broker is not in its message's line: it is read piece by piece, with a call for each, and so it comes back: then
+the line has `upload`, the id of one that is whole.
 """
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final
 
@@ -18,6 +21,7 @@ from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError, NotReadable
 from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
 from broker.management.looking import matching
+from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
 
 #: Messages that are looked at in one tick: some ms.
@@ -134,8 +138,18 @@ def piece_of(message: Message, offset: int) -> bytes:
 # -- in ----------------------------------------------------------------------------------------------------------------
 
 
-def read_import(engine: Engine, body: bytes) -> tuple[bytes, str, list[Insertion]]:
-    """The id of a run of messages, its target, and the messages.  Raises BadImport."""
+@dataclass(frozen=True, slots=True)
+class ImportRequest:
+    """A run of messages: its id, where it goes, and the uploads that it takes."""
+
+    id: bytes
+    target: str
+    messages: list[Insertion]
+    uploads: list[str]
+
+
+def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequest:
+    """What is to be imported.  Raises BadImport; NotFound for an upload that is not there."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
@@ -146,17 +160,28 @@ def read_import(engine: Engine, body: bytes) -> tuple[bytes, str, list[Insertion
             raise BadImport("target is an address, a queue or ADDRESS::QUEUE")
         if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES_MAX:
             raise BadImport(f"messages is a list of 1 to {MESSAGES_MAX}")
-        insertions = [_insertion(engine, formats, target, read_message(line)) for line in messages]
+        read = [read_message(line) for line in messages]
+        found = [_insertion(engine, formats, target, line, uploads) for line in read]
     except ValueError as wrong:
         raise BadImport(str(wrong)) from wrong
-    return sha256(body).digest(), target, insertions
+    taken = [line.upload for line in read if line.upload]
+    if len(set(taken)) < len(taken):
+        raise BadImport("an upload is the body of one message")
+    known = [{name: value for name, value in line.items() if name != "upload"} for line in messages]
+    id = sha256(json.dumps([name, target, known]).encode()).digest()
+    return ImportRequest(id, target, found, taken)
 
 
-def _insertion(engine: Engine, formats: Mapping[str, Format], target: str, line: MessageLine) -> Insertion:
-    if line.body_bytes is not None:
-        raise ValueError("body-bytes: give the whole body in body")
+def _insertion(
+    engine: Engine, formats: Mapping[str, Format], target: str, line: MessageLine, uploads: BodyUploads
+) -> Insertion:
+    if line.body_bytes is not None and not line.upload:
+        raise ValueError("body-bytes: give the whole body in body, or in an upload")
     format = formats[line.protocol]
-    line.check_head(format, len(line.body))
+    body = uploads.body(line.upload) if line.upload else line.body
+    if line.body_bytes not in (None, len(body)):
+        raise ValueError(f"body-bytes is {line.body_bytes}, and the upload has {len(body)} bytes")
+    line.check_head(format, len(body))
     place = line.queues[0]
     there = place.name == target
     header = MessageHeader(
@@ -173,7 +198,7 @@ def _insertion(engine: Engine, formats: Mapping[str, Format], target: str, line:
         origin=line.origin,
         annotations=annotation.from_json(line.annotations) if line.annotations else None,
     )
-    message = Message(header, line.head, line.body)
+    message = Message.of(header, line.head, body)
     group, closes = group_of(PropertyView(message))
     if group:
         message.header = header.in_group(group, closes=closes)

@@ -261,9 +261,10 @@ class _StoredMessage(_Line):
 
 
 class MessageLine(_StoredMessage):
-    """A message; its body is in `body`, or in lines of its own, `body_bytes` in all."""
+    """A message; its body is in `body`, or in lines of its own, `body_bytes` in all; over HTTP also in an `upload`."""
 
     queues: Annotated[list[PlaceLine], Field(min_length=1, max_length=QUEUES_MAX)]
+    upload: Text = ""
     body_bytes: Annotated[int, Field(ge=1, lt=1 << 63)] | None = None
 
 

@@ -32,6 +32,9 @@ NAME_CHARS_MAX: Final = 1_024
 #: Characters of an operator's reason that a client gets to see.
 REASON_CHARS_MAX: Final = 200
 
+#: Characters of the id of an upload, which the caller chooses.
+UPLOAD_ID_CHARS_MAX: Final = 100
+
 #: Characters of what is to be explained: a line of the log.
 WORD_CHARS_MAX: Final = 2_000
 
@@ -98,6 +101,11 @@ Flag = Annotated[bool, BeforeValidator(_flag)]
 
 Name = Annotated[str, BeforeValidator(_unquoted), Path(description="The name, percent-encoded.")]
 Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the list has it.")]
+UploadId = Annotated[
+    str,
+    BeforeValidator(_unquoted),
+    Path(min_length=1, max_length=UPLOAD_ID_CHARS_MAX, description="A name for the upload that nobody else has."),
+]
 Word = Annotated[
     str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
 ]

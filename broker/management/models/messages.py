@@ -15,7 +15,7 @@ from broker.engine import Queue, Unreadable, read_body
 from broker.engine.model.message import PRIORITY_DEFAULT, PRIORITY_MAX, Annotations, Format, Message, Value
 from broker.engine.model.message import Body as MessageBody
 from broker.log import cut
-from broker.management.models.base import Body, Next, RoutingTypeName, Shown
+from broker.management.models.base import ID_MAX, Body, Next, RoutingTypeName, Shown
 
 #: Bytes of a body that are shown in a list: enough to recognise a message.
 BODY_PREVIEW_BYTES: Final = 1_024
@@ -40,6 +40,9 @@ HEADER_CHARS_MAX: Final = 4_096
 
 #: The latest time that a message may name: the end of year 9999.
 TIME_MAX: Final = 253_402_300_799_999
+
+#: Characters of a piece of a body in Base64: 768 KiB.
+UPLOADED_CHARS_MAX: Final = 1 << 20
 
 #: Control characters that text may have.
 _TEXT_CONTROLS: Final = "\t\n\r"
@@ -265,3 +268,19 @@ class MessagesImported(Shown):
     imported: int
     refused: dict[str, int] = Field(description="How many were not imported, by why.")
     known: bool = Field(description="Whether this very request of this name was done before.")
+
+
+class UploadPiece(Body):
+    """The next piece of a body."""
+
+    offset: int = Field(0, ge=0, le=ID_MAX, description="How many bytes came before; 0: it begins.")
+    base64: Annotated[str, Field(max_length=UPLOADED_CHARS_MAX, description="In Base64.")]
+    last: bool = Field(False, description="true: the body is whole with it.")
+    durable: bool = Field(True, description="Whether its message is.")
+
+
+class Upload(Shown):
+    """A body that is coming, or has come."""
+
+    id: str
+    bytes: int = Field(description="How many have come.")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Annotated
+from base64 import b64decode
+from typing import Annotated, Final
 
 from fastapi import Query
 from pydantic import BeforeValidator, Field
@@ -19,10 +20,21 @@ from broker.management.calls import CallerAccess, Calls, whole
 from broker.management.cursors import cursor, place
 from broker.management.deeds import told
 from broker.management.durable import durable
-from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, MessageId, Name, number
-from broker.management.models.messages import ExportedMessages, MessagesImported
+from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, MessageId, Name, UploadId, number
+from broker.management.models.messages import (
+    UPLOADED_CHARS_MAX,
+    ExportedMessages,
+    MessagesImported,
+    Upload,
+    UploadPiece,
+)
 from broker.management.ports import Broker
+from broker.management.problems import Refused
 from broker.management.resources.messages import Selector
+from broker.management.uploads import BodyUploads
+
+#: Bytes of a call with a piece of a body.
+PIECE_BYTES_MAX: Final = UPLOADED_CHARS_MAX + (4 << 10)
 
 OneId = Annotated[
     int, Field(ge=0, le=ID_MAX), BeforeValidator(number), Query(description="Only the message with this id; 0: all.")
@@ -41,6 +53,7 @@ class ExportCalls:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._engine = broker.engine
+        self._uploads = BodyUploads(broker)
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
@@ -58,6 +71,8 @@ class ExportCalls:
             response_class=Response,
             documented={200: {"description": "A piece of at most 1 MiB.", "content": content}},
         )
+        calls.add("PUT", "/uploads/{id}", self.upload, about=whole, problems=(409, 507), body_bytes_max=PIECE_BYTES_MAX)
+        calls.add("DELETE", "/uploads/{id}", self.end_upload, about=whole)
         calls.add(
             "POST",
             "/messages:import",
@@ -105,12 +120,32 @@ class ExportCalls:
 
     async def import_(self, request: Request) -> MessagesImported:
         """Put messages of an export on a queue, as they were, in their order; answered when they are on disk."""
-        id, target, insertions = lines.read_import(self._engine, await request.body())
+        wanted = lines.read_import(self._engine, self._uploads, await request.body())
         self._broker.tick.enter()
-        done = self._engine.messages.insert(id, target, insertions)
-        told(request, "queue.imported", target=target, messages=done.inserted)
+        done = self._engine.messages.insert(wanted.id, wanted.target, wanted.messages)
+        for upload in wanted.uploads:
+            self._uploads.end(upload)
+        told(request, "queue.imported", target=wanted.target, messages=done.inserted)
         await durable(self._engine)
         return MessagesImported(imported=done.inserted, refused=done.refused, known=done.known)
+
+    async def upload(self, id: UploadId, body: UploadPiece) -> Upload:
+        """The next piece of a large body of a message that is to be imported, within a minute of the one before.
+
+        It is answered when another one may come; the last one when the body is on disk.
+        """
+        try:
+            data = b64decode(body.base64, validate=True)
+        except ValueError:
+            raise Refused("invalid-body", "base64 is not Base64") from None
+        self._broker.tick.enter()
+        nbytes = await self._uploads.write(id, body.offset, data, durable=body.durable, last=body.last)
+        return Upload(id=id, bytes=nbytes)
+
+    async def end_upload(self, id: UploadId) -> Upload:
+        """Give a body up, which may be gone already."""
+        self._broker.tick.enter()
+        return Upload(id=id, bytes=self._uploads.end(id))
 
 
 def _answer(messages: list[dict[str, object]], next: str | None) -> Response:

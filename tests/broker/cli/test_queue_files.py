@@ -12,7 +12,7 @@ from broker.cli import queue_export, queue_import
 from broker.cli.failure import UNREACHABLE, Failure
 from broker.cli.remote import Remote
 from broker.engine.delivery.subscribe import SubscribeRequest
-from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from tests.broker.cli.harness import Operator
 from tests.broker.management.harness import Inbox, TestBroker
@@ -23,7 +23,7 @@ def lines_of(file: Path) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, file.read_text().splitlines()) if line["kind"] == "message"]
 
 
-def bodies_of(broker: TestBroker, name: str) -> list[Message]:
+def bodies_of(broker: TestBroker, name: str) -> list[object]:
     """The bodies on a queue, in the order of delivery."""
     return [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue(name))]
 

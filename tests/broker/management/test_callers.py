@@ -40,6 +40,8 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("POST", "/api/v1/definitions"): (WHOLE_BROKER,),
     ("POST", "/api/v1/messages:replay"): (WHOLE_BROKER,),
     ("POST", "/api/v1/messages:import"): (WHOLE_BROKER,),
+    ("PUT", "/api/v1/uploads/new"): (WHOLE_BROKER,),
+    ("DELETE", "/api/v1/uploads/there"): (WHOLE_BROKER,),
     ("GET", f"/api/v1/messages/{SECRET}/trail"): (WHOLE_BROKER,),
     ("GET", "/api/v1/dead-letters/groups?queue=orders"): ("orders",),
     ("GET", "/api/v1/queues/orders"): ("orders",),
@@ -76,6 +78,7 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
 #: What some calls have to say.
 BODIES: dict[tuple[str, str], object] = {
     ("POST", "/api/v1/messages:replay"): {"name": "again", "messages": []},
+    ("PUT", "/api/v1/uploads/new"): {"base64": "eA=="},
     ("POST", "/api/v1/messages:import"): {
         "name": "again",
         "target": "orders",
@@ -104,8 +107,12 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/api/v1/diverts/new"): {"address": "orders", "forwarding_addresses": ["other"]},
 }
 
-#: Calls that have a body and change nothing.
-LOOKING = {("POST", "/api/v1/queues/orders/dead-letter-rules:try")}
+#: Calls that change nothing by themselves.
+LOOKING = {
+    ("POST", "/api/v1/queues/orders/dead-letter-rules:try"),
+    ("PUT", "/api/v1/uploads/new"),
+    ("DELETE", "/api/v1/uploads/there"),
+}
 
 #: Calls that everybody may make who is known, and that show what he manages.
 LISTS = tuple(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from base64 import b64decode, b64encode
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import pytest
 
 from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.errors import NotFound
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode
-from broker.management import lines
+from broker.management import lines, uploads
 from broker.sessions.stomp.format import encode_head
 from store.body import LargeBody
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
@@ -184,3 +186,65 @@ async def test_a_large_body_is_read_piece_by_piece(broker: TestBroker, client: C
     assert first.body + rest.body == content
     assert (await client.call("GET", f"{path}?offset={len(content)}")).body == b""
     assert json.loads((await client.call("GET", path.replace(str(message.id), "999999"))).body)["code"] == "not-found"
+
+
+def piece(data: bytes, offset: int = 0, *, last: bool = False) -> dict[str, object]:
+    """The body of a call that brings a piece of a body."""
+    return {"base64": b64encode(data).decode(), "offset": offset, "last": last}
+
+
+UPLOAD = "/api/v1/uploads/one"
+
+
+async def test_a_body_comes_in_pieces(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    assert (await client.call("PUT", UPLOAD, json=piece(b"abc"))).json == {"id": "one", "bytes": 3}
+    line = {name: value for name, value in LINE.items() if name != "body"} | {"body-bytes": 5, "upload": "one"}
+    early = await client.call("POST", IMPORT, json=asked(line))
+    assert (early.status, early.json["detail"]) == (404, "upload one is not whole")
+    again = await client.call("PUT", UPLOAD, json=piece(b"abc"))
+    assert (again.status, "has 3 bytes" in again.json["detail"]) == (409, True)
+    assert (await client.call("PUT", UPLOAD, json=piece(b"de", 3, last=True))).json["bytes"] == 5
+    twice = await client.call("POST", IMPORT, json=asked(line, line))
+    assert (twice.status, twice.json["detail"]) == (400, "an upload is the body of one message")
+    other = await client.call("POST", IMPORT, json=asked(line | {"body-bytes": 6}))
+    assert (other.status, other.json["detail"]) == (400, "body-bytes is 6, and the upload has 5 bytes")
+    assert (await client.call("POST", IMPORT, json=asked(line))).json["imported"] == 1
+    await broker.settled()
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    assert isinstance(message.body, LargeBody)
+    assert message.body.whole() == b"abcde"
+    assert (await client.call("POST", IMPORT, json=asked(line))).status == 404, "it is that message's now"
+
+
+async def test_the_same_message_with_another_upload_is_known(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    for id, known in (("one", False), ("two", True)):
+        assert (await client.call("PUT", f"/api/v1/uploads/{id}", json=piece(b"abc", last=True))).status == 200
+        line = {name: value for name, value in LINE.items() if name != "body"} | {"body-bytes": 3, "upload": id}
+        assert (await client.call("POST", IMPORT, json=asked(line))).json["known"] is known
+    await broker.settled()
+    assert broker.engine.queue("orders").message_count == 1
+
+
+async def test_uploads_are_few_and_end(client: Client) -> None:
+    for n in range(uploads.UPLOADS_MAX):
+        assert (await client.call("PUT", f"/api/v1/uploads/{n}", json=piece(b"x" * 10))).status == 200
+    full = await client.call("PUT", UPLOAD, json=piece(b"x"))
+    assert (full.status, full.json["detail"]) == (409, "8 bodies are being uploaded: wait until one is done")
+    assert (await client.call("DELETE", "/api/v1/uploads/0")).json == {"id": "0", "bytes": 10}
+    assert (await client.call("DELETE", "/api/v1/uploads/0")).json["bytes"] == 0
+    assert (await client.call("PUT", UPLOAD, json=piece(b"x"))).status == 200
+    gone = await client.call("PUT", "/api/v1/uploads/0", json=piece(b"x", 10))
+    assert (gone.status, gone.json["code"]) == (404, "not-found")
+
+
+async def test_an_upload_that_rests_is_given_up(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    coming = uploads.BodyUploads(broker, idle_seconds_max=0.01)
+    ended, end = asyncio.Event(), coming.end
+    monkeypatch.setattr(coming, "end", lambda id: (end(id), ended.set()))
+    broker.tick.enter()
+    assert await coming.write("one", 0, b"abc", durable=True, last=True) == 3
+    await ended.wait()
+    with pytest.raises(NotFound, match="nothing came for 0 s"):
+        coming.body("one")

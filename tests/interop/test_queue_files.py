@@ -1,0 +1,123 @@
+"""Messages of every protocol from one broker's queue to another's, through a file, over a SIGKILL."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import pytest
+from proton import Message
+
+from tests.support import paho_client
+from tests.support.daemon import DaemonProcess, running
+from tests.support.process import PATIENCE_S, ROOT
+from tests.support.proton_client import connected as proton
+from tests.support.stomp_client import StompSocket
+from tests.support.stomp_py import DURABLE, connected
+
+#: A queue of more than it may have in memory.
+SETTINGS: Final = """
+[[address-settings]]
+match = "orders"
+max-size-bytes = "256KiB"
+address-full-policy = "PAGE"
+"""
+
+MESSAGES: Final = 8_000
+
+#: More than goes into one call.
+LARGE: Final = Random(1).randbytes(3 << 20).replace(b"\0", b"\1")
+
+
+def made(directory: Path) -> Path:
+    """A directory for a broker."""
+    directory.mkdir()
+    return directory
+
+
+def operate(broker: DaemonProcess, *arguments: str, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """`bartleby ARGUMENTS`."""
+    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
+    result = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=4 * PATIENCE_S, check=False
+    )
+    assert result.returncode == status, result.stderr
+    return result
+
+
+@pytest.mark.timeout(240)
+def test_a_paged_queue_moves_to_another_broker_over_kills(tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    with running(made(tmp_path / "one"), SETTINGS) as broker:
+        with StompSocket(broker.port).connect() as client:
+            for n in range(MESSAGES):
+                client.send("/queue/orders", b"%d" % n, persistent="true", number=str(n))
+            client.confirmed("/queue/orders", b"last")
+        assert broker.queue("orders")["paged"] > 0
+        broker.restart()
+        done = operate(broker, "queue", "export", "orders", "--to", str(file), "--remove")
+        assert f"{MESSAGES + 1} messages were written to {file}, {MESSAGES + 1} removed" in done.stderr
+        assert broker.queue("orders")["messages"] == 0
+    with running(made(tmp_path / "two"), SETTINGS) as other:
+        operate(other, "queue", "create", "orders", "--make-address", "--type", "anycast")
+        command = [sys.executable, "-m", "broker", "queue", "import", str(file), "--data", str(other.data)]
+        with subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as importing:
+            other.await_log("queue.imported", times=8)
+            other.restart()
+            told = importing.communicate(timeout=PATIENCE_S)[1]
+        assert importing.returncode == 3
+        assert "repeat the command: what came is left out" in told
+        done = operate(other, "queue", "import", str(file))
+        assert "came before, by an import of this name" in done.stdout
+        assert other.queue("orders")["messages"] == MESSAGES + 1
+        with StompSocket(other.port).connect() as receiver:
+            receiver.subscribe("/queue/orders", ack="auto")
+            for n in range(MESSAGES):
+                message = receiver.frame()
+                assert (message.body, message.headers["number"]) == (b"%d" % n, str(n))
+
+
+@pytest.mark.timeout(120)
+def test_messages_of_every_protocol_arrive_as_they_were(tmp_path: Path) -> None:
+    file = tmp_path / "mixed.jsonl"
+    with running(made(tmp_path / "one")) as broker:
+        operate(broker, "queue", "create", "mixed", "--make-address", "--type", "anycast")
+        with connected(broker.port) as client:
+            client.put("/queue/mixed", "stomp", {**DURABLE, "color": "red", "priority": "7"})
+            client.put("/queue/mixed", LARGE, DURABLE)
+        with proton(broker.ports["amqp"], allowed_mechs="ANONYMOUS") as sender:
+            message = Message(body={"a": [1, 2]}, durable=True, properties={"n": 1}, correlation_id="c", ttl=600)
+            sender.create_sender("queue://mixed").send(message)
+        with paho_client.connected(broker.ports["mqtt"], "sender") as client:
+            client.publish("mixed", b"mqtt", qos=1)
+        done = operate(broker, "queue", "export", "mixed", "--to", str(file))
+        assert "4 messages were written" in done.stderr
+        operate(broker, "queue", "export", "mixed", "--bodies", str(tmp_path / "bodies"))
+        assert LARGE in {each.read_bytes() for each in (tmp_path / "bodies").iterdir()}
+    with running(made(tmp_path / "two")) as other:
+        operate(other, "queue", "create", "mixed", "--make-address", "--type", "anycast")
+        operate(other, "queue", "import", str(file))
+        again = tmp_path / "again.jsonl"
+        other.restart()
+        assert len(other.bodies) == 1
+        operate(other, "queue", "export", "mixed", "--to", str(again))
+        assert without_ids(file) == without_ids(again)
+        with proton(other.ports["amqp"], allowed_mechs="ANONYMOUS") as connection:
+            receiver = connection.create_receiver("queue://mixed")
+            found = [receiver.receive(timeout=PATIENCE_S) for _ in range(4)]
+        assert any(message.body == {"a": [1, 2]} and message.correlation_id == "c" for message in found)
+        assert any(message.priority == 7 for message in found)
+
+
+def without_ids(file: Path) -> list[dict[str, object]]:
+    """What a file has of messages, but for their ids, which are the broker's."""
+    lines = map(json.loads, file.read_text().splitlines()[3:])
+    return [{name: value for name, value in line.items() if name != "id"} for line in lines]
