@@ -242,7 +242,12 @@ async def test_uploads_are_few_and_end(client: Client) -> None:
 async def test_an_upload_that_rests_is_given_up(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     coming = uploads.BodyUploads(broker, idle_seconds_max=0.01)
     ended, end = asyncio.Event(), coming.end
-    monkeypatch.setattr(coming, "end", lambda id: (end(id), ended.set()))
+
+    def end_and_tell(id: str) -> None:
+        end(id)
+        ended.set()
+
+    monkeypatch.setattr(coming, "end", end_and_tell)
     broker.tick.enter()
     assert await coming.write("one", 0, b"abc", durable=True, last=True) == 3
     await ended.wait()

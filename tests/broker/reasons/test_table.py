@@ -86,7 +86,7 @@ def test_refusals() -> None:
     classes += [v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, EngineError)]
     assert set(of(Kind.ERROR)) == {each.code for each in classes if each is not EngineError}
     defined = {n.name for n in nodes("broker") if isinstance(n, ast.ClassDef) and _inherits(n, "EngineError")}
-    assert defined - {"BadReplay"} == {each.__name__ for each in classes} - {"EngineError"}
+    assert defined - {"BadImport", "BadReplay"} == {each.__name__ for each in classes} - {"EngineError"}
 
 
 def _inherits(node: ast.ClassDef, base: str) -> bool:
