@@ -12,6 +12,7 @@ Each call is a few engine verbs in one tick, without an `await` between them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -58,6 +59,9 @@ BODY_BYTES_MAX: Final = replaying.BODY_BYTES_MAX
 
 #: Bytes of a form that the console is sent.
 PAGE_BODY_BYTES_MAX: Final = 2 << 20
+
+#: A parameter in the path of a route.
+_PARAMETER: Final = re.compile(r"\{[\w:]+\}")
 
 #: What a browser is told about every answer unless the answer says otherwise: it is what it says it is, may load
 #: nothing, and is not kept.
@@ -203,17 +207,19 @@ async def _on_validation_error(request: Request, error: Exception) -> Response:
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    detail, headers = f"{request.method} {request.url.path}: {error.detail}", dict(error.headers or {})
+    detail = f"{request.method} {request.url.path}: {error.detail}"
+    headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     if error.status_code == 405:
         headers["allow"] = ", ".join(_methods(request))
     return problems.of_status(error.status_code, detail, headers)
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods that a path may be called with."""
+    """The methods that a path may be called with: of the routes that fit it, by the one with most text of its own."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
-    found = [route.methods or () for route in routes if route.matches(request.scope)[0] is not Match.NONE]
-    return sorted({method for methods in found for method in methods})
+    found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
+    closest = max(found, key=lambda route: len(_PARAMETER.sub("", route.path)))
+    return sorted({method for route in found if route.path == closest.path for method in route.methods or ()})
 
 
 async def _on_bug(request: Request, error: Exception) -> Response:

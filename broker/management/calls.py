@@ -23,6 +23,7 @@ from fastapi import Depends, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,6 +35,21 @@ from broker.management.callers import ACCESS, CHALLENGE, Callers, Unknown, requi
 from broker.management.deeds import REPORT, who
 from broker.management.ports import Broker
 from broker.management.problems import Refused
+
+
+class _Digits(Convertor[str]):
+    """What a parameter of a path is that may have nothing but digits, `{task:digits}`; else the path is another."""
+
+    regex = "[0-9]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("digits", _Digits())
 
 #: Before each path.
 PREFIX: Final = "/api/v1"

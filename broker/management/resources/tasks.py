@@ -44,7 +44,7 @@ class TaskCalls:
             body_bytes_max=BODY_BYTES_MAX,
         )
         calls.add("GET", "/tasks", self.list, about=anybody)
-        calls.add("GET", "/tasks/{task}", self.show, about=about)
+        calls.add("GET", "/tasks/{task:digits}", self.show, about=about)  # and not what ends in `:pause`
         calls.add("POST", "/tasks/{task}:pause", self.pause, about=about, problems=(409,))
         calls.add("POST", "/tasks/{task}:resume", self.resume, about=about, problems=(409,))
         calls.add("POST", "/tasks/{task}:cancel", self.cancel, about=about, problems=(409,))

@@ -247,7 +247,9 @@ class Client:
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
-            return Answer(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
+            got = [(name.lower(), value) for name, value in response.getheaders()]
+            assert len(dict(got)) == len(got), "each header once"
+            return Answer(response.status, dict(got), response.read())
         finally:
             connection.close()
 

@@ -180,6 +180,8 @@ async def test_another_method_is_refused(client: Client) -> None:
     assert answer.headers["allow"] == "GET"
     answer = await client.call("POST", "/api/v1/queues/a", json={})
     assert (answer.status, answer.headers["allow"]) == (405, "DELETE, GET, PATCH, PUT")
+    answer = await client.call("PATCH", "/api/v1/tasks/1:pause", json={})
+    assert (answer.status, answer.headers["allow"]) == (405, "POST")
 
 
 async def test_a_queue_shows_its_consumers_and_settings(broker: TestBroker, client: Client) -> None:
