@@ -78,10 +78,12 @@ class _Lines:
             finally:
                 os.close(directory)
 
-    def close(self) -> None:
-        """No more lines come."""
+    def close(self, *, needless: bool) -> None:
+        """No more lines come.  `needless`: without a message there is to be no file."""
         if self.path is not None:
             self._file.close()
+            if needless:
+                self.path.unlink()
 
 
 class _Export:
@@ -238,10 +240,12 @@ def export_(
         raise Failure(CHECK_FAILED, f"{to}: {error.strerror}: an export writes a new file") from None
     export = _Export(remote, name, lines, remove=remove)
     told: list[str] = []
+    failed = True
     try:
         with progress_bar("messages", hidden=to is None) as bar:
             bar.length = max(export.begin(), 1)
             export.run(_found(remote, name, selector, ids), bar.update, limit)
+        failed = False
     except KeyboardInterrupt:
         export.undo()
         told.append("interrupted: the file has whole messages only")
@@ -253,7 +257,7 @@ def export_(
         export.undo()
         told.append(f"{to or 'the output'} cannot be written: {error.strerror}")
     finally:
-        lines.close()
+        lines.close(needless=failed and not export.done.exported)
     _say(export.done, to, remove=remove)
     told += why_they_stay(export.done.stay, "were taken by consumers, or stay, and are in the file too")
     if export.done.gone:

@@ -25,10 +25,10 @@ from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
 
 #: Messages that are looked at in one tick: some ms.
-STEP: Final = 64
+STEP: Final = 32
 
 #: Steps in one answer: as far as a selector is tried on messages that do not match.
-STEPS_MAX: Final = 100
+STEPS_MAX: Final = 200
 
 #: Bytes of messages in one answer, beyond the first, and of a piece of a body.
 PAGE_BYTES_MAX: Final = 1 << 20
@@ -84,7 +84,7 @@ class Page:
     """
 
     def __init__(self, queue: Queue, after: int, most: int, fits: Callable[[Message], bool] | None) -> None:
-        self.messages: list[dict[str, object]] = []
+        self.messages: list[str] = []  # in JSON
         self.last: int | None = after
         self._queue = queue
         self._most = most
@@ -102,12 +102,17 @@ class Page:
         most = min(STEP, self._most - len(self.messages))
         found, last = matching(engine, self._queue, self.last, most, STEP, self._fits)
         for message, state in found:
-            self.messages.append({"state": state, "line": line_of(self._queue, message)})
+            self.messages.append(shown(self._queue, message, state))
             self._nbytes += message.size
             if self.full and message is not found[-1][0]:
                 self.last = message.id
                 return
         self.last = last
+
+
+def shown(queue: Queue, message: Message, state: str) -> str:
+    """A message as an answer has it, in JSON."""
+    return json.dumps({"state": state, "line": line_of(queue, message)})
 
 
 def line_of(queue: Queue, message: Message) -> Line:

@@ -45,13 +45,16 @@ class Inserted:
 def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
     """Put a run of messages on an address, a queue or an FQQN; `id`: of the run.
 
-    Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull, DiskFull, before anything changed.
+    Raises NotFound, InvalidName, RoutingTypeMismatch, TooManyAddresses, AddressFull, DiskFull, before any message was
+    put anywhere.
     """
     destination = transfer.destination(state, target)
     address, targets = destination.address, destination.targets
     if state.duplicates.known(address, id):
         return Inserted(known=True)
     check_room(state, address)
+    for name in {item.message.header.address for item in items} - {address.name}:
+        registry.ensure_address(state, name)  # where it was sent, if the queue is on a wildcard address
     durable = [item.message for item in items if item.message.header.durable]
     if durable:
         need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * len(durable)
@@ -78,9 +81,7 @@ def _insert_all(
         if takers is None:
             done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
             continue
-        sent_to = message.header.address  # another one than the queue's, if that is a wildcard's
-        home = address if sent_to == address.name else registry.ensure_address(state, sent_to)
-        arrival.publish(state, home, [message], takers, checked=False)
+        arrival.publish(state, state.addresses[message.header.address], [message], takers, checked=False)
         done.inserted += 1
         if item.count is not None:
             _note_count(state, message, takers, item.count)

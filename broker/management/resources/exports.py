@@ -99,7 +99,7 @@ class ExportCalls:
         if id:
             self._broker.tick.enter()
             message, state = self._engine.messages.find(queue, id)
-            return _answer([{"state": state, "line": lines.line_of(queue, message)}], None)
+            return _answer([lines.shown(queue, message, state)], None)
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
         page = lines.Page(queue, 0 if key is None else int(key[0]), limit, fits)
         for _ in range(lines.STEPS_MAX):
@@ -148,5 +148,6 @@ class ExportCalls:
         return Upload(id=id, bytes=self._uploads.end(id))
 
 
-def _answer(messages: list[dict[str, object]], next: str | None) -> Response:
-    return Response(json.dumps({"messages": messages, "next": next}), media_type="application/json")
+def _answer(messages: list[str], next: str | None) -> Response:
+    text = f'{{"messages": [{", ".join(messages)}], "next": {json.dumps(next)}}}'
+    return Response(text, media_type="application/json")

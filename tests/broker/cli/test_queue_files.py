@@ -209,3 +209,11 @@ async def test_what_an_export_refuses(
     assert done.exit_code in (1, 2)
     assert told in done.stderr
     assert there.read_text() == "precious"
+
+
+@pytest.mark.usefixtures("broker")
+async def test_an_export_of_nothing_leaves_no_file(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    done = await operator.run("queue", "export", "orders", "--to", str(file))
+    assert (done.exit_code, "queue orders does not exist" in done.stderr) == (1, True)
+    assert not file.exists()
