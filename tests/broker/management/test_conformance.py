@@ -18,6 +18,7 @@ import httpx
 import pytest
 import requests
 import schemathesis
+import uvloop
 from hypothesis import HealthCheck, settings
 from schemathesis import Case
 from schemathesis.core.result import Ok
@@ -30,7 +31,7 @@ from broker.management.limits import Limits
 from tests.broker.management.harness import TOKEN, TestBroker, die, serving
 
 #: Requests that are generated for each call, beside those for the limits of each field.
-EXAMPLES_MAX: Final = 5
+EXAMPLES_MAX: Final = 3
 
 #: What it says is the same for all brokers.
 DOCUMENT: Final = openapi.document(application(MagicMock(), "", Limits(), metrics_open=True))
@@ -57,12 +58,15 @@ async def fill(broker: TestBroker) -> None:
 
 
 class Served:
-    """A broker with an API on an event loop of its own, in a thread."""
+    """A broker with an API on an event loop of its own, in a thread.
+
+    It is uvloop, as the daemon's, which waits for nobody's acknowledgement before it sends the rest of an answer.
+    """
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._ready = threading.Event()
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
+        self._thread = threading.Thread(target=lambda: uvloop.run(self._run()))
         self.url = ""
 
     async def _run(self) -> None:
