@@ -22,8 +22,8 @@ from broker.cli.user import changing, read, users_file
 from broker.log import printable
 from broker.security.users_file import StoredUser, read_table, written_table
 
-#: Definitions in one call: as many of one kind as the API takes, and less than it takes bytes.
-DEFINITIONS_PER_CALL: Final = 500
+#: Definitions in one call: fewer than the API takes, so that others hardly notice that it reads them.
+DEFINITIONS_PER_CALL: Final = 200
 
 #: Bytes of a document: some 500,000 queues.
 DOCUMENT_BYTES_MAX: Final = 256 << 20

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
-from typing import Final
-
-from pydantic import BaseModel
+from typing import Any, Final
 
 from broker.engine import Engine, Queue
 from broker.engine.model.message import RoutingType
@@ -22,16 +20,18 @@ from broker.management.models.definitions import (
     VERSION,
     Plain,
     UserDefinition,
-    address_definition,
-    divert_definition,
-    queue_definition,
+    address_fields,
+    divert_fields,
+    queue_fields,
 )
 from broker.management.models.settings import plain
 from broker.management.names import Names
 from broker.management.ports import Broker
 
-#: Definitions that are written at a time: some ms of the event loop.
-STEP: Final = 100
+#: Definitions that are written at a time, about a ms of the event loop, and the pause behind them, in seconds: clients
+#: and the thread that writes the journal get their turn.
+STEP: Final = 50
+PAUSE: Final = 0.001
 
 
 def settings_by_match(engine: Engine) -> dict[str, dict[str, Plain]]:
@@ -71,7 +71,7 @@ class Exporting:
         engine = self._engine
         head = {"version": VERSION, "software": f"bartleby/{self._broker.version}", "broker": self._broker.name}
         yield json.dumps(head)[:-1]
-        lists: tuple[tuple[str, list[str], Callable[[str], Iterable[BaseModel]]], ...] = (
+        lists: tuple[tuple[str, list[str], Callable[[str], Iterable[dict[str, Any]]]], ...] = (
             ("addresses", self._names.addresses(), self._address),
             ("queues", self._names.queues(), self._queue),
             ("diverts", sorted(engine.diverts), self._divert),
@@ -80,11 +80,11 @@ class Exporting:
             separator = f', "{kind}": ['
             for at in range(0, len(names), STEP):
                 found = [each for name in names[at : at + STEP] for each in definitions(name)]
-                texts = [each.model_dump_json(by_alias=True) for each in found]
+                texts = [json.dumps(each) for each in found]
                 if texts:
                     yield separator + ",\n".join(texts)
                     separator = ",\n"
-                await asyncio.sleep(0)
+                await asyncio.sleep(PAUSE)
             yield "]" if separator == ",\n" else f"{separator}]"
         rest = {
             "address_settings": settings_by_match(engine),
@@ -93,19 +93,19 @@ class Exporting:
         }
         yield ", " + json.dumps(rest)[1:]
 
-    def _address(self, name: str) -> Iterator[BaseModel]:
+    def _address(self, name: str) -> Iterator[dict[str, Any]]:
         address = self._engine.addresses.get(name)
         if address is None or is_temporary(name) or self._engine.operators.is_own(address):
             return
         if self._automatic or not address.auto_created:
-            yield address_definition(address)
+            yield address_fields(address)
 
-    def _queue(self, name: str) -> Iterator[BaseModel]:
+    def _queue(self, name: str) -> Iterator[dict[str, Any]]:
         queue = self._engine.queues.get(name)
         if queue is None or queue.internal or self._engine.operators.is_own(queue.address):
             return
         if self._is_lasting(queue):
-            yield queue_definition(queue)
+            yield queue_fields(queue)
 
     def _is_lasting(self, queue: Queue) -> bool:
         if not self._engine.operators.is_of_client(queue):
@@ -113,7 +113,7 @@ class Exporting:
         automatic = queue.auto_created and queue.durable and queue.routing_type is RoutingType.ANYCAST
         return self._automatic and automatic and not is_temporary(queue.address.name)
 
-    def _divert(self, name: str) -> Iterator[BaseModel]:
+    def _divert(self, name: str) -> Iterator[dict[str, Any]]:
         divert = self._engine.diverts.get(name)
         if divert is not None and not divert.internal:
-            yield divert_definition(divert)
+            yield divert_fields(divert)

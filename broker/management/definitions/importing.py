@@ -19,7 +19,7 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.message import RoutingType
 from broker.engine.model.names import check_name, check_public, check_queue_name
 from broker.engine.model.row import kebab
-from broker.management.definitions.exporting import permissions_by_match, settings_by_match, users_of
+from broker.management.definitions.exporting import PAUSE, permissions_by_match, settings_by_match, users_of
 from broker.management.models.definitions import (
     AddressDefinition,
     Change,
@@ -29,15 +29,15 @@ from broker.management.models.definitions import (
     Kind,
     Outcome,
     QueueDefinition,
-    divert_definition,
-    queue_definition,
+    divert_fields,
+    queue_fields,
 )
 from broker.management.models.diverts import new_divert
 from broker.management.models.settings import asked
 from broker.management.ports import Broker
 
 #: Definitions that are imported at a time: some ms of a tick.
-STEP: Final = 50
+STEP: Final = 25
 
 _CONFIGURED: Final = "the configuration of this broker has it: change it in broker.toml, and reload"
 _SETTINGS: Final = "put it into [[address-settings]] of broker.toml, and reload"
@@ -82,7 +82,7 @@ class Importing:
         for at in range(0, len(plans), STEP):
             self._broker.tick.enter()
             done += [self._done(plan).shown() for plan in plans[at : at + STEP]]
-            await asyncio.sleep(0)
+            await asyncio.sleep(PAUSE)
         return done + self._compared(definitions)
 
     def _plans(self, definitions: Definitions) -> Iterator[Callable[[], _Plan]]:
@@ -233,7 +233,8 @@ def _queue_fields(wanted: QueueDefinition) -> dict[str, Any]:
 
 
 def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefinition) -> _Plan:
-    plan.changes = _differences(_queue_fields(queue_definition(queue)), _queue_fields(wanted))
+    before = queue_fields(queue)
+    plan.changes = _differences(before | before["attributes"], _queue_fields(wanted))
     changed = {each.field for each in plan.changes}
     attributes = {name: value for name, value in asked(wanted.attributes).items() if kebab(name) in changed}
     if queue.internal or engine.operators.is_own(queue.address):
@@ -266,7 +267,7 @@ def plan_divert(engine: Engine, wanted: DivertDefinition) -> _Plan:
         divert.check()
     except EngineError as error:
         return plan.refuse(str(error))
-    before = {} if present is None else divert_definition(present).model_dump(exclude={"name"})
+    before = {} if present is None else divert_fields(present)
     plan.changes = _differences(before, wanted.model_dump(exclude={"name"}))
     if present is not None and plan.changes and (present.configured or present.internal):
         return plan.refuse(_CONFIGURED if present.configured else f"the broker has divert {wanted.name} for itself")

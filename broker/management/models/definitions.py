@@ -6,16 +6,17 @@ the configuration.  What is left out of a document stays as it is where it is im
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import Field
 
 from broker.engine import Address, Divert, Queue
-from broker.engine.model.message import RoutingType
+from broker.engine.model.attributes import ATTRIBUTES
 from broker.engine.model.permissions import Permission
+from broker.engine.model.row import kebab
 from broker.management.models.base import Body, RoutingTypeName, Shown
 from broker.management.models.diverts import NewDivert
-from broker.management.models.settings import AskedAttributes, attributes_of
+from broker.management.models.settings import AskedAttributes
 
 #: The version of the document.
 VERSION: Final = 1
@@ -113,27 +114,33 @@ class DefinitionsImported(Shown):
     changes: list[Change]
 
 
-def address_definition(address: Address) -> AddressDefinition:
+# What follows are no models, since there may be 100,000 of them: the same as JSON has it.
+
+
+def address_fields(address: Address) -> dict[str, Any]:
     """The definition of an address."""
     types = sorted(kind.name for kind in address.routing_types)
-    return AddressDefinition.model_validate({"name": address.name, "routing_types": types, "paused": address.paused})
+    return {"name": address.name, "routing_types": types, "paused": address.paused}
 
 
-def queue_definition(queue: Queue) -> QueueDefinition:
+def queue_fields(queue: Queue) -> dict[str, Any]:
     """The definition of a queue, with all its attributes: it has them where the settings are others, too."""
-    return QueueDefinition(
-        name=queue.name,
-        address=queue.address.name,
-        routing_type="ANYCAST" if queue.routing_type is RoutingType.ANYCAST else "MULTICAST",
-        durable=queue.durable,
-        filter=queue.filter.text if queue.filter else "",
-        paused=queue.paused,
-        attributes=AskedAttributes.model_validate(attributes_of(queue.attributes).model_dump(by_alias=True)),
-    )
+    attributes = queue.attributes
+    return {
+        "name": queue.name,
+        "address": queue.address.name,
+        "routing_type": queue.routing_type.name,
+        "durable": queue.durable,
+        "filter": queue.filter.text if queue.filter else "",
+        "paused": queue.paused,
+        "attributes": {shown: getattr(attributes, name) for name, shown in _ATTRIBUTES.items()},
+    }
 
 
-def divert_definition(divert: Divert) -> DivertDefinition:
+_ATTRIBUTES: Final = {name: kebab(name) for name in ATTRIBUTES}
+
+
+def divert_fields(divert: Divert) -> dict[str, Any]:
     """The definition of a divert."""
     fields = {name.replace("-", "_"): value for name, value in divert.definition().items()}
-    wanted = {name: fields[name] for name in DivertDefinition.model_fields}
-    return DivertDefinition.model_validate(wanted | {"add_headers": dict(divert.add)})
+    return {name: fields[name] for name in DivertDefinition.model_fields} | {"add_headers": dict(divert.add)}
