@@ -122,13 +122,13 @@ class Engine:
         self.session_expiry = SessionExpiry(state)
         self.cleaner.copied.append(self.sessions.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
-        self.watchers = Watchers(state, self.sessions)
-        self.dead_letter_rules = self.watchers.dead_letter_rules
-        self.consumers = Consumers(state)
-        self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.transactions = Transactions(
             state, timeout=limits.transaction_timeout, bytes_max=limits.transaction_bytes_max
         )
+        self.watchers = Watchers(state, self.sessions, self.transactions)
+        self.dead_letter_rules = self.watchers.dead_letter_rules
+        self.consumers = Consumers(state)
+        self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.operators = Administration(state, self.sessions)
         self.messages = QueueMessages(state)
         self.tasks = Tasks(state, self.messages, self.operators)

@@ -18,6 +18,7 @@ from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import consume, settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
 
@@ -120,6 +121,11 @@ class Transactions:
             if self._state.now >= transaction.deadline:
                 self._state.report("transaction.timed_out")
                 self.rollback(transaction)
+
+    def holding(self, queue: Queue) -> list[int]:
+        """The ids of the messages of a queue that are settled in a transaction which is open."""
+        settlements = [each for transaction in self._open for each in transaction.settlements]
+        return [message.id for each in settlements if each.consumer.queue is queue for message in each.messages]
 
     def next_due(self) -> int | None:
         """When `time_out` has to be called next (ms since the epoch), or None."""

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -114,13 +114,14 @@ class Trial:
 
 
 class DeadLetterRules(Watcher):
-    """The rules in force on one broker."""
+    """The rules in force on one broker.  `in_transactions` tells the ids of a queue that open transactions hold."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, in_transactions: Callable[[Queue], Iterable[int]]) -> None:
         self.rules: tuple[DeadLetterRule, ...] = ()
         #: What each rule did since the start, or since it was there: messages by outcome.
         self.done: dict[str, Counter[str]] = {}
         self._state = state
+        self._in_transactions = in_transactions
         self._keeping: frozenset[str] = frozenset()
         self._watched: dict[Queue, int] = {}  # the id of the last letter seen
         self._new: dict[Queue, None] = {}  # may have letters that were not seen
@@ -230,12 +231,17 @@ class DeadLetterRules(Watcher):
             state.alarms.at(("dead-letter-rules", queue.id), state.now + RETRY_MS, partial(self._once_more, queue))
             return
         end = below if complete else run[-1].id
-        held = [id for consumer in queue.consumers for id in consumer.unacked if seen < id < end]
+        held = [id for id in self._held(queue) if seen < id < end]
         if complete:
             del self._new[queue]
         self._watched[queue] = max([seen, *[message.id for message in run[-1:]], *held])
         self._enter(queue, self._treat(queue, [(message, NEVER) for message in run]))
         self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
+
+    def _held(self, queue: Queue) -> list[int]:
+        """The letters that consumers hold, those too that they have settled in transactions which are open."""
+        held = [id for consumer in queue.consumers for id in consumer.unacked]
+        return held if len(held) == queue.delivering else [*held, *self._in_transactions(queue)]
 
     def _once_more(self, queue: Queue) -> None:
         if queue in self._watched:

@@ -331,6 +331,25 @@ def test_what_a_consumer_held_when_the_rules_came() -> None:
     assert max(int(told["messages"]) for told in b.broker.reported("rule.applied")) == 10
 
 
+@pytest.mark.parametrize("closed", [False, True])
+def test_what_a_transaction_held_when_the_rules_came(closed: bool) -> None:
+    b = bench()
+    die(b, "a", b"x", b"y")
+    taker = b.take("DLQ")
+    tx = b.enter().transactions.begin()
+    b.ack(taker, taker.taken[0], tx=tx)
+    if closed:
+        b.close(taker, redelivery.CLOSED)
+    change(b, PARK)
+    b.enter().transactions.rollback(tx)
+    b.run()
+    if not closed:
+        b.close(taker, redelivery.CLOSED)
+    b.broker.advance(HELD_AGAIN_MS)
+    assert (sorted(b.bodies("parking")), b.bodies("DLQ")) == ([b"x", b"y"], [])
+    sound(b)
+
+
 def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
     b = bench(settings=({"match": "DLQ", **PAGING},))
     bodies = [b"%d" % n for n in range(300)]
