@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from broker.engine.filter import Filter
@@ -144,7 +145,7 @@ class MoveResult:
 
 def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
     """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
-    step, run = _begin(state, queue, selection)
+    step, run = _begin(state, queue, selection, options.edit.extra_bytes)
     send_back(state, queue, run, step, options)
     return step
 
@@ -157,7 +158,7 @@ def relocate(
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
     """
     found = "" if options.dry_run else destination(state, target, queue)
-    step, run = _begin(state, queue, selection)
+    step, run = _begin(state, queue, selection, options.edit.extra_bytes)
     _move(state, queue, step, [(message, found, target) for message in run], options)
     return step
 
@@ -175,18 +176,21 @@ def discard(state: State, queue: Queue, selection: MessageRange, options: MoveOp
 # -- which messages ----------------------------------------------------------------------------------------------------
 
 
-def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveResult, list[Message]]:
-    """What the step looks at, and the messages among it that are to be moved."""
+def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) -> tuple[MoveResult, list[Message]]:
+    """What the step looks at, and the messages among it that are to be moved.
+
+    Each may get so many `extra` bytes on its way.
+    """
     queue.check_public()
     if selection.id:
         return _one(state, queue, selection.id)
     if selection.ids:
-        return _named(state, queue, selection.ids)
+        return _named(state, queue, selection.ids, extra)
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
     most = selection.most or state.limits.move_step_max
     run = upkeep.between(state, queue, selection.after, below, most)
     complete = len(run) < most
-    complete = not shorten(run) and complete
+    complete = not shorten(run, extra) and complete
     step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete, looked_at=len(run))
     filter, group = selection.filter, selection.group
     if group is not None:
@@ -196,11 +200,11 @@ def _begin(state: State, queue: Queue, selection: MessageRange) -> tuple[MoveRes
     return step, run
 
 
-def shorten(run: list[Message]) -> bool:
-    """Leave of messages in a row what one step may move; whether there were more."""
+def shorten(run: list[Message], extra: int = 0) -> bool:
+    """Leave of messages in a row what one step may move, each with `extra` bytes more; whether there were others."""
     nbytes = 0
     for at, message in enumerate(run):
-        nbytes += message.size
+        nbytes += message.size + extra
         if at and nbytes > MOVED_BYTES_MAX:
             del run[at:]
             return True
@@ -216,14 +220,18 @@ def _one(state: State, queue: Queue, id: int) -> tuple[MoveResult, list[Message]
     return MoveResult(id + 1, id, True, looked_at=1), run
 
 
-def _named(state: State, queue: Queue, ids: tuple[int, ...]) -> tuple[MoveResult, list[Message]]:
-    step = MoveResult(0, ids[-1], True, looked_at=len(ids))
+def _named(state: State, queue: Queue, ids: tuple[int, ...], extra: int) -> tuple[MoveResult, list[Message]]:
     found = upkeep.chosen(state, queue, ids)
+    run = list(found.values())
+    complete = not shorten(run, extra)
+    if not complete:  # those named behind the last that is moved come in the next step
+        ids = ids[: ids.index(next(islice(found, len(run), None)))]
+    step = MoveResult(0, ids[-1], complete, looked_at=len(ids))
     for id in ids:
         if id not in found:
             held = any(id in consumer.unacked for consumer in queue.consumers)
             _count(step, HELD if held else GONE, "")
-    return step, list(found.values())
+    return step, run
 
 
 def _count(step: MoveResult, refused: str, target: str) -> None:

@@ -72,6 +72,7 @@ class Tasks:
         self._messages = messages
         self._administration = administration
         self._filters: dict[int, Filter | None] = {}
+        self._arrivals: dict[int, tuple[int, int]] = {}  # of a purge: its queue, and how many had come there
         self._watchers: dict[int, list[Callable[[], None]]] = {}
 
     def all(self) -> list[Task]:
@@ -106,6 +107,7 @@ class Tasks:
             self._advance(task, queue)
         except EngineError:
             del self._filters[task.id]
+            self._arrivals.pop(task.id, None)
             raise
         state.tasks[task.id] = task
         self._tell_started(task)
@@ -189,7 +191,7 @@ class Tasks:
         request, progress = task.request, task.progress
         if request.ids:
             result = self._named(task, queue)
-        elif _chooses(request) or request.rate or request.kind in (TaskKind.RETRY, TaskKind.MOVE):
+        elif not self._takes_all(task, queue):
             selection = MessageRange(
                 self._filters[task.id],
                 after=progress.last,
@@ -199,7 +201,7 @@ class Tasks:
             )
             result = self._verb(request, queue, selection)
         else:
-            result = self._all(request, queue, progress.total - progress.moved)
+            result = self._all(task, queue)
         progress.moved += result.moved
         _count(progress.targets, result.targets)
         if DISK_FULL in result.refused:  # the next step looks at the same messages again
@@ -229,21 +231,35 @@ class Tasks:
     def _named(self, task: Task, queue: Queue) -> MoveResult:
         """A step with messages that are named; `last` counts those that have been looked at."""
         ids, first = task.request.ids, task.progress.last
-        last = min(first + self._most(task.request), len(ids))
-        result = self._verb(task.request, queue, MessageRange(ids=ids[first:last]))
+        result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + self._most(task.request)]))
+        last = first + result.looked_at
         result.below, result.last, result.complete = 0, last, last == len(ids)
         return result
 
-    def _all(self, request: TaskRequest, queue: Queue, remaining: int) -> MoveResult:
+    def _takes_all(self, task: Task, queue: Queue) -> bool:
+        """Whether it is about all that the queue has: a deletion, or a purge until something else arrives there."""
+        request = task.request
+        if request.kind is TaskKind.DELETE_QUEUE:
+            return True
+        if _chooses(request) or request.rate or request.kind is not TaskKind.PURGE:
+            return False
+        arrivals = (queue.id, queue.counters.added)
+        if not task.progress.below:
+            self._arrivals[task.id] = arrivals
+        return self._arrivals.get(task.id) == arrivals
+
+    def _all(self, task: Task, queue: Queue) -> MoveResult:
         """A step of a purge, or of what precedes the deletion of a queue; at the end of that, the deletion."""
+        request, remaining = task.request, max(task.progress.total - task.progress.moved, 0)
         if request.dry_run:
-            return MoveResult(0, 0, True, moved=max(remaining, 0), looked_at=max(remaining, 0))
-        some = self._messages.purge_some(queue) if remaining > 0 else 0
+            return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
+        below = task.progress.below or self._state.journal.allocate_ids(1)  # larger than that of any message so far
+        some = self._messages.purge_some(queue) if remaining else 0
         complete = some == 0 or some >= remaining
         if complete and request.kind is TaskKind.DELETE_QUEUE:
             some += queue.message_count
             self._administration.delete_queue(queue, with_messages=True)
-        return MoveResult(0, 0, complete, moved=some, looked_at=some)
+        return MoveResult(below, 0, complete, moved=some, looked_at=some)
 
     # -- states ----------------------------------------------------------------------------------------------------
 
@@ -255,6 +271,7 @@ class Tasks:
         if state.ended:
             task.ended = self._state.now
             self._filters.pop(task.id, None)
+            self._arrivals.pop(task.id, None)
 
     def _tell_started(self, task: Task) -> None:
         request = task.request

@@ -188,6 +188,31 @@ def test_a_purge_removes_all_that_were_there(limit: int) -> None:
     check_accounts(bench.broker)
 
 
+def test_a_purge_leaves_what_comes_later() -> None:
+    bench = Bench(engine_limits={"purge_step_max": 3})
+    dead(bench, "a", 10)
+    task = start(bench, PURGE)
+    bench.sent("DLQ", b"later", b"later still", priority=9)
+    bench.run()
+    assert (task.state, task.progress.moved, bench.bodies("DLQ")) == (
+        TaskState.COMPLETED,
+        10,
+        [b"later", b"later still"],
+    )
+    check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_a_step_writes_few_of_long_new_bodies(named: bool) -> None:
+    bench = Bench()
+    ids = tuple(message.id for message in dead(bench, "a", 10))
+    task = start(bench, MOVE, target="attic", ids=ids if named else (), edit=Edit(body=bytes(400 << 10)))
+    assert task.progress.moved == 2, "what a step may move, 1 MiB, counts them"
+    bench.run()
+    assert (task.state, task.progress.moved, task.progress.looked_at) == (TaskState.COMPLETED, 10, 10)
+    assert bench.bodies("attic") == [bytes(400 << 10)] * 10
+
+
 @pytest.mark.parametrize("limit", [3, 4096])
 def test_a_queue_is_deleted_with_its_messages(limit: int) -> None:
     bench = Bench(engine_limits={"purge_step_max": limit})
