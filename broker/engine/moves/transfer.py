@@ -157,7 +157,7 @@ def relocate(
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
     """
-    found = "" if options.dry_run else destination(state, target, queue)
+    found = (_foreseen if options.dry_run else destination)(state, target, queue)
     step, run = _begin(state, queue, selection, options.edit.extra_bytes)
     _move(state, queue, step, [(message, found, target) for message in run], options)
     return step
@@ -306,20 +306,59 @@ def destination(state: State, target: str, queue: Queue | None = None) -> Destin
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself.
     """
-    address_name, queue_name = names.split_fqqn(target)
-    if queue_name is None and target not in state.addresses and target in state.queues:
-        address_name, queue_name = state.queues[target].address.name, target
+    address_name, queue_name = _elsewhere(state, target, queue)
+    if queue_name is not None:
         target = f"{address_name}{names.FQQN_SEPARATOR}{queue_name}"
-    if queue is not None and (
-        state.bindings.reaches(address_name, queue) if queue_name is None else state.queues.get(queue_name) is queue
-    ):
-        raise OntoItself(f"moving messages of queue {queue.name} to {target} would move them onto itself")
     known = address_name in state.addresses if queue_name is None else queue_name in state.queues
     address, named = destinations.destination(state, target, None if known else RoutingType.ANYCAST)
     targets = state.candidates(address, named, None)
     if not any(targets):
         raise NotFound(f"address {address.name} has no queue that would keep the messages")
     return Destination(address, targets, None)
+
+
+def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str | None]:
+    """The address and perhaps the queue that a target names.  Raises InvalidName, OntoItself."""
+    address_name, queue_name = names.split_fqqn(target)
+    if queue_name is None and target not in state.addresses and target in state.queues:
+        address_name, queue_name = state.queues[target].address.name, target
+    if queue is not None and (
+        state.bindings.reaches(address_name, queue) if queue_name is None else state.queues.get(queue_name) is queue
+    ):
+        raise OntoItself(f"moving messages of queue {queue.name} to {target} would move them onto itself")
+    return address_name, queue_name
+
+
+def _foreseen(state: State, target: str, queue: Queue) -> Destination | str:
+    """As `destination`, but nothing is made; empty: what is there does not tell.  Raises InvalidName, OntoItself."""
+    address_name, queue_name = _elsewhere(state, target, queue)
+    if queue_name is not None and queue_name in state.queues:
+        named = state.queues[queue_name]
+        return Destination(named.address, state.candidates(named.address, named, None), None)
+    address = state.addresses.get(address_name)
+    if address is None or not address.sendable:
+        names.check_sendable(address_name, state.syntax)
+    if address is None or queue_name is not None:
+        return ""
+    targets = state.candidates(address, None, None)
+    return Destination(address, targets, None) if any(targets) else ""
+
+
+def _foreseen_origin(state: State, queue: Queue, origin: _Origin) -> Destination | str:
+    """As `home` or, where no queue had taken a message, `_sent_again`, but nothing is made."""
+    address_name, name, type = origin
+    if name:
+        refused = why_not_home(state, queue, *origin)
+        if refused:
+            return refused
+    elif state.bindings.reaches(address_name, queue):
+        return ONTO_ITSELF
+    address, known = state.addresses.get(address_name), state.queues.get(name)
+    if address is None or (name and known is None):
+        return ""
+    routing_type = None if type is None else RoutingType(type)
+    targets = state.candidates(address, known, None if name else routing_type)
+    return Destination(address, targets, routing_type) if any(targets) else ""
 
 
 # -- the move ----------------------------------------------------------------------------------------------------------
@@ -355,7 +394,7 @@ def send_back(
         address, name, type = origin
         if origin not in found:
             if options.dry_run:
-                found[origin] = why_not_home(state, queue, *origin) if name else ""
+                found[origin] = _foreseen_origin(state, queue, origin)
             else:
                 found[origin] = home(state, queue, *origin) if name else _sent_again(state, queue, address, type)
         wanted.append((message, found[origin], name or address))
@@ -384,8 +423,11 @@ def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalRea
 def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], options: MoveOptions) -> list[Message]:
     """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
     if options.dry_run:
-        for _, where, target in wanted:
-            _count(step, where if isinstance(where, str) else "", target)
+        for message, where, target in wanted:
+            refused = where if isinstance(where, str) else ""
+            if isinstance(where, Destination) and _placed(state, queue, message, where, options) is None:
+                refused = NO_QUEUE
+            _count(step, refused, target)
         return []
     if not _has_room(state, [message for message, _, _ in wanted if message.header.durable], options.edit):
         if len(wanted) > 1:
@@ -398,9 +440,7 @@ def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], o
     for message, where, target in wanted:
         refused = where if isinstance(where, str) else ""
         if isinstance(where, Destination):
-            annotations = (options.annotate or annotations_for)(message, queue.name, where)
-            scheduled = message.header.scheduled
-            placed = move.place(state, where, message, annotations, scheduled=scheduled, edit=options.edit)
+            placed = _placed(state, queue, message, where, options)
             if placed is None:
                 refused = NO_QUEUE
             else:
@@ -413,6 +453,11 @@ def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], o
         queue.counters.moved += len(moving)
         move.move(state, queue, moving, RemovalReason.MOVED)
     return staying
+
+
+def _placed(state: State, queue: Queue, message: Message, where: Destination, options: MoveOptions) -> Placed | None:
+    annotations = (options.annotate or annotations_for)(message, queue.name, where)
+    return move.place(state, where, message, annotations, scheduled=message.header.scheduled, edit=options.edit)
 
 
 def _has_room(state: State, durable: list[Message], edit: Edit) -> bool:

@@ -16,6 +16,7 @@ from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (
     AMQP_SEQUENCE,
     AMQP_VALUE,
+    APPLICATION_PROPERTIES,
     DATA,
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
@@ -25,6 +26,7 @@ from protocols.amqp.message import (
     encode_section,
 )
 from protocols.amqp.performatives import MessageId, Properties
+from protocols.amqp.types import Byte
 
 AMQP_FORMAT: Final = 2
 
@@ -33,6 +35,11 @@ _ANNOTATION: Final = "m."
 _BROKERS: Final = "_AMQ_"
 _OPTIONAL: Final = "x-opt-"
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
+
+#: What a JMS client notes of the kind of message, by which the receiver's reads the body, and two of the kinds.
+JMS_TYPE: Final = "x-opt-jms-msg-type"
+JMS_BYTES: Final = Byte(3)
+JMS_TEXT: Final = Byte(5)
 
 #: Where Artemis does not follow its own rule.
 _ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
@@ -103,14 +110,19 @@ class AmqpFormat:
         return before + encode_application_properties({**properties, **add})
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """Text stays a value of text, if the content is that; everything else becomes a data section."""
+        """Text stays a value of text, if the content is that; everything else becomes a data section.
+
+        What a JMS client noted of the kind of message is kept true.  Of a large body nothing but that is known.
+        """
+        message = Message(head)
         try:
+            noted = message.message_annotations
             kind, values = Message(body).body() if isinstance(body, bytes) else (DATA, [])
-            if kind == AMQP_VALUE and values and isinstance(values[0], str):
+            if noted.get(JMS_TYPE) == JMS_TEXT or (kind == AMQP_VALUE and values and isinstance(values[0], str)):
                 return head, encode_section(AMQP_VALUE, content.decode())
         except (DecodeError, UnicodeDecodeError):
             pass  # whatever it was, it is data from now on
-        return head, encode_section(DATA, content)
+        return _of_bytes(head), encode_section(DATA, content)
 
     def content(self, part: bytes) -> bytes:
         """Bytes of data sections, text, other values as JSON; of a beginning only that of long data or text."""
@@ -128,6 +140,19 @@ class AmqpFormat:
     def noted(self, annotations: Annotations) -> dict[str, Value]:
         """The broker's own annotations: under their own names and as the message annotations that clients see."""
         return {**annotations, **{f"{_ANNOTATION}{annotation_name(name)}": v for name, v in annotations.items()}}
+
+
+def _of_bytes(head: bytes) -> bytes:
+    """A head that does not say of a body of data that it is something else."""
+    message = Message(head)
+    try:
+        noted = message.message_annotations
+        if JMS_TYPE not in noted:
+            return head
+        noted = encode_annotations(MESSAGE_ANNOTATIONS, {**noted, JMS_TYPE: JMS_BYTES})
+        return noted + message.section(PROPERTIES) + message.section(APPLICATION_PROPERTIES)
+    except DecodeError:
+        return head
 
 
 def annotation_name(name: str) -> str:

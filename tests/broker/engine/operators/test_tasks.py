@@ -9,19 +9,22 @@ from typing import Any
 import pytest
 
 from broker.engine.delivery import redelivery
+from broker.engine.filter import compile_filter
 from broker.engine.model.edit import Edit
 from broker.engine.model.errors import (
     AlreadyInUse,
     EngineError,
     InvalidEdit,
+    InvalidName,
     InvalidSelector,
     InvalidTask,
     NotFound,
     OntoItself,
     TooManyTasks,
 )
-from broker.engine.model.message import Message, PropertyView
+from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb, read_task
+from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.tasks import ACTIVE_MAX, ENDED_KEPT, IDS_MAX, OTHER_TARGETS, RATE_MAX, TARGETS_MAX
 from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
 from tests.simulation.world import check_accounts, check_counters, small
@@ -230,6 +233,26 @@ def test_a_dry_run_counts_and_changes_nothing(kind: TaskKind) -> None:
     task = done(bench, kind, dry_run=True, target="attic" if kind is MOVE else "")
     assert (task.state, task.progress.moved, task.progress.refused) == (TaskState.COMPLETED, 5, {})
     assert (bench.bodies("DLQ"), set(bench.engine.queues)) == (before, queues)
+
+
+def test_a_dry_run_refuses_what_the_move_would_refuse() -> None:
+    bench = Bench()
+    dead(bench, "a", 5)
+    blue = NewQueue(
+        name="picky",
+        address="picky",
+        routing_type=RoutingType.ANYCAST,
+        filter=compile_filter("color = 'blue'"),
+        make_address=True,
+    )
+    bench.enter().operators.make_queue(blue)
+    foreseen = done(bench, MOVE, target="picky", dry_run=True).progress
+    assert (foreseen.moved, foreseen.refused, bench.bodies("picky")) == (0, {"no-queue": 5}, [])
+    assert done(bench, MOVE, target="picky", dry_run=True, edit=Edit(add={"color": "blue"})).progress.moved == 5
+    with pytest.raises(OntoItself):
+        start(bench, MOVE, target="DLQ", dry_run=True)
+    with pytest.raises(InvalidName):
+        start(bench, MOVE, target="many.#", dry_run=True)
 
 
 # -- how they are steered ----------------------------------------------------------------------------------------------
