@@ -149,8 +149,8 @@ def _of_bytes(head: bytes) -> bytes:
         noted = message.message_annotations
         if JMS_TYPE not in noted:
             return head
-        noted = encode_annotations(MESSAGE_ANNOTATIONS, {**noted, JMS_TYPE: JMS_BYTES})
-        return noted + message.section(PROPERTIES) + message.section(APPLICATION_PROPERTIES)
+        annotations = encode_annotations(MESSAGE_ANNOTATIONS, {**noted, JMS_TYPE: JMS_BYTES})
+        return annotations + message.section(PROPERTIES) + message.section(APPLICATION_PROPERTIES)
     except DecodeError:
         return head
 

@@ -1,0 +1,61 @@
+"""AMQP messages that an operator gives another body."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.sessions.amqp.format import AmqpFormat
+from protocols.amqp.message import (
+    AMQP_VALUE,
+    DATA,
+    MESSAGE_ANNOTATIONS,
+    Message,
+    encode_annotations,
+    encode_application_properties,
+    encode_section,
+)
+from protocols.amqp.types import Byte
+from store.body import BodyReference, LargeBody
+
+MAP, BYTES, TEXT = Byte(2), Byte(3), Byte(5)
+FORMAT = AmqpFormat()
+
+
+class Files:
+    """Files of bodies that nobody can read now."""
+
+    def held(self, reference: BodyReference) -> None:
+        """Not counted."""
+
+    def dropped(self, id: int) -> None:
+        """Not counted."""
+
+    def read(self, id: int, offset: int, nbytes: int) -> bytes:
+        """Fails: an edit looks into no file."""
+        raise AssertionError("a body's file was read")
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "content", "kind_after", "section"),
+    [
+        (TEXT, "text", b"mended", TEXT, AMQP_VALUE),
+        (TEXT, "text", b"\xff", BYTES, DATA),
+        (MAP, {"a": 1}, b"mended", BYTES, DATA),
+        (BYTES, b"bytes", b"mended", BYTES, DATA),
+    ],
+)
+def test_what_jms_knows_of_the_kind_stays_true(
+    kind: Byte, before: object, content: bytes, kind_after: Byte, section: int
+) -> None:
+    noted = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-jms-msg-type": kind, "x-opt-other": 7})
+    head = noted + encode_application_properties({"color": "red"})
+    after = Message(b"".join(FORMAT.refilled(head, encode_section(AMQP_VALUE, before), content)))
+    assert after.message_annotations == {"x-opt-jms-msg-type": kind_after, "x-opt-other": 7}
+    assert (after.application_properties, after.body()[0]) == ({"color": "red"}, section)
+
+
+def test_a_large_text_of_jms_stays_a_text() -> None:
+    large = LargeBody(Files(), BodyReference(1, 1 << 20, 0))
+    head = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-jms-msg-type": TEXT})
+    assert FORMAT.refilled(head, large, b"mended") == (head, encode_section(AMQP_VALUE, "mended"))
+    assert FORMAT.refilled(b"", large, b"mended") == (b"", encode_section(DATA, b"mended"))
