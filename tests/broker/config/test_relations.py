@@ -157,6 +157,7 @@ def read(directory: Path, text: str) -> Config:
             '"queue-full"',
             "no such reason: give one of max-deliveries",
         ),
+        (RULE + "action = 'move'\nto = 'x::'\n", 'dead-letter-rules["a"].to', '"x::"', "no queue name after ::"),
         (RULE + "action = 'leave'\nto = 'x'\n", 'dead-letter-rules["a"].to', "", "does nothing with leave"),
         (
             RULE.replace("'a'", '"a\\nb"') + "action = 'leave'\n",
