@@ -57,8 +57,9 @@ class Desk:
         return self.broker.engine
 
     def page(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
-        """A whole page `about` something."""
-        return self.part(visit, template, {**about, "notices": visit.session.told()}, status=status)
+        """A whole page `about` something; of one that takes only a part of it, nobody would see the notices."""
+        notices = [] if "hx-request" in visit.request.headers else visit.session.told()
+        return self.part(visit, template, {**about, "notices": notices}, status=status)
 
     def part(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
         """A page, or the part of one that is shown anew."""

@@ -23,6 +23,9 @@ _DUMP_WIDTH: Final = 16
 #: Bytes of a dump: it is four times as long as the body.
 _DUMP_BYTES_MAX: Final = 16 << 10
 
+#: Characters of JSON with its structure visible, beyond which it is text: what is nested deeply grows without measure.
+_JSON_CHARS_MAX: Final = 4 * BODY_BYTES_MAX
+
 
 @dataclass(frozen=True, slots=True)
 class Found:
@@ -90,13 +93,19 @@ def _text(content: bytes, *, cut: bool) -> str:
 
 
 def _json(text: str) -> str:
-    """With its structure visible; empty if it is no JSON object or array."""
+    """With its structure visible; empty if it is no JSON object or array, or would be too long."""
     if text.lstrip()[:1] not in ("{", "["):
         return ""
+    made, nchars = [], 0
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(json.loads(text)):
+            made.append(piece)
+            nchars += len(piece)
+            if nchars > _JSON_CHARS_MAX:
+                return ""
     except (ValueError, RecursionError):
         return ""
+    return "".join(made)
 
 
 def _dump(content: bytes) -> str:

@@ -6,8 +6,10 @@ from functools import cache
 
 from starlette.responses import Response
 
+from broker.console.asking import Refused
 from broker.console.desk import Desk, Routes
 from broker.console.visit import Visit
+from broker.management.models.base import WORD_CHARS_MAX
 from broker.reasons.find import find, suggest
 from broker.reasons.reason import Kind, Reason
 from broker.reasons.table import reasons
@@ -36,6 +38,8 @@ class ReasonPages:
     async def show(self, visit: Visit) -> Response:
         """What a word, a number or a line of the log means; all dead-letter reasons if nothing is asked."""
         text = visit.text("q").strip()
+        if len(text) > WORD_CHARS_MAX:
+            raise Refused(400, "invalid-parameter", f"give a word or a line of at most {WORD_CHARS_MAX} characters")
         found = find(reasons(), text) if text else [each for each in reasons() if each.kind is Kind.DEAD_LETTER]
         context = {"q": text, "found": found, "near": [] if found else suggest(reasons(), text)}
         return self._desk.page(visit, "explain.html", context)

@@ -13,6 +13,7 @@ from broker.engine.model.access import Identity
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.moves.dead_letter_rules import Action, DeadLetterRule
+from broker.management.models.base import WORD_CHARS_MAX
 from tests.broker.console.harness import Browser
 from tests.broker.management.harness import Inbox, TestBroker, die
 
@@ -70,6 +71,8 @@ async def test_a_dead_letter_says_why_it_died_and_what_to_do(broker: TestBroker,
     assert "dead-letter reason" in (await owner.get("/explain?q=rejected")).seen
     assert "Did you mean" in (await owner.get("/explain?q=max-deliverys")).seen
     assert (await owner.get("/explain")).status == 200
+    assert (await owner.get(f"/explain?q={'a' * WORD_CHARS_MAX}")).status == 200
+    assert (await owner.get(f"/explain?q={'a' * (WORD_CHARS_MAX + 1)}")).status == 400
 
 
 async def test_an_address_shows_its_settings_and_where_each_is_from(broker: TestBroker, owner: Browser) -> None:

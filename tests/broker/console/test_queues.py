@@ -126,6 +126,26 @@ async def test_a_body_is_saved_and_not_shown(broker: TestBroker, owner: Browser)
     assert page.headers["content-disposition"].startswith("attachment")
 
 
+async def test_json_that_would_grow_without_measure_is_shown_as_text(broker: TestBroker, owner: Browser) -> None:
+    depth = 700
+    for body in ("[" * depth + "1," * 20_000 + "1" + "]" * depth, '{"order": [1]}'):
+        broker.send("orders", [body.encode()])
+    await broker.settled()
+    nested, plain = (message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("orders")))
+    page = await owner.get(f"/message?queue=orders&id={nested}")
+    assert len(page.content) < 1 << 20, "it was 29 MB"
+    assert "<summary>JSON</summary>" not in page.text
+    assert "[[[1,1,1," in page.text
+    assert "<summary>JSON</summary>" in (await owner.get(f"/message?queue=orders&id={plain}")).text
+
+
+async def test_a_notice_waits_for_a_whole_page(broker: TestBroker, owner: Browser) -> None:
+    broker.queue("orders")
+    await owner.send(await owner.get("/queue?name=orders"), "/queue/pause")
+    assert "Paused: its consumers" not in (await owner.get("/queues", hx_request="true")).seen
+    assert "Paused: its consumers" in (await owner.get("/queues")).seen
+
+
 async def test_a_message_is_sent(broker: TestBroker, owner: Browser) -> None:
     broker.queue("orders")
     page = await owner.get("/send?to=orders::orders")
