@@ -106,14 +106,18 @@ class BrokerPages:
         if self._reports is not None and _NIGHT.fullmatch(night) and name in _REPORTS:
             content = await asyncio.to_thread(_read, self._reports / night / f"{name}.html")
         if content is None:
-            raise NotFound("there is no such report, or the broker's user cannot read it")
+            raise NotFound(
+                f"there is no such report of at most {REPORT_BYTES_MAX >> 20} MiB that the broker's user can read"
+            )
         headers = {"content-security-policy": _REPORT_POLICY, "content-type": "text/html; charset=utf-8"}
         return Response(content, headers=headers)
 
 
 def _read(path: Path) -> bytes | None:
-    """A report; None if there is none of a size that one has."""
+    """A report; None if there is none of a size that one has.  Whoever opened a pipe would wait for ever."""
     try:
+        if not path.is_file():
+            return None
         with path.open("rb") as file:
             content = file.read(REPORT_BYTES_MAX + 1)
     except OSError:

@@ -41,8 +41,9 @@ class MessagePages:
 
     def _about_act(self, visit: Visit) -> None:
         self._about(visit)
-        if visit.text("do") == "move":
-            require_target(visit.access, self._desk.engine, visit.text("to").strip())
+        to = visit.text("to").strip()
+        if visit.text("do") == "move" and to:
+            require_target(visit.access, self._desk.engine, to)
 
     async def show(self, visit: Visit) -> Response:
         """One message."""

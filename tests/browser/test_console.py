@@ -127,6 +127,48 @@ def test_keys_live_search_and_theme(operator: Operator) -> None:
     operator.find("#theme").click()
 
 
+def test_enter_in_a_field_moves_and_never_retries(operator: Operator) -> None:
+    die(operator, 3)
+    operator.log_in()
+    operator.go("/queue", name="DLQ")
+    operator.all('[name="id"]')[0].click()
+    operator.find("#to").send_keys("aside", Keys.ENTER)
+    operator.reads("1 message was moved.")
+    operator.all('[name="id"]')[0].click()
+    operator.find("[name=rate]").send_keys("5", Keys.ENTER)
+    operator.reads("say to which address or queue the messages go")
+    operator.go("/queue", name="DLQ")
+    operator.all("td.number a")[0].click()
+    operator.reads("Why it died")
+    operator.find("#to").send_keys("aside", Keys.ENTER)
+    operator.reads("1 message was moved.")
+    operator.all("td.number a")[0].click()
+    operator.reads("Why it died")
+    operator.find("summary").click()
+    operator.find("[name=unset]").send_keys("country", Keys.ENTER)
+    operator.reads("say to which address or queue the messages go")
+    assert counts(operator, "orders", "DLQ", "aside") == [0, 1, 2]
+
+
+def test_a_narrow_window_shows_whole_pages(operator: Operator) -> None:
+    name = "n" * 1000
+    client = Client(operator.broker.port)
+    client.put(f"/queue/{name}", "x", DURABLE)
+    client.leave()
+    operator.log_in()
+    before = operator.chromium.get_window_size()
+    operator.chromium.set_window_size(420, 900)
+    try:
+        pages: list[tuple[str, dict[str, str | int]]] = [("/queue", {"name": name}), ("/address", {"name": name})]
+        for path, given in [*pages, ("/dead-letters", {}), ("/diverts", {}), ("/connections", {}), ("/consumers", {})]:
+            operator.go(path, **given)
+            widths = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
+            needed, there = operator.chromium.execute_script(widths)
+            assert needed <= there, path
+    finally:
+        operator.chromium.set_window_size(before["width"], before["height"])
+
+
 def test_charts_go_on_and_a_broker_that_comes_back_asks_for_a_login(operator: Operator) -> None:
     operator.log_in()
     operator.until(lambda: len(operator.all("canvas")) == 6 or None)

@@ -174,6 +174,8 @@ async def test_reports_of_audits_are_shown_without_any_rights(
     assert "script-src" not in report.headers["content-security-policy"]
     for query in ("night=..&name=ledger", "night=2026-11-25T02-30-00Z&name=..%2F..%2Fx", "night=&name="):
         assert (await owner.get(f"/report?{query}")).status == 404
+    os.mkfifo(night / "dlq.html")
+    assert (await owner.get(f"/report?night={night.name}&name=dlq")).status == 404, "and nobody waits for a writer"
     os.rename(reports, reports.with_name("elsewhere"))
     assert "No reports can be shown" in (await owner.get("/reports")).seen
 
