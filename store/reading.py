@@ -22,6 +22,7 @@ class Segments:
         self._directory = directory
         self._live = SegmentDirectory(files, directory)
         self._paths: dict[int, str] = {}
+        self._in_use: frozenset[int] = frozenset()
         self._newest = 0
         self._last: tuple[int, str, bytes] = (0, "", b"")
 
@@ -34,9 +35,15 @@ class Segments:
         """Kept ones first: what moves meanwhile is found where it was."""
         paths = kept(self._files, self._directory)
         live = self._live.segments()
+        self._in_use = frozenset(live)
         self._newest = max(live, default=0)
         self._paths = {segment_number(path.rpartition("/")[2]): path for path in paths}
         self._paths |= {number: self._live.path(number) for number in live}
+
+    @property
+    def in_use(self) -> frozenset[int]:
+        """Those that are not in retention/: whatever is on a queue was stored, or copied, in one of them."""
+        return self._in_use
 
     def path(self, number: int) -> str:
         """Where a segment was when it was last looked for."""

@@ -63,6 +63,7 @@ class _Search:
         self._known: dict[int, IdIndex | None] = {}
         self._names = dict(names)
         self._rest = rest
+        self._in_use: frozenset[int] = frozenset()  # when the search began
         self._ids = {id}
         self._looked: dict[int, set[int]] = {}  # the ids that were looked for in each segment
         self._found: dict[tuple[int, int], FoundStep] = {}  # by position and message
@@ -71,6 +72,7 @@ class _Search:
     def run(self) -> Trail:
         """All of it."""
         numbers = self._segments.numbers()
+        self._in_use = self._segments.in_use
         for number in numbers:
             self._known[number] = index = self._indexes.read(number, self._segments.path(number))
             self._names |= index.names if index is not None else {}
@@ -157,12 +159,14 @@ class _Search:
             told = ", ".join(map(str, lost))
             self._tell(f"the journal no longer has the records that stored these ids of the message: {told}")
         left = [each.step.reason for each in found if each.step.kind is StepKind.LEFT]
-        places = _places(found, self._names)
+        places, vanished = _places(found, self._names, self._in_use)
+        for place in vanished:
+            self._tell(f"the journal no longer has the record of how message {place.message} left {place.queue}")
         return Trail(
             ids,
             [each.named(self._names) for each in found[:STEPS_MAX]],
             places,
-            left[-1] if left and not places else "",
+            left[-1] if left and not places and not vanished else "",
             [*self._problems],
             len(numbers),
             len(self._looked),
@@ -191,16 +195,22 @@ def _led(links: tuple[int, ...], ids: set[int]) -> tuple[int, ...]:
     return tuple(id for id in links if id) if not ids.isdisjoint(links) else ()
 
 
-def _places(found: Iterable[FoundStep], names: Mapping[int, str]) -> list[Place]:
-    there: dict[tuple[int, int], None] = {}
+def _places(
+    found: Iterable[FoundStep], names: Mapping[int, str], in_use: frozenset[int]
+) -> tuple[list[Place], list[Place]]:
+    """Where the message is, and where it is not though no step says that it left: kept segments have no live one."""
+    there: dict[tuple[int, int], bool] = {}  # whether a segment in use has it
     for each in found:
         keys = [(each.step.message, queue) for queue in each.queue_ids]
         if each.step.kind in (StepKind.STORED, StepKind.COPIED):
-            there |= dict.fromkeys(keys)
+            there |= dict.fromkeys(keys, each.step.segment in in_use)
         elif each.step.kind is StepKind.LEFT:
             for key in keys:
                 there.pop(key, None)
-    return [Place(id, names.get(queue, f"queue {queue}")) for id, queue in there]
+    places: tuple[list[Place], list[Place]] = ([], [])
+    for (id, queue), lives in there.items():
+        places[not lives].append(Place(id, names.get(queue, f"queue {queue}")))
+    return places
 
 
 def _written_bytes(data: bytes) -> int:

@@ -339,6 +339,23 @@ def test_what_is_defined_in_a_segment_without_an_index_is_found_there() -> None:
     assert trail.places == [Place(id, "of the journal")]
 
 
+def test_what_only_a_kept_segment_has_on_a_queue_has_left_it() -> None:
+    """An offline `compact` deletes the segments in which that stood."""
+    on = desk()
+    id = stored(on, 70)
+    dead = stored(on, 71, {"_AMQ_ORIG_MESSAGE_ID": id})
+    on.journal.add(record.removed(70, RemovalReason.DEAD_LETTERED, [id]))
+    on.commit()
+    assert trail_of(on, id).places == [Place(dead, "DLQ")]
+    day = f"{JOURNAL}/retention/date=2025-06-15"
+    on.files.make_dir(f"{JOURNAL}/retention")
+    on.files.make_dir(day)
+    on.files.rename(f"{JOURNAL}/{segment_name(1)}", f"{day}/{segment_name(1)}")
+    trail = find_trail(on.files, JOURNAL, id, names={70: "orders", 71: "DLQ"})
+    told = f"the journal no longer has the record of how message {dead} left DLQ"
+    assert (trail.places, trail.ended, trail.problems) == ([], "", [told])
+
+
 def test_bodies_that_look_like_entries_hide_nothing() -> None:
     on = desk()
     on.journal.allocate_ids(0x0A0B0C0D0E)  # so that nothing else has the same bytes
