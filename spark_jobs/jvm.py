@@ -175,6 +175,7 @@ def end_after_interrupt(kind: type[BaseException] | None, error: BaseException |
         process.stdin.close()  # it ends with its standard input
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS_MAX)
+    SparkContext._gateway = SparkContext._jvm = None  # a session after it starts another
 
 
 @contextmanager

@@ -210,9 +210,15 @@ class _Gone:
         raise Py4JNetworkError("Answer from Java side is empty")
 
 
-def test_what_ended_an_audit_is_told_though_java_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def _without_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next session begins with nothing, and its Java has gone; what other tests use stays."""
     monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)
     monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
+
+
+def test_what_ended_an_audit_is_told_though_java_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    _without_java(monkeypatch)
     with pytest.raises(KeyboardInterrupt), spark_session("interrupted"):
         raise KeyboardInterrupt
 
@@ -226,14 +232,12 @@ def _interrupted() -> None:
 
 
 def test_an_interrupt_is_told_though_pyspark_asks_java_on_its_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
-    monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
+    _without_java(monkeypatch)
     with pytest.raises(KeyboardInterrupt), spark_session("interrupted"):
         _interrupted()
 
 
 def test_an_error_of_java_that_nobody_interrupted_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyspark.SparkContext._active_spark_context", None)
-    monkeypatch.setattr(session, "_start", lambda *_args, **_options: _Gone())
+    _without_java(monkeypatch)
     with pytest.raises(Py4JNetworkError), spark_session("failing"):
         _Gone().stop()
