@@ -16,7 +16,8 @@ else is done, and no call can be declared without it.  In this order a request i
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, FastAPI
@@ -214,6 +215,7 @@ def _route_class(guard: Guard, body_bytes_max: int) -> type[APIRoute]:
                 _check_parameters(request, known)
                 if self.body_field:
                     _check_text(await request.body())
+                    _check_fields(await request.body())
                 return await inner(request)
 
             return handler
@@ -227,11 +229,14 @@ def _parameters(dependant: Dependant) -> set[str]:
 
 
 def _check_parameters(request: Request, known: set[str]) -> None:
-    """Raises Refused for a parameter that the call does not have."""
+    """Raises Refused for a parameter that the call does not have, or that is given more than once."""
     unknown = sorted(set(request.query_params) - known)
     if unknown:
         listed = ", ".join(sorted(known)) or "none"
         raise Refused("invalid-parameter", f"there is no parameter {unknown[0][:100]!a}; there are {listed}")
+    twice = _repeated(name for name, _ in request.query_params.multi_items())
+    if twice:
+        raise Refused("invalid-parameter", f"the parameter {twice} is given more than once")
 
 
 def _check_body(request: Request, longest: int) -> None:
@@ -243,6 +248,30 @@ def _check_body(request: Request, longest: int) -> None:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if length and kind != "application/json":
         raise Refused("not-json", "send the body as JSON, with Content-Type: application/json")
+
+
+def _repeated(names: Iterable[str]) -> str:
+    """The first name that is there twice; empty without one."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            return name
+        seen.add(name)
+    return ""
+
+
+def _check_fields(body: bytes) -> None:
+    """Raises Refused for a field that an object of the body has twice: the last would count, whichever was meant."""
+
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        fields = dict(pairs)
+        if len(fields) < len(pairs):
+            twice = _repeated(name for name, _ in pairs)
+            raise Refused("invalid-body", f"the field {twice[:100]!a} is given more than once")
+        return fields
+
+    with suppress(ValueError, RecursionError):  # which is told when the body is read
+        json.loads(body, object_pairs_hook=unique)
 
 
 def _check_text(body: bytes) -> None:

@@ -82,3 +82,25 @@ async def test_a_body_that_cannot_be_read(broker: TestBroker, client: Client, bo
     refused = await client.call("POST", "/api/v1/tasks", body=body)
     assert refused.status == 400
     assert refused.headers["content-type"] == "application/problem+json"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind": "purge", "queue": "orders", "filter": "i = 1", "filter": ""}',
+        b'{"kind": "purge", "queue": "orders", "group": {"reason": "rejected", "reason": null}}',
+    ],
+)
+async def test_a_field_that_is_given_twice(broker: TestBroker, client: Client, body: bytes) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    refused = await client.call("POST", "/api/v1/tasks", body=body)
+    assert (refused.status, refused.json["code"]) == (400, "invalid-body")
+    assert refused.json["detail"].endswith("is given more than once")
+    assert broker.queue("orders").message_count == 2
+
+
+async def test_a_parameter_that_is_given_twice(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    refused = await client.call("GET", f"{MESSAGES}?filter=a%3D1&filter=")
+    assert (refused.status, refused.json["detail"]) == (400, "the parameter filter is given more than once")
