@@ -100,7 +100,10 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One task.  Times in ms since the epoch, 0: not yet.  `why`: why it is paused by itself, or has failed."""
+    """One task.  Times in ms since the epoch, 0: not yet.  `why`: why it is paused by itself, or has failed.
+
+    `queue_id` is that of its queue: another one that takes the name is none of its business.
+    """
 
     id: int
     request: TaskRequest
@@ -109,6 +112,7 @@ class Task:
     ended: int = 0
     why: str = ""
     progress: Progress = field(default_factory=Progress)
+    queue_id: int = 0
 
     def definition(self) -> dict[str, object]:
         """What the journal keeps of it."""
@@ -120,6 +124,7 @@ class Task:
             "name": str(self.id),
             "kind": request.kind.value,
             "queue": request.queue,
+            "queue-id": self.queue_id,
             "filter": request.filter,
             "ids": list(request.ids),
             "group": dict(request.group),
@@ -163,4 +168,13 @@ def read_task(id: int, definition: Mapping[str, Any]) -> Task:
     names = ("total", "looked-at", "moved", "refused", "targets", "last", "below")
     progress = Progress(**{name.replace("-", "_"): definition[name] for name in names})
     state = TaskState(definition["state"])
-    return Task(id, request, definition["created"], state, definition["ended"], definition["why"], progress)
+    return Task(
+        id,
+        request,
+        definition["created"],
+        state,
+        definition["ended"],
+        definition["why"],
+        progress,
+        definition["queue-id"],
+    )

@@ -100,7 +100,7 @@ class Tasks:
             raise TooManyTasks(f"{active} tasks have not ended: wait for one, or cancel it")
         queue = registry.find_queue(state, request.queue)
         queue.check_public()
-        task = Task(state.journal.allocate_ids(1), request, state.now)
+        task = Task(state.journal.allocate_ids(1), request, state.now, queue_id=queue.id)
         task.progress.total = len(request.ids) or queue.message_count
         self._filters[task.id] = filter
         try:
@@ -173,6 +173,8 @@ class Tasks:
         before = task.progress.moved
         try:
             queue = registry.find_queue(self._state, task.request.queue)
+            if queue.id != task.queue_id:
+                raise NotFound(f"queue {queue.name} was deleted, and another one has its name")
             if task.id not in self._filters:
                 self._filters[task.id] = parse_selector(task.request.filter)
             self._advance(task, queue)

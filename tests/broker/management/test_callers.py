@@ -168,7 +168,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     assert made.status == 201
     for id, state in ((TASK, TaskState.RUNNING), (PAUSED, TaskState.PAUSED)):
         request = TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1)
-        broker.engine._state.tasks[id] = Task(id, request, 1, state)
+        broker.engine._state.tasks[id] = Task(id, request, 1, state, queue_id=broker.engine.queue("orders").id)
     await broker.settled()
 
 

@@ -311,6 +311,17 @@ def test_a_queue_that_goes_ends_its_task() -> None:
     assert told["error"] == task.why
 
 
+def test_another_queue_that_takes_the_name_is_left_alone() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    task = done(bench, PURGE, rate=20)
+    bench.enter().delete_queue(bench.queue("DLQ"))
+    bench.sent("DLQ", b"new")
+    bench.broker.advance(1_000)
+    assert (task.state, task.why) == (TaskState.FAILED, "queue DLQ was deleted, and another one has its name")
+    assert bench.bodies("DLQ") == [b"new"]
+
+
 def test_a_full_journal_pauses_a_task_which_can_be_resumed() -> None:
     bench = Bench(running=EngineBroker(small(retained=False), files=SimFiles(capacity=100 << 10)))
     dead(bench, "a", 30, head=b"padding:%s\n" % (b"x" * 500))
