@@ -13,8 +13,6 @@ class Limits:
     looked_at_max: int = 200_000
     #: Messages of a queue on which one request tries a filter; the next request goes on behind them.
     filtered_max: int = 5_000
-    #: Steps of a retry, a move or a purge of some in one call: the answer comes when they are on disk.
-    steps_max: int = 32
     #: Queues with series of their own; the others share `queue=""`.  Reading so many takes some 25 ms.
     measured_queues_max: int = 1_000
     #: How long a tick may take to end, in seconds: the longest that work of one tick has been seen to take is below 2,

@@ -142,10 +142,7 @@ class DeadLetterRules(Watcher):
 
     def settle(self) -> None:
         """After a start and whenever settings have changed: watch the queues that keep dead letters now."""
-        table = self._state.settings_table
-        named = [
-            fields.get(name) for _, fields in table.in_order() for name in ("dead_letter_address", "expiry_address")
-        ]
+        named = self._state.settings_table.values("dead_letter_address", "expiry_address")
         self._keeping = frozenset([name for name in named if isinstance(name, str)])
         seen = self._watched
         watched = [queue for queue in self._state.queues.values() if self.watches(queue)] if self.rules else []

@@ -34,7 +34,7 @@ from typing import Final
 from broker.engine.filter import Filter
 from broker.engine.model import names
 from broker.engine.model.edit import UNCHANGED, Edit
-from broker.engine.model.errors import AlreadyInUse, DiskFull, EngineError, NotFound, OntoItself
+from broker.engine.model.errors import DiskFull, EngineError, NotFound, OntoItself
 from broker.engine.model.message import (
     DL_FIRST_ADDRESS,
     DL_FIRST_QUEUE,
@@ -73,7 +73,7 @@ HELD: Final = "delivering"
 
 @dataclass(frozen=True, slots=True)
 class MessageRange:
-    """Which messages of a queue: one id, some `ids`, or those that a filter fits and a group of dead letters has, from
+    """Which messages of a queue: some `ids`, or those that a filter fits and a group of dead letters has, from
     the last step on.
 
     `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
@@ -81,7 +81,6 @@ class MessageRange:
     """
 
     filter: Filter | None = None
-    id: int = 0
     after: int = 0
     below: int = 0
     group: DeadLetterGroup | None = None
@@ -144,7 +143,7 @@ class MoveResult:
 
 
 def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-    """One step back to where the messages came from.  Raises NotFound or AlreadyInUse for one id."""
+    """One step back to where the messages came from.  Raises NotReadable."""
     step, run = _begin(state, queue, selection, options.edit.extra_bytes)
     send_back(state, queue, run, step, options)
     return step
@@ -155,7 +154,7 @@ def relocate(
 ) -> MoveResult:
     """One step to an address, or to one queue by its name or FQQN.
 
-    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself; NotFound or AlreadyInUse for one id.
+    Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, NotReadable.
     """
     found = (_foreseen if options.dry_run else destination)(state, target, queue)
     step, run = _begin(state, queue, selection, options.edit.extra_bytes)
@@ -164,7 +163,7 @@ def relocate(
 
 
 def discard(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-    """One step of removing messages by name (purged).  Raises NotFound or AlreadyInUse for one id."""
+    """One step of removing messages by name (purged).  Raises NotReadable."""
     step, run = _begin(state, queue, selection)
     step.moved = len(run)
     if not options.dry_run:
@@ -182,8 +181,6 @@ def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) 
     Each may get so many `extra` bytes on its way.
     """
     queue.check_public()
-    if selection.id:
-        return _one(state, queue, selection.id)
     if selection.ids:
         return _named(state, queue, selection.ids, extra)
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
@@ -209,15 +206,6 @@ def shorten(run: list[Message], extra: int = 0) -> bool:
             del run[at:]
             return True
     return False
-
-
-def _one(state: State, queue: Queue, id: int) -> tuple[MoveResult, list[Message]]:
-    run = upkeep.between(state, queue, id - 1, id + 1, 1)
-    if not run:
-        if any(id in consumer.unacked for consumer in queue.consumers):
-            raise AlreadyInUse(f"a consumer holds message {id} of queue {queue.name}")
-        raise NotFound(f"queue {queue.name} has no message {id}")
-    return MoveResult(id + 1, id, True, looked_at=1), run
 
 
 def _named(state: State, queue: Queue, ids: tuple[int, ...], extra: int) -> tuple[MoveResult, list[Message]]:

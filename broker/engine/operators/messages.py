@@ -22,7 +22,7 @@ from broker.engine.queues import clearing
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
-from broker.engine.queues.state import NO_WAY_BACK, State
+from broker.engine.queues.state import State
 from broker.engine.routing import registry
 
 #: The largest message id.
@@ -66,18 +66,15 @@ class QueueMessages:
         raise NotFound(f"queue {queue.name} has no message {id}")
 
     def purge(self, queue: Queue) -> int:
-        """Remove all ready and scheduled messages by name (purged); returns how many."""
-        self._state.mark = NO_WAY_BACK
+        """Remove ready and scheduled messages by name (purged), as many as other clients can wait for.
+
+        Returns how many, 0: all are gone.
+        """
         settle_acknowledged(self._state)
         return clearing.purge(self._state, queue)
 
-    def purge_some(self, queue: Queue) -> int:
-        """Remove some of them, as many as other clients can wait for; how many, 0: all are gone."""
-        settle_acknowledged(self._state)
-        return clearing.purge_some(self._state, queue)
-
     def retry(self, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-        """Move messages back to where they came from, one step.  Raises NotFound or AlreadyInUse for one id."""
+        """Move messages back to where they came from, one step.  Raises NotReadable."""
         self._state.begin()
         settle_acknowledged(self._state)
         return transfer.retry(self._state, queue, selection, options)
@@ -87,14 +84,14 @@ class QueueMessages:
     ) -> MoveResult:
         """Move messages to an address, a queue or an FQQN, one step.
 
-        Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, AlreadyInUse.
+        Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, NotReadable.
         """
         self._state.begin()
         settle_acknowledged(self._state)
         return transfer.relocate(self._state, queue, target, selection, options)
 
     def discard(self, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-        """Remove messages by name (purged), one step.  Raises NotFound or AlreadyInUse for one id."""
+        """Remove messages by name (purged), one step.  Raises NotReadable."""
         self._state.begin()
         settle_acknowledged(self._state)
         return transfer.discard(self._state, queue, selection, options)

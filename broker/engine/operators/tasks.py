@@ -256,7 +256,7 @@ class Tasks:
         if request.dry_run:
             return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
         below = task.progress.below or self._state.journal.allocate_ids(1)  # larger than that of any message so far
-        some = self._messages.purge_some(queue) if remaining else 0
+        some = self._messages.purge(queue) if remaining else 0
         complete = some == 0 or some >= remaining
         if complete and request.kind is TaskKind.DELETE_QUEUE:
             some += queue.message_count

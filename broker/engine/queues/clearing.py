@@ -21,13 +21,6 @@ REMOVE_RUN_MAX: Final = 8192
 
 
 def purge(state: State, queue: Queue) -> int:
-    """Remove all ready and scheduled messages by name (purged); returns how many.  Raises AlreadyInUse."""
-    queue.check_public()
-    purged = leave_nothing(state, queue)
-    return purged
-
-
-def purge_some(state: State, queue: Queue) -> int:
     """Remove some of the ready and scheduled messages by name (purged), paged ones first; how many, 0: all are gone.
 
     About `purge_step_max` of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.

@@ -143,7 +143,7 @@ async def test_totals_do_not_go_back_when_queues_go(broker: TestBroker, client: 
     await broker.settled()
     queue = broker.queue("first")
     (last,) = [message.id for message, _ in broker.engine.messages.browse(queue) if message.body == b"3"]
-    assert broker.engine.messages.move(queue, "elsewhere", MessageRange(id=last)).moved == 1
+    assert broker.engine.messages.move(queue, "elsewhere", MessageRange(ids=(last,))).moved == 1
     broker.engine.messages.purge(queue)
     broker.engine.delete_queue(queue)
     registry.delete_address(broker.engine._state, queue.address)

@@ -116,7 +116,7 @@ def _bring_back(broker: SimBroker) -> None:
     dead = {body: message.id for body, message in _on(broker, "DLQ")}
     for body in (b"poison", b"order 0", b"order 1"):
         broker.parts.tick.enter()
-        step = broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange(id=dead[body]))
+        step = broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange(ids=(dead[body],)))
         assert step.moved == 1
         broker.run()
     worker = broker.connect(**{"client-id": "worker-2"})

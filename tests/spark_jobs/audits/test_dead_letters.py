@@ -193,7 +193,7 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
     client.subscribe("/topic/news", id="n", ack="client-individual", **{"durable-subscription-name": "reader"})
     first, last = (letter for letter, _ in broker.engine.messages.browse(broker.engine.queue("DLQ")))
     broker.parts.tick.enter()
-    assert broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange(id=last.id)).moved == 1
+    assert broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange(ids=(last.id,))).moved == 1
     broker.run()
     client.drop()
     broker.shut_down()

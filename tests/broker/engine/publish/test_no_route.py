@@ -185,7 +185,7 @@ def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
     for n in range(200):
         bench.sent("t.x", b"%d" % n + b"." * 300, routing_type=MULTICAST)
         if n % 40:
-            bench.enter().messages.discard(bench.queue("DLQ"), MessageRange(id=letters(bench)[-1].id))
+            bench.enter().messages.discard(bench.queue("DLQ"), MessageRange(ids=(letters(bench)[-1].id,)))
         bench.broker.advance(Limits().cleaning_period)
     assert "0000000001.journal" not in bench.broker.files.list_dir(journal_directory(bench.broker.config))
     bench.run()
