@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from store.decode import RawRecord
 from store.files import Files
 from store.retention import kept
-from store.segment import segment_number
+from store.segment import SEGMENT_HEADER_BYTES, BadHeader, header_of, segment_number
 from store.segment_directory import SegmentDirectory, open_segment
 
 
@@ -53,6 +53,15 @@ class Segments:
     def newest(self) -> int:
         """The segment to which a broker writes, or wrote last; 0: there is none."""
         return self._newest
+
+    def first_position(self, number: int) -> int | None:
+        """Where a segment begins; None if it is not there, or its header cannot be read."""
+        path = self._paths.get(number)
+        try:
+            head = self._files.read_head(path, SEGMENT_HEADER_BYTES) if path else b""
+            return header_of(number, head).first_position
+        except (OSError, BadHeader):
+            return None
 
     def forget(self) -> None:
         """Give back the memory of the segment that was read last."""

@@ -5,7 +5,8 @@
    decoded; what is not about the message is passed over.
 3. An id leads to others (`trail.links_of`), which are then looked for in all segments, this one included.
 4. The id's bytes outside of any valid entry are damage, and told: what stood there may have been about the message.
-   Not so behind the end of the newest segment, where the broker is writing.
+   Not so behind the end of the newest segment, where the broker is writing.  Of a complete segment without an index
+   all is checked: nothing else says whether something about the message is missing there.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class _Search:
             led_to |= new
             looked |= new
             ids = new
+        if self._known[number] is None and number != self._segments.newest:
+            haystack.check_whole(self._segments.first_position(number + 1))
         self._problems |= haystack.problems
         return led_to
 
@@ -298,7 +301,17 @@ class _Haystack:
         found = self._scanned()
         if not found.damage or (self._newest and at >= found.end):
             return  # the broker is writing there, or a crash has torn it
-        self.problems[f"{self.path} is damaged at byte {found.end}: records about the message may be lost there"] = None
+        self._tell_lost(found.end)
+
+    def _tell_lost(self, at: int) -> None:
+        self.problems[f"{self.path} is damaged at byte {at}: records about the message may be lost there"] = None
+
+    def check_whole(self, position: int | None) -> None:
+        """See whether its entries reach its end, which is the `position` at which the next begins, if that is known."""
+        found = self._scanned()
+        self._tell_damage(found.end)
+        if position is not None and found.position < position:
+            self._tell_lost(found.end)
 
     def records(self, entry: EntryHead) -> Iterable[decode.RawRecord]:
         """The records of an entry.  Raises Corrupt."""

@@ -17,6 +17,7 @@ from store.id_index import DIRECTORY, IdIndexes, build, numbers_in
 from store.indexing import FREE_BYTES_MIN, Indexer
 from store.record import DeadLetterReason, RecordType, RemovalReason
 from store.segment import ENTRY_MAGIC, Entry, decode_header, encode_header, pack_entries, segment_name
+from store.segment_directory import open_segment
 from store.trail import Place, StepKind, Trail, TrailStep
 from store.trail_search import find_trail
 from store.trail_text import told
@@ -147,6 +148,35 @@ def test_damage_is_told_where_the_message_was(generated: Path) -> None:
             assert StepKind.STORED not in [step.kind for step in trail.steps if step.message == stored.record.id]
     finally:
         path.write_bytes(whole)
+
+
+@pytest.mark.parametrize("how", ["cut in an entry", "cut between two", "its id flipped"])
+def test_damage_is_told_where_no_index_can_say_that_the_message_was_there(generated: Path, how: str) -> None:
+    for index in generated.glob("index/*"):
+        index.unlink()
+    lines = [line for line in books.read(generated) if line.segment == 5]
+    stored = [line for line in lines if isinstance(line.record, decode.Message)][-1]
+    assert isinstance(stored.record, decode.Message)
+    path = generated / segment_name(5)
+    whole = path.read_bytes()
+    entries = open_segment(str(path), 5, whole).found.entries
+    entry = next(each for each in entries if each.offset < stored.offset < each.end)
+    damaged = {
+        "cut in an entry": whole[: entry.offset + 40],
+        "cut between two": whole[: entry.offset],
+        "its id flipped": whole[: stored.offset + 8]
+        + bytes([whole[stored.offset + 8] ^ 255])
+        + whole[stored.offset + 9 :],
+    }[how]
+    try:
+        path.write_bytes(damaged)
+        trail = find_trail(FILES, str(generated), stored.record.id)
+        assert (
+            f"{path} is damaged at byte {entry.offset}: records about the message may be lost there" in trail.problems
+        )
+    finally:
+        path.write_bytes(whole)
+    assert find_trail(FILES, str(generated), 1 << 40).problems == []
 
 
 def desk() -> Desk:
