@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from typing import Final
 
 from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, Body, RoutingType, Value
 from broker.sessions.plain_values import to_json
+from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import (
     AMQP_SEQUENCE,
@@ -112,17 +114,18 @@ class AmqpFormat:
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
         """Text stays a value of text, if the content is that; everything else becomes a data section.
 
-        What a JMS client noted of the kind of message is kept true.  Of a large body nothing but that is known.
+        What a JMS client noted of the kind of message is kept true, and the body is not compressed any more.  Of a
+        large body nothing but the former is known.
         """
         message = Message(head)
         try:
             noted = message.message_annotations
             kind, values = Message(body).body() if isinstance(body, bytes) else (DATA, [])
             if noted.get(JMS_TYPE) == JMS_TEXT or (kind == AMQP_VALUE and values and isinstance(values[0], str)):
-                return head, encode_section(AMQP_VALUE, content.decode())
+                return _refitted(head, of_data=False), encode_section(AMQP_VALUE, content.decode())
         except (DecodeError, UnicodeDecodeError):
             pass  # whatever it was, it is data from now on
-        return _of_bytes(head), encode_section(DATA, content)
+        return _refitted(head, of_data=True), encode_section(DATA, content)
 
     def content(self, part: bytes) -> bytes:
         """Bytes of data sections, text, other values as JSON; of a beginning only that of long data or text."""
@@ -142,15 +145,19 @@ class AmqpFormat:
         return {**annotations, **{f"{_ANNOTATION}{annotation_name(name)}": v for name, v in annotations.items()}}
 
 
-def _of_bytes(head: bytes) -> bytes:
-    """A head that does not say of a body of data that it is something else."""
+def _refitted(head: bytes, *, of_data: bool) -> bytes:
+    """A head that says nothing of the body before which is not so of the new one: how it was encoded, its JMS type."""
     message = Message(head)
     try:
-        noted = message.message_annotations
-        if JMS_TYPE not in noted:
+        noted, properties = message.message_annotations, message.properties
+        retyped = of_data and JMS_TYPE in noted
+        if not retyped and properties.content_encoding is None:
             return head
-        annotations = encode_annotations(MESSAGE_ANNOTATIONS, {**noted, JMS_TYPE: JMS_BYTES})
-        return annotations + message.section(PROPERTIES) + message.section(APPLICATION_PROPERTIES)
+        annotations = message.section(MESSAGE_ANNOTATIONS)
+        if retyped:
+            annotations = encode_annotations(MESSAGE_ANNOTATIONS, {**noted, JMS_TYPE: JMS_BYTES})
+        plain = replace(properties, content_encoding=None)
+        return annotations + encode(plain) + message.section(APPLICATION_PROPERTIES)
     except DecodeError:
         return head
 

@@ -109,8 +109,9 @@ class StompFormat:
         return encode_head(pairs + [pair for pair in added.items() if pair[0] not in FRAMES])
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """The head without the length of the body before, and the content."""
-        return encode_head([pair for pair in header_pairs(head) if pair[0] != CONTENT_LENGTH]), content
+        """The head without the length and the encoding (gzip ...) of the body before, and the content."""
+        gone = (CONTENT_LENGTH, b"content-encoding")
+        return encode_head([pair for pair in header_pairs(head) if pair[0] not in gone]), content
 
 
 def header_text(value: str | int) -> str:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from broker.sessions.amqp.format import AmqpFormat
+from protocols.amqp.encode import encode
 from protocols.amqp.message import (
     AMQP_VALUE,
     DATA,
@@ -14,6 +17,7 @@ from protocols.amqp.message import (
     encode_application_properties,
     encode_section,
 )
+from protocols.amqp.performatives import Properties
 from protocols.amqp.types import Byte
 from store.body import BodyReference, LargeBody
 
@@ -52,6 +56,15 @@ def test_what_jms_knows_of_the_kind_stays_true(
     after = Message(b"".join(FORMAT.refilled(head, encode_section(AMQP_VALUE, before), content)))
     assert after.message_annotations == {"x-opt-jms-msg-type": kind_after, "x-opt-other": 7}
     assert (after.application_properties, after.body()[0]) == ({"color": "red"}, section)
+
+
+def test_a_new_body_is_not_encoded_as_the_old_one() -> None:
+    properties = Properties(message_id="ID:1", content_type="text/plain", content_encoding="gzip")
+    noted = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-other": 7})
+    head = noted + encode(properties) + encode_application_properties({"color": "red"})
+    after = Message(FORMAT.refilled(head, encode_section(DATA, b"zipped"), b"mended")[0])
+    assert after.properties == replace(properties, content_encoding=None)
+    assert (after.message_annotations, after.application_properties) == ({"x-opt-other": 7}, {"color": "red"})
 
 
 def test_a_large_text_of_jms_stays_a_text() -> None:
