@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import stat
 from pathlib import Path
 from typing import Final
 
@@ -93,9 +94,10 @@ class BrokerPages:
         try:
             found = [path for path in self._reports.iterdir() if _NIGHT.fullmatch(path.name)]
             nights = sorted(found, reverse=True)[:NIGHTS_MAX]
-            return [
-                (night.name, [name for name in _REPORTS if (night / f"{name}.html").is_file()]) for night in nights
-            ], ""
+            reports = {
+                night.name: [name for name in _REPORTS if _is_report(night / f"{name}.html")] for night in nights
+            }
+            return [*reports.items()], ""
         except OSError as error:
             return [], error.strerror or str(error)
 
@@ -113,10 +115,18 @@ class BrokerPages:
         return Response(content, headers=headers)
 
 
-def _read(path: Path) -> bytes | None:
-    """A report; None if there is none of a size that one has.  Whoever opened a pipe would wait for ever."""
+def _is_report(path: Path) -> bool:
+    """Whether it is a file: not a link to some other, nor a pipe, whose reader would wait for ever."""
     try:
-        if not path.is_file():
+        return stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+
+
+def _read(path: Path) -> bytes | None:
+    """A report; None if there is none of a size that one has."""
+    try:
+        if not _is_report(path):
             return None
         with path.open("rb") as file:
             content = file.read(REPORT_BYTES_MAX + 1)

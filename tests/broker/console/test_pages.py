@@ -176,6 +176,9 @@ async def test_reports_of_audits_are_shown_without_any_rights(
         assert (await owner.get(f"/report?{query}")).status == 404
     os.mkfifo(night / "dlq.html")
     assert (await owner.get(f"/report?night={night.name}&name=dlq")).status == 404, "and nobody waits for a writer"
+    (reports.parent / "private.html").write_text("private")
+    (night / "expiry.html").symlink_to(reports.parent / "private.html")
+    assert (await owner.get(f"/report?night={night.name}&name=expiry")).status == 404, "whoever may write there"
     os.rename(reports, reports.with_name("elsewhere"))
     assert "No reports can be shown" in (await owner.get("/reports")).seen
 
