@@ -112,9 +112,7 @@ class Administration:
         names.check_queue_name(wanted.name)
         names.check_public(wanted.name, self._state.syntax)
         if wanted.name in self._state.queues:
-            raise AlreadyInUse(
-                f"queue {wanted.name} exists already, on address {self._state.queues[wanted.name].address.name}"
-            )
+            raise AlreadyInUse(f"queue {wanted.name} exists already")
         name = wanted.address or wanted.name
         address = self._state.addresses.get(name)
         if address is None and not wanted.make_address:

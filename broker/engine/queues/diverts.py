@@ -193,7 +193,7 @@ class Diverts:
     def add(self, divert: Divert) -> None:
         """Raises AlreadyInUse, InvalidName."""
         if divert.name in self.by_name:
-            raise AlreadyInUse(f"divert {divert.name} exists already, on address {self.by_name[divert.name].address}")
+            raise AlreadyInUse(f"divert {divert.name} exists already")
         if len(self.by_name) >= DIVERTS_MAX:
             raise AlreadyInUse(f"there are {DIVERTS_MAX} diverts already: the limit is reached")
         divert.check()

@@ -42,7 +42,7 @@ async def test_a_queue_on_an_address_is_of_its_type_unless_that_is_said(broker: 
 @pytest.mark.parametrize(
     ("name", "body", "status", "detail"),
     [
-        ("a", {"make_address": True}, 409, "queue a exists already, on address a"),
+        ("a", {"make_address": True}, 409, "queue a exists already"),
         ("new", None, 404, "address new does not exist: create it first"),
         ("new", {"make_address": True, "attributes": {"ring-size": 0}}, 400, "ring-size must not be 0: a ring of 0"),
         ("new", {"make_address": True, "attributes": {"max-consumers": -2}}, 400, "max-consumers must be at least -1"),
