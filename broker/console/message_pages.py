@@ -15,7 +15,7 @@ from broker.console.visit import Visit, go_to, number
 from broker.engine import Queue
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.task import TaskKind, TaskRequest
-from broker.management.callers import require_queue, require_target
+from broker.management.callers import require_new_task, require_queue
 from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.looking import whole_body
@@ -40,10 +40,9 @@ class MessagePages:
         require_queue(visit.access, self._desk.engine, visit.text("queue"))
 
     def _about_act(self, visit: Visit) -> None:
-        self._about(visit)
-        to = visit.text("to").strip()
-        if visit.text("do") == "move" and to:
-            require_target(visit.access, self._desk.engine, to)
+        target = visit.text("to").strip() if visit.text("do") == "move" else ""
+        edits = bool(_edit(visit)) and visit.text("do") == "retry"
+        require_new_task(visit.access, self._desk.engine, visit.text("queue"), target, edits=edits)
 
     async def show(self, visit: Visit) -> Response:
         """One message."""

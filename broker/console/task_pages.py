@@ -8,10 +8,8 @@ from broker.console.desk import Desk, Routes
 from broker.console.groups import TITLES
 from broker.console.reasons import reason
 from broker.console.visit import Visit, go_to
-from broker.engine.model.access import Access
-from broker.engine.model.errors import EngineError
 from broker.engine.model.task import Task, TaskKind, TaskState, TaskVerb
-from broker.management.callers import require_queue
+from broker.management.callers import knows_task, require_task
 from broker.management.durable import durable
 from broker.reasons.reason import Kind
 
@@ -54,19 +52,11 @@ class TaskPages:
 
     def _about(self, visit: Visit) -> None:
         """For who manages the queue of a task."""
-        task = self._desk.engine.tasks.task(visit.number("id"))
-        require_queue(visit.access, self._desk.engine, task.request.queue)
-
-    def _knows(self, access: Access, task: Task) -> bool:
-        try:
-            require_queue(access, self._desk.engine, task.request.queue)
-        except EngineError:
-            return False
-        return True
+        require_task(visit.access, self._desk.engine.tasks.task(visit.number("id")))
 
     async def show_all(self, visit: Visit) -> Response:
         """Tasks under way, and the last that ended, the latest first."""
-        tasks = [task for task in self._desk.engine.tasks.all() if self._knows(visit.access, task)]
+        tasks = [task for task in self._desk.engine.tasks.all() if knows_task(visit.access, task)]
         return self._desk.page(visit, "tasks.html", {"tasks": [(task, summary(task)) for task in tasks]})
 
     async def show(self, visit: Visit) -> Response:

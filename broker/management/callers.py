@@ -30,6 +30,7 @@ from broker.engine.model.access import UNRESTRICTED, Access, Identity
 from broker.engine.model.errors import NotFound
 from broker.engine.model.names import split_fqqn
 from broker.engine.model.permissions import Permission
+from broker.engine.model.task import Task
 from broker.management.ports import Broker
 from broker.sessions.login import Peer
 
@@ -144,6 +145,28 @@ def require_target(access: Access, engine: Engine, name: str) -> None:
         require_address(access, name)
     else:
         require_queue(access, engine, name)
+
+
+def require_new_task(access: Access, engine: Engine, queue: str, target: str, *, edits: bool) -> None:
+    """For a task on a queue, which moves messages to a target, or (empty) back to where they came from.
+
+    Where they came from may be anywhere, so who edits them on the way there has to manage all.  Raises as the others.
+    """
+    require_queue(access, engine, queue)
+    if target:
+        require_target(access, engine, target)
+    elif edits and not access.everywhere(Permission.MANAGE):
+        require_whole(access)
+
+
+def require_task(access: Access, task: Task) -> None:
+    """For a task, also one whose queue is gone.  Raises Denied."""
+    access.require(Permission.MANAGE, task.address, task.request.queue, named=f"task {task.id}")
+
+
+def knows_task(access: Access, task: Task) -> bool:
+    """The same for a list."""
+    return access.might(Permission.MANAGE, task.address, task.request.queue)
 
 
 async def managed(access: Access, names: list[str], place: Callable[[str], tuple[str, str]]) -> list[str]:

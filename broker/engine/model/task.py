@@ -102,7 +102,8 @@ class Progress:
 class Task:
     """One task.  Times in ms since the epoch, 0: not yet.  `why`: why it is paused by itself, or has failed.
 
-    `queue_id` is that of its queue: another one that takes the name is none of its business.
+    `queue_id` and `address` are those of its queue: another one that takes the name is none of its business, and who
+    managed it may look at what became of it though it is gone.
     """
 
     id: int
@@ -113,6 +114,7 @@ class Task:
     why: str = ""
     progress: Progress = field(default_factory=Progress)
     queue_id: int = 0
+    address: str = ""
 
     def definition(self) -> dict[str, object]:
         """What the journal keeps of it."""
@@ -125,6 +127,7 @@ class Task:
             "kind": request.kind.value,
             "queue": request.queue,
             "queue-id": self.queue_id,
+            "address": self.address,
             "filter": request.filter,
             "ids": list(request.ids),
             "group": dict(request.group),
@@ -177,4 +180,5 @@ def read_task(id: int, definition: Mapping[str, Any]) -> Task:
         definition["why"],
         progress,
         definition["queue-id"],
+        definition["address"],
     )

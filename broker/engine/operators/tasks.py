@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
@@ -100,7 +100,8 @@ class Tasks:
             raise TooManyTasks(f"{active} tasks have not ended: wait for one, or cancel it")
         queue = registry.find_queue(state, request.queue)
         queue.check_public()
-        task = Task(state.journal.allocate_ids(1), request, state.now, queue_id=queue.id)
+        request = replace(request, queue=queue.name)
+        task = Task(state.journal.allocate_ids(1), request, state.now, queue_id=queue.id, address=queue.address.name)
         task.progress.total = len(request.ids) or queue.message_count
         self._filters[task.id] = filter
         try:

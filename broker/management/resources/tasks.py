@@ -8,10 +8,8 @@ from typing import Final
 
 from starlette.requests import Request
 
-from broker.engine.model.access import Access
-from broker.engine.model.errors import EngineError
 from broker.engine.model.task import Task, TaskVerb
-from broker.management.callers import require_queue, require_target
+from broker.management.callers import knows_task, require_new_task, require_task
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import cursor, place
 from broker.management.deeds import told, who
@@ -50,25 +48,16 @@ class TaskCalls:
         calls.add("POST", "/tasks/{task}:cancel", self.cancel, about=about, problems=(409,))
 
     async def _about_new(self, body: NewTask, access: CallerAccess) -> None:
-        require_queue(access, self._engine, body.queue)
-        if body.target:
-            require_target(access, self._engine, body.target)
+        require_new_task(access, self._engine, body.queue, body.target, edits=bool(body.edit.edit))
 
     async def _about(self, task: TaskId, access: CallerAccess) -> None:
-        require_queue(access, self._engine, self._engine.tasks.task(task).request.queue)
-
-    def _knows(self, access: Access, task: Task) -> bool:
-        try:
-            require_queue(access, self._engine, task.request.queue)
-        except EngineError:
-            return False
-        return True
+        require_task(access, self._engine.tasks.task(task))
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> TaskList:
         """The tasks on queues that the caller manages, the latest first: those under way and the last that ended."""
         key = place("tasks", after, int)
         below = ID_MAX if key is None else int(key[0])
-        tasks = [task for task in self._engine.tasks.all() if task.id < below and self._knows(access, task)]
+        tasks = [task for task in self._engine.tasks.all() if task.id < below and knows_task(access, task)]
         shown = tasks[:limit]
         more = cursor("tasks", shown[-1].id) if len(tasks) > len(shown) else None
         return TaskList(tasks=[task_shown(task) for task in shown], next=more)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import dataclasses
 import http.client
 import json
@@ -209,6 +210,11 @@ class Answer:
     def json(self) -> Any:
         """The body, decoded."""
         return json.loads(self.body)
+
+
+def basic(name: str, password: str) -> dict[str, str]:
+    """The header of a login."""
+    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
 
 
 def encode(value: object) -> bytes:

@@ -23,7 +23,7 @@ from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
 from broker.security.audit_log import AUDITED
 from broker.security.login import Policy
-from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker
+from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker, basic
 from tests.support.sim_gate import cheap_user
 
 #: The id of the message that `prepare` sends, and of the tasks, one of which is paused.
@@ -135,11 +135,6 @@ SAME_FOR_ALL = (("GET", "/api/v1/reasons"), ("GET", "/api/v1/reasons/{word}"))
 Check = Callable[[TestBroker, Client], Awaitable[None]]
 
 
-def basic(name: str, password: str) -> dict[str, str]:
-    """The header of a login."""
-    return {"Authorization": "Basic " + base64.b64encode(f"{name}:{password}".encode()).decode()}
-
-
 ALICE = basic("alice", "s3cret")
 
 
@@ -168,7 +163,8 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     assert made.status == 201
     for id, state in ((TASK, TaskState.RUNNING), (PAUSED, TaskState.PAUSED)):
         request = TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1)
-        broker.engine._state.tasks[id] = Task(id, request, 1, state, queue_id=broker.engine.queue("orders").id)
+        queue = broker.engine.queue("orders")
+        broker.engine._state.tasks[id] = Task(id, request, 1, state, queue_id=queue.id, address="orders")
     await broker.settled()
 
 

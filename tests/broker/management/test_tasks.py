@@ -11,10 +11,11 @@ import pytest
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import PropertyView, RoutingType
+from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.operators.tasks import IDS_MAX
 from broker.engine.queues.consumer import AckMode
 from broker.management.models.base import ID_MAX, WAIT_MS_MAX
-from tests.broker.management.harness import NOW, Answer, Client, Inbox, TestBroker, die
+from tests.broker.management.harness import NOW, Answer, Client, Inbox, TestBroker, basic, die
 
 TASKS = "/api/v1/tasks"
 
@@ -170,3 +171,25 @@ async def test_what_cannot_be_done_is_explained(
 async def test_a_task_that_is_not_there(client: Client, path: str) -> None:
     answer = await client.call("POST" if ":" in path else "GET", path)
     assert (answer.status, answer.json["code"]) == (404, "not-found")
+
+
+async def test_who_edits_what_goes_back_manages_all(broker: TestBroker, client: Client) -> None:
+    await die(broker, "secret", b"1")
+    for address, edit, status in (("DLQ", {}, 201), ("DLQ", {"text": "x"}, 403), ("#", {"text": "x"}, 201)):
+        broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})})]))
+        asked = {"kind": "retry", "queue": "DLQ", "dry_run": True, "edit": edit}
+        answer = await client.call("POST", TASKS, token=None, headers=basic("alice", "s3cret"), json=asked)
+        assert answer.status == status
+
+
+async def test_a_task_of_a_queue_that_is_gone_is_for_who_managed_it(broker: TestBroker, client: Client) -> None:
+    broker.engine.operators.declare("orders.a", {RoutingType.ANYCAST})
+    await client.call("PUT", "/api/v1/queues/pay", json={"address": "orders.a", "routing_type": "ANYCAST"})
+    task = (await start(client, "delete-queue", "orders.a::pay")).json
+    assert (task["queue"], task["state"]) == ("pay", "completed")
+    headers = basic("alice", "s3cret")
+    for address, status in (("orders.#", 200), ("pay", 403)):
+        broker.engine.secure(PermissionTable([(address, {Permission.MANAGE: frozenset({"team"})})]))
+        assert (await client.call("GET", f"{TASKS}/{task['id']}", token=None, headers=headers)).status == status
+        listed = (await client.call("GET", TASKS, token=None, headers=headers)).json["tasks"]
+        assert [each["id"] for each in listed] == ([task["id"]] if status == 200 else [])
