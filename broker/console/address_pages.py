@@ -50,7 +50,7 @@ class AddressPages:
     async def show_all(self, visit: Visit) -> Response:
         """The addresses that the visitor manages."""
         desk, addresses, internal = self._desk, self._desk.engine.addresses, visit.flag("internal")
-        names = await managed(visit.access, desk.names.addresses(internal=internal), lambda name: (name, ""))
+        names = await managed(visit.access, desk.shared.names.addresses(internal=internal), lambda name: (name, ""))
 
         def column(measure: Callable[[Address], int]) -> Callable[[str], int | None]:
             return lambda name: measure(addresses[name]) if name in addresses else None

@@ -43,8 +43,8 @@ from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields,
 from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
 from broker.management.deeds import who
 from broker.management.limits import Limits
-from broker.management.names import Names
 from broker.management.ports import Broker
+from broker.management.shared import Shared
 
 #: What a browser may load: what the console serves.  Forms go to it, no page frames it, no base moves its links.
 POLICY: Final = (
@@ -78,14 +78,20 @@ class Console:
     """
 
     def __init__(
-        self, broker: Broker, token: str, *, reports: Path | None = None, limits: Limits | None = None
+        self,
+        broker: Broker,
+        token: str,
+        *,
+        reports: Path | None = None,
+        limits: Limits | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._broker = broker
         self._report = broker.engine.report
         self._assets = Assets()
         loop = asyncio.get_running_loop()
         self.sessions = Sessions(lambda: broker.gate, self._report, now=loop.time, wall_ms=clock.wall_ms)
-        self._desk = Desk(broker, Names(broker.engine), limits or Limits(), environment(self._assets))
+        self._desk = Desk(broker, shared or Shared(broker), limits or Limits(), environment(self._assets))
         self._login = LoginPages(self._desk, token, self.sessions, sweeping=self._sweep)
         self._sweeping: asyncio.TimerHandle | None = None
         self._app = Starlette(

@@ -10,7 +10,6 @@ from broker.console.desk import Desk, Routes, manages_all
 from broker.console.groups import TITLES, group_fields, values
 from broker.console.visit import Visit
 from broker.management.callers import managed, require_queue
-from broker.management.dead_letters.counting import GroupCounter
 
 #: Groups on one page: the largest; more than that is not read.
 GROUPS_SHOWN_MAX: Final = 200
@@ -24,7 +23,7 @@ class DeadLetterPages:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._counter = GroupCounter(desk.broker)
+        self._counter = desk.shared.groups
 
     def routes(self) -> Routes:
         """The pages."""

@@ -16,8 +16,8 @@ from broker.engine.model.access import Access
 from broker.engine.model.permissions import Permission
 from broker.management.callers import WHOLE_BROKER, require_whole
 from broker.management.limits import Limits
-from broker.management.names import Names
 from broker.management.ports import Broker
+from broker.management.shared import Shared
 
 #: The pages in the menu: address, title, and whether they are for those who manage the broker as a whole.
 MENU: Final = (
@@ -42,7 +42,7 @@ class Desk:
     """One broker's."""
 
     broker: Broker
-    names: Names
+    shared: Shared
     limits: Limits
     templates: Environment
 

@@ -62,7 +62,7 @@ class QueuePages:
     async def show_all(self, visit: Visit) -> Response:
         """The queues that the visitor manages."""
         desk, queues = self._desk, self._desk.engine.queues
-        every = desk.names.queues(internal=visit.flag("internal"))
+        every = desk.shared.names.queues(internal=visit.flag("internal"))
         names = await managed(visit.access, every, lambda name: (queues[name].address.name, name))
 
         def column(measure: Callable[[Queue], int]) -> Callable[[str], int | None]:

@@ -10,7 +10,6 @@ from broker.console.visit import Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.management.callers import require_queue, require_whole
-from broker.management.trails import TrailFinder
 from store.trail import Trail
 from store.trail_text import told
 
@@ -20,7 +19,7 @@ class TrailPages:
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
-        self._finder = TrailFinder(desk.broker)
+        self._finder = desk.shared.trails
 
     def routes(self) -> Routes:
         """The pages."""

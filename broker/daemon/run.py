@@ -51,6 +51,7 @@ from broker.management.runtime import (
     remove_runtime_file,
     write_runtime_file,
 )
+from broker.management.shared import Shared
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
@@ -393,7 +394,8 @@ class Daemon:
                 opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}
                 self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
             token = create_token(self.data_directory) if config.http_acceptors else ""
-            console = Console(self, token, reports=config.broker.audit_reports)
+            shared = Shared(self)
+            console = Console(self, token, reports=config.broker.audit_reports, shared=shared)
             for name, http_acceptor in config.http_acceptors.items():
                 context = self._guard.context(name)
                 server = HttpServer(
@@ -404,6 +406,7 @@ class Daemon:
                     open_metrics=http_acceptor.open_metrics,
                     allowed_hosts=http_acceptor.allowed_hosts,
                     console=console if http_acceptor.console else None,
+                    shared=shared,
                 )
                 self._http[name] = server
                 opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}

@@ -31,7 +31,6 @@ from broker.management.calls import Calls, Guard
 from broker.management.health import Health
 from broker.management.hosts import AllowedHosts
 from broker.management.limits import Limits
-from broker.management.names import Names
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 from broker.management.resources import reasons
@@ -47,6 +46,7 @@ from broker.management.resources.messages import MessageCalls
 from broker.management.resources.queues import QueueCalls
 from broker.management.resources.tasks import TaskCalls
 from broker.management.resources.trails import TrailCalls
+from broker.management.shared import Shared
 
 #: What load balancers ask, by whatever name; there is nothing in it that a page should not read.
 PROBES: Final = ("/livez", "/readyz")
@@ -76,7 +76,8 @@ class Api:
     """What one broker answers over HTTP, as an ASGI application.
 
     `hosts`: the names that it may be called by, None: any; `name`: what the configuration calls its acceptor;
-    `console`: the application that has all paths that are not the API's, None: there are none.
+    `console`: the application that has all paths that are not the API's, None: there are none; `shared`:
+    with other acceptors and the console.
     """
 
     def __init__(
@@ -89,11 +90,12 @@ class Api:
         name: str = "http",
         limits: Limits | None = None,
         console: ASGIApp | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._hosts = hosts
         self._name = name
         self._console = console
-        self._app = application(broker, token, limits or Limits(), metrics_open=metrics_open)
+        self._app = application(broker, token, limits or Limits(), metrics_open=metrics_open, shared=shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: refuse what no application should see, and hand on the rest."""
@@ -132,7 +134,9 @@ def _is_own(path: str) -> bool:
     return path in _OWN or path.startswith("/api/")
 
 
-def application(broker: Broker, token: str, limits: Limits, *, metrics_open: bool) -> FastAPI:
+def application(
+    broker: Broker, token: str, limits: Limits, *, metrics_open: bool, shared: Shared | None = None
+) -> FastAPI:
     """The API, with health and metrics."""
     app = FastAPI(
         openapi_url=None,
@@ -145,24 +149,25 @@ def application(broker: Broker, token: str, limits: Limits, *, metrics_open: boo
             Exception: _on_bug,
         },
     )
-    guard, health, names = Guard(broker, Callers(broker, token)), Health(broker, limits), Names(broker.engine)
+    guard, health = Guard(broker, Callers(broker, token)), Health(broker, limits)
+    shared = shared or Shared(broker)
     app.add_route("/livez", health.livez)
     app.add_route("/readyz", health.readyz)
     app.add_route("/metrics", health.metrics if metrics_open else guard.whole_broker(health.metrics))
     BrokerCalls(broker).add_to(Calls(app, guard, "Broker"))
-    QueueCalls(broker, names).add_to(Calls(app, guard, "Queues"))
+    QueueCalls(broker, shared.names).add_to(Calls(app, guard, "Queues"))
     MessageCalls(broker, limits).add_to(Calls(app, guard, "Messages"))
     ExportCalls(broker).add_to(Calls(app, guard, "Exports"))
-    AddressCalls(broker, names).add_to(Calls(app, guard, "Addresses"))
+    AddressCalls(broker, shared.names).add_to(Calls(app, guard, "Addresses"))
     TaskCalls(broker).add_to(Calls(app, guard, "Tasks"))
-    DefinitionCalls(broker, names).add_to(Calls(app, guard, "Definitions"))
+    DefinitionCalls(broker, shared.names).add_to(Calls(app, guard, "Definitions"))
     DivertCalls(broker).add_to(Calls(app, guard, "Diverts"))
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))
     DeadLetterRuleCalls(broker).add_to(Calls(app, guard, "Dead-letter rules"))
     reasons.add_to(Calls(app, guard, "Reasons"))
-    DeadLetterCalls(broker).add_to(Calls(app, guard, "Dead letters"))
-    TrailCalls(broker).add_to(Calls(app, guard, "Trails"))
+    DeadLetterCalls(broker, shared.groups).add_to(Calls(app, guard, "Dead letters"))
+    TrailCalls(shared.trails).add_to(Calls(app, guard, "Trails"))
     # What has calls of its own adds them here: above, nothing else has to know of it.
     openapi.Reference(app).add_to(app)
     return app

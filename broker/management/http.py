@@ -25,6 +25,7 @@ from broker.management.connection_slots import ConnectionSlots
 from broker.management.hosts import AllowedHosts
 from broker.management.limits import Limits
 from broker.management.ports import Broker
+from broker.management.shared import Shared
 from broker.net.handshake import shake
 from broker.net.tasks import supervised
 from broker.net.tls import SecureServer
@@ -149,6 +150,7 @@ class HttpServer:
     `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
     `allowed_hosts`: names that it may be called by beside those that always may; None: over TLS, where browsers check
     the certificate, any, else none beside them.  `console`: what answers all paths that are not the API's.
+    `shared`: with other acceptors and the console.
     """
 
     def __init__(
@@ -164,6 +166,7 @@ class HttpServer:
         request_seconds_max: float = REQUEST_SECONDS_MAX,
         limits: Limits | None = None,
         console: ASGIApp | None = None,
+        shared: Shared | None = None,
     ) -> None:
         self._broker = broker
         self._report = broker.engine.report
@@ -174,6 +177,7 @@ class HttpServer:
         self._allowed_hosts = allowed_hosts
         self._limits = limits
         self._console = console
+        self._shared = shared
         self._crowd = ConnectionSlots(connections_max)
         bounds = {"slots": self._crowd, "seconds_max": request_seconds_max}
         self._protocol = type("Connection", (_Connection,), {**bounds, "left": staticmethod(self._left)})
@@ -209,6 +213,7 @@ class HttpServer:
                 name=self._name,
                 limits=self._limits,
                 console=self._console,
+                shared=self._shared,
             ),
             http=self._protocol,
             ws="none",

@@ -21,9 +21,9 @@ OneQueue = Annotated[str, Query(description="A queue, or ADDRESS::QUEUE; empty: 
 class DeadLetterCalls:
     """The calls on one broker's dead letters."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, counter: GroupCounter) -> None:
         self._engine = broker.engine
-        self._counter = GroupCounter(broker)
+        self._counter = counter
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""

@@ -10,15 +10,14 @@ from broker.engine.model.errors import NotFound, NotReadable
 from broker.management.calls import Calls, whole
 from broker.management.models.base import MessageId
 from broker.management.models.trails import TrailShown, trail_shown
-from broker.management.ports import Broker
 from broker.management.trails import TrailFinder
 
 
 class TrailCalls:
     """The calls on one broker's trails: of all its messages, so that they are for those who manage all of it."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._finder = TrailFinder(broker)
+    def __init__(self, finder: TrailFinder) -> None:
+        self._finder = finder
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""

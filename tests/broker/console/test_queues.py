@@ -258,3 +258,11 @@ async def test_a_fault_of_the_broker_is_a_page_that_says_so(
     assert page.status == 500
     assert "its log has the reason" in page.seen
     assert "broker.error" in [code for code, _ in broker.reports]
+
+
+async def test_a_body_that_begins_with_a_new_line_is_edited_with_it(broker: TestBroker, owner: Browser) -> None:
+    broker.send("orders", [b"\nfirst"])
+    await broker.settled()
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    page = await owner.get(f"/message?queue=orders&id={message.id}")
+    assert '">\n\nfirst</textarea>' in page.text, "browsers leave out the first one"
