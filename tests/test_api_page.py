@@ -48,7 +48,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DaemonProcess]:
         yield one
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl")
+@pytest.mark.skipif(shutil.which("curl") is None, reason="install curl")
 def test_the_examples(broker: DaemonProcess) -> None:
     assert len(EXAMPLES) > 10
     script = "\n".join(f"{commands}\necho '{END}'" for commands, _ in EXAMPLES)

@@ -41,7 +41,7 @@ class _LastWords(logging.Handler):
         self._said: deque[str] = deque(maxlen=2)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """See Handler."""
+        """Keep what it says."""
         self._said.append(record.getMessage())
 
     @property
@@ -65,7 +65,7 @@ class _Exporter(SpanExporter):
         self._pause_s = pause_s
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        """See SpanExporter."""
+        """Send the spans, and note whether they arrived."""
         self.taken += len(spans)
         try:
             made = []
@@ -84,7 +84,7 @@ class _Exporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """See SpanExporter."""
+        """Send no more."""
         self._to.shutdown()
 
 
@@ -158,18 +158,18 @@ class Telemetry:
     # -- the queue -------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """See SpanQueue."""
+        """How many more spans may wait."""
         return self._queue_max - self._offered + self._exporter.taken
 
     def offer(self, span: PendingSpan) -> None:
-        """See SpanQueue."""
+        """Let a span wait to be made."""
         if self.room() <= 0:
             return self.lose(1)
         self._offered += 1
         self._processor.on_end(span)
 
     def lose(self, spans: int) -> None:
-        """See SpanQueue."""
+        """Count spans that are lost."""
         self._losses.lose(spans, f"{self._queue_max} spans wait already")
 
     # -- the end ---------------------------------------------------------------------------------------------------

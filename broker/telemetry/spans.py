@@ -50,11 +50,11 @@ class _Ids(RandomIdGenerator):
         self.given: tuple[int, int] | None = None
 
     def generate_trace_id(self) -> int:
-        """See IdGenerator."""
+        """The given trace, or a new one."""
         return self.given[0] if self.given else super().generate_trace_id()
 
     def generate_span_id(self) -> int:
-        """See IdGenerator."""
+        """The given span, or a new one."""
         return self.given[1] if self.given else super().generate_span_id()
 
 
@@ -65,7 +65,7 @@ class _Ended(SpanProcessor):
         self.spans: list[ReadableSpan] = []
 
     def on_end(self, span: ReadableSpan) -> None:
-        """See SpanProcessor."""
+        """Keep the span."""
         self.spans.append(span)
 
 

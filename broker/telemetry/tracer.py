@@ -120,7 +120,7 @@ class MessageTracer:
 
     @_harmless(False)
     def published(self, messages: Sequence[Message], tick: int) -> bool:
-        """See Tracer.  A span ends when its message is durable: then it may be confirmed."""
+        """Begin a span for each, which ends when its message is durable: then it may be confirmed."""
         waiting = []
         for message, span in self._notes("publish", messages):
             if message.segment:
@@ -133,7 +133,7 @@ class MessageTracer:
 
     @_harmless(None)
     def durable(self, number: int) -> None:
-        """See Tracer."""
+        """End the spans of messages that are on disk now."""
         now = self._now()
         while self._undurable and self._undurable[0][0] <= number:
             for span in self._undurable.popleft()[1]:
@@ -142,14 +142,14 @@ class MessageTracer:
 
     @_harmless(None)
     def refused(self, messages: Sequence[Message], error: EngineError) -> None:
-        """See Tracer."""
+        """A failed span for each that was not taken in."""
         for _, span in self._notes("publish", messages):
             span.error, span.error_type = str(error)[:TEXT_CHARS_MAX], type(error).__name__
             self._offer(span)
 
     @_harmless(None)
     def delivered(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        """See Tracer."""
+        """A span for each that went to a consumer."""
         queue = consumer.queue
         for message, span in self._notes("deliver", messages):
             span.details = _of_queue(queue) | _of_consumer(consumer)
@@ -158,7 +158,7 @@ class MessageTracer:
 
     @_harmless(None)
     def acknowledged(self, queue: Queue, messages: Sequence[Message]) -> None:
-        """See Tracer."""
+        """A span for each that was settled."""
         for _, span in self._notes("ack", messages):
             span.details = _of_queue(queue)
             self._offer(span)
@@ -167,7 +167,7 @@ class MessageTracer:
     def returned(
         self, queue: Queue, messages: Sequence[Message], failed: Set[int], text: str, consumer: Consumer | None
     ) -> None:
-        """See Tracer."""
+        """A span for each that came back; failed for those that count."""
         text = text[:TEXT_CHARS_MAX]
         for message, span in self._notes("return", messages):
             span.details = _of_queue(queue) | _of_consumer(consumer)
@@ -187,7 +187,7 @@ class MessageTracer:
         text: str,
         consumer: Consumer | None,
     ) -> None:
-        """See Tracer."""
+        """A span for a death, with its reason."""
         text = text[:TEXT_CHARS_MAX]
         for _, span in self._notes("dead-letter", [message]):
             span.error, span.error_type = text, reason
@@ -199,7 +199,7 @@ class MessageTracer:
 
     @_harmless(None)
     def expired(self, message: Message, copy: Message | None, queue: Queue) -> None:
-        """See Tracer."""
+        """A span for an expiry."""
         for _, span in self._notes("expire", [message]):
             span.details = _of_queue(queue) | _of_copy(copy)
             span.details["messaging.bartleby.expiration"] = message.header.expiration
