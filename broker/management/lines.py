@@ -17,9 +17,8 @@ from hashlib import sha256
 from typing import Final
 
 from broker.engine import NAME_CHARS_MAX, Engine, Insertion, Queue, Unreadable, read_body
-from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError, NotReadable
-from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.message import Format, Message
 from broker.management.looking import matching
 from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
@@ -189,24 +188,12 @@ def _insertion(
     line.check_head(format, len(body))
     place = line.queues[0]
     there = place.name == target
-    header = MessageHeader(
-        line.address if there else target_address(engine, target),
-        format,
-        durable=line.durable,
-        priority=line.priority,
-        timestamp=line.timestamp,
-        expiration=line.expiration,
-        expiry_source=line.expiry_source,
-        scheduled=place.due or line.scheduled,
-        routing_type=RoutingType[line.routing_type] if line.routing_type else None,
-        user=line.user,
-        origin=line.origin,
-        annotations=annotation.from_json(line.annotations) if line.annotations else None,
-    )
+    header = line.header(format)
+    header.scheduled = place.due or line.scheduled
+    if not there:
+        header.address = target_address(engine, target)
     message = Message.of(header, line.head, body)
-    group, closes = group_of(PropertyView(message))
-    if group:
-        message.header = header.in_group(group, closes=closes)
+    message.regroup()
     return Insertion(message, place.delivery_count if there else None)
 
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from broker.engine import NAME_CHARS_MAX, Engine, Replayed, ReplayItem
-from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.message import Format, Message
 from broker.offline.lines import PastLine, read_json, read_past
 
 #: Bytes of one such request: some of the largest messages that a broker takes unless it is told otherwise, in base64.
@@ -79,22 +78,9 @@ def read_replay(engine: Engine, body: bytes) -> tuple[str, list[ReplayItem]]:
 def _past(formats: Mapping[str, Format], line: PastLine) -> ReplayItem:
     format = formats[line.protocol]
     line.check_head(format, len(line.body))
-    header = MessageHeader(
-        line.address,
-        format,
-        durable=True,
-        priority=line.priority,
-        timestamp=line.timestamp,
-        routing_type=RoutingType[line.routing_type] if line.routing_type else None,
-        user=line.user,
-        origin=line.origin,
-        annotations=annotation.from_json(line.annotations),
-    )
-    message = Message(header, line.head, line.body)
+    message = Message(line.header(format), line.head, line.body)
     message.id = line.id
-    group, closes = group_of(PropertyView(message))
-    if group:
-        message.header = header.in_group(group, closes=closes)
+    message.regroup()
     return ReplayItem(message, line.queue, line.to)
 
 

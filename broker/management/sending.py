@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from broker.engine import Address, Engine, Queue, Send
-from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.message import PRIORITY_DEFAULT, Message, MessageHeader, RoutingType
 from broker.sessions.stomp.format import STOMP_FORMAT
 
 
@@ -51,9 +51,7 @@ def send(engine: Engine, name: str, outgoing: Outgoing) -> Taken:
     )
     header.expiration, header.expiry_source = address.settings.expiration(outgoing.expiration, engine.now)
     message = Message(header, outgoing.head, outgoing.body)
-    group, closes = group_of(PropertyView(message))
-    if group:
-        message.header = header.in_group(group, closes=closes)
+    message.regroup()
     sent = Send(address, queue, outgoing.routing_type, [message])
     engine.publish([sent]).check()
     return Taken(address, queue, message, sent.routed > 0)

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from broker.engine import PENDING_BYTES_MAX, Queue
-from broker.engine.model import annotation
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Format, Message, MessageHeader, PropertyView, RoutingType, group_of
+from broker.engine.model.message import Format, Message, MessageHeader
 from broker.offline.lines import (
     VERSION,
     AddressLine,
@@ -179,9 +178,7 @@ class _Importer:
         places = {self._named(place.name): place for place in line.queues}
         header = self._common(line)
         message = Message(header, line.head, line.body) if body is None else Message.of(copy(header), line.head, body)
-        group, closes = group_of(PropertyView(message))
-        if group:
-            message.header = message.header.in_group(group, closes=closes)
+        message.regroup()
         self.engine.imports.message(message, {queue: place.delivery_count for queue, place in places.items()})
         self.made.messages += 1
         if self.made.messages % SETTLE_EVERY == 0:
@@ -199,20 +196,8 @@ class _Importer:
         due = max(place.due for place in line.queues) or line.scheduled
         key = common, due
         if self._last is None or self._last[0] != key:
-            header = MessageHeader(
-                line.address,
-                self._formats[line.protocol],
-                durable=True,
-                priority=line.priority,
-                timestamp=line.timestamp,
-                expiration=line.expiration,
-                expiry_source=line.expiry_source,
-                scheduled=due,
-                routing_type=RoutingType[line.routing_type] if line.routing_type else None,
-                user=line.user,
-                origin=line.origin,
-                annotations=annotation.from_json(line.annotations) if line.annotations else None,
-            )
+            header = line.header(self._formats[line.protocol])
+            header.durable, header.scheduled = True, due  # what is not would be gone when the broker starts
             self._last = key, header
         return self._last[1]
 

@@ -20,7 +20,7 @@ from broker.engine import DivertRouting
 from broker.engine.model import annotation
 from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Format, Message, MessageHeader
+from broker.engine.model.message import Format, Message, MessageHeader, RoutingType
 from broker.engine.model.names import check_name, check_queue_name
 from broker.engine.model.row import kebab
 
@@ -249,6 +249,23 @@ class _StoredMessage(_Line):
     annotations: Annotated[dict[Text, Text | int | bool | TypedNote], AfterValidator(_notes)] = {}
     head: Bytes
     body: Bytes = b""
+
+    def header(self, format: Format) -> MessageHeader:
+        """What stands beside its head, for the engine."""
+        return MessageHeader(
+            self.address,
+            format,
+            durable=self.durable,
+            priority=self.priority,
+            timestamp=self.timestamp,
+            expiration=self.expiration,
+            expiry_source=self.expiry_source,
+            scheduled=self.scheduled,
+            routing_type=RoutingType[self.routing_type] if self.routing_type else None,
+            user=self.user,
+            origin=self.origin,
+            annotations=annotation.from_json(self.annotations) if self.annotations else None,
+        )
 
     def check_head(self, format: Format, body_bytes: int) -> None:
         """Raises ValueError for what would be found out when the message is delivered."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.errors import InvalidEdit
-from broker.engine.model.message import RESERVED_PREFIXES, Message, PropertyView, group_of
+from broker.engine.model.message import RESERVED_PREFIXES, Message
 
 #: Properties that one edit sets or removes: as many as a divert.
 PROPERTIES_MAX: Final = 100
@@ -51,9 +51,7 @@ class Edit:
         if self.body is not None:
             head, body = header.format.refilled(head, body, self.body)
         edited = Message.of(header, head, body)
-        group, closes = group_of(PropertyView(edited))
-        if (group, closes) != (header.group, header.closes_group):
-            edited.header = header.in_group(group, closes=closes)
+        edited.regroup()
         return edited
 
 

@@ -242,6 +242,13 @@ class Message:
         self.header = copy(self.header)
         self.header.annotations = (self.header.annotations or {}) | annotations
 
+    def regroup(self) -> None:
+        """Put it in the group that its properties name; other messages may have the same header, which stays."""
+        header = self.header
+        group, closes = group_of(PropertyView(self))
+        if (group, closes) != (header.group, header.closes_group):
+            self.header = header.in_group(group, closes=closes)
+
     def with_content(self, head: bytes, body: bytes) -> Message:
         """The same message with other content, to be converted; it is on no queue."""
         message = Message(self.header, head, body)
