@@ -131,6 +131,16 @@ CODES: Final[dict[str, Code]] = {
     ),
     "library.message": Code("warning", "A library that the broker uses logged something, at this level.", True),
     "listening": Code("info", "An acceptor is open."),
+    "link.connected": Code("info", "A link has logged in to the other broker."),
+    "link.lost": Code("warning", "A link has lost its connection, or could not be connected; it tries again.", True),
+    "link.operated": Code("info", "An operator started, stopped, paused or resolved a link."),
+    "link.route_doubtful": Code(
+        "warning", "A connection was lost before the other broker answered; the route holds those messages."
+    ),
+    "link.route_running": Code("info", "A route of a link passes messages on."),
+    "link.route_waiting": Code(
+        "warning", "The other broker does not take what a route has for it; the route tries again.", True
+    ),
     "log.suppressed": Code("warning", "Lines of another code were left out to keep the log readable."),
     "login.accepted": Code("debug", "A client logged in, or needed no login."),
     "login.expired": Code("info", "A connection was closed because its token expired.", True),

@@ -18,6 +18,15 @@ from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Qu
 from broker.config.dead_letter_checks import rules_of
 from broker.config.dead_letter_rules import RuleSection
 from broker.config.environment import COMMAND_VARIABLES
+from broker.config.links import (
+    LinkSection,
+    LinkUrl,
+    MqttRouteSection,
+    ReceiveSection,
+    RemoteQueueSection,
+    SendSection,
+    TopicsSection,
+)
 from broker.config.load import apply_listen, load
 from broker.config.model import RELOADED, Config, Reload
 from broker.config.problems import ConfigError, Problem
@@ -46,19 +55,26 @@ __all__ = [
     "HttpAcceptor",
     "JournalSection",
     "LimitsSection",
+    "LinkSection",
+    "LinkUrl",
     "LogSection",
     "MessagingAcceptor",
     "MqttAcceptor",
+    "MqttRouteSection",
     "Problem",
     "Queue",
+    "ReceiveSection",
     "Reload",
+    "RemoteQueueSection",
     "ResourceLimit",
     "RetentionSection",
     "RuleSection",
     "SecuritySection",
     "SecuritySetting",
+    "SendSection",
     "StompAcceptor",
     "TelemetrySection",
+    "TopicsSection",
     "apply_listen",
     "load",
     "rules_of",

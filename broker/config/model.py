@@ -11,6 +11,7 @@ from broker.config.acceptors import Acceptor, HttpAcceptor, MessagingAcceptor, S
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting
 from broker.config.dead_letter_rules import RuleSection
 from broker.config.diverts import DivertSection, WildcardsSection
+from broker.config.links import LinkSection
 from broker.config.section import Section
 from broker.config.sections import (
     BrokerSection,
@@ -89,6 +90,7 @@ class Config(Section):
     acceptors: dict[str, Acceptor] = Field(default_factory=dict)
     addresses: dict[str, AddressSection] = Field(default_factory=dict)
     diverts: dict[str, DivertSection] = Field(default_factory=dict)
+    links: dict[str, LinkSection] = Field(default_factory=dict)
     wildcard_addresses: WildcardsSection = WildcardsSection()
     address_settings: Annotated[tuple[AddressSetting, ...], Field(strict=False)] = ()
     dead_letter_rules: Annotated[tuple[RuleSection, ...], Field(strict=False)] = ()

@@ -18,6 +18,7 @@ from broker.config.addresses import AddressSetting
 from broker.config.dead_letter_checks import dead_letter_rule_problems
 from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
 from broker.config.explain import shown
+from broker.config.link_rules import link_problems
 from broker.config.model import Config
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
 from broker.engine import InvalidFilter, compile_filter
@@ -296,6 +297,11 @@ def _diverts(config: Config) -> Iterator[Clash]:
         yield Clash(keys, value, fix)
 
 
+def _links(config: Config) -> Iterator[Clash]:
+    for keys, value, fix in link_problems(config):
+        yield Clash(keys, value, fix)
+
+
 def _setting_ranges(config: Config) -> Iterator[Clash]:
     for setting in config.address_settings:
         for low, high in (("min-expiry-delay", "max-expiry-delay"), ("redelivery-delay", "max-redelivery-delay")):
@@ -363,6 +369,7 @@ _RULES: Final = (
     _everything,
     _matches,
     _diverts,
+    _links,
     _setting_ranges,
     _setting_names,
     _one_persistence,

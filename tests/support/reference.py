@@ -26,6 +26,14 @@ from broker.config.acceptors import AmqpAcceptor, HttpAcceptor, MqttAcceptor, St
 from broker.config.addresses import DEFAULTS, AddressSection, AddressSetting, Queue
 from broker.config.dead_letter_rules import RuleSection
 from broker.config.diverts import DivertSection
+from broker.config.links import (
+    LinkSection,
+    MqttRouteSection,
+    ReceiveSection,
+    RemoteQueueSection,
+    SendSection,
+    TopicsSection,
+)
 from broker.config.model import SHIPPED, Config
 from broker.config.schema import arms
 from broker.config.section import Section
@@ -86,6 +94,12 @@ def configuration_tables() -> str:
         ("[addresses.NAME]", AddressSection),
         ("[addresses.NAME.queues.NAME]", Queue),
         ("[diverts.NAME]", DivertSection),
+        ("[links.NAME]", LinkSection),
+        ("[links.NAME.send.ROUTE]", SendSection),
+        ("[links.NAME.receive.ROUTE]", ReceiveSection),
+        ("[links.NAME.remote-queues.ADDRESS]", RemoteQueueSection),
+        ("[links.NAME.topics.ROUTE]", TopicsSection),
+        ("[links.NAME.mqtt.ROUTE]", MqttRouteSection),
         ("[[address-settings]]", AddressSetting),
         ("[[dead-letter-rules]]", RuleSection),
         ("[[security-settings]]", SecuritySetting),
@@ -161,6 +175,7 @@ def _tables(config: Config) -> Iterator[_Table]:
             yield _Table(f"[addresses.{name}.queues.{queue_name}]", queue)
     divert = DivertSection.model_validate({"address": "orders", "forwarding-address": "audit"})
     yield _Table("[diverts.audit]", divert, active=False)
+    yield from _link_tables()
     for setting in config.address_settings:
         yield _Table("[[address-settings]]", setting)
     rule = RuleSection.model_validate({"name": "try-again", "action": "retry", "reasons": ["max-deliveries"]})
@@ -171,6 +186,20 @@ def _tables(config: Config) -> Iterator[_Table]:
     yield _Table("[[certificate-users]]", certified, active=False)
     limited = ResourceLimit.model_validate({"match": "alice", "max-connections": 10, "max-queues": 5})
     yield _Table("[[resource-limit-settings]]", limited, active=False)
+
+
+def _link_tables() -> Iterator[_Table]:
+    link = LinkSection.model_validate({"url": "amqp://paris.example.org:5672"})
+    yield _Table("[links.paris]", link, active=False)
+    routes: list[tuple[str, type[Section], dict[str, object]]] = [
+        ("paris.send.orders", SendSection, {"queue": "orders.out", "address": "orders"}),
+        ("paris.receive.invoices", ReceiveSection, {"queue": "invoices", "address": "invoices.in"}),
+        ("paris.remote-queues.returns", RemoteQueueSection, {"queue": "returns"}),
+        ("paris.topics.news", TopicsSection, {"address": "news.#"}),
+        ("garden.mqtt.sensors", MqttRouteSection, {"topic": "sensors/#"}),
+    ]
+    for name, model, given in routes:
+        yield _Table(f"[links.{name}]", model.model_validate(given), active=False)
 
 
 def _table(table: _Table) -> str:
@@ -209,6 +238,10 @@ _UNSET: Final[dict[str, object]] = (
         "open_metrics": True,
         "allowed_hosts": ("broker.example.org", "*.svc.cluster.local"),
         "ca_file": Path("/etc/bartleby/issuer-ca.pem"),
+        "password_file": Path("/etc/bartleby/paris.password"),
+        "ca": Path("/etc/bartleby/paris-ca.pem"),
+        "certificate": Path("/etc/bartleby/link.pem"),
+        "key": Path("/etc/bartleby/link.key"),
         "keys_file": Path("/etc/bartleby/jwks.json"),
         "users_file": Path("var/users.toml"),
         "persist_delivery_count_before_delivery": False,

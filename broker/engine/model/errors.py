@@ -122,6 +122,12 @@ class AlreadyInUse(EngineError):
     code = "in-use"
 
 
+class WrongState(EngineError):
+    """What was asked for cannot be done in the state that the thing is in."""
+
+    code = "wrong-state"
+
+
 class OntoItself(EngineError):
     """Messages were to be moved to the queue on which they are."""
 

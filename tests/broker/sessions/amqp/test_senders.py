@@ -96,7 +96,7 @@ def test_the_sender_settles_last(broker: SimBroker, client: AmqpSim) -> None:
     outcomes = client.send(second(client), message("1"), message("2"))
     assert states(outcomes) == [("Accepted", False)] * 2
     assert isinstance(client.session, AmqpSession)
-    [session] = client.session._codec.sessions
+    [session] = client.session.codec.sessions
     assert session.incoming.count == 2
     client.ses.send_disposition(SENDER, 0, 1, settled=True, state=Accepted())
     client.say()
@@ -112,7 +112,7 @@ def test_a_transfer_may_ask_that_the_broker_settles_it(broker: SimBroker, client
     transfers = [Transfer(link.handle, id, bytes([id]), 0, rcv_settle_mode=mode) for id, mode in enumerate(modes)]
     client.raw(b"".join(frame(0, each.encode() + message("1")) for each in transfers))
     assert isinstance(client.session, AmqpSession)
-    [session] = client.session._codec.sessions
+    [session] = client.session.codec.sessions
     assert session.incoming.count == 2
     assert session.incoming.look(1, 1) == []
     assert len(held(broker, "a")) == 3

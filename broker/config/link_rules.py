@@ -1,0 +1,114 @@
+"""What must hold for links: found problems as (keys, value, fix)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from broker.config.divert_rules import Found, syntax_of
+from broker.config.explain import shown
+from broker.config.links import LinkSection
+from broker.config.model import Config
+from broker.engine import InvalidFilter, compile_filter
+from broker.engine.model.errors import InvalidName
+from broker.engine.model.names import check_name, check_queue_name, check_sendable
+
+#: Characters of the names of a link and of its routes: they are labels of metrics and parts of queues' names.
+NAME_CHARS_MAX = 100
+
+
+def link_problems(config: Config) -> Iterator[Found]:
+    """Of [links.NAME]."""
+    for name, link in config.links.items():
+        key = f"links.{name}"
+        yield from _named(key, name, link)
+        yield from _connection(key, link)
+        yield from _routes(config, key, link)
+    yield from _twice(config)
+
+
+def _named(key: str, name: str, link: LinkSection) -> Iterator[Found]:
+    routes = (*link.send, *link.receive, *link.remote_queues, *link.topics, *link.mqtt)
+    for each in (name, *routes):
+        if not each or len(each) > NAME_CHARS_MAX or not each.isprintable() or "::" in each or " " in each:
+            fix = f"give a name of at most {NAME_CHARS_MAX} printable characters, without spaces and ::"
+            yield (key if each == name else f"{key}.{each}",), shown(each), fix
+    for each in {each for each in routes if routes.count(each) > 1}:
+        yield (f"{key}.{each}",), shown(each), "two routes of the link have this name: rename one"
+
+
+def _connection(key: str, link: LinkSection) -> Iterator[Found]:
+    urls = link.urls
+    if len({url.mqtt for url in urls}) > 1:
+        yield (f"{key}.url",), shown(link.url), "all URLs of a link speak AMQP, or all MQTT: make two links"
+    secure = any(url.secure for url in urls)
+    for setting in ("ca", "certificate", "key"):
+        path = getattr(link, setting)
+        if path is not None and not secure:
+            yield (f"{key}.{setting}",), shown(path), "only amqps and mqtts speak TLS: change the URL, or remove it"
+        elif path is not None:
+            yield from _readable(f"{key}.{setting}", path)
+    if (link.certificate is None) is not (link.key is None):
+        given = "certificate" if link.key is None else "key"
+        yield (f"{key}.{given}",), shown(getattr(link, given)), "give certificate and key together"
+    if link.password_file is not None:
+        if not link.user:
+            yield (f"{key}.password-file",), shown(link.password_file), "a password needs a user: give user"
+        yield from _readable(f"{key}.password-file", link.password_file)
+    if link.retry_interval > link.retry_interval_max:
+        keys = (f"{key}.retry-interval", f"{key}.retry-interval-max")
+        yield keys, shown(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)"
+
+
+def _readable(key: str, path: Path) -> Iterator[Found]:
+    if not path.is_file():
+        yield (key,), shown(path), "there is no such file: correct the path"
+
+
+def _routes(config: Config, key: str, link: LinkSection) -> Iterator[Found]:
+    if link.speaks_mqtt:
+        for kind in ("send", "receive", "remote-queues", "topics"):
+            for name in getattr(link, kind.replace("-", "_")):
+                yield (f"{key}.{kind}.{name}",), "", f"an MQTT link carries topics: use [{key}.mqtt.{name}]"
+        return
+    for name in link.mqtt:
+        yield (f"{key}.mqtt.{name}",), "", f"an AMQP link has no topics of MQTT: use [{key}.topics.{name}]"
+    syntax = syntax_of(config)
+
+    def one_address(text: str) -> None:
+        check_sendable(text, syntax)
+
+    for name, send in link.send.items():
+        yield from _checked(check_queue_name, f"{key}.send.{name}.queue", send.queue, "name a queue of this broker")
+    for name, receive in link.receive.items():
+        where = f"{key}.receive.{name}"
+        yield from _checked(one_address, f"{where}.address", receive.address, "name one address of this broker")
+        yield from _checked(compile_filter, f"{where}.selector", receive.selector, "correct the selector")
+    for name, remote in link.remote_queues.items():
+        where = f"{key}.remote-queues.{name}"
+        yield from _checked(one_address, where, name, "name one address of this broker")
+        queue = remote.transmission_queue
+        if queue:
+            yield from _checked(check_queue_name, f"{where}.transmission-queue", queue, "name a queue of this broker")
+        if queue == name:
+            yield (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go round"
+    for name, topics in link.topics.items():
+        yield from _checked(check_name, f"{key}.topics.{name}.address", topics.address, "name an address or a pattern")
+
+
+def _twice(config: Config) -> Iterator[Found]:
+    """A remote queue stands for one queue, whatever the link."""
+    seen: dict[str, str] = {}
+    for name, link in config.links.items():
+        for remote in link.remote_queues:
+            if remote in seen:
+                keys = (f"links.{name}.remote-queues.{remote}", f"links.{seen[remote]}.remote-queues.{remote}")
+                yield keys, shown(remote), "two links have a remote queue of this name: rename one"
+            seen.setdefault(remote, name)
+
+
+def _checked(rule: Callable[[str], object], key: str, value: str, fix: str) -> Iterator[Found]:
+    try:
+        rule(value)
+    except (InvalidName, InvalidFilter) as error:
+        yield (key,), shown(value), f"{error}: {fix}"

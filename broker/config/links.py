@@ -1,0 +1,193 @@
+"""The sections [links.NAME]: other brokers that this one connects to, and what passes between them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+from broker.config.section import Section
+from broker.config.units import LARGEST, Milliseconds, duration
+from broker.engine.model.message import RoutingType
+
+#: The port of each scheme, as IANA has them.
+PORTS: Final = {"amqp": 5_672, "amqps": 5_671, "mqtt": 1_883, "mqtts": 8_883}
+
+#: Schemes that speak TLS.
+SECURE: Final = frozenset({"amqps", "mqtts"})
+
+#: Messages of one route that may be under way: less than the link ids that the other end remembers.
+WINDOW_MAX: Final = 10_000
+
+
+class LinkUrl(NamedTuple):
+    """Where a link connects to."""
+
+    scheme: str
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}"
+
+    @property
+    def secure(self) -> bool:
+        """Whether TLS is spoken."""
+        return self.scheme in SECURE
+
+    @property
+    def mqtt(self) -> bool:
+        """Whether it is MQTT, else AMQP."""
+        return self.scheme.startswith("mqtt")
+
+
+def parse_url(text: str) -> LinkUrl:
+    """A link's URL.  Raises ValueError with the fix."""
+    fix = 'give scheme, host and port, "amqp://broker.example.org:5672"; schemes are amqp, amqps, mqtt and mqtts'
+    try:
+        parts = urlsplit(text)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ValueError(fix) from None
+    if parts.scheme not in PORTS or not host or parts.query or parts.fragment or parts.path not in ("", "/"):
+        raise ValueError(fix)
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a URL bears no user and no password: give user and password-file")
+    return LinkUrl(parts.scheme, host, PORTS[parts.scheme] if port is None else port)
+
+
+def _url(text: str) -> str:
+    parse_url(text)
+    return text
+
+
+def _several(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _routing(value: object) -> object:
+    if isinstance(value, str) and value in RoutingType.__members__:
+        return RoutingType[value]
+    raise ValueError(f"give one of {', '.join(json.dumps(word) for word in RoutingType.__members__)}")
+
+
+Name = Annotated[str, Field(min_length=1)]
+Routing = Annotated[RoutingType, BeforeValidator(_routing)]
+
+
+class _Sending(Section):
+    use_dead_letter: bool = True
+    """true: what the other end refuses becomes a dead letter here; false: the route waits until it is taken."""
+    non_durable: Literal["kept", "fast"] = "kept"
+    """kept: non-durable messages stay until the other end has them; fast: they are sent once, and may be lost."""
+    in_doubt: Literal["resend", "hold"] = "resend"
+    """What a lost connection leaves in doubt, unless that broker is a Bartleby: resend, or hold for an operator."""
+
+
+class SendSection(_Sending):
+    """A route from a queue here to an address there."""
+
+    queue: Name
+    """The queue here; it must exist, or be one that addresses or auto-creation make."""
+    address: Name
+    """The address there."""
+    routing_type: Routing = RoutingType.ANYCAST
+    """ANYCAST: to a queue there; MULTICAST: to a topic."""
+
+
+class ReceiveSection(Section):
+    """A route from a queue there into an address here."""
+
+    queue: Name
+    """The queue there."""
+    address: Name
+    """The address here."""
+    routing_type: Routing = RoutingType.ANYCAST
+    """What the messages are here: ANYCAST or MULTICAST."""
+    selector: str = ""
+    """Only messages that match this selector; empty: all."""
+    priority: Annotated[int, Field(ge=-128, le=127)] = 0
+    """The priority of the consumer there: below 0, consumers of the other broker's own come first."""
+    only_with_consumers: bool = False
+    """true: messages are fetched only for consumers here that are waiting for some."""
+
+
+class RemoteQueueSection(_Sending):
+    """An address here that stands for a queue there."""
+
+    queue: Name
+    """The queue there."""
+    transmission_queue: str = ""
+    """The queue here where messages wait for the link; empty: link.NAME, which is made."""
+
+
+class TopicsSection(_Sending):
+    """Multicast addresses here whose messages the other end gets under the same names."""
+
+    address: Name
+    """An address, or a wildcard pattern of addresses."""
+
+
+class MqttRouteSection(Section):
+    """Topics that an MQTT bridge carries, as a `topic` line of Mosquitto's does."""
+
+    topic: Name
+    """A topic filter; the prefixes go before it on each side."""
+    direction: Literal["in", "out", "both"] = "out"
+    """out: to the other broker; in: from it; both."""
+    qos: Annotated[int, Field(ge=0, le=2)] = 1
+    """The quality of service on the bridge."""
+    local_prefix: str = ""
+    """What goes before the topic here."""
+    remote_prefix: str = ""
+    """What goes before the topic there."""
+
+
+class LinkSection(Section):
+    """A link to another broker, over AMQP 1.0 or MQTT."""
+
+    url: Annotated[
+        tuple[Annotated[str, AfterValidator(_url)], ...], BeforeValidator(_several), Field(strict=False, min_length=1)
+    ]
+    """Where the other broker is, amqp://host:5672; schemes: amqp, amqps, mqtt, mqtts; several: tried in turn."""
+    enabled: bool = True
+    """false: the link is there but stopped, until an operator starts it."""
+    user: str = ""
+    """The user to log in as; empty: anonymous."""
+    password_file: Annotated[Path | None, Field(strict=False)] = None
+    """The file whose first line is the password."""
+    ca: Annotated[Path | None, Field(strict=False)] = None
+    """The authorities of the other broker's certificate, in PEM; unset: those of the system."""
+    certificate: Annotated[Path | None, Field(strict=False)] = None
+    """Our certificate, in PEM, if the other broker asks for one."""
+    key: Annotated[Path | None, Field(strict=False)] = None
+    """Its key, in PEM, without a passphrase."""
+    retry_interval: Annotated[int, BeforeValidator(duration), Field(ge=100, le=LARGEST)] = 1_000
+    """The time before a failed connection is tried again; it doubles with each failure."""
+    retry_interval_max: Annotated[int, BeforeValidator(duration), Field(ge=100, le=LARGEST)] = 30_000
+    """The longest time between attempts: half a minute after the other broker is back, so is the link."""
+    idle_timeout: Milliseconds = 60_000
+    """Silence after which the other broker counts as dead; 0: never."""
+    window: Annotated[int, Field(ge=1, le=WINDOW_MAX)] = 1_000
+    """Messages of a route that may be under way: enough to keep a fast network busy during a round trip."""
+    max_hops: Annotated[int, Field(ge=1, le=64)] = 4
+    """Brokers that a message may have passed; one more and it is a dead letter, so that no loop goes on for ever."""
+    send: dict[str, SendSection] = Field(default_factory=dict)
+    receive: dict[str, ReceiveSection] = Field(default_factory=dict)
+    remote_queues: dict[str, RemoteQueueSection] = Field(default_factory=dict)
+    topics: dict[str, TopicsSection] = Field(default_factory=dict)
+    mqtt: dict[str, MqttRouteSection] = Field(default_factory=dict)
+
+    @property
+    def urls(self) -> tuple[LinkUrl, ...]:
+        """Where it connects to, in the order of trying."""
+        return tuple(map(parse_url, self.url))
+
+    @property
+    def speaks_mqtt(self) -> bool:
+        """Whether it is an MQTT bridge; all URLs agree."""
+        return self.urls[0].mqtt

@@ -1,0 +1,1 @@
+"""Links: connections that this broker opens to others, and the routes on which messages pass."""

@@ -1,0 +1,157 @@
+"""All links: what operators do with them, and what becomes of them when a connection is made or lost.
+
+The network asks `due` which links to connect now, and says what came of it by `failed`, or by a session, which says
+`opened` and `lost`.  Nothing here waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from broker.engine import Engine, MessageRange
+from broker.engine.model.errors import NotFound, WrongState
+from broker.sessions.links.model import Link, LinkSettings, Route, State
+
+
+class LinkConnection(Protocol):
+    """The session of a link that is connected, or on its way; called within a tick."""
+
+    def pause_routes(self) -> None:
+        """Nothing is passed on for now; what is under way is settled."""
+
+    def start_routes(self) -> None:
+        """Routes that do not run begin, as far as they may."""
+
+    def shut_down(self, why: str) -> None:
+        """The connection ends in good order."""
+
+
+class Links:
+    """The links by name."""
+
+    def __init__(self, engine: Engine, settings: Iterable[LinkSettings]) -> None:
+        self._engine = engine
+        self.by_name: Mapping[str, Link] = {each.name: Link(each, lambda: engine.now, self._told) for each in settings}
+        self.connections: dict[str, LinkConnection] = {}
+        for link in self.by_name.values():
+            if link.settings.enabled:
+                link.move("start")
+
+    def find(self, name: str) -> Link:
+        """A link.  Raises NotFound."""
+        link = self.by_name.get(name)
+        if link is None:
+            raise NotFound(f"there is no link {name}")
+        return link
+
+    # -- operators -------------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """Let a link connect, or go on.  Raises NotFound, WrongState."""
+        link = self.find(name)
+        link.pausing = False
+        if link.state is State.STARTING:
+            return
+        if link.state is State.RUNNING:
+            raise WrongState(f"link {name} is running already")
+        going_on = link.state is State.PAUSED
+        link.retry_at = 0
+        link.move("start")
+        if going_on:
+            self.connections[name].start_routes()
+
+    def stop(self, name: str) -> None:
+        """End a link's connection in good order, until it is started.  Raises NotFound, WrongState."""
+        link = self.find(name)
+        if not link.can("stop"):
+            raise WrongState(f"link {name} is {link.state}")
+        link.pausing = False
+        link.move("stop")
+        connection = self.connections.pop(name, None)
+        if connection is not None:
+            connection.shut_down("the link is stopped by an operator")
+
+    def pause(self, name: str) -> None:
+        """Stay connected and pass nothing on, until it is started.  Raises NotFound, WrongState."""
+        link = self.find(name)
+        if link.state in (State.STOPPED, State.PAUSED):
+            raise WrongState(f"link {name} is {link.state}")
+        link.pausing = True
+        if link.state is State.RUNNING:
+            link.move("pause")
+            self.connections[name].pause_routes()
+
+    def resolve(self, name: str, route_name: str, *, discard: bool) -> int:
+        """End the doubt of a route: send what is held again, or `discard` it as delivered; how many messages it was.
+
+        Raises NotFound, WrongState.
+        """
+        link = self.find(name)
+        route = link.routes.get(route_name)
+        if route is None:
+            raise NotFound(f"link {name} has no route {route_name}")
+        if route.state is not State.IN_DOUBT:
+            raise WrongState(f"route {route_name} of link {name} is {route.state}, not in doubt")
+        held, route.doubtful = route.doubtful, set()
+        if discard:
+            self._discard(route.settings.local, held)
+        route.move("resolve")
+        if link.state is State.RUNNING and name in self.connections:
+            self.connections[name].start_routes()
+        return len(held)
+
+    def _discard(self, name: str, ids: set[int]) -> None:
+        queue = self._engine.queues.get(name)
+        if queue is not None and ids:
+            self._engine.messages.discard(queue, MessageRange(ids=tuple(sorted(ids))))
+
+    # -- the network -----------------------------------------------------------------------------------------------
+
+    def due(self) -> list[Link]:
+        """Links to connect now; they are starting."""
+        found = []
+        now = self._engine.now
+        for link in self.by_name.values():
+            if link.state is State.RETRYING and link.retry_at <= now:
+                link.move("due")
+            if link.state is State.STARTING and link.name not in self.connections:
+                found.append(link)
+        return found
+
+    def opened(self, link: Link, connection: LinkConnection, peer: str) -> None:
+        """The other broker has let a link in."""
+        link.peer, link.attempts, link.error = peer, 0, ""
+        link.move("opened")
+        self._engine.report("link.connected", link=link.name, remote=link.remote, peer=peer)
+        if link.pausing:
+            link.move("pause")
+        else:
+            connection.start_routes()
+
+    def lost(self, link: Link, why: str) -> None:
+        """A link's connection could not be made, was refused, or has ended; it is tried again after a while."""
+        self.connections.pop(link.name, None)
+        for route in link.routes.values():
+            route.move("lost")
+        if not link.can("lost"):
+            return
+        settings = link.settings
+        wait = min(settings.retry_interval << min(link.attempts, 30), settings.retry_interval_max)
+        link.attempts += 1
+        link.retry_at = self._engine.now + wait
+        link.move("lost", why)
+        self._engine.report("link.lost", link=link.name, remote=link.remote, error=why, milliseconds=wait)
+
+    def _told(self, link: Link, route: Route | None) -> None:
+        """A state has changed: notifications tell of it."""
+        notes = self._engine.notes
+        if notes.listening:
+            told: dict[str, str | int] = {
+                "_BARTLEBY_Link": link.name,
+                "_BARTLEBY_State": (link.state if route is None else route.state).value,
+                "_BARTLEBY_Error": link.error if route is None else route.error,
+            }
+            if route is not None:
+                told["_BARTLEBY_Route"] = route.name
+            notes.add("LINK_STATE" if route is None else "ROUTE_STATE", told)

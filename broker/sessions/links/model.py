@@ -1,0 +1,192 @@
+"""What a link is, and a route: their settings, their states, and what an operator sees of them.
+
+    link      stopped -> starting -> running, or retrying until the other broker is reached; paused passes nothing on
+    route     follows its link; waits (retrying) while the other end takes nothing; in doubt until an operator resolves
+
+Both tables are whole: what is not in them is refused (operators) or cannot happen (the network).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from broker.engine.model.message import RoutingType
+
+
+class State(StrEnum):
+    """Of a link, and of a route."""
+
+    STOPPED = "stopped"
+    STARTING = "starting"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    IN_DOUBT = "in-doubt"
+
+
+_S: Final = State
+
+#: A link's next state, by its state and what happens.
+LINK: Final[Mapping[State, Mapping[str, State]]] = {
+    _S.STOPPED: {"start": _S.STARTING},
+    _S.STARTING: {"opened": _S.RUNNING, "lost": _S.RETRYING, "stop": _S.STOPPED},
+    _S.RUNNING: {"lost": _S.RETRYING, "stop": _S.STOPPED, "pause": _S.PAUSED},
+    _S.RETRYING: {"due": _S.STARTING, "start": _S.STARTING, "stop": _S.STOPPED},
+    _S.PAUSED: {"lost": _S.RETRYING, "stop": _S.STOPPED, "start": _S.RUNNING},
+}
+
+#: A route's.
+ROUTE: Final[Mapping[State, Mapping[str, State]]] = {
+    _S.STOPPED: {"attach": _S.STARTING, "doubt": _S.IN_DOUBT},
+    _S.STARTING: {"attached": _S.RUNNING, "refused": _S.RETRYING, "lost": _S.STOPPED, "pause": _S.PAUSED},
+    _S.RUNNING: {"refused": _S.RETRYING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT, "pause": _S.PAUSED},
+    _S.RETRYING: {"attach": _S.STARTING, "lost": _S.STOPPED, "pause": _S.PAUSED},
+    _S.PAUSED: {"attach": _S.STARTING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT},
+    _S.IN_DOUBT: {"resolve": _S.STOPPED, "lost": _S.IN_DOUBT},
+}
+
+
+class Kind(StrEnum):
+    """What a route does."""
+
+    SEND = "send"
+    RECEIVE = "receive"
+    REMOTE_QUEUE = "remote-queue"
+    TOPICS = "topics"
+    MQTT = "mqtt"
+
+
+@dataclass(frozen=True, slots=True)
+class RouteSettings:
+    """A route as configured.
+
+    `local`: the queue that is read here, or the address that is filled; `remote`: the address or queue there, empty
+    for topics, whose messages keep their address.  `origin`: the remote queue that the messages were sent to, where
+    several share a transmission queue.
+    """
+
+    name: str
+    kind: Kind
+    local: str
+    remote: str = ""
+    routing_type: RoutingType = RoutingType.ANYCAST
+    origin: str = ""
+    selector: str = ""
+    priority: int = 0
+    only_with_consumers: bool = False
+    use_dead_letter: bool = True
+    fast: bool = False
+    holds: bool = False
+    topic: str = ""
+    inward: bool = False
+    outward: bool = False
+    qos: int = 1
+    local_prefix: str = ""
+    remote_prefix: str = ""
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads a queue here; else it fills an address here."""
+        return self.kind in (Kind.SEND, Kind.REMOTE_QUEUE, Kind.TOPICS)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """A link as configured; times in ms, `window` in messages."""
+
+    name: str
+    urls: tuple[str, ...]
+    routes: tuple[RouteSettings, ...]
+    enabled: bool = True
+    user: str = ""
+    password: bytes = field(default=b"", repr=False)
+    retry_interval: int = 1_000
+    retry_interval_max: int = 30_000
+    idle_timeout: int = 60_000
+    window: int = 1_000
+    max_hops: int = 4
+
+
+#: Told of each change of a state: the link, the route or None.
+Told = Callable[["Link", "Route | None"], None]
+
+
+class Route:
+    """A route as it is now; times in ms since the epoch."""
+
+    def __init__(self, link: Link, settings: RouteSettings) -> None:
+        self.link = link
+        self.settings = settings
+        self.state = State.STOPPED
+        self.since = 0
+        self.error = ""
+        self.error_at = 0
+        self.passed = 0  # messages that the other side has, or that came from there
+        self.refused = 0
+        self.unsettled = 0
+        self.doubtful: set[int] = set()  # messages whose outcome is unknown
+        self.retry_at = 0
+
+    @property
+    def name(self) -> str:
+        """Its name, one of its link's."""
+        return self.settings.name
+
+    @property
+    def in_doubt(self) -> int:
+        """Messages whose outcome is unknown, and that are held."""
+        return len(self.doubtful) if self.state is State.IN_DOUBT else 0
+
+    def move(self, trigger: str, error: str = "") -> None:
+        """Another state, if this changes it."""
+        after = ROUTE[self.state].get(trigger)
+        if error:
+            self.error, self.error_at = error, self.link.now()
+        if after is not None and after is not self.state:
+            self.state, self.since = after, self.link.now()
+            self.link.told(self.link, self)
+
+
+class Link:
+    """A link as it is now; times in ms since the epoch."""
+
+    def __init__(self, settings: LinkSettings, now: Callable[[], int], told: Told) -> None:
+        self.settings = settings
+        self.now = now
+        self.told = told
+        self.state = State.STOPPED
+        self.since = now()
+        self.error = ""
+        self.error_at = 0
+        self.peer = ""  # the other end's product and container, as it introduced itself
+        self.remote = ""  # its URL
+        self.attempts = 0  # that have failed since the last success
+        self.retry_at = 0
+        self.pausing = False  # an operator has paused it: it stays so when it is connected again
+        self.routes: dict[str, Route] = {each.name: Route(self, each) for each in settings.routes}
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self.settings.name
+
+    @property
+    def shown(self) -> State:
+        """Its state, with what its routes have to tell: in doubt as long as one of them is."""
+        if self.state is State.RUNNING and any(each.state is State.IN_DOUBT for each in self.routes.values()):
+            return State.IN_DOUBT
+        return self.state
+
+    def can(self, trigger: str) -> bool:
+        """Whether something may happen now."""
+        return trigger in LINK[self.state]
+
+    def move(self, trigger: str, error: str = "") -> None:
+        """Another state.  The trigger must be possible."""
+        if error:
+            self.error, self.error_at = error, self.now()
+        self.state, self.since = LINK[self.state][trigger], self.now()
+        self.told(self, None)
