@@ -84,6 +84,7 @@ class RemovalReason(IntEnum):
     KILLED = 11
     DISPLACED = 12
     DISCARDED = 13
+    FORWARDED = 14
 
     @property
     def word(self) -> str:

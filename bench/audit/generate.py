@@ -303,6 +303,7 @@ class _Broker:
             RemovalReason.DISCARDED,
             RemovalReason.DROPPED,
             RemovalReason.UNROUTABLE,
+            RemovalReason.FORWARDED,
         )
         queue = self._busy()
         self._remove(queue, self._take(queue, self.random.randrange(1, 4)), self.random.choice(ways))

@@ -29,6 +29,7 @@ OTHERS: Final = ""
 _QUEUE_COUNTERS: Final = {
     "delivered": "Deliveries to consumers, with redeliveries.",
     "acknowledged": "Messages that consumers have acknowledged.",
+    "forwarded": "Messages that links have passed on to other Bartlebys.",
     "redelivered": "Deliveries of messages that had been delivered before.",
     "expired": "Messages that expired.",
     "dead_lettered": "Messages that were moved to a dead-letter address.",

@@ -91,6 +91,7 @@ REMOVALS = {
         "It was a dead letter, and one of the `dead-letter-rules` discarded it.",
         "The log names the rule (`rule.applied`); `bartleby journal replay` can bring it back.",
     ),
+    RemovalReason.FORWARDED: Text("A link passed it on, and another Bartleby has stored it."),
 }
 
 #: The words of broker/engine/moves/transfer.py.

@@ -60,6 +60,7 @@ WAYS: Final = (
     "killed",
     "displaced",
     "discarded",
+    "forwarded",
 )
 
 PRESENT: Final = "present"

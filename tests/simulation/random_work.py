@@ -156,7 +156,7 @@ class Sim:
             assert real.message_count == len(queue.copies)
             assert real.stored == (sum(copy.durable for copy in queue.copies.values()) if queue.durable else 0)
             c = real.counters
-            gone = c.acknowledged + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
+            gone = c.acknowledged + c.forwarded + c.expired + c.dead_lettered + c.killed + c.purged + c.moved
             assert c.added == gone + real.message_count, f"{name}: {c.added} came and {gone} went"
         state = self.broker.engine._state
         empty = not any(queue.copies for queue in self.model.queues.values())

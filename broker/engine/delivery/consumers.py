@@ -46,6 +46,7 @@ class Consumers:
             remote=request.remote,
             user=request.user,
             access=request.access,
+            forwards=request.forwards,
         )
         consumer_lifecycle.on_attach(self._state, consumer)
         return consumer

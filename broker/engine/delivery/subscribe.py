@@ -39,7 +39,7 @@ class SubscribeRequest:
     in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Higher `priority` goes first.
     `access` is what the subscriber may do, `asked` the attributes that its queue shall have.  With `filtered` its own
     queue on a wildcard address takes what it may read, and it need not be permitted to read all that the address
-    matches.
+    matches.  What a consumer that `forwards` acknowledges has not been consumed: another Bartleby has it.
     """
 
     destination: str
@@ -61,6 +61,7 @@ class SubscribeRequest:
     access: Access = UNRESTRICTED
     asked: Asked = field(default_factory=dict)
     filtered: bool = False
+    forwards: bool = False
 
 
 def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:

@@ -173,7 +173,7 @@ def _settle(state: State, settlement: Settlement) -> None:
     how = settlement.how
     if how is None:
         settlement.consumer.settled += len(settlement.messages)
-        consume(state, queue, settlement.messages)
+        consume(state, settlement.consumer, settlement.messages)
     elif settlement.dead:
         redelivery.reject(state, queue, settlement.messages, how.text, settlement.consumer)
     else:

@@ -64,6 +64,7 @@ class Consumer:
         "counted",
         "credit",
         "excluded",
+        "forwards",
         "held",
         "id",
         "order",
@@ -98,6 +99,7 @@ class Consumer:
         remote: str = "",
         user: str = "",
         access: Access = UNRESTRICTED,
+        forwards: bool = False,
     ) -> None:
         self.id = id
         self.queue = queue
@@ -116,6 +118,7 @@ class Consumer:
         self.remote = remote
         self.user = user
         self.access = access
+        self.forwards = forwards  # what it acknowledges is with another broker now: it leaves as FORWARDED
         self.revoked = False  # closed because its peer lost the right to consume
         self.paused = False
         self.closed = False

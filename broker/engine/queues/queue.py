@@ -81,6 +81,7 @@ COUNTED: Final = (
     "dropped",
     "evicted",
     "expired",
+    "forwarded",
     "killed",
     "moved",
     "purged",
@@ -105,6 +106,7 @@ class Counters:
         self.dropped = 0
         self.evicted = 0
         self.expired = 0
+        self.forwarded = 0
         self.killed = 0
         self.moved = 0
         self.purged = 0

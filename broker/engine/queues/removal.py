@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.address import Producer
+from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store import record
@@ -45,19 +46,25 @@ def settle_acknowledged(state: State) -> None:
     acknowledged, state.acknowledged = state.acknowledged, {}
     for consumer, messages in acknowledged.items():
         consumer.settled += len(messages)
-        consume(state, consumer.queue, messages)
+        consume(state, consumer, messages)
 
 
-def consume(state: State, queue: Queue, messages: list[Message]) -> None:
+def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     """Deliveries were acknowledged: they leave, unless the queue keeps its messages."""
+    queue = consumer.queue
     state.dirty[queue] = None
     if queue.non_destructive:
         return
     queue.delivering -= len(messages)
-    queue.counters.acknowledged += len(messages)
+    if consumer.forwards:
+        queue.counters.forwarded += len(messages)
+        reason = RemovalReason.FORWARDED
+    else:
+        queue.counters.acknowledged += len(messages)
+        reason = RemovalReason.CONSUMED
     if state.tracer is not None:
         state.tracer.acknowledged(queue, messages)
-    remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else RemovalReason.CONSUMED)
+    remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
 
 
 def _forget(state: State, messages: list[Message]) -> None:

@@ -64,8 +64,8 @@ def _queue_eligible(queue: Queue, now: int) -> bool:
     if allowed >= 0 and queue.message_count > allowed:
         return False
     counters = queue.counters
-    used = queue.used or counters.acknowledged or counters.expired or counters.killed or counters.dead_lettered
-    return bool(used) or settings.auto_delete_queues_skip_usage_check
+    left = counters.acknowledged or counters.forwarded or counters.expired or counters.killed or counters.dead_lettered
+    return bool(queue.used or left) or settings.auto_delete_queues_skip_usage_check
 
 
 def _address_eligible(state: State, address: Address) -> bool:

@@ -28,7 +28,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
     broker.engine.dead_letter_rules.use([DeadLetterRule(name="once", action=Action.LEAVE)])
     names = {name for name, _ in await scrape(client)}
     messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
-    messages += " replaced evicted displaced"
+    messages += " replaced evicted displaced forwarded"
     messages += " moved discarded"
     promised = {f"broker_messages_{name}_total" for name in messages.split()}
     promised |= {

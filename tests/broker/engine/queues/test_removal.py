@@ -6,11 +6,12 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
+from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.removal import remove
 from broker.engine.routing import registry
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.simulation.world import check_accounts, reasons
+from tests.simulation.world import check_accounts, check_counters, reasons
 
 
 def test_everything_is_given_back_with_the_last_queue(bench: Bench) -> None:
@@ -32,6 +33,31 @@ def test_everything_is_given_back_with_the_last_queue(bench: Bench) -> None:
     assert (address.size_bytes, engine.usage.bytes) == (0, 0)
     found = check_accounts(bench.broker)
     assert reasons(found["q1"]) == reasons(found["q2"]) == {RemovalReason.EVICTED: 2}
+
+
+def test_what_a_link_passed_on_was_not_consumed(bench: Bench) -> None:
+    """However it is acknowledged: one by one, in a run, all at once, in a transaction; and an ordinary consumer's."""
+    sent = bench.sent("a", b"1", b"2", b"3", b"4", b"5", b"6", b"7")
+    link = bench.take("a", forwards=True, ack_mode=AckMode.INDIVIDUAL, window=6, counted=True)
+    client = bench.take("a")
+    assert (len(link.taken), len(client.taken)) == (6, 1)
+    bench.ack(link, link.taken[0])
+    consumers = bench.enter().consumers
+    consumers.acknowledge_run(link.consumer, [message.id for message in link.taken[1:3]])
+    bench.run()
+    tx = bench.enter().transactions.begin()
+    bench.ack(link, link.taken[3], tx=tx)
+    bench.enter().transactions.commit(tx)
+    bench.ack(client, *client.taken)
+    bench.enter().consumers.acknowledge_all(link.consumer)
+    bench.run()
+    counters = bench.queue("a").counters
+    assert (counters.added, counters.forwarded, counters.acknowledged) == (7, 6, 1)
+    found = check_accounts(bench.broker)["a"]
+    assert reasons(found) == {RemovalReason.FORWARDED: 6, RemovalReason.CONSUMED: 1}
+    assert {id for id, reason in found.left.items() if reason is RemovalReason.CONSUMED} == {client.taken[0].id}
+    assert {message.id for message in sent} == found.left.keys()
+    check_counters(bench.broker)
 
 
 def test_delivery_counts_go_with_the_message() -> None:
