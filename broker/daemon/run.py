@@ -60,6 +60,7 @@ from broker.security.audit_log import AuditLog
 from broker.security.policy import users_path
 from broker.security.reload import ADMIN, Guard
 from broker.security.users_file import UnusableFile
+from broker.sessions.links.links import Links
 from broker.sessions.login import Gate
 from broker.sessions.tick import Tick, described, told
 from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
@@ -129,6 +130,11 @@ class Daemon:
     def gate(self) -> Gate:
         """Who may come in."""
         return self._guard.gate
+
+    @property
+    def links(self) -> Links:
+        """The connections to other brokers."""
+        return self._links
 
     @property
     def tick(self) -> Tick:
@@ -351,6 +357,7 @@ class Daemon:
             if self.config.security.audit_file is not None:
                 self._log.audit = AuditLog(self.config.security.audit_file)
             self._guard = Guard(self.config, self.engine, self._runner, report=self._log, now=clock.monotonic_ms)
+            self._links = Links(self.engine, ())
         except (UnusableFile, OSError) as error:
             self._log("start.security", error=str(error))
             self.parts.journal.close()

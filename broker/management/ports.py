@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from broker.engine import Engine
+from broker.sessions.links.links import Links
 from broker.sessions.login import Gate
 from broker.sessions.tick import Tick
 from store.log import Counters
@@ -55,6 +56,10 @@ class Broker(Protocol):
     @property
     def gate(self) -> Gate:
         """Who may come in."""
+
+    @property
+    def links(self) -> Links:
+        """The connections to other brokers, whose verbs are called within a tick."""
 
     def unready(self) -> list[str]:
         """Why clients should not be sent here, in sentences; empty when it is ready."""

@@ -26,6 +26,7 @@ from broker.management.limits import Limits as CallLimits
 from broker.management.ports import AcceptorState
 from broker.security.login import Policy, UserGate
 from broker.security.throttle import Throttle
+from broker.sessions.links.links import Links
 from broker.sessions.stomp.format import encode_head
 from store.files import OsFiles
 from store.journal import Journal
@@ -87,6 +88,7 @@ class TestBroker(SimBroker):
             report=self._report,
             secret=b"x" * 32,
         )
+        self.links = Links(self.engine, ())
         self.engine.security.roles_of = self.gate.roles_of
         self._loop = asyncio.get_running_loop()
 
