@@ -32,6 +32,7 @@ from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
 from broker.console.console import Console
 from broker.daemon.accepting import Accepting
 from broker.daemon.indexing import Indexing
+from broker.daemon.linking import link_settings, make_dialer
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
 from broker.daemon.start_errors import cannot_listen, cannot_open
@@ -55,6 +56,7 @@ from broker.management.shared import Shared
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
+from broker.net.tls import TlsUnusable
 from broker.reasons.exit_status import ExitStatus
 from broker.security.audit_log import AuditLog
 from broker.security.policy import users_path
@@ -228,6 +230,7 @@ class Daemon:
     def _set_congested(self, congested: bool) -> None:
         for listener in self.listeners.values():
             listener.set_congested(congested)
+        self._dialer.set_congested(congested)
 
     def _set_timer(self) -> None:
         """Wake up when the engine has something due."""
@@ -303,7 +306,9 @@ class Daemon:
         checks = supervised("checks of connections and files", self._check_connections(), essential=True)
         indexing = Indexing(self._outside.files, self.parts.log.directory, self._log)
         indexes = supervised("the indexes of message ids", indexing.run())
+        dialing = supervised("links", self._dialer.run(), essential=True)
         await self._stop.wait()
+        dialing.cancel()
         indexing.stop()
         status = await self._shut_down()
         checks.cancel()
@@ -357,8 +362,9 @@ class Daemon:
             if self.config.security.audit_file is not None:
                 self._log.audit = AuditLog(self.config.security.audit_file)
             self._guard = Guard(self.config, self.engine, self._runner, report=self._log, now=clock.monotonic_ms)
-            self._links = Links(self.engine, ())
-        except (UnusableFile, OSError) as error:
+            self._links = Links(self.engine, link_settings(self.config))
+            self._dialer = make_dialer(self.config, self.tick, self._links, self._log)
+        except (UnusableFile, TlsUnusable, OSError) as error:
             self._log("start.security", error=str(error))
             self.parts.journal.close()
             return ExitStatus.USAGE
@@ -569,6 +575,7 @@ class Daemon:
             await server.stop()
         for listener in self.listeners.values():
             listener.abort()
+        self._dialer.abort()
         self._runner.close()
         remove_runtime_file(self.data_directory)
         if self._status != ExitStatus.OK:
@@ -586,6 +593,7 @@ class Daemon:
                 self._end_tick()
                 if self.parts.journal.pending_bytes:
                     await self._all_durable.wait()
+                self._dialer.shut_down()
                 for listener in self.listeners.values():
                     listener.shut_down()
                 for listener in self.listeners.values():

@@ -5,14 +5,14 @@ Nothing here listens, signals or sleeps; simulations assemble the same parts aro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker import __version__
-from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
-from broker.engine import Address, DiskWatch, Engine, Restored, Steady
+from broker.config import AmqpAcceptor, Config, RemoteQueueSection, StompAcceptor, rules_of
+from broker.engine import Address, DiskWatch, Divert, Engine, Restored, Steady
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
 from broker.engine.model.report import Report
@@ -188,10 +188,11 @@ def declare(engine: Engine, config: Config) -> None:
     may be deleted.  Raises EngineError.
     """
     sections = config.addresses
+    linked = list(_of_links(config))
     engine.operators.delete_undeclared(
-        addresses=sections,
-        queues={name for section in sections.values() for name in section.queues},
-        diverts=config.diverts,
+        addresses={*sections, *[each.address for each in linked], *[each.remote for each in linked if each.remote]},
+        queues={name for section in sections.values() for name in section.queues} | {each.queue for each in linked},
+        diverts={*config.diverts, *[each.divert for each in linked if each.remote]},
     )
     for divert_name, divert in config.diverts.items():
         engine.operators.declare_divert(divert.divert(divert_name))
@@ -206,4 +207,48 @@ def declare(engine: Engine, config: Config) -> None:
                 selector=queue.filter,
                 asked=queue.asked(),
             )
+    for each in linked:
+        each.declare(engine)
     engine.watchers.settle()
+
+
+class _OfLink(NamedTuple):
+    """What a link's route needs here: a queue on an address; `remote`: the address that stands for a queue there."""
+
+    link: str
+    queue: str
+    address: str
+    routing_type: RoutingType
+    remote: str = ""
+
+    @property
+    def divert(self) -> str:
+        """The divert that brings what is sent to the remote queue onto the transmission queue."""
+        return f"link.{self.link}.{self.remote}"
+
+    def declare(self, engine: Engine) -> None:
+        """Make what is missing.  Raises EngineError."""
+        existing = engine.queues.get(self.queue)
+        if existing is None:
+            address = engine.operators.declare(self.address, {self.routing_type})
+            engine.operators.declare_queue(address, self.queue, self.routing_type, durable=True, selector="")
+        if self.remote:
+            engine.operators.declare(self.remote, {RoutingType.ANYCAST})
+            target = self.queue if existing is None else existing.address.name
+            engine.operators.declare_divert(
+                Divert(self.divert, self.remote, (target,), exclusive=True, configured=True)
+            )
+
+
+def _of_links(config: Config) -> Iterator[_OfLink]:
+    for name, link in config.links.items():
+        for remote_name, remote in link.remote_queues.items():
+            queue = transmission_queue(name, remote)
+            yield _OfLink(name, queue, queue, RoutingType.ANYCAST, remote_name)
+        for route, topics in link.topics.items():
+            yield _OfLink(name, f"link.{name}.{route}", topics.address, RoutingType.MULTICAST)
+
+
+def transmission_queue(link: str, remote: RemoteQueueSection) -> str:
+    """The queue where the messages of a remote queue wait for their link."""
+    return remote.transmission_queue or f"link.{link}"

@@ -14,16 +14,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, Protocol, cast
 
+from broker.engine.model.report import Report
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 from broker.sessions.protocol_detection import FIRST_BYTES
 from broker.sessions.session import Session
 from broker.sessions.tick import Tick
-
-if TYPE_CHECKING:
-    from broker.net.listener import Listener
 
 #: How long a peer that was told to go may take to close its side, in ms.
 LINGER_MS: Final = 2_000
@@ -40,8 +38,29 @@ OUTPUT_BYTES_MAX: Final = 8 << 20
 LINGER_BYTES_MAX: Final = 4 << 20
 
 
+class Origin(Protocol):
+    """Where connections come from: an acceptor, or what connects to other brokers."""
+
+    report: Report
+    congested: bool
+    handshake_timeout: int
+
+    @property
+    def monotonic_ms(self) -> Callable[[], int]:
+        """The clock of its timers."""
+
+    def admit(self, connection: Connection) -> bool:
+        """Give a new connection its session, or refuse it."""
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+
+    def tell_foreign(self, connection: Connection, first: bytes) -> None:
+        """A connection ended before it was established; `first` is what had come."""
+
+
 class Connection(asyncio.Protocol):
-    """One accepted connection.  Times are the monotonic milliseconds of its listener."""
+    """One connection.  Times are the monotonic milliseconds of its origin."""
 
     __slots__ = (
         "_closing_since",
@@ -49,7 +68,7 @@ class Connection(asyncio.Protocol):
         "_ended",
         "_first",
         "_flushing",
-        "_listener",
+        "_origin",
         "_overfull",
         "_paused",
         "_received_at",
@@ -63,8 +82,8 @@ class Connection(asyncio.Protocol):
         "session",
     )
 
-    def __init__(self, listener: Listener, tick: Tick, *, started_at: int | None = None) -> None:
-        self._listener = listener
+    def __init__(self, origin: Origin, tick: Tick, *, started_at: int | None = None) -> None:
+        self._origin = origin
         self._tick = tick
         self._transport: asyncio.Transport | None = None
         self._paused = False
@@ -76,7 +95,7 @@ class Connection(asyncio.Protocol):
         self._discarded = 0
         self._ended = False  # the peer has shut its side
         self._first: bytes | None = None  # of what it sent, for the log if that was of another protocol
-        self._received_at = self._sent_at = listener.monotonic_ms()
+        self._received_at = self._sent_at = origin.monotonic_ms()
         self._started_at = self._received_at if started_at is None else started_at
         self.peer = Peer("local")
         self.session: Session | None = None
@@ -100,7 +119,7 @@ class Connection(asyncio.Protocol):
             subject = subject_of(transport.get_extra_info("peercert"))
             self.peer = Peer(f"{peer[0]}:{peer[1]}", str(peer[0]), secure, subject)
         try:
-            if not self._listener.admit(self):
+            if not self._origin.admit(self):
                 transport.abort()
         except BaseException as error:
             self._tick.failed(self, error)
@@ -112,7 +131,7 @@ class Connection(asyncio.Protocol):
             if self._discarded > LINGER_BYTES_MAX:
                 self.abort()
             return
-        self._received_at = self._listener.monotonic_ms()
+        self._received_at = self._origin.monotonic_ms()
         session = self.session
         if session is None:
             return
@@ -141,7 +160,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         self._transport = None
-        self._listener.forget(self)
+        self._origin.forget(self)
         session, self.session = self.session, None
         if session is not None:
             self._tell(session.connection_lost)
@@ -187,7 +206,7 @@ class Connection(asyncio.Protocol):
                 transport.write(data)
             finally:
                 self._flushing = False
-            self._sent_at = self._listener.monotonic_ms()
+            self._sent_at = self._origin.monotonic_ms()
             if not self._unsent:
                 self._tick.enter()
                 session.flushed()
@@ -196,7 +215,7 @@ class Connection(asyncio.Protocol):
                 self._apply_reading()
         if session.close_expected and not self._closing_since:
             if not session.established and self._first:
-                self._listener.tell_foreign(self, self._first)
+                self._origin.tell_foreign(self, self._first)
             self._hang_up(transport)
 
     def pause_reading(self) -> None:
@@ -207,7 +226,7 @@ class Connection(asyncio.Protocol):
     def resume_reading(self) -> None:
         """Take bytes again."""
         self._paused = False
-        self._received_at = self._listener.monotonic_ms()
+        self._received_at = self._origin.monotonic_ms()
         self._apply_reading()
 
     def _apply_reading(self) -> None:
@@ -215,7 +234,7 @@ class Connection(asyncio.Protocol):
         transport = self._transport
         if transport is None or transport.is_closing():
             return
-        if self._paused or self._overfull or self._listener.congested:
+        if self._paused or self._overfull or self._origin.congested:
             transport.pause_reading()
         else:
             transport.resume_reading()
@@ -223,7 +242,7 @@ class Connection(asyncio.Protocol):
     def congestion_changed(self) -> None:
         """The journal fell behind, or caught up."""
         if not self._closing_since:
-            self._received_at = self._listener.monotonic_ms()
+            self._received_at = self._origin.monotonic_ms()
             self._apply_reading()
 
     # -- time ------------------------------------------------------------------------------------------------------
@@ -237,8 +256,8 @@ class Connection(asyncio.Protocol):
         elif session is None:
             return
         elif not session.established:
-            if 0 < self._listener.handshake_timeout <= now - self._started_at:
-                self._listener.report("connection.handshake_timeout", remote=self.remote)
+            if 0 < self._origin.handshake_timeout <= now - self._started_at:
+                self._origin.report("connection.handshake_timeout", remote=self.remote)
                 self.abort()
         elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
             self._tell(session.timed_out)
@@ -252,7 +271,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def _reading(self) -> bool:
-        return not self._paused and not self._listener.congested
+        return not self._paused and not self._origin.congested
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -263,7 +282,7 @@ class Connection(asyncio.Protocol):
             self._tick.touch(self)
 
     def _hang_up(self, transport: asyncio.Transport) -> None:
-        self._closing_since = self._listener.monotonic_ms()
+        self._closing_since = self._origin.monotonic_ms()
         if transport.is_closing():
             return
         transport.resume_reading()

@@ -95,6 +95,17 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+def make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
+    """The context of connections to other brokers, whose names are checked.  Raises TlsUnusable."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca is not None:
+        _use(ca, lambda: context.load_verify_locations(ca))
+    if certificate is not None and key is not None:
+        _use_pair(context, certificate, key)
+    return context
+
+
 def _use_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     """Certificate and key are read in one go, so that which of them is wrong has to be found out."""
     try:
@@ -169,7 +180,7 @@ class SecuredConnection(Connection):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It counts as a connection now, no longer as a handshake."""
-        self._listener.forget_handshake(self._handshake)
+        self._handshake.over()
         super().connection_made(transport)
 
 
@@ -188,6 +199,10 @@ class Handshake:
     def begin(self, context: ssl.SSLContext) -> None:
         """Shake hands; what becomes of it is a connection of the listener."""
         self._task = supervised(f"handshake with {self.remote}", self._shake(context))
+
+    def over(self) -> None:
+        """It has become a connection."""
+        self._listener.forget_handshake(self)
 
     def abort(self) -> None:
         """Cut it off."""

@@ -26,6 +26,7 @@ REFUSALS: Final = {
     "routing-type": "Use the prefix of the address's routing type, or add the type to the address.",
     "in-use": "Use another name, or close or delete what is there first; the sentence names it.",
     "onto-itself": "Name another target.",
+    "wrong-state": "Look at its state (`bartleby link list`); the sentence says which it is in.",
     "address-full": "Let consumers catch up, raise `max-size-bytes`, or choose the policy PAGE or BLOCK.",
     "retained-full": "Clear retained messages, or raise `limits.retained-messages-max` or `retained-bytes-max`.",
     "disk-full": "Make room on the disk of the journal; the broker notices it by itself.",

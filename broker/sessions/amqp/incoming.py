@@ -118,6 +118,7 @@ class IncomingLink:
         self._place = place
         self._runs: list[_Run] = []
         self._tags: dict[int, bytes] = {}  # of what the relay has gathered and what is refused, by delivery id
+        self.taken = 0  # messages, since somebody has looked
         self._blocked = False
         self._wait_for_room()
         if place is not None:
@@ -351,6 +352,7 @@ class IncomingLink:
             self._reject(ids, refused(error), run, None)
 
     def _accept(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
+        self.taken += len(ids)
         if ids and not run.settled:
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)
 

@@ -17,13 +17,16 @@ from broker.sessions.links.model import Link, LinkSettings, Route, State
 class LinkConnection(Protocol):
     """The session of a link that is connected, or on its way; called within a tick."""
 
+    def check(self) -> None:
+        """Do what is due by now."""
+
     def pause_routes(self) -> None:
         """Nothing is passed on for now; what is under way is settled."""
 
     def start_routes(self) -> None:
         """Routes that do not run begin, as far as they may."""
 
-    def shut_down(self, why: str) -> None:
+    def shut_down(self, why: str = "") -> None:
         """The connection ends in good order."""
 
 
@@ -34,6 +37,7 @@ class Links:
         self._engine = engine
         self.by_name: Mapping[str, Link] = {each.name: Link(each, lambda: engine.now, self._told) for each in settings}
         self.connections: dict[str, LinkConnection] = {}
+        self.closing = False  # the broker stops: what is lost now is not told
         for link in self.by_name.values():
             if link.settings.enabled:
                 link.move("start")
@@ -119,6 +123,19 @@ class Links:
                 found.append(link)
         return found
 
+    def wanted(self, link: Link) -> bool:
+        """Whether a connection that was made for a link is still to be used."""
+        return link.state is State.STARTING and link.name not in self.connections
+
+    def connected(self, link: Link, connection: LinkConnection) -> None:
+        """A link has a connection, on which it logs in."""
+        self.connections[link.name] = connection
+
+    def check(self) -> None:
+        """Let connections do what is due; called every quarter of a second."""
+        for connection in list(self.connections.values()):
+            connection.check()
+
     def opened(self, link: Link, connection: LinkConnection, peer: str) -> None:
         """The other broker has let a link in."""
         link.peer, link.attempts, link.error = peer, 0, ""
@@ -134,7 +151,7 @@ class Links:
         self.connections.pop(link.name, None)
         for route in link.routes.values():
             route.move("lost")
-        if not link.can("lost"):
+        if not link.can("lost") or self.closing:
             return
         settings = link.settings
         wait = min(settings.retry_interval << min(link.attempts, 30), settings.retry_interval_max)

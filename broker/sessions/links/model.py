@@ -129,6 +129,7 @@ class Route:
         self.unsettled = 0
         self.doubtful: set[int] = set()  # messages whose outcome is unknown
         self.retry_at = 0
+        self.bartleby = False  # so is the other end: exactly once
 
     @property
     def name(self) -> str:

@@ -1,0 +1,138 @@
+"""Links, from the configuration to their sessions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from broker import __version__, clock
+from broker.config import Config, LinkSection, RemoteQueueSection, SendSection, TopicsSection
+from broker.daemon.wiring import transmission_queue
+from broker.engine.model.message import RoutingType
+from broker.engine.model.report import Report
+from broker.net.dialer import Dialer, Endpoint, LinkSession
+from broker.net.tls import make_client_context
+from broker.sessions.links.amqp import AmqpLinkSession
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import Kind, Link, LinkSettings, RouteSettings
+from broker.sessions.login import Peer
+from broker.sessions.tick import Tick, Transport
+from protocols.amqp.limits import Limits
+
+
+def link_settings(config: Config) -> list[LinkSettings]:
+    """The links of the configuration.  Raises OSError for a password file that cannot be read."""
+    return [
+        LinkSettings(
+            name,
+            tuple(map(str, section.urls)),
+            tuple(_routes(name, section)),
+            enabled=section.enabled,
+            user=section.user,
+            password=_password(section),
+            retry_interval=section.retry_interval,
+            retry_interval_max=section.retry_interval_max,
+            idle_timeout=section.idle_timeout,
+            window=section.window,
+            max_hops=section.max_hops,
+        )
+        for name, section in config.links.items()
+    ]
+
+
+def _password(section: LinkSection) -> bytes:
+    if section.password_file is None:
+        return b""
+    return section.password_file.read_bytes().partition(b"\n")[0].rstrip(b"\r")
+
+
+def _routes(link: str, section: LinkSection) -> Iterator[RouteSettings]:
+    for name, send in section.send.items():
+        yield _sending(name, Kind.SEND, send.queue, send.address, send, send.routing_type)
+    for name, receive in section.receive.items():
+        yield RouteSettings(
+            name,
+            Kind.RECEIVE,
+            receive.address,
+            receive.queue,
+            receive.routing_type,
+            selector=receive.selector,
+            priority=receive.priority,
+            only_with_consumers=receive.only_with_consumers,
+        )
+    sharing = [transmission_queue(link, remote) for remote in section.remote_queues.values()]
+    for name, remote in section.remote_queues.items():
+        queue = transmission_queue(link, remote)
+        origin = name if sharing.count(queue) > 1 else ""
+        yield _sending(name, Kind.REMOTE_QUEUE, queue, remote.queue, remote, RoutingType.ANYCAST, origin)
+    for name, topics in section.topics.items():
+        yield _sending(name, Kind.TOPICS, f"link.{link}.{name}", "", topics, RoutingType.MULTICAST)
+    for name, route in section.mqtt.items():
+        yield RouteSettings(
+            name,
+            Kind.MQTT,
+            f"link.{link}.{name}",
+            topic=route.topic,
+            inward=route.direction != "out",
+            outward=route.direction != "in",
+            qos=route.qos,
+            local_prefix=route.local_prefix,
+            remote_prefix=route.remote_prefix,
+        )
+
+
+def _sending(
+    name: str,
+    kind: Kind,
+    local: str,
+    remote: str,
+    section: SendSection | RemoteQueueSection | TopicsSection,
+    routing_type: RoutingType,
+    origin: str = "",
+) -> RouteSettings:
+    return RouteSettings(
+        name,
+        kind,
+        local,
+        remote,
+        routing_type,
+        origin=origin,
+        use_dead_letter=section.use_dead_letter,
+        fast=section.non_durable == "fast",
+        holds=section.in_doubt == "hold",
+    )
+
+
+def make_dialer(config: Config, tick: Tick, links: Links, report: Report) -> Dialer:
+    """What connects the links.  Raises TlsUnusable."""
+    endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
+    limits = Limits(
+        handshake_bytes_max=config.limits.connect_bytes_max,
+        message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
+        whole_bytes_max=config.limits.header_bytes_max,
+        streamed_bytes_max=config.limits.large_body_bytes_max + config.limits.header_bytes_max,
+    )
+
+    def make(transport: Transport, link: Link, number: int, peer: Peer) -> LinkSession:
+        hosts = {endpoint.url: endpoint.host for endpoint in endpoints[link.name]}
+        return AmqpLinkSession(
+            tick,
+            transport,
+            links,
+            link,
+            limits,
+            broker_name=config.broker.name,
+            version=__version__,
+            hostname=hosts[link.remote],
+            connection_id=f"link-{link.name}-{number}",
+            peer=peer,
+        )
+
+    return Dialer(tick, links, endpoints, make, report=report, monotonic_ms=clock.monotonic_ms)
+
+
+def _endpoints(section: LinkSection) -> Iterator[Endpoint]:
+    context = None
+    if any(url.secure for url in section.urls):
+        context = make_client_context(section.ca, section.certificate, section.key)
+    for url in section.urls:
+        yield Endpoint(str(url), url.host, url.port, context if url.secure else None)

@@ -1,0 +1,176 @@
+"""Connections that this broker opens: the links'.
+
+Every CHECK_PERIOD_MS it looks which links are due, and connects each by itself: name, TCP and TLS within
+CONNECT_SECONDS_MAX, to the next URL after each failure.  What the session of a link says, and when it is tried again,
+is decided in `broker.sessions.links`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+from broker.engine.model.report import Report
+from broker.net.connection import Connection
+from broker.net.listener import CHECK_PERIOD_MS
+from broker.net.tasks import supervised
+from broker.sessions.links.links import LinkConnection as Linked
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import Link
+from broker.sessions.login import Peer
+from broker.sessions.session import Session
+from broker.sessions.tick import Tick, Transport
+
+#: Seconds for name, TCP and TLS: what takes longer is down, as far as a link is concerned.
+CONNECT_SECONDS_MAX: Final = 10
+
+#: How long the other broker may take to let us in, in ms.
+LOGIN_MS_MAX: Final = 10_000
+
+#: The session of a connection that a link has made: transport, link, its number, who is at the other end.
+MakeSession = Callable[[Transport, Link, int, Peer], "LinkSession"]
+
+
+class LinkSession(Linked, Session, Protocol):
+    """A session that serves a link."""
+
+
+class OutgoingConnection(Connection):
+    """A connection that a link has opened."""
+
+    __slots__ = ("link",)
+
+    def __init__(self, dialer: Dialer, tick: Tick, link: Link) -> None:
+        super().__init__(dialer, tick)
+        self.link = link
+
+
+class Endpoint:
+    """Where a link may be connected to; `context`: TLS, or None."""
+
+    def __init__(self, url: str, host: str, port: int, context: ssl.SSLContext | None) -> None:
+        self.url = url
+        self.host = host
+        self.port = port
+        self.context = context
+
+
+class Dialer:
+    """Opens the connections of links, and looks at their timers."""
+
+    def __init__(
+        self,
+        tick: Tick,
+        links: Links,
+        endpoints: Mapping[str, tuple[Endpoint, ...]],
+        make_session: MakeSession,
+        *,
+        report: Report,
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        self.report = report
+        self.congested = False
+        self.handshake_timeout = LOGIN_MS_MAX
+        self.monotonic_ms = monotonic_ms
+        self.connections: dict[OutgoingConnection, None] = {}
+        self._tick = tick
+        self._links = links
+        self._endpoints = endpoints
+        self._make_session = make_session
+        self._made = 0
+        self._dialing: dict[str, asyncio.Task[None]] = {}
+        self._closed = False
+
+    async def run(self) -> None:
+        """Connect what is due, for ever."""
+        while True:
+            self.look()
+            await asyncio.sleep(CHECK_PERIOD_MS / 1000)
+
+    def look(self) -> None:
+        """Connect links that are due; check the timers of those that are connected."""
+        self._tick.enter()
+        try:
+            self._links.check()
+            for link in self._links.due():
+                if link.name not in self._dialing:
+                    self._dialing[link.name] = supervised(f"link {link.name}", self._connect(link))
+        except BaseException as error:
+            self._tick.failed(None, error)
+        now = self.monotonic_ms()
+        for connection in list(self.connections):
+            connection.check(now, CHECK_PERIOD_MS)
+
+    async def _connect(self, link: Link) -> None:
+        endpoints = self._endpoints[link.name]
+        endpoint = endpoints[link.attempts % len(endpoints)]
+        link.remote = endpoint.url
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS_MAX):
+                await asyncio.get_running_loop().create_connection(
+                    lambda: OutgoingConnection(self, self._tick, link),
+                    endpoint.host,
+                    endpoint.port,
+                    ssl=endpoint.context,
+                    server_hostname=endpoint.host if endpoint.context else None,
+                )
+        except TimeoutError:
+            self._lost(link, f"no connection within {CONNECT_SECONDS_MAX} s")
+        except (OSError, UnicodeError) as error:
+            self._lost(link, str(error))
+        finally:
+            del self._dialing[link.name]
+
+    def _lost(self, link: Link, why: str) -> None:
+        self._tick.enter()
+        self._links.lost(link, f"{link.remote}: {why}")
+
+    # -- what connections ask --------------------------------------------------------------------------------------
+
+    def admit(self, connection: Connection) -> bool:
+        """The connection is made: its session begins, unless the link is not wanted any more."""
+        assert isinstance(connection, OutgoingConnection)
+        if self._closed or not self._links.wanted(connection.link):
+            return False
+        self._made += 1
+        self.connections[connection] = None
+        self._tick.enter()
+        connection.session = self._make_session(connection, connection.link, self._made, connection.peer)
+        self._links.connected(connection.link, connection.session)
+        self._tick.touch(connection)
+        if self.congested:
+            connection.congestion_changed()
+        return True
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone; its session says so to its link."""
+        assert isinstance(connection, OutgoingConnection)
+        self.connections.pop(connection, None)
+
+    def tell_foreign(self, connection: Connection, first: bytes) -> None:
+        """What the other end speaks is in the error of the session."""
+
+    def set_congested(self, congested: bool) -> None:
+        """Stop or resume reading: the journal cannot take more for now, or can again."""
+        if congested != self.congested:
+            self.congested = congested
+            for connection in self.connections:
+                connection.congestion_changed()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def shut_down(self) -> None:
+        """Say goodbye to everybody, and connect no more."""
+        self._closed = self._links.closing = True
+        for task in self._dialing.values():
+            task.cancel()
+        for connection in list(self.connections):
+            connection.shut_down()
+
+    def abort(self) -> None:
+        """Cut everybody off."""
+        self._closed = True
+        for connection in list(self.connections):
+            connection.abort()

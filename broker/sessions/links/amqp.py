@@ -1,0 +1,473 @@
+"""A link over AMQP 1.0: the side that connects, logs in, and attaches the routes.
+
+Each route has an AMQP session of its own: some brokers end the session for what is wrong with one link of it, and the
+other routes are to go on.
+
+    TCP (TLS)   SASL   OPEN          link: running
+                       BEGIN ATTACH  a route each: starting, then running; or refused: retrying
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, redelivery
+from broker.engine.model.access import UNRESTRICTED
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Message, RoutingType
+from broker.sessions.amqp.endpoint import AmqpEndpoint, Handlers
+from broker.sessions.amqp.incoming import Place, SendTarget
+from broker.sessions.amqp.terms import ANONYMOUS_RELAY, QUEUE, TOPIC, AmqpOptions
+from broker.sessions.amqp.transactions import OpenTransaction
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import Link, Route, RouteSettings, State
+from broker.sessions.links.routes import ReceivingRoute, SendingRoute, words
+from broker.sessions.login import Peer
+from broker.sessions.tick import Tick, Transport
+from protocols.amqp.connection import AmqpConnection
+from protocols.amqp.errors import NOT_ALLOWED, AmqpError, link_error
+from protocols.amqp.events import Attached, Began, Connected, Detached, Ended, LinkFailed, SessionFailed, Transfers
+from protocols.amqp.limits import Limits
+from protocols.amqp.link import Channel
+from protocols.amqp.link import Link as AmqpLink
+from protocols.amqp.performatives import (
+    Close,
+    Error,
+    Open,
+    SaslChallenge,
+    SaslCode,
+    SaslInit,
+    SaslMechanisms,
+    SaslOutcome,
+    SenderSettleMode,
+    Source,
+    Target,
+)
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+from protocols.amqp.session import Session
+from protocols.amqp.types import Described
+
+#: What both ends of a route say to each other if both are Bartlebys.
+LINK_CAPABILITY: Final = "bartleby-link"
+
+#: A source's filter by a selector (apache.org registry).
+_SELECTOR: Final = "apache.org:selector-filter:string"
+
+_OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list")
+
+
+class AmqpLinkSession(AmqpEndpoint):
+    """Our side of a link's connection."""
+
+    def __init__(
+        self,
+        tick: Tick,
+        transport: Transport,
+        links: Links,
+        link: Link,
+        limits: Limits,
+        *,
+        broker_name: str,
+        version: str,
+        hostname: str,
+        connection_id: str,
+        peer: Peer,
+    ) -> None:
+        settings = link.settings
+        options = AmqpOptions(
+            container_id=f"{broker_name}.{link.name}",
+            version=version,
+            anycast_prefixes=(),
+            multicast_prefixes=(),
+            credits=settings.window,
+            low_credits=settings.window // 3,
+            idle_timeout=settings.idle_timeout,
+        )
+        codec = AmqpConnection(limits, container_id=options.container_id, server=False, mechanisms=("ANONYMOUS",))
+        super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
+        self.access = UNRESTRICTED
+        self._links = links
+        self._link = link
+        self._hostname = hostname
+        self._relays = False  # the other end takes messages for any address
+        self._routes: dict[Channel, Route] = {}  # by our end of its AMQP session
+        self._running: dict[str, SendingRoute | ReceivingRoute] = {}  # by the route's name
+        self._attempts: list[_Attempt] = []
+        self._why = ""  # the connection ends
+
+    @property
+    def window_messages(self) -> int:
+        """Messages of a route that may be under way."""
+        return self._link.settings.window
+
+    def where(self, route: Route) -> str:
+        """Where a route's messages go, and by which link, for people."""
+        return f"{route.settings.remote or 'the same address'} at {self._link.remote} by link {self._link.name}"
+
+    # -- coming in -------------------------------------------------------------------------------------------------
+
+    def _on_mechanisms(self, event: SaslMechanisms) -> None:
+        offered = event.sasl_server_mechanisms
+        settings = self._link.settings
+        if settings.user and "PLAIN" in offered:
+            response = b"\0" + settings.user.encode() + b"\0" + settings.password
+            self.codec.send_sasl(SaslInit("PLAIN", response, self._hostname))
+        elif not settings.user and "EXTERNAL" in offered and self._link.remote.startswith("amqps"):
+            self.codec.send_sasl(SaslInit("EXTERNAL", b"", self._hostname))
+        elif not settings.user and "ANONYMOUS" in offered:
+            self.codec.send_sasl(SaslInit("ANONYMOUS", b"anonymous", self._hostname))
+        else:
+            wanted = "PLAIN" if settings.user else "ANONYMOUS or EXTERNAL"
+            self._give_up(f"the other broker lets in by {', '.join(offered) or 'nothing'}, and not by {wanted}")
+        self.touch()
+
+    def _on_challenge(self, event: SaslChallenge) -> None:
+        self._give_up("the other broker asks for more than a user and a password")
+
+    def _on_outcome(self, event: SaslOutcome) -> None:
+        if event.code != SaslCode.OK:
+            who = f"user {self._link.settings.user}" if self._link.settings.user else "an anonymous client"
+            self._give_up(f"login refused: the other broker does not let in {who}")
+
+    def _on_connected(self, event: Connected) -> None:
+        self.codec.send_open(
+            hostname=self._hostname,
+            idle_time_out=self.options.idle_timeout // 2 or None,
+            desired_capabilities=(ANONYMOUS_RELAY,),
+            properties={"product": "bartleby", "version": self.options.version},
+        )
+        self.touch()
+
+    def _on_open(self, event: Open) -> None:
+        self.container = event.container_id
+        product = (event.properties or {}).get("product", "")
+        self._relays = ANONYMOUS_RELAY in event.offered_capabilities
+        self.opened("AMQP", self.access)
+        self._links.opened(self._link, self, f"{product} {event.container_id}".strip())
+
+    def _on_closed(self, event: Close) -> None:
+        self._why = f"the other broker closed the connection: {words(event.error)}" if event.error else ""
+        self._on_close(event)
+
+    def _give_up(self, why: str) -> None:
+        self._why = why
+        self.codec.send_close()
+        self.touch()
+        self.end(redelivery.CLOSED)
+
+    def fail_with(self, error: AmqpError) -> None:
+        self._why = self._why or f"{error.condition}: {error.description}"
+        super().fail_with(error)
+
+    def ending(self) -> None:
+        for attempt in self._attempts:
+            attempt.end("")
+        self._attempts.clear()
+
+    def ended(self) -> None:
+        self._running.clear()
+        self._routes.clear()
+        self._links.lost(self._link, self._why or "the connection was lost")
+
+    # -- routes ----------------------------------------------------------------------------------------------------
+
+    def start_routes(self) -> None:
+        for route in self._link.routes.values():
+            if route.state in (State.STOPPED, State.PAUSED):
+                self._start(route)
+        self.touch()
+
+    def pause_routes(self) -> None:
+        for route in self._link.routes.values():
+            route.move("pause")
+            running = self._running.get(route.name)
+            if isinstance(running, SendingRoute):
+                running.pause(False)
+            elif running is not None:
+                running.stop()
+        self.touch()
+
+    def check(self) -> None:
+        """What is due: routes that wait try again."""
+        for attempt in self._attempts:
+            attempt.end(attempt.route.error)
+        self._attempts.clear()
+        now = self.engine.now
+        for route in self._link.routes.values():
+            if route.state is State.RETRYING and route.retry_at <= now:
+                self._start(route)
+            elif route.state is State.RUNNING and route.settings.only_with_consumers:
+                running = self._running.get(route.name)
+                if isinstance(running, ReceivingRoute):
+                    running.top_up()
+
+    def _start(self, route: Route) -> None:
+        running = self._running.get(route.name)
+        if running is not None:  # attached, and was only waiting
+            route.move("attach")
+            route.move("attached")
+            if isinstance(running, SendingRoute):
+                running.go_on()
+            else:
+                running.top_up()
+            self.touch()
+            return
+        try:
+            session = self.codec.new_session()
+        except AmqpError as error:
+            self.route_waits(route, str(error.description))
+            return
+        self._routes[session] = route
+        route.move("attach")
+        session.send_begin()
+        self.touch()
+
+    def _on_began(self, event: Began) -> None:
+        route = self._routes.get(event.session)
+        if route is None:
+            event.session.send_begin()
+            event.session.send_end()
+            return
+        name = f"{self.options.container_id}.{route.name}"
+        if route.settings.reads:
+            self._attach_sender(event.session.new_sender(name), route.settings)
+        else:
+            self._attach_receiver(event.session.new_receiver(name), route.settings)
+        self.touch()
+
+    def _attach_sender(self, sender: Sender, settings: RouteSettings) -> None:
+        kind = QUEUE if settings.routing_type is RoutingType.ANYCAST else TOPIC
+        sender.send_attach(
+            source=Source(settings.local, outcomes=_OUTCOMES),
+            target=Target(settings.remote or None, capabilities=(kind,) if settings.remote else ()),
+            snd_settle_mode=SenderSettleMode.MIXED,
+            desired_capabilities=(LINK_CAPABILITY,),
+        )
+
+    def _attach_receiver(self, receiver: Receiver, settings: RouteSettings) -> None:
+        filters: dict[str, object] = {}
+        if settings.selector:
+            filters["selector"] = Described(_SELECTOR, settings.selector)
+        receiver.streams = receiver.session.limits.streamed_bytes_max > 0
+        receiver.send_attach(
+            source=Source(settings.remote, filter=filters or None, outcomes=_OUTCOMES, capabilities=(QUEUE,)),
+            target=Target(settings.local),
+            snd_settle_mode=SenderSettleMode.UNSETTLED,
+            desired_capabilities=(LINK_CAPABILITY,),
+            properties={"priority": settings.priority} if settings.priority else None,
+        )
+
+    def _on_attached(self, event: Attached) -> None:
+        link, attach = event.link, event.attach
+        route = self._routes.get(link.session)
+        if route is None:
+            raise link_error(NOT_ALLOWED, "attach: this is a link of the broker's own; attach nothing to it.")
+        refused = attach.target is None if isinstance(link, Sender) else attach.source is None
+        if refused:
+            return  # DETACH follows, and says why
+        if not route.settings.remote and isinstance(link, Sender) and not self._relays:
+            link.send_detach(error=Error(NOT_ALLOWED, "a topics route needs the anonymous relay"))
+            self.route_waits(route, "the other broker has no anonymous relay, which a topics route needs")
+            return
+        bartleby = LINK_CAPABILITY in attach.offered_capabilities
+        try:
+            made = self._made(link, route, bartleby=bartleby)
+        except EngineError as error:
+            link.send_detach(error=Error(NOT_ALLOWED, str(error)))
+            self._end_session(route, f"this broker: {error}")
+            return
+        self._running[route.name] = made
+        route.bartleby = bartleby
+        route.move("attached")
+        route.error = ""
+        self.report("link.route_running", link=self._link.name, route=route.name)
+        if isinstance(made, SendingRoute):
+            made.pause(self.window.paused)
+            made.more_room()
+        else:
+            made.top_up()
+        if route.state is State.PAUSED:
+            self.pause_routes()
+
+    def _made(self, link: AmqpLink, route: Route, *, bartleby: bool) -> SendingRoute | ReceivingRoute:
+        """What a route is, once the other end has attached its link.  Raises EngineError."""
+        settings, engine = route.settings, self.engine
+        if isinstance(link, Sender):
+            made = SendingRoute(self, link, route)
+            made.consumer = engine.consumers.subscribe(made, self._request(settings, forwards=bartleby))
+            self.outgoing[link] = made
+            return made
+        assert isinstance(link, Receiver)
+        address, queue = engine.destination(settings.local, settings.routing_type, access=self.access, attached=True)
+        target = SendTarget(settings.local, settings.routing_type, False)
+        receiving = ReceivingRoute(self, link, route, target, Place(address, queue, settings.routing_type))
+        link.order = address.name
+        self.incoming[link] = receiving
+        return receiving
+
+    def _request(self, settings: RouteSettings, *, forwards: bool) -> SubscribeRequest:
+        queue = self.engine.queues.get(settings.local)
+        selector = f"_AMQ_ORIG_ADDRESS = '{settings.origin.replace(chr(39), chr(39) * 2)}'" if settings.origin else ""
+        return SubscribeRequest(
+            settings.local if queue is None else f"{queue.address.name}::{queue.name}",
+            RoutingType.ANYCAST if queue is None else None,
+            selector=selector,
+            ack_mode=AckMode.INDIVIDUAL,
+            counted=True,
+            client_id=f"link {self._link.name}",
+            remote=self._link.remote,
+            access=UNRESTRICTED,
+            forwards=forwards,
+        )
+
+    def may_die(self, route: Route, message: Message) -> bool:
+        """Whether what the other end refuses becomes a dead letter here."""
+        if not route.settings.use_dead_letter:
+            return False
+        queue = self.engine.queues.get(route.settings.local)
+        kept = queue is not None and bool(queue.address.settings.dead_letter_address)
+        return kept or not message.header.durable
+
+    def route_waits(self, route: Route, text: str) -> None:
+        """A route passes nothing on for a while."""
+        route.retry_at = self.engine.now + self._link.settings.retry_interval
+        route.move("refused", text)
+        self.report("link.route_waiting", link=self._link.name, route=route.name, error=text)
+
+    def left_in_doubt(self, route: Route, ids: set[int]) -> None:
+        """Messages were under way when their AMQP link went, and nobody knows whether they arrived."""
+        if route.settings.holds and not route.bartleby:
+            route.doubtful |= ids
+            route.move("doubt")
+            self.report("link.route_doubtful", link=self._link.name, route=route.name, messages=len(ids))
+
+    # -- what ends a route -----------------------------------------------------------------------------------------
+
+    def drop(
+        self, link: AmqpLink, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
+    ) -> None:
+        super().drop(link, closed=closed, detached=detached, how=how)
+        route = self._routes.get(link.session)
+        if route is not None:
+            self._running.pop(route.name, None)
+
+    def _on_route_detached(self, event: Detached) -> None:
+        route = self._routes.get(event.link.session)
+        self._on_detached(event)
+        if route is not None:
+            self._refuse(route, words(event.error))
+            self._end_session(route, "")
+
+    def _on_session_ended(self, event: Ended) -> None:
+        route = self._routes.pop(event.session, None)
+        self._on_ended(event)
+        if route is not None:
+            self._refuse(route, words(event.error))
+
+    def _on_route_failed(self, event: LinkFailed) -> None:
+        route = self._routes.get(event.link.session)
+        self.lose(event.link, event.error)
+        if route is not None:
+            self._end_session(route, f"{event.error.condition}: {event.error.description}")
+
+    def _on_failed(self, event: SessionFailed) -> None:
+        route = self._routes.pop(event.session, None)
+        self._on_session_failed(event)
+        if route is not None:
+            self.route_waits(route, f"{event.error.condition}: {event.error.description}")
+
+    def detach(self, link: AmqpLink, error: Error) -> None:
+        route = self._routes.get(link.session)
+        super().detach(link, error)
+        if route is not None:
+            self._end_session(route, f"this broker: {words(error)}")
+
+    def _end_session(self, route: Route, text: str) -> None:
+        """The AMQP session of a route is not needed any more; with a text the route waits."""
+        for session, each in list(self._routes.items()):
+            if each is route:
+                del self._routes[session]
+                assert isinstance(session, Session)
+                session.send_end()
+        if text:
+            self.route_waits(route, text)
+        self.touch()
+
+    def _refuse(self, route: Route, said: str) -> None:
+        """The other end does not let a route attach, or has ended it: what waits for it has failed once more."""
+        text = f"{self.where(route)}: {said}"
+        self._running.pop(route.name, None)
+        if route.state is State.IN_DOUBT:
+            return
+        self.route_waits(route, text)
+        if route.settings.reads and route.settings.use_dead_letter:
+            attempt = _Attempt(self, route)
+            if attempt.begin(self._request(route.settings, forwards=False)):
+                self._attempts.append(attempt)
+
+    # -- nothing of clients' ---------------------------------------------------------------------------------------
+
+    def transfers_elsewhere(self, event: Transfers) -> None:
+        """Messages for a route that has just ended: they stay where they are."""
+
+    def transaction(self, txn_id: bytes) -> OpenTransaction:
+        raise link_error(NOT_ALLOWED, "a link has no transactions")
+
+    handlers: ClassVar[Handlers] = {
+        **AmqpEndpoint.handlers,
+        SaslMechanisms: _on_mechanisms,
+        SaslChallenge: _on_challenge,
+        SaslOutcome: _on_outcome,
+        Connected: _on_connected,
+        Open: _on_open,
+        Close: _on_closed,
+        Began: _on_began,
+        Attached: _on_attached,
+        Detached: _on_route_detached,
+        Ended: _on_session_ended,
+        LinkFailed: _on_route_failed,
+        SessionFailed: _on_failed,
+    }
+
+
+class _Attempt:
+    """Messages that could not even be sent, as the other end has nothing for them: a failed delivery of each."""
+
+    def __init__(self, session: AmqpLinkSession, route: Route) -> None:
+        self.route = route
+        self._session = session
+        self._consumer: Consumer | None = None
+
+    @property
+    def transport(self) -> object:
+        return self._session.transport
+
+    def begin(self, request: SubscribeRequest) -> bool:
+        """Take as many as a route sends at once; False if there is no such queue."""
+        consumers = self._session.engine.consumers
+        try:
+            self._consumer = consumers.subscribe(self, request)
+        except EngineError:
+            return False
+        consumers.grant(self._consumer, self._session.window_messages)
+        return True
+
+    def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+        """They wait for the end of this attempt."""
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The queue is gone."""
+        self._consumer = None
+
+    def end(self, text: str) -> None:
+        """They go back: with a text as failed, as far as they may die."""
+        consumer, consumers = self._consumer, self._session.engine.consumers
+        if consumer is None:
+            return
+        for id, message in list(consumer.unacked.items()):
+            if text and self._session.may_die(self.route, message):
+                consumers.give_back(consumer, id, redelivery.rejected(text))
+        consumers.close(consumer, redelivery.CLOSED)
+        self._consumer = None

@@ -1,0 +1,206 @@
+"""The routes of an AMQP link while it is connected: a queue here read for an address there, and the other way round.
+
+A sending route is a consumer here (`OutgoingLink`), whose settlements are the other broker's answers:
+
+    accepted                  it leaves here: forwarded, or consumed if the other end is no Bartleby
+    rejected                  a dead letter, with the other end's words
+    released, modified        back to the head of the queue, as a failed delivery; the route waits a while
+    no answer                 back as it was: the connection was lost, and that is no fault of a message
+
+Where a dead letter is not wanted (use-dead-letter = false), or a durable message would find no dead-letter queue,
+nothing counts as failed: the route waits, and tries again with one message until that is taken.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from broker.engine import Consumer, DeliveryOutcome, redelivery
+from broker.engine.model.message import Message
+from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget
+from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.links.model import Route, State
+from protocols.amqp.events import Credit, Dispositions
+from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+from protocols.amqp.serial import following
+
+if TYPE_CHECKING:
+    from broker.sessions.links.amqp import AmqpLinkSession
+
+#: What comes back without the other end having refused it: it may have left, and nothing has failed.
+_BACK: Final = DeliveryOutcome(0, False, "the link was interrupted", left=True)
+
+
+def words(error: Error | None) -> str:
+    """An error as the other end put it."""
+    if error is None:
+        return "no reason given"
+    return f"{error.condition}: {error.description}" if error.description else error.condition
+
+
+class SendingRoute(OutgoingLink):
+    """A route that reads a queue here."""
+
+    def __init__(self, owner: AmqpLinkSession, link: Sender, route: Route) -> None:
+        super().__init__(owner, link, settled=False, default=Released())
+        self.route = route
+        self._session = owner
+        self._full = False  # the socket takes nothing for now
+        self._probing = False  # one message at a time, until one is taken
+        self._fast: list[int] = []  # sent settled with this tick: gone when they have left
+
+    # -- going out -------------------------------------------------------------------------------------------------
+
+    def more_room(self) -> None:
+        self._pump()
+        consumer = self.attached
+        if not consumer.closed:
+            room = self.link.room - len(self._pending) - consumer.held
+            window = 1 if self._probing else self._session.window_messages
+            self._owner.engine.consumers.grant(consumer, max(min(room, window - len(consumer.unacked)), 0))
+        self.route.unsettled = len(consumer.unacked)
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        super().deliver(consumer, messages)
+        self.route.unsettled = len(consumer.unacked)
+
+    def _send(self, messages: list[Message]) -> None:
+        if not self.route.settings.fast or all(message.header.durable for message in messages):
+            super()._send(messages)
+            return
+        run: list[Message] = []
+        for message in messages:
+            if run and run[0].header.durable is not message.header.durable:
+                self._send_alike(run)
+                run = []
+            run.append(message)
+        self._send_alike(run)
+
+    def _send_alike(self, messages: list[Message]) -> None:
+        """Messages that are all durable, or all to be sent once and for all."""
+        self._settled = not messages[0].header.durable
+        super()._send(messages)
+        if self._settled:
+            self._fast += [message.id for message in messages]
+        self._settled = False
+
+    def flushed(self) -> None:
+        consumer, fast = self.attached, self._fast
+        self._fast = []
+        gone = [id for id in fast if id in consumer.unacked]
+        if gone and not consumer.closed:
+            self._owner.engine.consumers.acknowledge_run(consumer, gone)
+            self._passed(len(gone))
+            self.more_room()
+
+    # -- the other end's answers -----------------------------------------------------------------------------------
+
+    def settle(self, event: Dispositions) -> None:
+        consumer, state = self.attached, event.state
+        if consumer.closed:
+            return
+        if not isinstance(state, Accepted | Rejected | Released | Modified):
+            if not event.settled:
+                return
+            state = self._default
+        ids = [id for id in event.contexts if isinstance(id, int) and id in consumer.unacked]
+        if isinstance(state, Accepted):
+            self._owner.engine.consumers.acknowledge_run(consumer, ids)
+            self._passed(len(ids))
+        elif ids:
+            self._refused(ids, state)
+        if not event.settled:
+            self._owner.answer(self.link.session, SENDER, following(event.first, len(event.contexts)), state)
+        self.more_room()
+
+    def _passed(self, count: int) -> None:
+        if count:
+            self._probing = False
+            self.route.passed += count
+
+    def _refused(self, ids: list[int], state: Rejected | Released | Modified) -> None:
+        engine, consumer, route = self._owner.engine, self.attached, self.route
+        said = words(state.error) if isinstance(state, Rejected) else "not accepted, but given back"
+        text = f"{self._session.where(route)}: {said}"
+        route.refused += len(ids)
+        for id in ids:
+            if not self._session.may_die(route, consumer.unacked[id]):
+                engine.consumers.give_back(consumer, id, _BACK)
+                self.wait(text)
+            elif isinstance(state, Rejected):
+                engine.consumers.reject(consumer, id, text=text)
+            else:
+                engine.consumers.give_back(consumer, id, redelivery.rejected(text))
+                self.wait(text)
+
+    # -- waiting ---------------------------------------------------------------------------------------------------
+
+    def wait(self, text: str) -> None:
+        """The other end takes nothing for now; what is under way is still settled."""
+        if self.route.state is State.RUNNING:
+            self._session.route_waits(self.route, text)
+            self._apply_pause()
+
+    def go_on(self) -> None:
+        """Try again, with one message."""
+        self._probing = True
+        self._apply_pause()
+        self.more_room()
+
+    def pause(self, paused: bool) -> None:
+        self._full = paused
+        self._apply_pause()
+
+    def _apply_pause(self) -> None:
+        super().pause(self._full or self.route.state is not State.RUNNING)
+
+    def credit(self, event: Credit) -> None:
+        super().credit(event)
+        self._apply_pause()
+
+    def close(self, how: DeliveryOutcome) -> None:
+        """The AMQP link is gone: whatever was under way, no message is to blame."""
+        held = set(self.attached.unacked) - {message.id for message in self._pending} if self.consumer else set()
+        super().close(_BACK)
+        self.route.unsettled = 0
+        if held:
+            self._session.left_in_doubt(self.route, held)
+
+
+class ReceivingRoute(IncomingLink):
+    """A route that fills an address here."""
+
+    def __init__(self, owner: AmqpLinkSession, link: Receiver, route: Route, target: SendTarget, place: Place) -> None:
+        self.route = route
+        self._session = owner
+        super().__init__(owner, link, target, place)
+
+    def top_up(self) -> None:
+        self.route.passed += self.taken
+        self.taken = 0
+        if self.route.state is not State.RUNNING:
+            return
+        if self.route.settings.only_with_consumers:
+            self.fetch_for_consumers()
+        else:
+            super().top_up()
+
+    def fetch_for_consumers(self) -> None:
+        """Credit for as many messages as consumers here wait for, beyond what waits for them."""
+        place = self._place
+        assert place is not None
+        wanted = 0
+        for queue in place.address.queues:
+            takers = [each for each in queue.consumers if not each.paused and each.credit > 0]
+            free = sum(min(each.credit, self._owner.options.credits) for each in takers)
+            wanted = max(wanted, free - queue.ready)
+        wanted = 0 if self._blocked else max(min(wanted, self._owner.options.credits), 0)
+        if wanted != self.link.credit and (not wanted or not self.link.credit or 2 * self.link.credit < wanted):
+            self.link.send_credit(wanted)
+            self._owner.touch()
+
+    def stop(self) -> None:
+        """Ask for no more."""
+        self.link.send_credit(0)
