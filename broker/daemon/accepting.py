@@ -13,7 +13,7 @@ from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
 from broker.sessions.login import Door, Gate, Peer
-from broker.sessions.mqtt.client_session import Common, MqttSessions
+from broker.sessions.mqtt.client_session import MqttSessions, Serving
 from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.session import MqttSession
@@ -226,11 +226,12 @@ class Accepting:
             sessions_max=config.limits.sessions_max,
         )
         sessions, mount = self._mqtt_sessions, acceptor.mount_point
-        heads = Heads(sessions.syntax, MountPoint(mount)) if mount else sessions.heads
-        common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, self._gate, heads)
+        mounted = MountPoint(mount) if mount else None
+        heads = Heads(sessions.syntax, mounted) if mounted else sessions.heads
+        serving = Serving(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, self._gate, mounted)
 
         def make(transport: Transport, number: int, peer: Peer) -> Session:
-            return MqttSession(common, transport, connection_id=self._connection_id(number), peer=peer)
+            return MqttSession(serving, transport, connection_id=self._connection_id(number), peer=peer)
 
         return make
 

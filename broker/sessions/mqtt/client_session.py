@@ -248,19 +248,21 @@ class MqttSessions:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What the connections of an acceptor share."""
+    """What connections share: those of an acceptor, or of a link."""
 
     tick: Tick
     options: MqttOptions
     codec: Shared
     sessions: MqttSessions
-    gate: Gate
-    heads: Heads  # of the acceptor's mount point
+    heads: Heads  # of the topics as the other end has them
 
-    @property
-    def mount(self) -> MountPoint | None:
-        """What goes before all topics of the clients."""
-        return self.heads.mount
+
+@dataclass(frozen=True, slots=True)
+class Serving(Common):
+    """What the connections of an acceptor share.  `mount`: what goes before all topics of the clients."""
+
+    gate: Gate
+    mount: MountPoint | None
 
 
 def _subscriptions(stored: StoredSession) -> list[Definition]:

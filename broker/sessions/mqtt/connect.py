@@ -118,8 +118,8 @@ class Login:
 
 
 def no_room(packet: str) -> MqttError:
-    """A client has so small a Maximum Packet Size that it cannot be sent what it waits for."""
-    sentence = f"the client's Maximum Packet Size has no room for {packet}"
+    """A peer has so small a Maximum Packet Size that it cannot be sent what it waits for."""
+    sentence = f"the peer's Maximum Packet Size has no room for {packet}"
     return MqttError(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, sentence)
 
 

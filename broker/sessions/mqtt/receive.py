@@ -37,7 +37,7 @@ class Receiver:
         self._session = session
         self._traffic = common.sessions.traffic
         self._options = common.options
-        self._mount = common.mount
+        self._mount = common.heads.mount
         self._link = link
         self._reading = reading
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.client.access)
