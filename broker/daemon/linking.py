@@ -9,7 +9,7 @@ from broker.config import Config, LinkSection, RemoteQueueSection, SendSection, 
 from broker.daemon.wiring import transmission_queue
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
-from broker.net.dialer import Dialer, Endpoint, LinkSession
+from broker.net.dialer import Dialer, Endpoint, LinkSession, MakeSession
 from broker.net.tls import make_client_context
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.links import Links
@@ -102,9 +102,9 @@ def _sending(
     )
 
 
-def make_dialer(config: Config, tick: Tick, links: Links, report: Report) -> Dialer:
-    """What connects the links.  Raises TlsUnusable."""
-    endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
+def link_sessions(config: Config, tick: Tick, links: Links) -> MakeSession:
+    """What makes the session of each connection of a link."""
+    hosts = {str(url): url.host for section in config.links.values() for url in section.urls}
     limits = Limits(
         handshake_bytes_max=config.limits.connect_bytes_max,
         message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
@@ -113,7 +113,6 @@ def make_dialer(config: Config, tick: Tick, links: Links, report: Report) -> Dia
     )
 
     def make(transport: Transport, link: Link, number: int, peer: Peer) -> LinkSession:
-        hosts = {endpoint.url: endpoint.host for endpoint in endpoints[link.name]}
         return AmqpLinkSession(
             tick,
             transport,
@@ -127,6 +126,13 @@ def make_dialer(config: Config, tick: Tick, links: Links, report: Report) -> Dia
             peer=peer,
         )
 
+    return make
+
+
+def make_dialer(config: Config, tick: Tick, links: Links, report: Report) -> Dialer:
+    """What connects the links.  Raises TlsUnusable."""
+    endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
+    make = link_sessions(config, tick, links)
     return Dialer(tick, links, endpoints, make, report=report, monotonic_ms=clock.monotonic_ms)
 
 

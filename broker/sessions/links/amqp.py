@@ -103,8 +103,8 @@ class AmqpLinkSession(AmqpEndpoint):
         return self._link.settings.window
 
     def where(self, route: Route) -> str:
-        """Where a route's messages go, and by which link, for people."""
-        return f"{route.settings.remote or 'the same address'} at {self._link.remote} by link {self._link.name}"
+        """Where a route's messages go, for people; the link is told beside it."""
+        return route.settings.remote or "an address of the same name"
 
     # -- coming in -------------------------------------------------------------------------------------------------
 
@@ -333,8 +333,10 @@ class AmqpLinkSession(AmqpEndpoint):
     def route_waits(self, route: Route, text: str) -> None:
         """A route passes nothing on for a while."""
         route.retry_at = self.engine.now + self._link.settings.retry_interval
+        again = text == route.error
         route.move("refused", text)
-        self.report("link.route_waiting", link=self._link.name, route=route.name, error=text)
+        if not again:
+            self.report("link.route_waiting", link=self._link.name, route=route.name, error=text)
 
     def left_in_doubt(self, route: Route, ids: set[int]) -> None:
         """Messages were under way when their AMQP link went, and nobody knows whether they arrived."""

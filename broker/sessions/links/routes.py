@@ -195,7 +195,7 @@ class ReceivingRoute(IncomingLink):
         for queue in place.address.queues:
             takers = [each for each in queue.consumers if not each.paused and each.credit > 0]
             free = sum(min(each.credit, self._owner.options.credits) for each in takers)
-            wanted = max(wanted, free - queue.ready)
+            wanted = max(wanted, free - queue.ready - queue.landing)
         wanted = 0 if self._blocked else max(min(wanted, self._owner.options.credits), 0)
         if wanted != self.link.credit and (not wanted or not self.link.credit or 2 * self.link.credit < wanted):
             self.link.send_credit(wanted)

@@ -1,0 +1,200 @@
+"""Links between simulated brokers: the sessions of both ends, over perfect wires, under one virtual time.
+
+    a = SimBroker(linked("orders.out", "orders"))
+    b = SimBroker()
+    links = SimLinks(a, {"b": b})
+    links.run()
+
+`cut` loses a wire, with what is on its way if `hold` has kept it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from broker.config import Config, LinkSection
+from broker.daemon.linking import link_sessions, link_settings
+from broker.net.listener import CHECK_PERIOD_MS
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import Link as BrokerLink
+from broker.sessions.links.model import Route
+from broker.sessions.login import Peer
+from broker.sessions.tick import Tick
+from tests.support.sim_broker import SimBroker, SimPeer, configured
+
+#: Rounds of both brokers after which they are taken to be talking for ever.
+ROUNDS_MAX: Final = 10_000
+
+
+def linked(
+    *settings: dict[str, object], name: str = "a", sections: Mapping[str, object] | None = None, **routes: Any
+) -> Config:
+    """The configuration of a broker with a link to `b`; `routes` are the tables of its section."""
+    section = LinkSection.model_validate({"url": "amqp://b:5672", **routes})
+    shipped = configured(*settings, **(sections or {}))
+    broker = shipped.broker.model_copy(update={"name": name})
+    return shipped.model_copy(update={"links": {"b": section}, "broker": broker})
+
+
+class SimLinks:
+    """The links of a broker to others, by the names of the links."""
+
+    def __init__(self, broker: SimBroker, others: Mapping[str, SimBroker]) -> None:
+        self.broker = broker
+        self.others = dict(others)
+        self.down: set[str] = set()  # links whose other end cannot be reached
+        broker.tick.enter()
+        self.links = Links(broker.engine, link_settings(broker.config))
+        self.make_session = link_sessions(broker.config, broker.tick, self.links)
+        self.wires: dict[str, Wire] = {}
+        self._made = 0
+
+    def link(self, name: str = "b") -> BrokerLink:
+        """A link."""
+        return self.links.by_name[name]
+
+    def route(self, name: str, link: str = "b") -> Route:
+        """A route."""
+        return self.links.by_name[link].routes[name]
+
+    def do(self, verb: Callable[..., Any], *args: Any, **more: Any) -> Any:
+        """An operator's call, within a tick."""
+        self.broker.tick.enter()
+        try:
+            return verb(*args, **more)
+        finally:
+            self.run()
+
+    def look(self) -> None:
+        """What the dialer does every quarter of a second."""
+        self.broker.tick.enter()
+        self.links.check()
+        for link in self.links.due():
+            link.remote = link.settings.urls[0]
+            if link.name in self.down:
+                self.links.lost(link, "connection refused")
+                continue
+            self._made += 1
+            self.wires[link.name] = Wire(self, link, self._made)
+
+    def run(self) -> None:
+        """Let both ends talk until nothing is left to say."""
+        self.look()
+        for _ in range(ROUNDS_MAX):
+            self.broker.run()
+            for other in self.others.values():
+                other.run()
+            if not any([wire.carry() for wire in self.wires.values()]):
+                return
+        raise AssertionError("the brokers do not come to rest")
+
+    def advance(self, ms: int) -> None:
+        """Let time pass at all of them."""
+        for _ in range(-(-ms // CHECK_PERIOD_MS)):
+            self.broker.advance(CHECK_PERIOD_MS)
+            for other in self.others.values():
+                other.advance(CHECK_PERIOD_MS)
+            self.run()
+
+    def cut(self, name: str = "b") -> None:
+        """A connection is lost, and what was on its way with it."""
+        self.wires.pop(name).cut()
+
+    def forget(self, name: str, broker: SimBroker) -> None:
+        """The other end of a link has died; another run of it is there."""
+        self.cut(name)
+        self.others[name] = broker
+
+
+class Wire:
+    """Our end of a link's connection: the transport of its session; at the other end is a client's."""
+
+    def __init__(self, links: SimLinks, link: BrokerLink, number: int) -> None:
+        self.holding = False  # what either side says waits
+        self._links = links
+        self._name = link.name
+        self.remote = link.remote
+        self._out: list[bytes] = []
+        self._in: list[bytes] = []
+        self._closed = False
+        other = links.others[link.name]
+        self.peer = _OtherEnd(other, self._in)
+        self.session = links.make_session(self, link, number, Peer(self.remote))
+        links.links.connected(link, self.session)
+        self.flush()
+
+    @property
+    def _tick(self) -> Tick:
+        return self._links.broker.tick
+
+    def flush(self) -> None:
+        """See Transport."""
+        if self._closed:
+            return
+        data = self.session.data_to_send()
+        if data:
+            self._out.append(data)
+        self._tick.enter()
+        self.session.flushed()
+        if self.session.close_expected:
+            self.carry()
+            self.abort()
+
+    def carry(self) -> bool:
+        """Bring each side what the other has said; whether there was something."""
+        if self.holding:
+            return False
+        out, self._out = self._out, []
+        for data in out:
+            if not self.peer.closed:
+                self.peer.raw(data)
+        came, self._in[:] = list(self._in), []
+        for data in came:
+            if not self._closed:
+                self._tell(lambda data=data: self.session.receive_data(data))
+                self._tick.touch(self)
+        if self.peer.closed and not self._closed and not self._in:
+            self.abort()
+        return bool(out or came)
+
+    def _tell(self, call: Callable[[], None]) -> None:
+        self._tick.enter()
+        try:
+            call()
+        except BaseException as error:
+            self._tick.failed(self, error)
+
+    def pause_reading(self) -> None:
+        """See Transport."""
+
+    def resume_reading(self) -> None:
+        """See Transport."""
+
+    def abort(self) -> None:
+        """The connection ends at both sides."""
+        if not self._closed:
+            self._closed = True
+            self._links.wires.pop(self._name, None)
+            self._tell(self.session.connection_lost)
+            self.peer.abort()
+
+    def cut(self) -> None:
+        """It is lost, with all that has not arrived."""
+        self._out.clear()
+        self._in.clear()
+        self.abort()
+        self._links.broker.run()
+
+
+class _OtherEnd(SimPeer):
+    """The link's connection as the other broker sees it: a client of its AMQP acceptor."""
+
+    def __init__(self, broker: SimBroker, heard: list[bytes]) -> None:
+        self._heard = heard
+        super().__init__(broker, "amqp", broker.number())
+        broker.attached(self)
+
+    def heard(self, data: bytes) -> None:
+        """The broker says something."""
+        self._heard.append(data)
