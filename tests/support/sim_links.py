@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from broker.config import Config, LinkSection
@@ -152,7 +153,7 @@ class Wire:
         came, self._in[:] = list(self._in), []
         for data in came:
             if not self._closed:
-                self._tell(lambda data=data: self.session.receive_data(data))
+                self._tell(partial(self.session.receive_data, data))
                 self._tick.touch(self)
         if self.peer.closed and not self._closed and not self._in:
             self.abort()
