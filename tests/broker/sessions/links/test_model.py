@@ -28,7 +28,7 @@ def test_the_tables_name_every_state_and_trigger() -> None:
     assert {trigger for row in ROUTE.values() for trigger in row} == ROUTE_TRIGGERS
 
 
-@pytest.mark.parametrize(("state", "trigger"), product(LINK, sorted(LINK_TRIGGERS)))
+@pytest.mark.parametrize(("state", "trigger"), list(product(LINK, sorted(LINK_TRIGGERS))))
 def test_every_pair_of_a_link(state: State, trigger: str) -> None:
     made, told = link()
     made.state = state
@@ -40,7 +40,7 @@ def test_every_pair_of_a_link(state: State, trigger: str) -> None:
         assert trigger not in LINK[state]
 
 
-@pytest.mark.parametrize(("state", "trigger"), product(ROUTE, sorted(ROUTE_TRIGGERS)))
+@pytest.mark.parametrize(("state", "trigger"), list(product(ROUTE, sorted(ROUTE_TRIGGERS))))
 def test_every_pair_of_a_route(state: State, trigger: str) -> None:
     made, told = link()
     route = made.routes["r"]
