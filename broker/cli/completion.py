@@ -50,6 +50,11 @@ def address_names(context: click.Context, parameter: click.Parameter, incomplete
     return _named(context, "addresses", incomplete)
 
 
+def link_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The same of links to other brokers."""
+    return _named(context, "links", incomplete)
+
+
 def words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """The words that `bartleby explain` knows."""
     from broker.reasons.table import reasons

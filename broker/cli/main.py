@@ -55,6 +55,10 @@ PLACES: Final = {
         "Make a broker.toml from the configuration of ActiveMQ, or from IBM MQ's rules for dead letters.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
+    "link": Place(
+        "broker.cli.link:link",
+        "List the links to other brokers; start, stop and pause them, and resolve doubts of their routes.",
+    ),
     "message": Place("broker.cli.message:message", "Tell what became of a message of the running broker."),
     "queue": Place(
         "broker.cli.queue_import:queue",

@@ -86,11 +86,15 @@ def queue_path(name: str) -> str:
     return path_of("queues", name)
 
 
-def path_of(what: str, name: str) -> str:
-    """The path of a queue, address, divert and so on, whatever its name holds.  Raises Failure without one."""
-    if not name:
+def path_of(what: str, name: str, *below: str) -> str:
+    """The path of a queue, address, divert and so on, whatever its name holds, and of what it has `below` it.
+
+    Raises Failure without a name.
+    """
+    parts = (what, name, *below)
+    if not all(parts):
         raise Failure(USAGE, "the name is empty")
-    return f"/api/v1/{what}/{quote(_text(name), safe='')}"
+    return "/api/v1/" + "/".join(quote(_text(part), safe="") for part in parts)
 
 
 def _text(value: str) -> str:

@@ -60,6 +60,8 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
     for acceptor in answer["acceptors"]:
         listening = ", ".join(acceptor["listening"])
         header[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"
+    for name, state in answer["links"].items():
+        header[f"link {name}"] = state
     paused = f", {answer['paused_queues']} of them paused" if answer["paused_queues"] else ""
     header |= {
         "addresses": answer["addresses"],

@@ -42,6 +42,7 @@ from broker.management.resources.dead_letters import DeadLetterCalls
 from broker.management.resources.definitions import DefinitionCalls
 from broker.management.resources.diverts import DivertCalls
 from broker.management.resources.exports import ExportCalls
+from broker.management.resources.links import LinkCalls
 from broker.management.resources.messages import MessageCalls
 from broker.management.resources.queues import QueueCalls
 from broker.management.resources.tasks import TaskCalls
@@ -164,6 +165,7 @@ def application(
     DivertCalls(broker).add_to(Calls(app, guard, "Diverts"))
     ConnectionCalls(broker).add_to(Calls(app, guard, "Connections"))
     ConsumerCalls(broker).add_to(Calls(app, guard, "Consumers"))
+    LinkCalls(broker).add_to(Calls(app, guard, "Links"))
     DeadLetterRuleCalls(broker).add_to(Calls(app, guard, "Dead-letter rules"))
     reasons.add_to(Calls(app, guard, "Reasons"))
     DeadLetterCalls(broker, shared.groups).add_to(Calls(app, guard, "Dead letters"))

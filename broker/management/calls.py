@@ -50,7 +50,20 @@ class _Digits(Convertor[str]):
         return value
 
 
+class _Bare(Convertor[str]):
+    """What a parameter of a path is that a verb may follow, `{name:bare}:start`: its own colons are encoded."""
+
+    regex = "[^/:]+"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
 register_url_convertor("digits", _Digits())
+register_url_convertor("bare", _Bare())
 
 #: Before each path.
 PREFIX: Final = "/api/v1"

@@ -21,7 +21,9 @@ from prometheus_client.registry import Collector
 
 from broker.engine import OUTCOMES, Queue
 from broker.engine.model.task import TaskState
+from broker.management.models.links import route_shown
 from broker.management.ports import Broker
+from broker.sessions.links.model import State
 
 #: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
 OTHERS: Final = ""
@@ -61,6 +63,8 @@ class BrokerCollector(Collector):
         yield from self._messages()
         yield from self._rules()
         yield self._tasks()
+        yield from self._links()
+        yield from self._routes()
         yield from self._queues()
         yield from self._journal()
         yield from self._events()
@@ -144,6 +148,52 @@ class BrokerCollector(Collector):
         for state in (TaskState.RUNNING, TaskState.PAUSED):
             tasks.add_metric([state.value], states.count(state))
         return tasks
+
+    def _links(self) -> Iterator[Metric]:
+        up = GaugeMetricFamily("broker_link_up", "1 while the link to another broker is connected.", labels=["link"])
+        states = GaugeMetricFamily("broker_link_state", "1 for the link's state.", labels=["link", "state"])
+        errors = GaugeMetricFamily("broker_link_last_error_seconds", "When its last error was.", labels=["link"])
+        for name, link in self._broker.links.by_name.items():
+            up.add_metric([name], link.connected)
+            for state in State:
+                states.add_metric([name, state.value], state is link.shown)
+            if link.error_at:
+                errors.add_metric([name], link.error_at / 1000)
+        return iter((up, states, errors))
+
+    def _routes(self) -> Iterator[Metric]:
+        labels = ["link", "route"]
+        states = GaugeMetricFamily("broker_link_route_state", "1 for the route's state.", labels=[*labels, "state"])
+        errors = GaugeMetricFamily("broker_link_route_last_error_seconds", "When its last error was.", labels=labels)
+        messages = GaugeMetricFamily(
+            "broker_link_route_messages", "Messages on the queue that the route reads.", labels=labels
+        )
+        age = GaugeMetricFamily(
+            "broker_link_route_oldest_message_age_seconds",
+            "Age of the oldest of them; absent while a consumer has a selector.",
+            labels=labels,
+        )
+        passed = CounterMetricFamily(
+            "broker_link_route_passed", "Messages that the other end has taken, or given.", labels=labels
+        )
+        refused = CounterMetricFamily("broker_link_route_refused", "Messages that were not taken.", labels=labels)
+        unsettled = GaugeMetricFamily("broker_link_route_unsettled", "Messages that are under way.", labels=labels)
+        in_doubt = GaugeMetricFamily("broker_link_route_in_doubt", "Messages held in doubt.", labels=labels)
+        for route in (route for link in self._broker.links.by_name.values() for route in link.routes.values()):
+            named, shown = [route.link.name, route.name], route_shown(self._broker.engine, route)
+            for state in State:
+                states.add_metric([*named, state.value], state is route.state)
+            if shown.error_at:
+                errors.add_metric(named, shown.error_at / 1000)
+            if shown.depth is not None:
+                messages.add_metric(named, shown.depth)
+            if shown.lag is not None:
+                age.add_metric(named, shown.lag / 1000)
+            passed.add_metric(named, shown.passed)
+            refused.add_metric(named, shown.refused)
+            unsettled.add_metric(named, shown.unsettled)
+            in_doubt.add_metric(named, shown.in_doubt)
+        return iter((states, errors, messages, age, passed, refused, unsettled, in_doubt))
 
     def _journal(self) -> Iterator[Metric]:
         journal, counters = self._broker.engine.journal, self._broker.counters

@@ -51,6 +51,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "max-tasks": 409,
     "retained-full": 409,
     "duplicate": 409,
+    "wrong-state": 409,
     "too-large": 413,
     "disk-full": 507,
     "not-readable": 503,

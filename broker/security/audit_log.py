@@ -31,6 +31,7 @@ AUDITED: Final = frozenset(
         "divert.deleted",
         "divert.made",
         "journal.replayed",
+        "link.operated",
         "login.accepted",
         "login.expired",
         "login.refused",

@@ -55,3 +55,15 @@ class Statistics:
         except NotReadable:
             return 0
         return 0 if first is None else max(self._state.clock() - first.header.timestamp, 0)
+
+    def lag(self, queue: Queue) -> int | None:
+        """Ms since the oldest message that has not left was sent, be it next in line or with a consumer; 0: none is.
+
+        None while a consumer has a selector: such a backlog has no line to look at without sorting it.
+        """
+        if queue.selective is not None:
+            return None
+        held = [
+            next(iter(consumer.unacked.values())).header.timestamp for consumer in queue.consumers if consumer.unacked
+        ]
+        return max([self.oldest_age(queue), *(self._state.clock() - sent for sent in held)])

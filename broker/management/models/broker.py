@@ -11,6 +11,7 @@ from pydantic import Field
 from broker.build import COMPILED
 from broker.engine import Connected, Queue
 from broker.management.models.base import Next, Shown, Total
+from broker.management.models.links import StateName
 from broker.management.ports import Broker
 
 
@@ -59,6 +60,7 @@ class Status(Shown):
     memory_bytes: int
     memory_bytes_max: int
     acceptors: list[AcceptorShown]
+    links: dict[str, StateName] = Field(description="The states of the links to other brokers, by name.")
     journal: JournalShown
 
 
@@ -143,6 +145,7 @@ def status(broker: Broker, now: int) -> Status:
         memory_bytes=engine.usage.bytes,
         memory_bytes_max=engine.usage.bytes_max,
         acceptors=[AcceptorShown(**asdict(each) | {"listening": list(each.listening)}) for each in broker.acceptors()],
+        links={name: link.shown.value for name, link in sorted(broker.links.by_name.items())},
         journal=_journal(broker),
     )
 

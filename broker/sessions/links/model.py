@@ -181,6 +181,11 @@ class Link:
             return State.IN_DOUBT
         return self.state
 
+    @property
+    def connected(self) -> bool:
+        """Whether the other broker has let it in."""
+        return self.state in (State.RUNNING, State.PAUSED)
+
     def can(self, trigger: str) -> bool:
         """Whether something may happen now."""
         return trigger in LINK[self.state]

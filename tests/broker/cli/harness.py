@@ -44,6 +44,13 @@ class Operator:
         return json.loads(result.stdout)
 
 
+async def says(operator: Operator, *arguments: str, status: int = 0) -> str:
+    """What a command says: on standard output, or why it failed."""
+    result = await operator.run(*arguments)
+    assert result.exit_code == status, result.output
+    return (result.stdout if not status else result.stderr).strip()
+
+
 def introduced(directory: Path, client: Client) -> Operator:
     """The operator of a broker that has left its files in the directory."""
     write_private(directory / TOKEN_FILE, TOKEN + "\n")

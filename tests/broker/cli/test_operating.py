@@ -6,15 +6,8 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
-from tests.broker.cli.harness import Operator
+from tests.broker.cli.harness import Operator, says
 from tests.broker.management.harness import Inbox, TestBroker
-
-
-async def says(operator: Operator, *arguments: str, status: int = 0) -> str:
-    """What a command says: on standard output, or why it failed."""
-    result = await operator.run(*arguments)
-    assert result.exit_code == status, result.output
-    return (result.stdout if not status else result.stderr).strip()
 
 
 async def test_queues(broker: TestBroker, operator: Operator) -> None:

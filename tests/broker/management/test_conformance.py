@@ -28,7 +28,9 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from broker.management import openapi
 from broker.management.api import application
 from broker.management.limits import Limits
+from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
 from tests.broker.management.harness import TOKEN, TestBroker, die, serving
+from tests.broker.management.linked import linked
 
 #: Requests that are generated for each call, beside those for the limits of each field.
 EXAMPLES_MAX: Final = 3
@@ -54,6 +56,7 @@ async def fill(broker: TestBroker) -> None:
     """Something of everything that can be called by a name that is generated."""
     broker.send("orders", [b"1", b"2"], headers=[(b"colour", b"red")])
     broker.queue("0")
+    linked(broker, LinkSettings("0", ("amqp://h:5672",), (RouteSettings("0", Kind.SEND, "orders", "there"),)))
     await die(broker, "bills", b"3")
 
 

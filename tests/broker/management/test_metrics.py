@@ -18,6 +18,7 @@ from broker.engine.routing import registry
 from broker.management import metrics
 from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
+from tests.broker.management.linked import Session, linked
 from tests.broker.management.samples import scrape, value
 
 ROOT = Path(__file__).parents[3]
@@ -26,6 +27,9 @@ ROOT = Path(__file__).parents[3]
 async def test_every_promised_name_is_there(broker: TestBroker, client: Client) -> None:
     broker.queue("orders")
     broker.engine.dead_letter_rules.use([DeadLetterRule(name="once", action=Action.LEAVE)])
+    linked(broker)
+    Session(broker).open().refuse("no such queue")
+    Session(broker).lose("connection refused")
     names = {name for name, _ in await scrape(client)}
     messages = "received delivered acknowledged redelivered expired dead_lettered unroutable dropped killed purged"
     messages += " replaced evicted displaced forwarded"
@@ -54,6 +58,17 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
         "broker_disk_free_bytes",
         "broker_disk_full",
         "broker_events_total",
+        "broker_link_up",
+        "broker_link_state",
+        "broker_link_last_error_seconds",
+        "broker_link_route_state",
+        "broker_link_route_last_error_seconds",
+        "broker_link_route_messages",
+        "broker_link_route_oldest_message_age_seconds",
+        "broker_link_route_passed_total",
+        "broker_link_route_refused_total",
+        "broker_link_route_unsettled",
+        "broker_link_route_in_doubt",
         "broker_journal_fsync_seconds_count",
         "broker_journal_fsync_seconds_sum",
         "broker_journal_slow_fsyncs_total",
@@ -182,6 +197,39 @@ async def test_a_queue_with_a_selector_has_no_age(broker: TestBroker, client: Cl
     samples = await scrape(client)
     assert value(samples, "broker_queue_messages", queue="orders", state="ready") == 1
     assert "broker_queue_oldest_message_age_seconds" not in {name for name, _ in samples}
+
+
+async def test_links_and_their_routes(broker: TestBroker, client: Client) -> None:
+    linked(broker)
+    broker.send("orders.out", [b"1"])
+    await broker.settled()
+    session = Session(broker)
+    session.lose("connection refused")
+    broker.now += 2_000
+    samples = await scrape(client)
+    assert value(samples, "broker_link_up", link="paris") == 0
+    assert value(samples, "broker_link_state", link="paris", state="retrying") == 1
+    assert value(samples, "broker_link_state", link="rome", state="stopped") == 1
+    assert sum(of for (name, _), of in samples.items() if name == "broker_link_state") == 2
+    assert value(samples, "broker_link_last_error_seconds", link="paris") == NOW / 1000
+    assert ("broker_link_last_error_seconds", frozenset({("link", "rome")})) not in samples
+    session.open()
+    route = session.doubt(4711)
+    route.passed, route.refused, route.unsettled = 5, 2, 3
+    samples = await scrape(client)
+    assert value(samples, "broker_link_up", link="paris") == 1
+    assert value(samples, "broker_link_state", link="paris", state="in-doubt") == 1
+    orders = {"link": "paris", "route": "orders"}
+    assert value(samples, "broker_link_route_state", **orders, state="in-doubt") == 1
+    assert value(samples, "broker_link_route_messages", **orders) == 1
+    assert value(samples, "broker_link_route_oldest_message_age_seconds", **orders) == 2
+    assert value(samples, "broker_link_route_passed_total", **orders) == 5
+    assert value(samples, "broker_link_route_refused_total", **orders) == 2
+    assert value(samples, "broker_link_route_unsettled", **orders) == 3
+    assert value(samples, "broker_link_route_in_doubt", **orders) == 1
+    invoices = frozenset({("link", "paris"), ("route", "invoices")})
+    assert ("broker_link_route_messages", invoices) not in samples, "it reads no queue here"
+    assert ("broker_link_route_last_error_seconds", invoices) not in samples
 
 
 async def test_a_label_may_be_any_name(broker: TestBroker, client: Client) -> None:

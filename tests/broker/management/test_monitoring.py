@@ -15,7 +15,9 @@ import yaml
 
 from broker.engine import OUTCOMES, Action, DeadLetterRule
 from broker.log import CODES
+from broker.sessions.links.model import State
 from tests.broker.management.harness import Client, TestBroker
+from tests.broker.management.linked import Session, linked
 from tests.broker.management.samples import scrape
 
 ROOT: Final = Path(__file__).parents[3]
@@ -57,6 +59,8 @@ async def test_what_is_asked_for_is_there(broker: TestBroker, client: Client) ->
     broker.queue("orders")
     broker.engine.usage.bytes_max = 1000
     broker.engine.dead_letter_rules.use([DeadLetterRule(name="once", action=Action.LEAVE)])
+    linked(broker)
+    Session(broker).lose("connection refused")
     known = dict(OF_PROMETHEUS)
     for name, labels in await scrape(client):
         known.setdefault(name, {"job", "instance"}).update(label for label, _ in labels)
@@ -78,7 +82,7 @@ def test_values_of_labels_are_those_of_the_broker() -> None:
     assert values["code"] <= set(CODES)
     assert values["outcome"] <= set(OUTCOMES)
     assert values["kind"] == {"messages"}
-    assert values.get("state", set()) <= {"ready", "paged", "scheduled", "delivering", "landing"}
+    assert values["state"] <= {*State, "ready", "paged", "scheduled", "delivering", "landing"}
 
 
 # -- the rules ---------------------------------------------------------------------------------------------------------
@@ -155,6 +159,12 @@ FIRING: Final = {
     ),
     "BartlebyRefusedUnheard": _event("mqtt.publish_dropped"),
     "BartlebyMessagesUnreadable": _event("paging.failed"),
+    "BartlebyLinkDown": Case(10, {'broker_link_state{link="paris",state="retrying"}': "0 1x10"}),
+    "BartlebyLinkRouteWaits": Case(
+        10, {'broker_link_route_state{link="paris",route="orders",state="retrying"}': "0 1x10"}
+    ),
+    "BartlebyLinkInDoubt": Case(2, {'broker_link_route_state{link="paris",route="orders",state="in-doubt"}': "0 1x5"}),
+    "BartlebyLinkLost": Case(30, {'broker_link_up{link="paris"}': "1 0 1 0 1 0 1x30"}),
     "BartlebyOldestMessage": Case(30, {'broker_queue_oldest_message_age_seconds{queue="orders"}': "0+60x40"}),
     "BartlebyNoConsumer": Case(20, {_QUEUE: "1x30", 'broker_queue_consumers{queue="orders"}': "0x30"}),
     "BartlebyBacklogGrows": Case(240, {_QUEUE: "1000+10x300"}),
@@ -195,6 +205,12 @@ HEALTHY: Final = {
     'broker_queue_consumers{queue="orders"}': "1x1600",
     'broker_queue_oldest_message_age_seconds{queue="orders"}': "2x1600",
     'broker_queue_messages{queue="DLQ",state="ready"}': "0x1600",
+    # One link is restarted at noon with the other broker, another one is stopped.
+    'broker_link_up{link="paris"}': "1x700 0x2 1x900",
+    'broker_link_state{link="paris",state="retrying"}': "0x700 1x2 0x900",
+    'broker_link_state{link="rome",state="stopped"}': "1x1600",
+    'broker_link_route_state{link="paris",route="orders",state="starting"}': "0x701 1x2 0x900",
+    'broker_link_route_state{link="paris",route="orders",state="in-doubt"}': "0x1600",
     'broker_events_total{code="login.refused"}': "0+1x1600",
     'broker_events_total{code="access.denied"}': "3x1600",
     'broker_events_total{code="broker.error"}': "0x1600",

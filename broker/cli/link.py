@@ -1,0 +1,156 @@
+"""`bartleby link`: the links to other brokers, looked at and steered."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import click
+
+from broker.cli.completion import link_names
+from broker.cli.failure import USAGE, Failure
+from broker.cli.output import (
+    OutputFormat,
+    duration_shown,
+    output_option,
+    print_facts,
+    print_json,
+    print_table,
+    time_shown,
+)
+from broker.cli.remote import connect, path_of, remote_options
+
+#: What a link's routes have between them, and the columns of a route.
+_SUMS: Final = ("passed", "refused", "in_doubt")
+_NUMBERS: Final = ("depth", "lag", "passed", "refused", "unsettled", "in_doubt")
+
+
+@click.group()
+def link() -> None:
+    """List the links to other brokers; start, stop and pause them, and resolve doubts of their routes."""
+
+
+@link.command("list")
+@remote_options
+@output_option
+def list_links(output: OutputFormat, **where: Any) -> None:
+    """List all links; `depth` counts the messages that wait here for them."""
+    links = list(connect(**where).listed("links"))
+    if output == "json":
+        print_json(links)
+        return
+    columns = ["link", "state", "since", "broker", "routes", "depth", *_SUMS, "error"]
+    rows = [
+        [
+            each["name"],
+            each["state"],
+            time_shown(each["since"]),
+            each["remote"] or each["urls"][0],
+            f"{sum(route['state'] == 'running' for route in each['routes'])} of {len(each['routes'])}",
+            sum({route["local"]: route["depth"] or 0 for route in each["routes"]}.values()),  # some share a queue
+            *(sum(route[name] for route in each["routes"]) for name in _SUMS),
+            each["error"],
+        ]
+        for each in links
+    ]
+    print_table(columns, rows, right=["routes", "depth", *_SUMS])
+
+
+@link.command()
+@click.argument("name", shell_complete=link_names)
+@remote_options
+@output_option
+def show(name: str, output: OutputFormat, **where: Any) -> None:
+    """Show the link NAME and its routes."""
+    answer = connect(**where).get(path_of("links", name))
+    if output == "json":
+        print_json(answer)
+        return
+    facts = {
+        "link": answer["name"],
+        "state": answer["state"],
+        "since": time_shown(answer["since"]),
+        "connects to": ", ".join(answer["urls"]),
+        "broker": answer["peer"],
+        "starts by itself": answer["enabled"],
+        "failed attempts": answer["attempts"] or "",
+        "next attempt": time_shown(answer["retry_at"]),
+        "last error": answer["error"],
+        "at": time_shown(answer["error_at"]),
+    }
+    print_facts({name: value for name, value in facts.items() if value != ""})
+    if answer["routes"]:
+        click.echo()
+        columns = ["route", "kind", "state", "here", "there", *_NUMBERS, "error"]
+        print_table(columns, [_route_row(each) for each in answer["routes"]], right=_NUMBERS)
+
+
+def _route_row(route: dict[str, Any]) -> list[object]:
+    lag = "" if route["lag"] is None else duration_shown(route["lag"])
+    numbers = [lag if name == "lag" else route[name] for name in _NUMBERS]
+    return [*(route[name] for name in ("name", "kind", "state", "local", "remote")), *numbers, route["error"]]
+
+
+@link.command()
+@click.argument("name", shell_complete=link_names)
+@remote_options
+@output_option
+def start(name: str, output: OutputFormat, **where: Any) -> None:
+    """Connect the link NAME, at once if it waits for its next attempt; let it go on if it is paused."""
+    _steer(name, "start", output, where)
+
+
+@link.command()
+@click.argument("name", shell_complete=link_names)
+@remote_options
+@output_option
+def stop(name: str, output: OutputFormat, **where: Any) -> None:
+    """End the connection of the link NAME, until it is started or the broker is."""
+    _steer(name, "stop", output, where)
+
+
+@link.command()
+@click.argument("name", shell_complete=link_names)
+@remote_options
+@output_option
+def pause(name: str, output: OutputFormat, **where: Any) -> None:
+    """Let the link NAME pass nothing on and stay connected, until it is started or the broker is."""
+    _steer(name, "pause", output, where)
+
+
+def _steer(name: str, verb: str, output: OutputFormat, where: dict[str, Any]) -> None:
+    answer = connect(**where).post(f"{path_of('links', name)}:{verb}")
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(f"link {name} is {answer['state']}")
+
+
+@link.command()
+@click.argument("name", shell_complete=link_names)
+@click.argument("route", default="")
+@click.option("--resend", "verdict", flag_value="resend", help="Send them again: the other broker may get them twice.")
+@click.option("--discard", "verdict", flag_value="discard", help="Remove them: the other broker has them.")
+@remote_options
+@output_option
+def resolve(name: str, route: str, verdict: str | None, output: OutputFormat, **where: Any) -> None:
+    """Say what becomes of the messages that ROUTE of the link NAME holds in doubt; without ROUTE, all its routes.
+
+    Look first whether the other broker has them.
+    """
+    if verdict is None:
+        raise Failure(USAGE, "give --resend or --discard: only the other broker's operator knows which is right")
+    remote, discard = connect(**where), verdict == "discard"
+    routes = [route]
+    if not route:
+        found = remote.get(path_of("links", name))["routes"]
+        routes = [each["name"] for each in found if each["state"] == "in-doubt"]
+    answers = []
+    for each in routes:
+        answers.append(remote.post(f"{path_of('links', name, 'routes', each)}:resolve", {"discard": discard}))
+        if output == "table":
+            done = "were removed" if discard else "are sent again"
+            click.echo(f"route {each} of link {name}: {answers[-1]['messages']} messages {done}")
+    if output == "json":
+        print_json(answers)
+    elif not answers:
+        click.echo(f"link {name} has no route in doubt")

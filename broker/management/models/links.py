@@ -1,0 +1,123 @@
+"""Links to other brokers and their routes, as the API has them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from broker.engine import Engine, Queue
+from broker.management.models.base import Body, Next, Shown, Total
+from broker.sessions.links.model import Link, Route
+
+StateName = Literal["stopped", "starting", "running", "retrying", "paused", "in-doubt"]
+KindName = Literal["send", "receive", "remote-queue", "topics", "mqtt"]
+
+LastError = Annotated[str, Field(description="The last error, in the other broker's words if it said any.")]
+
+
+class RouteShown(Shown):
+    """A route: what it joins, and how its messages fare.  Counters begin at 0 when the broker starts."""
+
+    name: str
+    kind: KindName
+    state: StateName
+    since: int
+    local: str = Field(description="The queue that it reads here, or the address that it fills.")
+    remote: str = Field(description="The address or queue there; of topics their names here.")
+    depth: int | None = Field(description="Messages on the queue that it reads; null: it reads none.")
+    lag: int | None = Field(
+        description="Age of the oldest of them, in ms; null: it reads none, or only what fits a selector."
+    )
+    passed: int = Field(description="Messages that the other end has taken, or given.")
+    refused: int = Field(description="Messages that the other end, or for what comes in this one, did not take.")
+    unsettled: int = Field(description="Messages that are under way.")
+    in_doubt: int = Field(description="Messages that are held because nobody knows whether the other end has them.")
+    error: LastError
+    error_at: int
+
+
+class LinkShown(Shown):
+    """A link: where it leads, how it is, and its routes."""
+
+    name: str
+    urls: list[str]
+    enabled: bool = Field(description="Whether it starts with the broker.")
+    state: StateName
+    since: int
+    connected: bool = Field(description="Whether the other broker has let it in.")
+    remote: str = Field(description="The URL that it uses, or used last.")
+    peer: str = Field(description="The other broker, as it introduces itself.")
+    attempts: int = Field(description="Attempts to connect that have failed since the last success.")
+    retry_at: int = Field(description="When it tries again, while it is `retrying`; else 0.")
+    error: LastError
+    error_at: int
+    routes: list[RouteShown]
+
+
+class LinkList(Shown):
+    """Some of the links, by name."""
+
+    links: list[LinkShown]
+    next: Next
+    total: Total
+
+
+class Resolution(Body):
+    """What becomes of the messages that a route holds in doubt."""
+
+    discard: bool = Field(description="true: the other end has them, remove them here; false: send them again.")
+
+
+class Resolved(Shown):
+    """What became of the messages that a route held."""
+
+    messages: int
+    discarded: bool
+    link: LinkShown
+
+
+def link_shown(engine: Engine, link: Link) -> LinkShown:
+    """A link and its routes as they are now."""
+    retrying = link.state.value == "retrying"
+    return LinkShown(
+        name=link.name,
+        urls=list(link.settings.urls),
+        enabled=link.settings.enabled,
+        state=link.shown.value,
+        since=link.since,
+        connected=link.connected,
+        remote=link.remote,
+        peer=link.peer,
+        attempts=link.attempts,
+        retry_at=link.retry_at if retrying else 0,
+        error=link.error,
+        error_at=link.error_at,
+        routes=[route_shown(engine, route) for route in link.routes.values()],
+    )
+
+
+def route_shown(engine: Engine, route: Route) -> RouteShown:
+    """A route as it is now."""
+    queue = queue_of(engine, route)
+    return RouteShown(
+        name=route.name,
+        kind=route.settings.kind.value,
+        state=route.state.value,
+        since=route.since,
+        local=route.settings.local,
+        remote=route.settings.remote,
+        depth=queue.message_count if queue is not None else 0 if route.settings.reads else None,
+        lag=engine.statistics.lag(queue) if queue is not None else 0 if route.settings.reads else None,
+        passed=route.passed,
+        refused=route.refused,
+        unsettled=route.unsettled,
+        in_doubt=route.in_doubt,
+        error=route.error,
+        error_at=route.error_at,
+    )
+
+
+def queue_of(engine: Engine, route: Route) -> Queue | None:
+    """The queue that a route reads here; None: it reads none, or the queue is not there yet."""
+    return engine.queues.get(route.settings.local) if route.settings.reads else None

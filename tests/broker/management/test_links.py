@@ -1,0 +1,216 @@
+"""Links over HTTP: how they are, what their routes have to say, and who starts, stops, pauses and resolves them."""
+
+from __future__ import annotations
+
+import pytest
+
+from broker.engine.delivery.subscribe import SubscribeRequest
+from broker.engine.model.message import PropertyView, RoutingType, Value
+from broker.engine.model.notes import NOTIFICATIONS
+from broker.engine.queues.consumer import AckMode
+from broker.security.audit_log import AUDITED
+from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, basic
+from tests.broker.management.linked import Session, linked
+
+
+@pytest.fixture
+def session(broker: TestBroker) -> Session:
+    """Of the link to Paris, which has yet to connect."""
+    linked(broker)
+    return Session(broker)
+
+
+async def test_links_are_listed_by_name(broker: TestBroker, client: Client, session: Session) -> None:
+    first = await client.get("/api/v1/links?limit=1")
+    assert ([each["name"] for each in first["links"]], first["total"]) == (["paris"], 2)
+    rest = await client.get(f"/api/v1/links?after={first['next']}")
+    assert ([each["name"] for each in rest["links"]], rest["next"]) == (["rome"], None)
+    [rome] = rest["links"]
+    assert (rome["state"], rome["enabled"], rome["connected"], rome["routes"]) == ("stopped", False, False, [])
+    assert rome["urls"] == ["amqps://rome:5671"]
+
+
+async def test_a_link_tells_of_the_other_broker(broker: TestBroker, client: Client, session: Session) -> None:
+    assert (await client.get("/api/v1/links/paris"))["state"] == "starting"
+    session.lose("connection refused")
+    broker.now += 100
+    lost = await client.get("/api/v1/links/paris")
+    assert (lost["state"], lost["error"], lost["error_at"]) == ("retrying", "connection refused", NOW)
+    assert (lost["attempts"], lost["retry_at"], lost["since"]) == (1, NOW + 1_000, NOW)
+    broker.now += 1_000
+    session.open()
+    found = await client.get("/api/v1/links/paris")
+    assert (found["state"], found["connected"], found["since"]) == ("running", True, broker.now)
+    assert (found["peer"], found["remote"]) == ("Bartleby 1.0, container paris", "amqp://paris:5672")
+    assert (found["attempts"], found["retry_at"], found["error"]) == (0, 0, "")
+
+
+async def test_a_route_tells_what_waits_and_for_how_long(broker: TestBroker, client: Client, session: Session) -> None:
+    async def routes() -> list[dict[str, object]]:
+        found: list[dict[str, object]] = (await client.get("/api/v1/links/paris"))["routes"]
+        return found
+
+    async def waiting() -> tuple[object, object]:
+        orders, _ = await routes()
+        return orders["depth"], orders["lag"]
+
+    orders, invoices = await routes()
+    assert (orders["depth"], orders["lag"]) == (0, 0), "its queue has not been made"
+    assert (orders["kind"], orders["local"], orders["remote"]) == ("send", "orders.out", "orders")
+    assert (invoices["kind"], invoices["depth"], invoices["lag"]) == ("receive", None, None)
+    broker.send("orders.out", [b"1", b"2"])
+    await broker.settled()
+    broker.now += 5_000
+    broker.send("orders.out", [b"3"])
+    await broker.settled()
+    assert await waiting() == (3, 5_000)
+    request = SubscribeRequest("orders.out", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
+    broker.tick.enter()
+    consumer = broker.engine.consumers.subscribe(Inbox(), request)
+    await broker.settled()
+    assert len(consumer.unacked) == 3
+    assert await waiting() == (3, 5_000), "they are under way"
+    broker.tick.enter()
+    for id in sorted(consumer.unacked)[:2]:
+        broker.engine.consumers.acknowledge(consumer, id)
+    await broker.settled()
+    assert await waiting() == (1, 0)
+    broker.tick.enter()
+    choosy = SubscribeRequest("orders.out", RoutingType.ANYCAST, selector="country = 'FR'")
+    broker.engine.consumers.subscribe(Inbox(), choosy)
+    assert await waiting() == (1, None), "a selector: nothing is in line"
+
+
+async def test_a_link_is_paused_started_and_stopped(broker: TestBroker, client: Client, session: Session) -> None:
+    async def told(verb: str) -> tuple[str, list[str]]:
+        answer = await client.call("POST", f"/api/v1/links/paris:{verb}")
+        assert answer.status == 200, answer.body
+        return answer.json["state"], [route["state"] for route in answer.json["routes"]]
+
+    session.open()
+    assert await told("pause") == ("paused", ["paused", "paused"])
+    assert await told("start") == ("running", ["running", "running"])
+    assert await told("stop") == ("stopped", ["stopped", "stopped"])
+    assert session.ended == ["the link is stopped by an operator"]
+    assert await told("start") == ("starting", ["stopped", "stopped"])
+    operated = broker.reported("link.operated")
+    assert [(each["link"], each["verb"]) for each in operated] == [
+        ("paris", "pause"),
+        ("paris", "start"),
+        ("paris", "stop"),
+        ("paris", "start"),
+    ]
+    assert operated[0]["token"] == "management.token"
+    assert str(operated[0]["remote"]).startswith("127.0.0.1:")
+    assert "link.operated" in AUDITED
+
+
+async def test_a_link_is_connected_at_once_that_waits(broker: TestBroker, client: Client, session: Session) -> None:
+    session.lose("connection refused")
+    assert broker.links.due() == []
+    answer = await client.call("POST", "/api/v1/links/paris:start")
+    assert answer.json["state"] == "starting"
+    assert [link.name for link in broker.links.due()] == ["paris"]
+
+
+@pytest.mark.parametrize(("verb", "name", "state"), [("stop", "rome", "stopped"), ("pause", "rome", "stopped")])
+async def test_what_a_link_cannot_do_is_refused(
+    broker: TestBroker, client: Client, session: Session, verb: str, name: str, state: str
+) -> None:
+    answer = await client.call("POST", f"/api/v1/links/{name}:{verb}")
+    assert (answer.status, answer.json["code"]) == (409, "wrong-state")
+    assert answer.json["detail"] == f"link {name} is {state}"
+    assert not broker.reported("link.operated")
+
+
+async def test_a_running_link_cannot_start(client: Client, session: Session) -> None:
+    session.open()
+    answer = await client.call("POST", "/api/v1/links/paris:start")
+    assert (answer.status, answer.json["detail"]) == (409, "link paris is running already")
+
+
+async def test_what_is_not_there_is_not_found(client: Client, session: Session) -> None:
+    for method, path, body in (
+        ("GET", "/api/v1/links/oslo", None),
+        ("POST", "/api/v1/links/oslo:start", None),
+        ("POST", "/api/v1/links/oslo/routes/orders:resolve", {"discard": True}),
+        ("POST", "/api/v1/links/paris/routes/nothing:resolve", {"discard": True}),
+    ):
+        answer = await client.call(method, path, json=body)
+        assert (answer.status, answer.json["code"]) == (404, "not-found"), path
+    assert (await client.call("GET", "/api/v1/links/paris:start")).status == 405
+
+
+@pytest.mark.parametrize(("discard", "left"), [(True, [b"3"]), (False, [b"1", b"2", b"3"])])
+async def test_doubt_is_resolved(
+    broker: TestBroker, client: Client, session: Session, *, discard: bool, left: list[bytes]
+) -> None:
+    broker.send("orders.out", [b"1", b"2", b"3"])
+    await broker.settled()
+    queue = broker.engine.queue("orders.out")
+    ids = [message.id for message, _ in broker.engine.messages.browse(queue)]
+    session.open()
+    session.doubt(*ids[:2])
+    found = await client.get("/api/v1/links/paris")
+    assert (found["state"], found["connected"]) == ("in-doubt", True)
+    assert [(each["state"], each["in_doubt"]) for each in found["routes"]] == [("in-doubt", 2), ("running", 0)]
+    path = "/api/v1/links/paris/routes/orders:resolve"
+    assert (await client.call("POST", path)).status == 400, "it is not said how"
+    answer = await client.call("POST", path, json={"discard": discard})
+    assert answer.status == 200, answer.body
+    assert (answer.json["messages"], answer.json["discarded"]) == (2, discard)
+    assert [each["state"] for each in answer.json["link"]["routes"]] == ["running", "running"]
+    assert [message.body for message, _ in broker.engine.messages.browse(queue)] == left
+    assert queue.counters.purged == 3 - len(left)
+    [deed] = broker.reported("link.operated")
+    assert (deed["route"], deed["messages"]) == ("orders", 2)
+    assert deed["verb"] == ("discard" if discard else "resend")
+    again = await client.call("POST", path, json={"discard": discard})
+    assert (again.status, again.json["detail"]) == (409, "route orders of link paris is running, not in doubt")
+
+
+async def test_only_who_manages_the_broker_sees_them(client: Client, session: Session) -> None:
+    alice = basic("alice", "s3cret")
+    for method, path in (
+        ("GET", "/api/v1/links"),
+        ("GET", "/api/v1/links/paris"),
+        ("POST", "/api/v1/links/paris:stop"),
+    ):
+        assert (await client.call(method, path, token=None, headers=alice)).status == 403, path
+        assert (await client.call(method, path, token=None)).status == 401, path
+
+
+async def test_the_status_has_their_states(client: Client, session: Session) -> None:
+    assert (await client.get("/api/v1/status"))["links"] == {"paris": "starting", "rome": "stopped"}
+
+
+async def test_who_listens_is_told_of_each_state(broker: TestBroker, session: Session) -> None:
+    broker.tick.enter()
+    inbox = Inbox()
+    selector = "_AMQ_NotifType LIKE '%_STATE'"
+    broker.engine.consumers.subscribe(
+        inbox, SubscribeRequest(NOTIFICATIONS, RoutingType.MULTICAST, selector=selector, ack_mode=AckMode.AUTO)
+    )
+    await broker.settled()
+    session.open()
+    session.lose("the other end is gone")
+    await broker.settled()
+    told = [dict(PropertyView(message)) for message in inbox.messages]
+
+    def of(type: str) -> list[tuple[Value, ...]]:
+        names = ("_BARTLEBY_Link", "_BARTLEBY_Route", "_BARTLEBY_State", "_BARTLEBY_Error")
+        return [tuple(each.get(name) for name in names) for each in told if each["_AMQ_NotifType"] == type]
+
+    assert of("LINK_STATE") == [
+        ("paris", None, "running", None),
+        ("paris", None, "retrying", "the other end is gone"),
+    ]
+    assert [each[1:3] for each in of("ROUTE_STATE")] == [
+        ("orders", "starting"),
+        ("orders", "running"),
+        ("invoices", "starting"),
+        ("invoices", "running"),
+        ("orders", "stopped"),
+        ("invoices", "stopped"),
+    ]
+    assert {each["_AMQ_NotifTimestamp"] for each in told} == {broker.now}
