@@ -74,8 +74,8 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
         "starts by itself": answer["enabled"],
         "failed attempts": answer["attempts"] or "",
         "next attempt": time_shown(answer["retry_at"]),
-        "last error": answer["error"],
-        "at": time_shown(answer["error_at"]),
+        "error": answer["error"],
+        "last error at": time_shown(answer["error_at"]),
     }
     print_facts({name: value for name, value in facts.items() if value != ""})
     if answer["routes"]:
@@ -122,7 +122,8 @@ def _steer(name: str, verb: str, output: OutputFormat, where: dict[str, Any]) ->
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"link {name} is {answer['state']}")
+        later = ", and will be paused once it connects" if answer["pausing"] and not answer["connected"] else ""
+        click.echo(f"link {name} is {answer['state']}{later}")
 
 
 @link.command()

@@ -13,7 +13,10 @@ from broker.sessions.links.model import Link, Route
 StateName = Literal["stopped", "starting", "running", "retrying", "paused", "in-doubt"]
 KindName = Literal["send", "receive", "remote-queue", "topics", "mqtt"]
 
-LastError = Annotated[str, Field(description="The last error, in the other broker's words if it said any.")]
+Trouble = Annotated[
+    str, Field(description="What is wrong, in the other broker's words if it said any; empty: nothing.")
+]
+TroubleAt = Annotated[int, Field(description="When something last went wrong, also if that is over.")]
 
 
 class RouteShown(Shown):
@@ -33,8 +36,8 @@ class RouteShown(Shown):
     refused: int = Field(description="Messages that the other end, or for what comes in this one, did not take.")
     unsettled: int = Field(description="Messages that are under way.")
     in_doubt: int = Field(description="Messages that are held because nobody knows whether the other end has them.")
-    error: LastError
-    error_at: int
+    error: Trouble
+    error_at: TroubleAt
 
 
 class LinkShown(Shown):
@@ -45,13 +48,14 @@ class LinkShown(Shown):
     enabled: bool = Field(description="Whether it starts with the broker.")
     state: StateName
     since: int
+    pausing: bool = Field(description="Whether an operator has paused it; it will be `paused` when it connects.")
     connected: bool = Field(description="Whether the other broker has let it in.")
     remote: str = Field(description="The URL that it uses, or used last.")
     peer: str = Field(description="The other broker, as it introduces itself.")
     attempts: int = Field(description="Attempts to connect that have failed since the last success.")
     retry_at: int = Field(description="When it tries again, while it is `retrying`; else 0.")
-    error: LastError
-    error_at: int
+    error: Trouble
+    error_at: TroubleAt
     routes: list[RouteShown]
 
 
@@ -86,6 +90,7 @@ def link_shown(engine: Engine, link: Link) -> LinkShown:
         enabled=link.settings.enabled,
         state=link.shown.value,
         since=link.since,
+        pausing=link.pausing,
         connected=link.connected,
         remote=link.remote,
         peer=link.peer,

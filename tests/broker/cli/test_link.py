@@ -61,8 +61,8 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
         "starts by itself": "yes",
         "failed attempts": "1",
         "next attempt": "2023-11-14 22:13:21",
-        "last error": "connection refused",
-        "at": "2023-11-14 22:13:20",
+        "error": "connection refused",
+        "last error at": "2023-11-14 22:13:20",
     }
     routes = [line.split() for line in shown.partition("\n\n")[2].splitlines()]
     assert routes[1] == ["orders", "send", "stopped", "orders.out", "orders", "0", "0s", "0", "0", "0", "0"]
@@ -72,6 +72,9 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
 
 async def test_a_link_is_steered(broker: TestBroker, operator: Operator) -> None:
     linked(broker)
+    paused = await says(operator, "link", "pause", "paris")
+    assert paused == "link paris is starting, and will be paused once it connects"
+    assert await says(operator, "link", "start", "paris") == "link paris is starting"
     Session(broker).open()
     assert await says(operator, "link", "pause", "paris") == "link paris is paused"
     again = await says(operator, "link", "pause", "paris", status=CHECK_FAILED)
@@ -79,7 +82,7 @@ async def test_a_link_is_steered(broker: TestBroker, operator: Operator) -> None
     assert await says(operator, "link", "start", "paris") == "link paris is running"
     assert await says(operator, "link", "stop", "paris") == "link paris is stopped"
     assert (await operator.json("link", "start", "rome"))["state"] == "starting"
-    assert [each["operator"] != "" for each in broker.reported("link.operated")] == [True] * 4
+    assert [each["operator"] != "" for each in broker.reported("link.operated")] == [True] * 6
 
 
 async def test_doubts_are_resolved(broker: TestBroker, operator: Operator) -> None:

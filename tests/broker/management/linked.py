@@ -60,6 +60,9 @@ class Session:
 
     # -- of LinkConnection -----------------------------------------------------------------------------------------
 
+    def check(self) -> None:
+        pass
+
     def pause_routes(self) -> None:
         for route in self._link.routes.values():
             route.move("pause")
@@ -69,7 +72,7 @@ class Session:
             route.move("attach")
             route.move("attached")
 
-    def shut_down(self, why: str) -> None:
+    def shut_down(self, why: str = "") -> None:
         self.ended.append(why)
         for route in self._link.routes.values():
             route.move("lost")

@@ -105,6 +105,14 @@ async def test_a_link_is_paused_started_and_stopped(broker: TestBroker, client: 
     assert "link.operated" in AUDITED
 
 
+async def test_a_link_stays_paused_when_it_connects(broker: TestBroker, client: Client, session: Session) -> None:
+    answer = await client.call("POST", "/api/v1/links/paris:pause")
+    assert (answer.json["state"], answer.json["pausing"]) == ("starting", True)
+    session.open()
+    found = await client.get("/api/v1/links/paris")
+    assert (found["state"], [route["state"] for route in found["routes"]]) == ("paused", ["stopped", "stopped"])
+
+
 async def test_a_link_is_connected_at_once_that_waits(broker: TestBroker, client: Client, session: Session) -> None:
     session.lose("connection refused")
     assert broker.links.due() == []
