@@ -145,7 +145,7 @@ def _commit(state: State, transaction: Transaction) -> None:
     seen: set[tuple[int, bytes]] = set()
     for send in transaction.sends:
         sending.check(state, send.address)
-        sending.check_new(state, send.address, send.messages, seen)
+        sending.check_new(state, send, seen)
         sending.check_routed(state, send.address, send.queue, send.routing_type, send.messages)
         if send.messages[0].header.durable:
             need += sending.needed(send.address, send.messages)
@@ -161,7 +161,7 @@ def _commit(state: State, transaction: Transaction) -> None:
 
 def _perform(state: State, transaction: Transaction) -> None:
     for send, messages in publish.in_turn(state, transaction.sends, transaction.messages):
-        sending.publish(state, send.address, send.queue, send.routing_type, messages)
+        sending.publish(state, send, messages)
     if state.tracer is not None:
         publish.trace(state, state.tracer, transaction.messages)
     for settlement in transaction.settlements:

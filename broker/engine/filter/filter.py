@@ -24,6 +24,7 @@ BROKER_NAMES: Final = frozenset(
         "AMQUserID",  # 'ID:...'
         "AMQAddress",
         "AMQGroupID",
+        "AMQHops",  # brokers that it passed, over links between them; 0: it was published here
     }
 )
 

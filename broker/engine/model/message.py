@@ -108,6 +108,9 @@ class Format(Protocol):
     def duplicate_id(self, head: bytes) -> bytes | None:
         """The property `_AMQ_DUPL_ID` in `head` as bytes, text being UTF-8; None without it."""
 
+    def hops(self, head: bytes) -> int:
+        """How many brokers the message has passed, over links between them."""
+
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
         """`head` without some application properties and with others, which replace those of the same name."""
 
@@ -237,6 +240,11 @@ class Message:
         message.refs, message.segment = self.refs, self.segment
         return message
 
+    @property
+    def hops(self) -> int:
+        """How many brokers it has passed, over links between them: 0 if it was published here."""
+        return self.header.format.hops(self.head)
+
     def annotate(self, annotations: Annotations) -> None:
         """Add annotations to it; other messages have the same header, without them."""
         self.header = copy(self.header)
@@ -351,6 +359,7 @@ _BROKER_NAMES: Final[dict[str, _BrokerName]] = {
     "AMQUserID": lambda view: view.user_id,
     "AMQAddress": lambda view: view.message.header.address,
     "AMQGroupID": lambda view: view.get("_AMQ_GROUP_ID"),
+    "AMQHops": lambda view: view.message.hops,
 }
 
 #: JMS's names for the same (ActiveMQ Artemis translates them likewise); headers and properties of these names go first.

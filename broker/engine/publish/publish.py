@@ -110,7 +110,7 @@ def _publish_part(state: State, send: Send, messages: list[Message], result: Pub
     while at < len(left):
         run = left[at : at + 1] if singly else left[at:] if at else left
         try:
-            send.routed += sending.publish(state, send.address, send.queue, send.routing_type, run)
+            send.routed += sending.publish(state, send, run)
         except NoQueue as error:  # nothing changed: it goes on without those that no queue takes
             lost = set(error.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)

@@ -65,7 +65,7 @@ def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send
 
     A place that they could fill is not for them.
     """
-    if state.paged or duplicates.may_have_ids(messages):
+    if state.paged or any([send.link_ids is not None for send in sends]) or duplicates.may_have_ids(messages):
         return None
     total = need = 0
     charges: dict[Address, tuple[int, int]] = {}

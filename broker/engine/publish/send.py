@@ -31,11 +31,12 @@ def is_meant(address: Address, queue: Queue | None, routing_type: RoutingType | 
 class Send:
     """Messages in the order in which they came; `queue` if their destination names one.
 
+    `link_ids` are those of messages that another broker sends over a link: each is taken in once (see `duplicates`).
     `routed` counts those that found a queue, once they are published.  Sessions derive from it what they have to
     remember of a send until then.
     """
 
-    __slots__ = ("address", "messages", "queue", "routed", "routing_type")
+    __slots__ = ("address", "link_ids", "messages", "queue", "routed", "routing_type")
 
     def __init__(
         self, address: Address, queue: Queue | None, routing_type: RoutingType | None, messages: list[Message]
@@ -44,6 +45,7 @@ class Send:
         self.queue = queue
         self.routing_type = routing_type
         self.messages = messages
+        self.link_ids: dict[Message, bytes] | None = None
         self.routed = 0
 
     @property

@@ -22,7 +22,7 @@ from broker.engine.model.errors import DuplicateMessage, EngineError
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import dead_letter, dead_letter_queues, move
-from broker.engine.publish.send import is_meant
+from broker.engine.publish.send import Send, is_meant
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.address_extras import AddressExtras
@@ -39,24 +39,19 @@ Forward = tuple[Divert, Address, RoutingType | None, Message]
 _NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
 
 
-def publish(
-    state: State,
-    address: Address,
-    queue: Queue | None,
-    routing_type: RoutingType | None,
-    messages: list[Message],
-) -> int:
-    """Take in messages with the same header, all or none; how many found a queue, here or by a divert.
+def publish(state: State, send: Send, messages: list[Message]) -> int:
+    """Take in messages of a send, all or none; how many found a queue, here or by a divert.
 
     A duplicate counts as its first.  Raises AddressFull, DiskFull, NoQueue.
     """
-    if address.extras is None and not duplicates.may_have_ids(messages):
+    address, queue, routing_type = send.address, send.queue, send.routing_type
+    if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
         meant = messages[0].header.durable and is_meant(address, queue, routing_type)
         return arrival.publish(state, address, messages, state.candidates(address, queue, routing_type), meant=meant)
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
-    if address.settings.id_cache_size > 0:
-        fresh, ids, _ = state.duplicates.split(address, messages)
+    if send.link_ids is not None or address.settings.id_cache_size > 0:
+        fresh, ids, _ = state.duplicates.split(address, messages, send.link_ids)
     routed = _publish_fresh(state, address, queue, routing_type, fresh, ids) if fresh else 0
     known = len(messages) - len(fresh)
     if known:
@@ -162,13 +157,15 @@ def needed(address: Address, messages: list[Message]) -> int:
     return size + address.extras.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))
 
 
-def check_new(state: State, address: Address, messages: list[Message], seen: set[tuple[int, bytes]]) -> None:
+def check_new(state: State, send: Send, seen: set[tuple[int, bytes]]) -> None:
     """For a commit: raises DuplicateMessage if one of its sends was accepted before, or stands in it twice (`seen`)."""
-    if address.settings.id_cache_size <= 0 or not duplicates.may_have_ids(messages):
+    address = send.address
+    if address.settings.id_cache_size <= 0 or not duplicates.may_have_ids(send.messages):
         return
-    for message in messages:
+    linked = send.link_ids or {}
+    for message in send.messages:
         id = duplicates.id_of(message)
-        if id is None:
+        if id is None or message in linked:
             continue
         if state.duplicates.known(address, id) or (address.id, id) in seen:
             state.duplicates.refused += 1

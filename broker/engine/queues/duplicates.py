@@ -10,16 +10,21 @@ A sender that has lost its connection does not know whether its last messages ar
 3. An id lasts as long as its message could: that of a durable message is in the journal, in the entry that stores the
    message, and is remembered after a restart; that of another one is forgotten with it.
 4. What the broker itself moves (dead letters, expired messages, diverted copies, retries) is not asked for its id.
+5. What another broker sends over a link has a link id instead, which that broker gave it.  Link ids are remembered
+   apart: of each address the last LINK_IDS_MAX, whatever `id-cache-size` says, so that clients do not push them out,
+   nor they the clients'.  A user cannot use up the ids of another user's messages: its name is part of them.  In a
+   transaction, too, a message whose link id is known is left out, and the others are taken.
 
 An id is remembered by the message that brought it, so that the order survives when its record is copied forward (see
-`cleaning`): after a restart the youngest `id-cache-size` of them count.  As long as an id is remembered, the segment
+`cleaning`): after a restart the youngest of them count.  As long as an id is remembered, the segment
 with its record stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -42,6 +47,14 @@ _MARK: Final = b"DUPL"
 #: the length, and an address remembers thousands.
 ID_BYTES_MAX: Final = 64
 
+#: How a link id begins as it is remembered; then the id itself, and USER_BYTES of its sender's name as SHA-256.
+LINK: Final = b"link:"
+_USER_BYTES: Final = 8
+
+#: Link ids that an address remembers.  A broker sends again what was under way when a connection was lost: 1,000
+#: messages of a route (`window`) unless it is told otherwise, so that twenty routes may end at one address.
+LINK_IDS_MAX: Final = 20_000
+
 #: Ids copied forward in one step: less than 2 MiB of records.
 COPIED_MAX: Final = 16_384
 
@@ -55,10 +68,17 @@ def may_have_ids(messages: Sequence[Message]) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Seen:
-    """The ids of one address, oldest first: each with the message that brought it, and its segment (0: none)."""
+    """The ids of one address, oldest first: each with the message that brought it, and its segment (0: none).
+
+    `ids` are those of clients, `links` those of links.
+    """
 
     ids: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    refused: int = 0
+    links: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+
+    def cache(self, id: bytes) -> dict[bytes, tuple[int, int]]:
+        """The ids of this one's kind."""
+        return self.links if id.startswith(LINK) else self.ids
 
 
 class Duplicates:
@@ -76,23 +96,28 @@ class Duplicates:
     def known(self, address: Address, id: bytes) -> bool:
         """Whether an id is remembered."""
         seen = self._seen.get(address.id)
-        return seen is not None and id in seen.ids
+        return seen is not None and id in seen.cache(id)
 
     def count(self, address: Address) -> int:
         """How many ids an address remembers."""
         seen = self._seen.get(address.id)
-        return 0 if seen is None else len(seen.ids)
+        return 0 if seen is None else len(seen.ids) + len(seen.links)
 
     def split(
-        self, address: Address, messages: list[Message]
+        self, address: Address, messages: list[Message], link_ids: Mapping[Message, bytes] | None
     ) -> tuple[list[Message], list[tuple[Message, bytes]], list[Message]]:
         """What of a run is new, the ids to remember once it is stored, and what is a duplicate."""
+        asked = address.settings.id_cache_size > 0
         fresh: list[Message] = []
         ids: list[tuple[Message, bytes]] = []
         duplicates: list[Message] = []
         here: set[bytes] = set()
         for message in messages:
-            id = id_of(message)
+            link_id = None if link_ids is None else link_ids.get(message)
+            if link_id is not None:
+                id: bytes | None = of_link(link_id, message.header.user)
+            else:
+                id = id_of(message) if asked else None
             if id is None:
                 fresh.append(message)
             elif id in here or self.known(address, id):
@@ -116,8 +141,8 @@ class Duplicates:
                 self._journal.ensure_defined(address.id)
                 self._journal.add(record.duplicate_id(address.id, message.id, id))
                 segment = self._place(address.id, id)
-            seen.ids[id] = (message.id, segment)
-        self._limit(seen, address.settings.id_cache_size)
+            seen.cache(id)[id] = (message.id, segment)
+        self._limit(seen, address)
 
     def _place(self, address_id: int, id: bytes) -> int:
         """An id's record is in the open entry: its segment stays as long as the id is remembered."""
@@ -126,9 +151,10 @@ class Duplicates:
         self._places.setdefault(segment, []).append((address_id, id))
         return segment
 
-    def _limit(self, seen: Seen, size: int) -> None:
-        for id in list(islice(seen.ids, max(len(seen.ids) - max(size, 0), 0))):
-            self._release(seen.ids.pop(id)[1], id)
+    def _limit(self, seen: Seen, address: Address) -> None:
+        for ids, size in ((seen.ids, address.settings.id_cache_size), (seen.links, LINK_IDS_MAX)):
+            for id in list(islice(ids, max(len(ids) - max(size, 0), 0))):
+                self._release(ids.pop(id)[1], id)
 
     def _release(self, segment: int, id: bytes) -> None:
         if segment:
@@ -140,30 +166,30 @@ class Duplicates:
         """The settings of an address have changed."""
         seen = self._seen.get(address.id)
         if seen is not None:
-            self._limit(seen, address.settings.id_cache_size)
+            self._limit(seen, address)
 
     def forget(self, address: Address) -> int:
         """The address is deleted: forget its ids; returns how many there were."""
         seen = self._seen.pop(address.id, None)
         if seen is None:
             return 0
-        for id, (_, segment) in seen.ids.items():
-            self._release(segment, id)
-        return len(seen.ids)
+        for ids in (seen.ids, seen.links):
+            for id, (_, segment) in ids.items():
+                self._release(segment, id)
+        return len(seen.ids) + len(seen.links)
 
     # -- the journal -----------------------------------------------------------------------------------------------
 
     def restore(self, address: Address, found: dict[bytes, tuple[int, int]]) -> None:
         """The ids of an address as the journal has them, in any order: the message and the segment of each."""
-        size = max(address.settings.id_cache_size, 0)
-        kept = sorted(found.items(), key=lambda item: item[1][0])[-size:] if size else []
-        if not kept:
-            return
-        self._seen[address.id] = seen = Seen()
-        for id, (message_id, segment) in kept:
+        seen = Seen()
+        for id, (message_id, segment) in sorted(found.items(), key=lambda item: item[1][0]):
             self._journal.space.pin(segment, _record_bytes(id))
             self._places.setdefault(segment, []).append((address.id, id))
-            seen.ids[id] = (message_id, segment)
+            seen.cache(id)[id] = (message_id, segment)
+        self._limit(seen, address)
+        if seen.ids or seen.links:
+            self._seen[address.id] = seen
 
     def copy_forward(self, segment: int) -> bool:
         """Write ids of a segment anew, some of them; True while there are more."""
@@ -172,12 +198,12 @@ class Duplicates:
             return False
         for address_id, id in places[:COPIED_MAX]:
             seen = self._seen.get(address_id)
-            message_id, there = (0, 0) if seen is None else seen.ids.get(id, (0, 0))
+            message_id, there = (0, 0) if seen is None else seen.cache(id).get(id, (0, 0))
             if seen is None or there != segment:
                 continue
             self._journal.ensure_defined(address_id)
             self._journal.add(record.duplicate_id(address_id, message_id, id, again=True))
-            seen.ids[id] = (message_id, self._place(address_id, id))
+            seen.cache(id)[id] = (message_id, self._place(address_id, id))
             self._release(segment, id)
         if len(places) > COPIED_MAX:
             self._places[segment] = places[COPIED_MAX:]
@@ -186,13 +212,23 @@ class Duplicates:
 
 
 def id_of(message: Message) -> bytes | None:
-    """A message's duplicate id as it is remembered; None without one."""
+    """The duplicate id that a client gave a message, as it is remembered; None without one."""
     if _MARK not in message.head:
         return None
     id = message.header.format.duplicate_id(message.head)
     if not id:
         return None
-    return id if len(id) <= ID_BYTES_MAX else sha256(id).digest()
+    return id if len(id) <= ID_BYTES_MAX and not id.startswith(LINK) else sha256(id).digest()
+
+
+def of_link(id: bytes, user: str) -> bytes:
+    """A link id as it is remembered; `user` is the sender's, as it logged in."""
+    return LINK + id + _suffix(user)
+
+
+@lru_cache(maxsize=64)
+def _suffix(user: str) -> bytes:
+    return sha256(user.encode()).digest()[:_USER_BYTES]
 
 
 def note(found: dict[int, dict[bytes, tuple[int, int]]], stored: DuplicateId, segment: int) -> None:

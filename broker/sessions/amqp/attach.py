@@ -23,7 +23,9 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
-from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget, check_temporary
+from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget, check_temporary
+from broker.sessions.amqp.link_encoder import Stamp
+from broker.sessions.amqp.link_id import LINK_CAPABILITY
 from broker.sessions.amqp.link_owner import LinkOwner, Outgoing
 from broker.sessions.amqp.outgoing import BrowsingLink, OutgoingLink
 from broker.sessions.amqp.source import found_again, granted, is_browser, read_filters, request, subscription_name
@@ -44,6 +46,8 @@ from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
 
 _TRANSACTION_CAPABILITIES: Final = ("amqp:local-transactions", "amqp:multi-txns-per-ssn", "amqp:multi-ssns-per-txn")
+_OFFERED_SENDERS: Final = ("DELAYED_DELIVERY", LINK_CAPABILITY)
+_OFFERED_RECEIVERS: Final = ("SHARED-SUBS", LINK_CAPABILITY)
 _TEMPORARY: Final = frozenset({TEMPORARY_QUEUE, TEMPORARY_TOPIC})
 
 
@@ -90,7 +94,8 @@ class Attacher:
             self._nodes.take_up(link, found.name)
         link.order = None if place is None else place.address.name
         target = _granted(target, None if place is None else place.address)
-        made = IncomingLink(self._owner, link, SendTarget(target.address or "", asked, temporary), place)
+        peer = Peer.BARTLEBY if LINK_CAPABILITY in attach.desired_capabilities else Peer.CLIENT
+        made = IncomingLink(self._owner, link, SendTarget(target.address or "", asked, temporary), place, peer)
         limits = link.session.limits
         link.streams = limits.streamed_bytes_max > 0
         link.send_attach(
@@ -99,7 +104,7 @@ class Attacher:
             snd_settle_mode=attach.snd_settle_mode,
             rcv_settle_mode=attach.rcv_settle_mode,
             max_message_size=max(limits.message_bytes_max, limits.streamed_bytes_max),
-            offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "DELAYED_DELIVERY"),
+            offered_capabilities=tuple(c for c in attach.desired_capabilities if c in _OFFERED_SENDERS),
         )
         return made
 
@@ -136,8 +141,12 @@ class Attacher:
                 self._answer(link, attach, granted(source, filters, copies=True, stays=False), settled=True)
                 return BrowsingLink(owner, link, browsed)
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
-        made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome)
-        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote)
+        stamp = None
+        if LINK_CAPABILITY in attach.desired_capabilities:
+            stamp = Stamp(owner.options.container_id, attach.name, owner.engine.journal.broker_id)
+        made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome, stamp=stamp)
+        forwards = stamp is not None and not settled
+        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, forwards=forwards)
         made.consumer = owner.engine.consumers.subscribe(made, wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name, False
@@ -165,7 +174,7 @@ class Attacher:
             target=attach.target,
             snd_settle_mode=SenderSettleMode.SETTLED if settled else SenderSettleMode.UNSETTLED,
             rcv_settle_mode=attach.rcv_settle_mode,
-            offered_capabilities=tuple(c for c in attach.desired_capabilities if c == "SHARED-SUBS"),
+            offered_capabilities=tuple(c for c in attach.desired_capabilities if c in _OFFERED_RECEIVERS),
         )
 
     def _look_up(self, link: Sender, attach: Attach) -> Outgoing:

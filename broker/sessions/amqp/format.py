@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from broker.engine.model.message import INGRESS_TIMESTAMP, RESERVED_PREFIXES, Annotations, Body, RoutingType, Value
+from broker.sessions.amqp.link_id import PREFIX, hops_of
 from broker.sessions.plain_values import to_json
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
@@ -101,6 +102,10 @@ class AmqpFormat:
             return found.encode()
         return bytes(found) if isinstance(found, bytes) else None
 
+    def hops(self, head: bytes) -> int:
+        """How many hops the message annotation of links has."""
+        return len(hops_of(head))
+
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
         """The head with other application properties; one that cannot be decoded stays as it is."""
         message = Message(head)
@@ -170,22 +175,26 @@ def annotation_name(name: str) -> str:
     return _OPTIONAL + name[len(_BROKERS) :].replace("_", "-") if name.startswith(_BROKERS) else name
 
 
-#: How message annotations begin that only the broker writes.
-RESERVED_ANNOTATIONS: Final = RESERVED_PREFIXES + tuple(map(annotation_name, RESERVED_PREFIXES))
+#: How message annotations begin that only this broker writes, and those that other brokers do, too.
+_OWN_ANNOTATIONS: Final = RESERVED_PREFIXES + tuple(map(annotation_name, RESERVED_PREFIXES))
+RESERVED_ANNOTATIONS: Final = (*_OWN_ANNOTATIONS, PREFIX)
+_OWN: Final = re.compile("|".join(map(re.escape, _OWN_ANNOTATIONS)).encode())
 _RESERVED: Final = re.compile("|".join(map(re.escape, RESERVED_ANNOTATIONS)).encode())
 
 
-def genuine(head: bytes) -> bytes:
+def genuine(head: bytes, *, linked: bool = False) -> bytes:
     """A head without the names that only the broker writes; nearly always the same.  Raises DecodeError.
 
+    With `linked`, another broker sent it, and may have written what brokers tell each other.
     Application properties are part of the bare message, which a broker does not change (part 3, 3.2): except that
     nobody but the broker speaks in its name.
     """
-    if _RESERVED.search(head) is None:
+    pattern, reserved = (_OWN, _OWN_ANNOTATIONS) if linked else (_RESERVED, RESERVED_ANNOTATIONS)
+    if pattern.search(head) is None:
         return head
     message = Message(head)
     annotations, application = message.message_annotations, message.application_properties
-    noted = {name: value for name, value in annotations.items() if not str(name).startswith(RESERVED_ANNOTATIONS)}
+    noted = {name: value for name, value in annotations.items() if not str(name).startswith(reserved)}
     said = {str(name): v for name, v in application.items() if not str(name).startswith(RESERVED_PREFIXES)}
     if len(noted) == len(annotations) and len(said) == len(application):
         return head

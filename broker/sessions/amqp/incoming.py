@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Final, NamedTuple
 
 from broker.engine import Address, Engine, LargeBody, Queue, Send
@@ -21,6 +22,7 @@ from broker.engine.model.errors import EngineError, NotFound
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
+from broker.sessions.amqp.link_id import take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
 from broker.sessions.amqp.terms import REJECTED, refused
@@ -51,6 +53,14 @@ _JMS_NOTED: Final = _JMS_DESTINATION.encode()
 
 #: Stands for a body where only the sections before it are to be decoded.
 _NO_BODY: Final = encode_section(DATA, b"")
+
+
+class Peer(Enum):
+    """Who sends on a link, and so what is believed of what it notes on messages (see `link_id`)."""
+
+    CLIENT = "client"  # nothing
+    BROKER = "broker"  # hops, and how often they were delivered before: another broker, which this one's link reads
+    BARTLEBY = "bartleby"  # the link id, too
 
 
 class SendTarget(NamedTuple):
@@ -109,10 +119,16 @@ class _Run(Send):
 
 
 class IncomingLink:
-    """A producer's link.  `target` is what its ATTACH names, `place` what is there; the anonymous relay has neither."""
+    """A producer's link.  `target` is what its ATTACH names, `place` what is there; the anonymous relay has neither.
 
-    def __init__(self, owner: LinkOwner, link: Receiver, target: SendTarget, place: Place | None) -> None:
+    `peer` says whether the producer is another broker's link.
+    """
+
+    def __init__(
+        self, owner: LinkOwner, link: Receiver, target: SendTarget, place: Place | None, peer: Peer = Peer.CLIENT
+    ) -> None:
         self.link = link
+        self.peer = peer
         self._owner = owner
         self._target = target
         self._place = place
@@ -135,13 +151,16 @@ class IncomingLink:
             tx = self._owner.transaction(event.state.txn_id)
         run = self._last_run(event, tx)
         ids, begun = event.ids, 0  # the first message of this event that is the run's
-        target, relay = self._target, not self._target.name
+        target, relay, linked = self._target, not self._target.name, self.peer is not Peer.CLIENT
+        link_id = None
         if relay:
             self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
             try:
-                section, head, body, broker_annotations = take_apart(payload)
+                section, head, body, broker_annotations = take_apart(payload, linked=linked)
                 check_body(body)
+                if linked:
+                    link_id, head = take_link_id(head)
                 if relay:
                     target = self._stated_target(payload)
                 if (
@@ -160,12 +179,21 @@ class IncomingLink:
                 run, begun = None, at + 1
                 self.refuse(error, event, ids[at], event.tags[at], tx)
                 continue
-            run.messages.append(Message(run.header, head, body))
+            message = Message(run.header, head, body)
+            run.messages.append(message)
+            if link_id is not None:
+                self._identify(run, message, link_id)
             if broker_annotations is not None:
                 run.ids.append(ids[at])
                 run, begun = None, at + 1
         if run is not None:
             run.ids += ids[begun:]
+
+    def _identify(self, run: _Run, message: Message, link_id: bytes | None) -> None:
+        """A message of a run came with a link id."""
+        if link_id is not None and self.peer is Peer.BARTLEBY:
+            run.link_ids = run.link_ids or {}
+            run.link_ids[message] = link_id
 
     def add_portion(self, event: Portion) -> None:
         """A part of a large message, which is published by itself when it is whole.  Raises AmqpError as `add` does."""
@@ -243,10 +271,11 @@ class IncomingLink:
         run.settled, run.second = event.settled, event.second
         return run
 
-    def publish_large(self, run: _Run, message: Message, event: Portion) -> None:
+    def publish_large(self, run: _Run, message: Message, link_id: bytes | None, event: Portion) -> None:
         """A run of one message, whose body is in a file."""
         run.alone = True
         run.messages.append(message)
+        self._identify(run, message, link_id)
         run.ids.append(event.id)
         self._tags[event.id] = event.tag
         self._runs.append(run)
@@ -396,7 +425,9 @@ class _Large:
     """A large message of which the first portion has come.  Raises DecodeError, EngineError if it can go nowhere."""
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
-        self._header, self._head, self.body, self._broker_annotations = take_apart(event.payload)
+        taken = take_apart(event.payload, linked=link.peer is not Peer.CLIENT)
+        self._header, head, self.body, self._broker_annotations = taken
+        self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         self._target = link.target(self._head + _NO_BODY)
         self.durable = link.make(self._target, self._header, self._broker_annotations, event, tx).header.durable
         self._link = link
@@ -406,7 +437,7 @@ class _Large:
     def publish(self, body: Body) -> None:
         """Its body is whole.  Raises DecodeError, EngineError."""
         run = self._link.make(self._target, self._header, self._broker_annotations, self._event, self._tx)
-        self._link.publish_large(run, Message.of(run.header, self._head, body), self._event)
+        self._link.publish_large(run, Message.of(run.header, self._head, body), self._link_id, self._event)
 
     def refuse(self, error: EngineError | DecodeError) -> None:
         """It never will be."""

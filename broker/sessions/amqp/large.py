@@ -8,8 +8,7 @@ from typing import Final, Protocol
 from broker.engine import PIECE_BYTES, Checksum, Stream, Unreadable
 from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
-from broker.sessions.amqp.message import DeliveryHistory, encode_alone
-from broker.sessions.convert import ReplyPrefixes
+from broker.sessions.amqp.message import DeliveryHistory, Encoder
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.amqp.sender import Sender, Streaming
 
@@ -25,12 +24,12 @@ _DATA_BYTES_MAX: Final = 1 << 30
 class LargeMessage:
     """A message whose body is in a file, as it goes out: `head` is everything before the body, `nbytes` the whole."""
 
-    def __init__(self, message: Message, past: DeliveryHistory, now: int, replies: ReplyPrefixes) -> None:
+    def __init__(self, message: Message, past: DeliveryHistory, now: int, encoder: Encoder) -> None:
         """Raises ConversionError."""
         assert not isinstance(message.body, bytes)
         foreign = message.header.format.number != AMQP_FORMAT
         shell = message.with_content(message.head, b"" if foreign else _NO_BODY)
-        payload = encode_alone(shell, past, now, replies)
+        payload = encoder.encode_alone(shell, past, now)
         assert payload.endswith((_NO_BODY, _NO_TEXT)), "the body comes last"
         self.head = payload[: -len(_NO_BODY)]
         self.message = message

@@ -11,11 +11,11 @@ What the broker notes on a message (header.annotations) goes out as message anno
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import Final
+from typing import ClassVar, Final
 
 from broker.engine import DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText
@@ -100,15 +100,18 @@ class BrokerAnnotations:
         self.scheduled_delay = 0
 
 
-def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
-    """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError."""
+def take_apart(payload: bytes, *, linked: bool = False) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
+    """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError.
+
+    `linked`: its sender is a broker's link, whose notes stay in the head.
+    """
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     section = payload[:header_end]
     noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
         head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
-        return section, genuine(head), payload[body_at:], broker_annotations
+        return section, genuine(head, linked=linked), payload[body_at:], broker_annotations
     if begin == end:
         head = payload[bare_at:body_at]
     elif end == bare_at:
@@ -116,7 +119,7 @@ def take_apart(payload: bytes) -> tuple[bytes, bytes, bytes, BrokerAnnotations |
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
     if (_Q in head and b"_AMQ_" in head) or (begin != end and b"x-opt-" in head):
-        head = genuine(head)
+        head = genuine(head, linked=linked)
     return section, head, payload[body_at:], None
 
 
@@ -232,9 +235,14 @@ def past_of(queue: Queue) -> DeliveryHistory:
 
 
 class Encoder:
-    """Messages for one link; what messages with the same header share is made once."""
+    """Messages for one link; what messages with the same header share is made once.
+
+    Messages of the format `_as_they_came` on which the broker has noted nothing go out as they came.
+    """
 
     __slots__ = ("_again", "_facts", "_first", "_replies")
+
+    _as_they_came: ClassVar[int] = AMQP_FORMAT
 
     def __init__(self, replies: ReplyPrefixes) -> None:
         self._replies = replies
@@ -269,6 +277,7 @@ class Encoder:
         refused: list[Refusal] = []
         states = past.states
         known = past.acquired_below or past.acquired  # else all are with their first
+        as_they_came = self._as_they_came
         for message in messages:
             header = message.header
             if header is not self._facts:
@@ -280,11 +289,11 @@ class Encoder:
                 section = self._again
             if (states and message.id in states) or header.expiration:
                 section = _own_header(message, past, now)
-            if header.annotations or header.format.number != AMQP_FORMAT:
+            if header.annotations or header.format.number != as_they_came:
                 if not isinstance(message.body, bytes):
                     return payloads, refused, messages.index(message)
                 try:
-                    payload = section + _rewritten(message, self._replies)
+                    payload = section + self.rewritten(message)
                 except ConversionError as error:
                     refused.append((message, error))
                     continue
@@ -300,10 +309,15 @@ class Encoder:
             payloads.append(payload)
         return payloads, refused, len(messages)
 
+    def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
+        """One message, whatever its size.  Raises ConversionError."""
+        return _own_header(message, past, now) + self.rewritten(message)
 
-def encode_alone(message: Message, past: DeliveryHistory, now: int, replies: ReplyPrefixes) -> bytes:
-    """One message, whatever its size.  Raises ConversionError."""
-    return _own_header(message, past, now) + _rewritten(message, replies)
+    def rewritten(self, message: Message) -> bytes:
+        """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
+        noted = message.header.annotations
+        payload = as_amqp(message, self._replies)
+        return payload if not noted else annotated(message.header, payload, lambda own: own | typed_notes(noted))
 
 
 def _own_header(message: Message, past: DeliveryHistory, now: int) -> bytes:
@@ -314,17 +328,27 @@ def _own_header(message: Message, past: DeliveryHistory, now: int) -> bytes:
     return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), count))
 
 
-def _rewritten(message: Message, replies: ReplyPrefixes) -> bytes:
-    """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
-    header = message.header
-    payload = message.head + whole(message) if header.format.number == AMQP_FORMAT else to_amqp(message, replies)
-    if not header.annotations:
-        return payload
+def as_amqp(message: Message, replies: ReplyPrefixes) -> bytes:
+    """Everything behind the header, without the broker's annotations.  Raises ConversionError."""
+    if message.header.format.number == AMQP_FORMAT:
+        return message.head + whole(message)
+    return to_amqp(message, replies)
+
+
+def typed_notes(annotations: Annotations) -> dict[object, object]:
+    """The broker's annotations as message annotations."""
+    return {annotation_name(name): _typed(value) for name, value in annotations.items()}
+
+
+def annotated(
+    header: MessageHeader, payload: bytes, annotate: Callable[[dict[object, object]], dict[object, object]]
+) -> bytes:
+    """A payload with other message annotations: what `annotate` makes of its own.  Raises ConversionError."""
     try:
         encoded = Encoded(payload)
-        annotations = encoded.message_annotations
-        annotations |= {annotation_name(name): _typed(value) for name, value in header.annotations.items()}
-        bare = _expiring_anew(encoded, header) if ORIG_ADDRESS in header.annotations else encoded.bare
+        annotations = annotate(encoded.message_annotations)
+        moved = header.annotations is not None and ORIG_ADDRESS in header.annotations
+        bare = _expiring_anew(encoded, header) if moved else encoded.bare
         return encode_annotations(MESSAGE_ANNOTATIONS, annotations) + bare
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error

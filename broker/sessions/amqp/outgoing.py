@@ -22,6 +22,7 @@ from broker.engine import AckMode, Consumer, DeliveryOutcome, Unreadable, redeli
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.amqp.large import LargeMessage, LargeOut
+from broker.sessions.amqp.link_encoder import LinkEncoder, Stamp
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, past_of
 from broker.sessions.amqp.terms import refused
@@ -46,12 +47,15 @@ _TERMINAL: Final = (Accepted, Rejected, Released, Modified)
 
 
 class OutgoingLink:
-    """A consumer.  It is the engine's sink."""
+    """A consumer.  It is the engine's sink.  With a `stamp` the receiver is another broker's link."""
 
-    def __init__(self, owner: LinkOwner, link: Sender, *, settled: bool, default: object) -> None:
+    def __init__(
+        self, owner: LinkOwner, link: Sender, *, settled: bool, default: object, stamp: Stamp | None = None
+    ) -> None:
         self.link = link
         self.consumer: Consumer | None = None  # until the engine has attached it
-        self.encoder = Encoder(owner.options.of_replies)
+        replies = owner.options.of_replies
+        self.encoder = Encoder(replies) if stamp is None else LinkEncoder(replies, stamp)
         self.large: LargeOut | None = None
         self._owner = owner
         self._settled = settled
@@ -127,7 +131,7 @@ class OutgoingLink:
         consumer, most = self.attached, self.link.message_bytes_max
         try:
             owner = self._owner
-            large = LargeMessage(message, past_of(consumer.queue), owner.engine.now, owner.options.of_replies)
+            large = LargeMessage(message, past_of(consumer.queue), owner.engine.now, self.encoder)
         except Exception as error:  # of ours, too
             self._owner.unsendable.add(consumer, message, unsaid(error))
             return
@@ -318,7 +322,7 @@ class BrowsingLink:
         most = self.link.message_bytes_max
         try:
             owner = self._owner
-            large = LargeMessage(message, LOOKED_AT, owner.engine.now, owner.options.of_replies)
+            large = LargeMessage(message, LOOKED_AT, owner.engine.now, self._encoder)
         except Exception as error:  # of ours, too
             report_render_fault(self._owner.engine, message, unsaid(error))
             return

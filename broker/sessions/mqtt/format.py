@@ -138,6 +138,10 @@ class MqttFormat:
         """Head and payload of a message that has user properties only."""
         return self.edited(_BARE[0], (), properties), b""
 
+    def hops(self, head: bytes) -> int:
+        """None: brokers speak AMQP to each other."""
+        return 0
+
     def duplicate_id(self, head: bytes) -> bytes | None:
         """The user property _AMQ_DUPL_ID."""
         found = dict(read_properties(head).get_all(USER_PROPERTY)).get("_AMQ_DUPL_ID")

@@ -97,6 +97,10 @@ class StompFormat:
         """Head and body of a message that has headers only."""
         return self.edited(b"", (), properties), b""
 
+    def hops(self, head: bytes) -> int:
+        """None: brokers speak AMQP to each other."""
+        return 0
+
     def duplicate_id(self, head: bytes) -> bytes | None:
         """The header _AMQ_DUPL_ID."""
         return dict(header_pairs(head)).get(b"_AMQ_DUPL_ID")

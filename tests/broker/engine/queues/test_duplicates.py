@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from hashlib import sha256
+from random import Random
+from typing import Any
+
 import pytest
 
+from broker.config.diverts import DivertSection
+from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.errors import DuplicateMessage
 from broker.engine.model.message import Message, RoutingType
+from broker.engine.publish.send import Send
 from broker.engine.queues import duplicates
+from broker.engine.routing import destinations
+from store.decode import DuplicateId
 from store.record import RecordType
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import journal_directory, typed_records
@@ -190,6 +199,190 @@ def test_the_order_of_ids_survives_copying() -> None:
     bench = bench.restart()
     seen = bench.engine._state.duplicates._seen[bench.engine.addresses["a"].id]
     assert list(seen.ids) == [b"2", b"3", b"4"]
+
+
+# -- link ids ----------------------------------------------------------------------------------------------------------
+
+
+def link_id(number: int) -> bytes:
+    """The link id of a message of some broker."""
+    return b"broker of paris!" + number.to_bytes(8) + bytes(8)
+
+
+def passed_on(
+    bench: Bench, name: str, *numbers: int, user: str = "link", tx: Transaction | None = None, **more: Any
+) -> None:
+    """Messages that came over a link; their bodies are their numbers."""
+    engine = bench.enter()
+    address, queue = destinations.destination(engine._state, name, RoutingType.ANYCAST)
+    header = bench.header(address.name, routing_type=RoutingType.ANYCAST, user=user, **more)
+    messages = [Message(header, b"", b"%d" % number) for number in numbers]
+    send = Send(address, queue, RoutingType.ANYCAST, messages)
+    send.link_ids = {message: link_id(number) for message, number in zip(messages, numbers, strict=True)}
+    if tx is None:
+        engine.publish([send]).check()
+        bench.run()
+    else:
+        tx.send([send], messages)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("size", [0, 20])
+def test_a_message_of_a_link_is_taken_in_once(restart: bool, size: int) -> None:
+    """Whatever id-cache-size says: that is for clients."""
+    bench = Bench({"match": "a", "id-cache-size": size})
+    passed_on(bench, "a", 1, 2)
+    bench = bench.restart() if restart else bench
+    passed_on(bench, "a", 2, 3, 3)
+    passed_on(bench, "b", 2)
+    assert bench.bodies("a") == [b"1", b"2", b"3"]
+    assert bench.bodies("b") == [b"2"]
+    found = [each.id for each in _records(bench.broker, RecordType.DUPLICATE_ID) if isinstance(each, DuplicateId)]
+    assert len(found) == len(set(found)) + 1 == 4  # 2 is on two addresses
+    assert {id[: len(duplicates.LINK) + 32] for id in found} == {duplicates.LINK + link_id(n) for n in (1, 2, 3)}
+
+
+def test_a_user_cannot_use_up_the_link_ids_of_another(bench: Bench) -> None:
+    passed_on(bench, "a", 1, user="eve")
+    passed_on(bench, "a", 1, user="link")
+    passed_on(bench, "a", 1, user="link")
+    assert bench.bodies("a") == [b"1", b"1"]
+
+
+def test_a_client_cannot_use_up_link_ids(bench: Bench) -> None:
+    """Nor can one that knows how they are remembered: what looks like one is remembered as its digest."""
+    message = Message(bench.header("a"), head("link:1"), b"")
+    assert duplicates.id_of(message) == sha256(b"link:1").digest()
+    bench.sent("a", b"client", head=head("link:1"))
+    bench.sent("a", b"again", head=head("link:1"))
+    passed_on(bench, "a", 1)
+    assert bench.bodies("a") == [b"client", b"1"]
+
+
+def test_clients_and_links_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 3)
+    bench = Bench({"match": "a", "id-cache-size": 2})
+    for number in range(5):
+        bench.sent("a", b"c", head=head(str(number)))
+        passed_on(bench, "a", number)
+    assert ids(bench, "a") == 5
+    for each in (bench, bench := bench.restart()):
+        before = len(bench.bodies("a"))
+        passed_on(each, "a", 2, 3, 4)
+        for number in (3, 4):
+            each.sent("a", b"c", head=head(str(number)))
+        assert len(each.bodies("a")) == before
+    passed_on(bench, "a", 1)
+    assert bench.bodies("a")[-1] == b"1"
+
+
+def test_an_address_remembers_so_many_link_ids(bench: Bench) -> None:
+    limit = duplicates.LINK_IDS_MAX
+    for first in range(0, limit, 1_000):
+        passed_on(bench, "a", *range(first, first + 1_000))
+    passed_on(bench, "a", 0)  # the oldest, and still known
+    assert bench.queue("a").message_count == limit
+    passed_on(bench, "a", limit)
+    assert ids(bench, "a") == limit
+    passed_on(bench, "a", 1)
+    assert bench.queue("a").message_count == limit + 1
+    passed_on(bench, "a", 0)
+    assert bench.queue("a").message_count == limit + 2, "the oldest was forgotten for the youngest"
+
+
+def test_in_a_transaction_what_is_known_is_left_out_and_the_rest_is_taken(bench: Bench) -> None:
+    """A broker that sends again must not be held up by what came the first time."""
+    passed_on(bench, "a", 1)
+    tx = bench.enter().transactions.begin()
+    passed_on(bench, "a", 1, 2, tx=tx)
+    passed_on(bench, "a", 2, 3, tx=tx)
+    bench.enter().transactions.commit(tx)
+    bench.run()
+    assert bench.bodies("a") == [b"1", b"2", b"3"]
+
+
+def test_a_client_s_id_does_not_count_on_a_message_of_a_link(bench: Bench) -> None:
+    """It did where its client is connected."""
+    bench.sent("a", b"1", head=head("x"))
+    engine = bench.enter()
+    address, queue = destinations.destination(engine._state, "a", RoutingType.ANYCAST)
+    message = Message(bench.header("a", routing_type=RoutingType.ANYCAST), head("x"), b"2")
+    send = Send(address, queue, RoutingType.ANYCAST, [message])
+    send.link_ids = {message: link_id(2)}
+    assert not engine.publish([send]).refusals
+    bench.run()
+    assert bench.bodies("a") == [b"1", b"2"]
+
+
+def test_link_ids_go_with_the_address(bench: Bench) -> None:
+    passed_on(bench, "a", 1)
+    engine = bench.enter()
+    engine.delete_temporary(engine.addresses["a"])
+    bench.run()
+    assert not engine._state.duplicates._places
+    bench = bench.restart()
+    passed_on(bench, "a", 1)
+    assert bench.bodies("a") == [b"1"]
+
+
+def test_link_ids_are_copied_forward(bench: Bench) -> None:
+    taker = bench.take("a")
+    passed_on(bench, "a", *range(50))
+    bench.ack(taker, *taker.taken)
+    first = bench.engine.journal.segment
+    other = bench.take("b")
+    for _ in range(60):
+        bench.sent("b", *[b"x" * 1024] * 16)
+        bench.ack(other, *other.taken)
+        other.taken.clear()
+        bench.broker.advance(1_000)
+    assert min(bench.engine.journal.space.segments) > first
+    bench = bench.restart()
+    assert ids(bench, "a") == 50
+    passed_on(bench, "a", *range(51))
+    assert bench.bodies("a") == [b"50"]
+
+
+def test_a_message_of_a_link_that_is_diverted_comes_once() -> None:
+    """As in a chain of brokers, where an address stands for a queue of the next one."""
+    away = DivertSection.model_validate({"address": "a", "forwarding-address": "out", "exclusive": True})
+    bench = Bench(diverts={"away": away})
+    bench.sent("out", b"0")
+    for _ in range(2):
+        passed_on(bench, "a", 1, 2)
+        bench = bench.restart()
+    assert bench.bodies("out") == [b"0", b"1", b"2"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_remembered_is_what_a_list_would_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients and links of two users, on two addresses, in any order, over restarts and copying forward."""
+    monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 4)
+    print("seed", seed)
+    random = Random(seed)
+    bench = Bench({"match": "a", "id-cache-size": 3}, {"match": "b", "id-cache-size": 3})
+    remembered: dict[tuple[str, str], list[tuple[str, int]]] = {}
+    expected: dict[str, list[bytes]] = {"a": [], "b": []}
+    for _ in range(150):
+        name, who, number = random.choice("ab"), random.choice(["client", "link", "other"]), random.randrange(8)
+        if who == "client":
+            bench.sent(name, b"%d" % number, head=head(str(number)))
+        else:
+            passed_on(bench, name, number, user=who)
+        cache = remembered.setdefault((name, "client" if who == "client" else "link"), [])
+        if (who, number) not in cache:
+            expected[name].append(b"%d" % number)
+            cache.append((who, number))
+            del cache[: -(3 if who == "client" else 4)]
+        if random.random() < 0.1:
+            bench = bench.restart(crash=random.random() < 0.5)
+        if random.random() < 0.1:
+            duplicates_room = bench.enter()._state.duplicates
+            for segment in [each for each in duplicates_room._places if each != bench.engine.journal.segment]:
+                assert not duplicates_room.copy_forward(segment)
+            bench.run()
+    for name, bodies in expected.items():
+        assert bench.bodies(name) == bodies
 
 
 def test_no_record_without_an_id() -> None:

@@ -1,0 +1,94 @@
+"""Messages on their way to another broker: each bears the hops that it has taken and, to a Bartleby, its link id."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import ClassVar, Final, NamedTuple
+
+from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Message
+from broker.sessions.amqp.format import AMQP_FORMAT
+from broker.sessions.amqp.link_id import HOPS, LINK_ID, LINK_ID_BYTES, hop, hops_of, link_id
+from broker.sessions.amqp.message import DeliveryHistory, Encoder, annotated, as_amqp, typed_notes
+from broker.sessions.convert import Refusal, ReplyPrefixes
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, has_property
+
+#: How the head of a message begins that has no message annotations.
+_PROPERTIES: Final = b"\x00\x53\x73"
+_APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
+
+
+class Stamp(NamedTuple):
+    """What a broker notes on what it sends over a link: its name, the link's, its id (empty: no link ids)."""
+
+    broker: str
+    link: str
+    broker_id: bytes
+
+
+class LinkEncoder(Encoder):
+    """Messages for another broker's link; the bare message stays as it is.
+
+    Names that only a broker writes (`_AMQ_ORIG_ADDRESS`) end here if the other one is a Bartleby, which would drop
+    them.
+    """
+
+    __slots__ = ("_now", "_stamp")
+
+    _as_they_came: ClassVar[int] = -1  # none
+
+    def __init__(self, replies: ReplyPrefixes, stamp: Stamp) -> None:
+        super().__init__(replies)
+        self._stamp = stamp
+        self._now = 0
+
+    def encode(
+        self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
+    ) -> tuple[list[bytes], list[Refusal], int]:
+        self._now = now
+        return super().encode(messages, past, now, bytes_max)
+
+    def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
+        self._now = now
+        return super().encode_alone(message, past, now)
+
+    def rewritten(self, message: Message) -> bytes:
+        header, stamp, head = message.header, self._stamp, message.head
+        id = link_id(stamp.broker_id, message) if stamp.broker_id else None
+        notes = self._notes(header.annotations)
+        if not notes and header.format.number == AMQP_FORMAT and isinstance(message.body, bytes) and _plain(head):
+            before, behind = _first_hop(stamp, self._now)
+            return before + (id or b"") + behind + head + message.body
+        hops = [*hops_of(head), hop(stamp.broker, stamp.link, self._now)]
+
+        def annotate(own: dict[object, object]) -> dict[object, object]:
+            first: dict[object, object] = {} if id is None else {LINK_ID: id}
+            return first | {name: value for name, value in (own | notes).items() if name != LINK_ID} | {HOPS: hops}
+
+        return annotated(header, as_amqp(message, self._replies), annotate)
+
+    def _notes(self, annotations: Annotations | None) -> dict[object, object]:
+        """What the broker has noted on a message and the other one keeps."""
+        if not annotations:
+            return {}
+        if self._stamp.broker_id:
+            annotations = {n: value for n, value in annotations.items() if not n.startswith(RESERVED_PREFIXES)}
+        return typed_notes(annotations)
+
+
+def _plain(head: bytes) -> bool:
+    """Whether there are no annotations in a head, nor an expiry time that may have to be another; False if it is hard to
+    tell.
+    """
+    if head.startswith(_PROPERTIES):
+        return not has_property(head, len(_PROPERTIES), ABSOLUTE_EXPIRY)
+    return not head or head.startswith(_APPLICATION_PROPERTIES)
+
+
+@lru_cache(maxsize=64)
+def _first_hop(stamp: Stamp, now: int) -> tuple[bytes, bytes]:
+    """The annotations of a message that has none, before and behind its link id."""
+    annotations: dict[object, object] = {LINK_ID: bytes(LINK_ID_BYTES)} if stamp.broker_id else {}
+    encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations | {HOPS: [hop(stamp.broker, stamp.link, now)]})
+    before, _, behind = encoded.partition(bytes(LINK_ID_BYTES)) if stamp.broker_id else (encoded, b"", b"")
+    return before, behind

@@ -1,0 +1,85 @@
+"""What brokers note on the messages that they send each other: a link id, and the brokers that a message has passed.
+
+    x-opt-bartleby-link-id    32 bytes: which message of which broker this is, so that it is taken in once
+    x-opt-bartleby-hops       a list of texts, one for each broker: "NAME LINK MS", since when (ms since the epoch) it
+                              had left that broker, and by which link
+
+Both are message annotations, which are no part of the bare message (part 3, 3.2): it passes byte for byte.  They count
+on links whose ATTACH desires `bartleby-link`; from everybody else they are dropped.  A link id ends where it arrives;
+hops stay with the message, and whoever sends it on adds one.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from broker.engine.model.message import Message
+from protocols.amqp.encode import encode
+from protocols.amqp.errors import DecodeError
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from protocols.amqp.message import Message as Encoded
+from protocols.amqp.types import Symbol
+
+#: The capability of a link between Bartlebys.
+LINK_CAPABILITY: Final = "bartleby-link"
+
+#: How the names of these annotations begin.
+PREFIX: Final = "x-opt-bartleby-"
+LINK_ID: Final = PREFIX + "link-id"
+HOPS: Final = PREFIX + "hops"
+
+LINK_ID_BYTES: Final = 32
+_NUMBERS: Final = Struct(">QQ")
+_MARK: Final = LINK_ID.encode()
+_HOPS_MARK: Final = HOPS.encode()
+
+#: How a link id stands in the annotations of a message by LinkEncoder: it is their first entry.
+ENTRY: Final = encode(Symbol(LINK_ID)) + encode(bytes(LINK_ID_BYTES))[:2]
+_ENTRY_BYTES: Final = len(ENTRY) + LINK_ID_BYTES
+_MAP_8: Final = b"\x00\x53\x72\xc1"
+
+
+def link_id(broker_id: bytes, message: Message) -> bytes:
+    """Of a message of the broker with this id (16 bytes): that id, the message's own, and when it arrived (ms)."""
+    return broker_id + _NUMBERS.pack(message.id, message.header.timestamp)
+
+
+def take_link_id(head: bytes) -> tuple[bytes | None, bytes]:
+    """The link id in a head, None without one, and the head without it.  Raises DecodeError."""
+    if _MARK not in head:
+        return None, head
+    if head.startswith(_MAP_8) and head.startswith(ENTRY, 6) and head[4] > _ENTRY_BYTES and head[5] > 2:
+        at = 6 + _ENTRY_BYTES
+        return head[at - LINK_ID_BYTES : at], b"%b%c%c%b" % (_MAP_8, head[4] - _ENTRY_BYTES, head[5] - 2, head[at:])
+    encoded = Encoded(head)
+    annotations = encoded.message_annotations
+    id = annotations.pop(LINK_ID, None)
+    left = encode_annotations(MESSAGE_ANNOTATIONS, annotations) + encoded.bare
+    return (bytes(id) if isinstance(id, bytes) and len(id) == LINK_ID_BYTES else None), left
+
+
+def hop(broker: str, link: str, now: int) -> str:
+    """What the broker of this name adds to the hops of a message that it sends over a link now."""
+    return f"{_word(broker)} {_word(link)} {now}"
+
+
+def _word(name: str) -> str:
+    return "-".join(name.split())
+
+
+def hops_of(head: bytes) -> list[str]:
+    """The brokers that a message has passed, the first one first, as `hop` writes them."""
+    if _HOPS_MARK not in head:
+        return []
+    try:
+        found = Encoded(head).message_annotations.get(HOPS)
+    except DecodeError:
+        return []
+    return [str(each) for each in found] if isinstance(found, list) else []
+
+
+def passed(head: bytes, broker: str) -> bool:
+    """Whether a message has passed the broker of this name."""
+    name = _word(broker)
+    return any(each.split(" ", 1)[0] == name for each in hops_of(head))
