@@ -28,6 +28,7 @@ from broker.console.broker_pages import BrokerPages
 from broker.console.dead_letter_pages import DeadLetterPages
 from broker.console.desk import About, Desk, Page, Routes
 from broker.console.divert_pages import DivertPages
+from broker.console.link_pages import LinkPages
 from broker.console.login import LoginPages
 from broker.console.message_pages import MessagePages
 from broker.console.overview import OverviewPages
@@ -40,10 +41,11 @@ from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
 from broker.console.task_pages import TaskPages
 from broker.console.trail_pages import TrailPages
 from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
-from broker.engine.model.errors import AlreadyInUse, Denied, EngineError, NoQueue, NotFound, NotReadable
+from broker.engine.model.errors import EngineError
 from broker.management.deeds import who
 from broker.management.limits import Limits
 from broker.management.ports import Broker
+from broker.management.problems import kind_of
 from broker.management.shared import Shared
 
 #: What a browser may load: what the console serves.  Forms go to it, no page frames it, no base moves its links.
@@ -123,6 +125,7 @@ class Console:
             *AddressPages(desk).routes(),
             *PeerPages(desk).routes(),
             *DivertPages(desk).routes(),
+            *LinkPages(desk).routes(),
             *BrokerPages(desk, reports).routes(),
             *ReasonPages(desk).routes(),
             *TrailPages(desk).routes(),
@@ -203,8 +206,7 @@ class Console:
         if isinstance(error, Refused):
             status, detail = error.status, error.detail
         else:
-            known = {Denied: 403, NotFound: 404, AlreadyInUse: 409, NotReadable: 503, NoQueue: 409}
-            status, detail = known.get(type(error), 400), str(error)
+            status, detail = kind_of(error).status, str(error)
         title = HTTPStatus(status).phrase
         return self._desk.page(visit, "error.html", {"title": title, "detail": detail}, status=status)
 

@@ -30,6 +30,7 @@ MENU: Final = (
     ("/connections", "Connections", True),
     ("/consumers", "Consumers", False),
     ("/diverts", "Diverts", False),
+    ("/links", "Links", True),
     ("/users", "Users", True),
     ("/health", "Health", True),
     ("/reports", "Audit reports", True),

@@ -11,6 +11,7 @@ from broker.console.desk import Desk, Routes, about_whole, manages_all
 from broker.console.visit import Visit, go_to
 from broker.management.models.broker import Status
 from broker.management.models.broker import status as broker_status
+from broker.sessions.links.model import State
 
 #: Seconds for which a sample is good: everybody who looks shares it.
 SAMPLE_SECONDS: Final = 1.0
@@ -37,7 +38,8 @@ class OverviewPages:
         if not manages_all(visit.access):
             return go_to("/queues")
         live = self._sampled()
-        return self._desk.page(visit, "overview.html", {"status": self._status, "live": live})
+        links = [each for each in self._desk.broker.links.by_name.values() if each.shown is not State.RUNNING]
+        return self._desk.page(visit, "overview.html", {"status": self._status, "live": live, "links": links})
 
     async def live(self, visit: Visit) -> Response:
         """The figures of the charts as they are now; totals since the start."""

@@ -112,8 +112,16 @@ def of_refusal(error: Refused) -> Response:
 
 def of_engine(error: EngineError) -> Response:
     """What the engine refuses."""
-    code = error.code if error.code in ALL_KINDS else "refused"
-    return problem(code, str(error))
+    return problem(_code(error), str(error))
+
+
+def kind_of(error: EngineError) -> Kind:
+    """The kind of problem that a refusal of the engine's is."""
+    return ALL_KINDS[_code(error)]
+
+
+def _code(error: EngineError) -> str:
+    return error.code if error.code in ALL_KINDS else "refused"
 
 
 def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:

@@ -14,8 +14,10 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.moves.dead_letter_rules import Action, DeadLetterRule
 from broker.management.models.base import WORD_CHARS_MAX
+from broker.sessions.links.model import LinkSettings, State
 from tests.broker.console.harness import Browser
 from tests.broker.management.harness import Inbox, TestBroker, die
+from tests.broker.management.linked import Session, linked
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +122,78 @@ async def test_clients_are_seen_and_closed(broker: TestBroker, owner: Browser) -
     assert broker.reported("connection.dismissed")
 
 
+async def test_a_link_is_seen_and_steered(broker: TestBroker, owner: Browser) -> None:
+    linked(broker)
+    session = Session(broker)
+    broker.send("orders.out", [b"1"])
+    await broker.settled()
+    session.lose(f"connection refused: {MARKUP}")
+    page = await owner.get("/links?q=par")
+    assert "paris retrying 2023-11-14 22:13:20 amqp://paris:5672 0 of 2 0 0 0 connection refused" in page.seen
+    assert "rome" not in page.seen
+    assert "There are no links" not in page.seen
+    assert "No link has “oslo” in its name" in (await owner.get("/links?q=oslo")).seen
+    overview = await owner.get("/")
+    assert "Link paris is retrying: connection refused" in overview.seen
+    assert "Link rome is stopped" in overview.seen
+    page = await owner.get("/link?name=paris")
+    assert "Connect now" in page.seen
+    assert "orders send stopped orders.out orders 1" in page.seen
+    assert "<script>w" not in page.text
+    page = await owner.follow(await owner.send(page, "/link/start"))
+    assert "It connects, and goes on." in page.seen
+    page = await owner.follow(await owner.send(page, "/link/pause"))
+    assert "paused when it connects" in page.seen
+    page = await owner.follow(await owner.send(page, "/link/start"))
+    assert "paused when it connects" not in page.seen
+    session.open()
+    assert "Link paris" not in (await owner.get("/")).seen
+    page = await owner.get("/link?name=paris")
+    assert "Bartleby 1.0, container paris" in page.seen
+    stale = await owner.post("/link/stop", {"name": "paris", "csrf": "guessed"})
+    assert (stale.status, broker.links.find("paris").state) == (403, State.RUNNING)
+    page = await owner.follow(await owner.send(page, "/link/pause"))
+    assert broker.links.find("paris").state is State.PAUSED
+    page = await owner.follow(await owner.send(page, "/link/stop"))
+    assert "Stopped: its messages wait here" in page.seen
+    refused = await owner.post("/link/stop", {"name": "paris", "csrf": page.forms("/link/start")[0]["csrf"]})
+    assert (refused.status, "link paris is stopped" in refused.seen) == (409, True)
+    assert (await owner.get("/link?name=oslo")).status == 404
+    assert [deed["verb"] for deed in broker.reported("link.operated")] == ["start", "pause", "start", "pause", "stop"]
+
+
+async def test_the_overview_names_the_first_links_that_do_not_run(broker: TestBroker, owner: Browser) -> None:
+    stopped = [LinkSettings(f"link-{number}", ("amqp://h:5672",), (), enabled=False) for number in range(7)]
+    linked(broker, *stopped)
+    page = await owner.get("/")
+    assert "Link link-4 is stopped" in page.seen
+    assert "link-5" not in page.seen
+    assert "2 other links do not run." in page.seen
+
+
+async def test_a_doubt_is_resolved(broker: TestBroker, owner: Browser) -> None:
+    linked(broker)
+    broker.send("orders.out", [b"1", b"2"])
+    await broker.settled()
+    queue = broker.engine.queue("orders.out")
+    first, second = [message.id for message, _ in broker.engine.messages.browse(queue)]
+    session = Session(broker).open()
+    session.doubt(first)
+    page = await owner.get("/link?name=paris")
+    assert "before the other broker answered about 1 messages" in page.seen
+    assert (await owner.send(page, "/link/resolve", do="perhaps")).status == 400
+    done = await owner.follow(await owner.send(page, "/link/resolve", do="resend"))
+    assert "1 messages are sent again." in done.seen
+    assert queue.message_count == 2
+    session.doubt(second)
+    done = await owner.follow(await owner.send(page, "/link/resolve", do="discard"))
+    assert "1 messages were removed here: the other broker has them." in done.seen
+    assert [message.id for message, _ in broker.engine.messages.browse(queue)] == [first]
+    assert "in doubt" not in done.seen
+    verbs = [(deed["verb"], deed["route"], deed["messages"]) for deed in broker.reported("link.operated")]
+    assert verbs == [("resend", "orders", 1), ("discard", "orders", 1)]
+
+
 async def test_diverts_are_made_and_deleted(broker: TestBroker, owner: Browser) -> None:
     made = await owner.send(
         await owner.get("/diverts"),
@@ -190,7 +264,16 @@ async def test_pages_about_the_broker_need_all_of_it(broker: TestBroker, browser
     broker.engine.consumers.subscribe(Inbox(), SubscribeRequest("secret", RoutingType.ANYCAST))
     broker.engine.secure(PermissionTable([("orders", {Permission.MANAGE: frozenset({"team"})})]))
     await browser.log_in("alice", "s3cret")
-    for path in ("/users", "/health", "/reports", "/report?night=x&name=y", "/connections", "/address?name=secret"):
+    for path in (
+        "/users",
+        "/health",
+        "/reports",
+        "/report?night=x&name=y",
+        "/connections",
+        "/links",
+        "/link?name=paris",
+        "/address?name=secret",
+    ):
         assert (await browser.get(path)).status == 403, path
     for path in ("/addresses", "/consumers", "/dead-letters", "/diverts", "/explain"):
         page = await browser.get(path)
@@ -199,6 +282,8 @@ async def test_pages_about_the_broker_need_all_of_it(broker: TestBroker, browser
     csrf = (await browser.get("/queue?name=orders")).forms("/logout")[0]["csrf"]
     for path, given in (
         ("/connections/close", {"id": "1"}),
+        ("/link/stop", {"name": "paris"}),
+        ("/link/resolve", {"name": "paris", "route": "orders", "do": "discard"}),
         ("/consumers/close", {"id": "1"}),
         ("/diverts/make", {"name": "x", "address": "orders", "forwarding": "secret"}),
         ("/diverts/delete", {"name": "x"}),

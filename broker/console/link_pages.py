@@ -1,0 +1,82 @@
+"""Links to other brokers and their routes: how they are; started, stopped, paused, doubts resolved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from starlette.responses import Response
+
+from broker.console.asking import Refused
+from broker.console.desk import Desk, Routes, about_whole
+from broker.console.listing import table
+from broker.console.visit import Visit, go_to
+from broker.management.durable import durable
+from broker.management.models.links import LinkShown, link_shown
+from broker.sessions.links.links import Links
+
+#: What a button does, and what is said when it is done.
+_VERBS: Final = {
+    "/link/start": (Links.start, "start", "It connects, and goes on."),
+    "/link/stop": (Links.stop, "stop", "Stopped: its messages wait here until you start it."),
+    "/link/pause": (Links.pause, "pause", "Paused: it stays connected and passes nothing on until you start it."),
+}
+
+#: What becomes of messages in doubt: whether they are removed here, and what is said when it is done.
+_VERDICTS: Final[Mapping[str, tuple[bool, str]]] = {
+    "discard": (True, "{} messages were removed here: the other broker has them."),
+    "resend": (False, "{} messages are sent again."),
+}
+
+
+class LinkPages:
+    """The pages of one broker's, for those who manage it as a whole."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def routes(self) -> Routes:
+        """The pages."""
+        return [
+            ("GET", "/links", self.show_all, about_whole),
+            ("GET", "/link", self.show, about_whole),
+            *(("POST", path, self.steer, about_whole) for path in _VERBS),
+            ("POST", "/link/resolve", self.resolve, about_whole),
+        ]
+
+    async def show_all(self, visit: Visit) -> Response:
+        """All links, by name."""
+        self._desk.enter()
+        found = await table(visit, sorted(self._desk.broker.links.by_name), {})
+        rows = [self._shown(name) for name in found.names]
+        return self._desk.page(visit, "links.html", {"table": found, "rows": rows})
+
+    async def show(self, visit: Visit) -> Response:
+        """One link, with its routes."""
+        self._desk.enter()
+        return self._desk.page(visit, "link.html", {"each": self._shown(visit.text("name"))})
+
+    def _shown(self, name: str) -> LinkShown:
+        return link_shown(self._desk.engine, self._desk.broker.links.find(name))
+
+    async def steer(self, visit: Visit) -> Response:
+        """Start, stop or pause a link."""
+        name, (verb, word, said) = visit.text("name"), _VERBS[visit.request.url.path]
+        self._desk.enter()
+        verb(self._desk.broker.links, name)
+        visit.tell("link.operated", link=name, verb=word)
+        visit.done(said)
+        return go_to("/link", name=name)
+
+    async def resolve(self, visit: Visit) -> Response:
+        """End the doubt of a route, one way or the other."""
+        name, route, word = visit.text("name"), visit.text("route"), visit.text("do")
+        if word not in _VERDICTS:
+            raise Refused(400, "invalid-parameter", "say whether the messages are to be sent again or removed")
+        discard, said = _VERDICTS[word]
+        self._desk.enter()
+        messages = self._desk.broker.links.resolve(name, route, discard=discard)
+        visit.tell("link.operated", link=name, route=route, verb=word, messages=messages)
+        await durable(self._desk.engine)
+        visit.done(said.format(messages))
+        return go_to("/link", name=name)
