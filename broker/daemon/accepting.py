@@ -39,11 +39,11 @@ class Accepting:
         self._tick = tick
         self._gate = gate
         self._containers = Containers()
-        self._mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
+        self.mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
 
     def restore(self) -> None:
         """Take over what sessions of an earlier run have left.  Call within a tick, before anybody connects."""
-        self._mqtt_sessions.restore()
+        self.mqtt_sessions.restore()
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
         """What makes the session of each connection to an acceptor."""
@@ -225,10 +225,10 @@ class Accepting:
             subscriptions_max=config.limits.subscriptions_per_connection_max,
             sessions_max=config.limits.sessions_max,
         )
-        sessions, mount = self._mqtt_sessions, acceptor.mount_point
+        sessions, mount = self.mqtt_sessions, acceptor.mount_point
         mounted = MountPoint(mount) if mount else None
         heads = Heads(sessions.syntax, mounted) if mounted else sessions.heads
-        serving = Serving(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, self._gate, mounted)
+        serving = Serving(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mounted, self._gate)
 
         def make(transport: Transport, number: int, peer: Peer) -> Session:
             return MqttSession(serving, transport, connection_id=self._connection_id(number), peer=peer)

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from broker import __version__, clock
 from broker.config import Config, LinkSection, RemoteQueueSection, SendSection, TopicsSection
 from broker.daemon.wiring import transmission_queue
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
-from broker.net.dialer import Dialer, Endpoint, LinkSession, MakeSession
+from broker.net.dialer import Dialer, Endpoint, LinkSession
 from broker.net.tls import make_client_context
 from broker.sessions.links.amqp import AmqpLinkSession
+from broker.sessions.links.bridge import Bridge, bridges
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Kind, Link, LinkSettings, RouteSettings
+from broker.sessions.links.mqtt import MqttLinkSession
 from broker.sessions.login import Peer
+from broker.sessions.mqtt.client_session import MqttSessions
 from broker.sessions.tick import Tick, Transport
-from protocols.amqp.limits import Limits
+from protocols.amqp.limits import Limits as AmqpLimits
+from protocols.mqtt.codes import Role
+from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.limits import WHOLE_BYTES_MIN
+from protocols.mqtt.limits import Limits as MqttLimits
+from protocols.mqtt.runs import Shared
 
 
 def link_settings(config: Config) -> list[LinkSettings]:
@@ -102,38 +110,59 @@ def _sending(
     )
 
 
-def link_sessions(config: Config, tick: Tick, links: Links) -> MakeSession:
-    """What makes the session of each connection of a link."""
-    hosts = {str(url): url.host for section in config.links.values() for url in section.urls}
-    limits = Limits(
-        handshake_bytes_max=config.limits.connect_bytes_max,
-        message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
-        whole_bytes_max=config.limits.header_bytes_max,
-        streamed_bytes_max=config.limits.large_body_bytes_max + config.limits.header_bytes_max,
-    )
+class LinkSessions:
+    """Makes the session of each connection of a link."""
 
-    def make(transport: Transport, link: Link, number: int, peer: Peer) -> LinkSession:
+    def __init__(self, config: Config, tick: Tick, links: Links, mqtt_sessions: MqttSessions) -> None:
+        self._config = config
+        self._tick = tick
+        self._links = links
+        self._mqtt_sessions = mqtt_sessions
+        self._hosts = {str(url): url.host for section in config.links.values() for url in section.urls}
+        self._amqp_limits = AmqpLimits(
+            handshake_bytes_max=config.limits.connect_bytes_max,
+            message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
+            whole_bytes_max=config.limits.header_bytes_max,
+            streamed_bytes_max=config.limits.large_body_bytes_max + config.limits.header_bytes_max,
+        )
+        self._mqtt_limits = MqttLimits(
+            packet_bytes_max=min(config.limits.large_body_bytes_max + config.limits.header_bytes_max, PACKET_BYTES_MAX),
+            whole_bytes_max=max(config.limits.header_bytes_max, WHOLE_BYTES_MIN),
+        )
+        self._bridges: Mapping[str, Bridge] = {}
+
+    def restore(self) -> None:
+        """Take over what MQTT links of an earlier run have left.
+
+        Call within a tick, when the sessions of MQTT are restored and before anybody connects.
+        """
+        shared = Shared(Role.CLIENT, self._mqtt_limits)
+        self._bridges = bridges(self._tick, self._mqtt_sessions, self._links, shared, self._config.broker.name)
+
+    def __call__(self, transport: Transport, link: Link, number: int, peer: Peer) -> LinkSession:
+        """The session of a connection that a link has made."""
+        connection_id = f"link-{link.name}-{number}"
+        bridge = self._bridges.get(link.name)
+        if bridge is not None:
+            return MqttLinkSession(bridge, transport, self._links, connection_id=connection_id, peer=peer)
         return AmqpLinkSession(
-            tick,
+            self._tick,
             transport,
-            links,
+            self._links,
             link,
-            limits,
-            broker_name=config.broker.name,
+            self._amqp_limits,
+            broker_name=self._config.broker.name,
             version=__version__,
-            hostname=hosts[link.remote],
-            connection_id=f"link-{link.name}-{number}",
+            hostname=self._hosts[link.remote],
+            connection_id=connection_id,
             peer=peer,
         )
 
-    return make
 
-
-def make_dialer(config: Config, tick: Tick, links: Links, report: Report) -> Dialer:
+def make_dialer(config: Config, tick: Tick, links: Links, sessions: LinkSessions, report: Report) -> Dialer:
     """What connects the links.  Raises TlsUnusable."""
     endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
-    make = link_sessions(config, tick, links)
-    return Dialer(tick, links, endpoints, make, report=report, monotonic_ms=clock.monotonic_ms)
+    return Dialer(tick, links, endpoints, sessions, report=report, monotonic_ms=clock.monotonic_ms)
 
 
 def _endpoints(section: LinkSection) -> Iterator[Endpoint]:

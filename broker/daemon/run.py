@@ -32,7 +32,7 @@ from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
 from broker.console.console import Console
 from broker.daemon.accepting import Accepting
 from broker.daemon.indexing import Indexing
-from broker.daemon.linking import link_settings, make_dialer
+from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
 from broker.daemon.start_errors import cannot_listen, cannot_open
@@ -363,7 +363,9 @@ class Daemon:
                 self._log.audit = AuditLog(self.config.security.audit_file)
             self._guard = Guard(self.config, self.engine, self._runner, report=self._log, now=clock.monotonic_ms)
             self._links = Links(self.engine, link_settings(self.config))
-            self._dialer = make_dialer(self.config, self.tick, self._links, self._log)
+            self._accepting = Accepting(self.config, self.tick, self._guard.gate)
+            self._link_sessions = LinkSessions(self.config, self.tick, self._links, self._accepting.mqtt_sessions)
+            self._dialer = make_dialer(self.config, self.tick, self._links, self._link_sessions, self._log)
         except (UnusableFile, TlsUnusable, OSError) as error:
             self._log("start.security", error=str(error))
             self.parts.journal.close()
@@ -381,11 +383,12 @@ class Daemon:
         config = self.config
         opening: dict[str, str] = {}  # what is being opened, for the log
         try:
-            accepting = Accepting(config, self.tick, self._guard.gate)
+            accepting = self._accepting
             origins: dict[str, int] = {}
             self.tick.enter()
             self.parts.disk.start()
             accepting.restore()
+            self._link_sessions.restore()
             for name, acceptor in config.messaging_acceptors.items():
                 listener = Listener(
                     name,

@@ -103,11 +103,12 @@ CONVERTED_BYTES_MAX: Final = 10 << 20
 class ConversionError(Exception):
     """A message that cannot be said in another protocol; the text says why, `too_large` if it is its size.
 
-    `passing`: only for now, since its body cannot be read.
+    `passing`: only for now, since its body cannot be read.  `circling`: it has passed as many brokers as it may.
     """
 
-    def __init__(self, why: str, *, too_large: bool = False, passing: bool = False) -> None:
+    def __init__(self, why: str, *, too_large: bool = False, passing: bool = False, circling: bool = False) -> None:
         super().__init__(why)
+        self.circling = circling
         self.too_large = too_large
         self.passing = passing
 

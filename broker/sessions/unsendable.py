@@ -46,7 +46,9 @@ class Unsendable:
             if why.passing:
                 engine.consumers.postpone(consumer, message, str(why))
             else:
-                engine.consumers.undeliverable(consumer, message, str(why), too_large=why.too_large)
+                engine.consumers.undeliverable(
+                    consumer, message, str(why), too_large=why.too_large, circling=why.circling
+                )
         return [each[0] for each in found]
 
 

@@ -14,6 +14,9 @@ V311: Final = 4
 V5: Final = 5
 VERSIONS: Final = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 
+#: The bit of a protocol level by which a client says that it is a broker; no specification has it.
+BRIDGE: Final = 0x80
+
 #: What CONNECT calls the protocol, by version.
 PROTOCOL_NAMES: Final = {V31: "MQIsdp", V311: "MQTT", V5: "MQTT"}
 

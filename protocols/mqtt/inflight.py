@@ -126,12 +126,15 @@ class Acknowledged(Generic[T]):
 
 
 class Outgoing(Generic[T]):
-    """Messages sent with QoS 1 or 2 and not done, in the order of sending; `T` is what the session knows them by."""
+    """Messages sent with QoS 1 or 2 and not done, in the order of sending; `T` is what the session knows them by.
 
-    __slots__ = ("_again", "_ids", "_inflight", "_quota", "_receive_maximum")
+    `ids`: the packet identifiers, which a client uses for SUBSCRIBE and UNSUBSCRIBE too.
+    """
+
+    __slots__ = ("_again", "_inflight", "_quota", "_receive_maximum", "ids")
 
     def __init__(self, ids: PacketIds) -> None:
-        self._ids = ids
+        self.ids = ids
         self._inflight: dict[int, tuple[Sent, T | None]] = {}
         self._again: deque[int] = deque()  # what this connection has still to send again, in order
         self._receive_maximum = self._quota = RECEIVE_MAXIMUM_DEFAULT
@@ -146,7 +149,7 @@ class Outgoing(Generic[T]):
     @property
     def quota(self) -> int:
         """How many new messages may be sent now [MQTT-4.9.0-2]: none before all is sent again that has to be."""
-        return 0 if self._again else min(self._quota, PACKET_ID_MAX - len(self._ids))
+        return 0 if self._again else min(self._quota, PACKET_ID_MAX - len(self.ids))
 
     def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
         """A connection begins, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
@@ -156,7 +159,7 @@ class Outgoing(Generic[T]):
 
     def restore(self, packet_id: int, state: Sent, message: T | None) -> None:
         """A message that was on its way when the session was stored; in the order of sending."""
-        self._ids.use(packet_id)
+        self.ids.use(packet_id)
         self._inflight[packet_id] = state, message
 
     def resend(self) -> list[tuple[int, Sent, T | None]]:
@@ -178,10 +181,21 @@ class Outgoing(Generic[T]):
                 found.append((packet_id, state, message))
         return found
 
+    def forget_released(self) -> list[int]:
+        """The receiver has lost its session: the packet ids for which PUBCOMP was owed, which are free now.
+
+        What is in flight otherwise is sent again, and is new to it.
+        """
+        done = [packet_id for packet_id, (state, _) in self._inflight.items() if state is Sent.RELEASED]
+        for packet_id in done:
+            del self._inflight[packet_id]
+        self.ids.release(done)
+        return done
+
     def send(self, messages: Sequence[T], qos: int) -> list[int]:
         """Packet ids for new messages, which are on their way from now on; at most `quota` of them."""
         assert len(messages) <= self.quota
-        packet_ids = self._ids.allocate(len(messages))
+        packet_ids = self.ids.allocate(len(messages))
         state = _BY_QOS[qos]
         self._inflight.update(
             {packet_id: (state, message) for packet_id, message in zip(packet_ids, messages, strict=True)}
@@ -221,7 +235,7 @@ class Outgoing(Generic[T]):
             else:
                 inflight[packet_id] = owed, None
                 outcome.release.append(packet_id)
-        self._ids.release(done)
+        self.ids.release(done)
         self._quota = min(self._quota + len(done), self._receive_maximum)
         return outcome
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from protocols.mqtt import packets
-from protocols.mqtt.codes import PROTOCOL_NAMES, REASONS, V5, V31, V311, PacketType, ReasonCode, Role
+from protocols.mqtt.codes import BRIDGE, PROTOCOL_NAMES, REASONS, V5, V31, V311, PacketType, ReasonCode, Role
 from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import (
     BINARY,
@@ -276,7 +276,7 @@ def _take_connect(packet: packets.Connect) -> Values:
     flags |= (packet.user_name is not None and USER_NAME) | (packet.password is not None and PASSWORD)
     return values | {
         "protocol_name": PROTOCOL_NAMES[packet.version],
-        "version": packet.version,
+        "version": packet.version | (BRIDGE if packet.bridge else 0),
         "flags": flags,
         "keep_alive": packet.keep_alive,
         "properties": packet.properties,

@@ -29,7 +29,11 @@ class Will:
 
 @dataclass(slots=True)
 class Connect:
-    """CONNECT.  `keep_alive` is in seconds, 0: none.  `clean_start` is Clean Session before 5.0."""
+    """CONNECT.  `keep_alive` is in seconds, 0: none.  `clean_start` is Clean Session before 5.0.
+
+    `bridge`: the client is a broker, which Mosquitto and others are told by a bit of the version: they send it nothing
+    of its own back, and RETAIN as it was published.  Before 5.0, which has options of subscriptions for that.
+    """
 
     type: ClassVar[PacketType] = _P.CONNECT
     version: int
@@ -40,6 +44,7 @@ class Connect:
     password: bytes | None = None
     will: Will | None = None
     properties: Properties = NO_PROPERTIES
+    bridge: bool = False
 
 
 @dataclass(slots=True)

@@ -88,6 +88,21 @@ class TopicFilter:
         """Whether it may match several topics."""
         return _WILDCARD(self.pattern) is not None
 
+    def matches(self, topic: str) -> bool:
+        """Whether a topic name is one of those that the pattern means (4.7.1, 4.7.2)."""
+        levels = topic.split(SEPARATOR)
+        wanted = self.pattern.split(SEPARATOR)
+        if topic[:1] == "$" and wanted[0] in (SINGLE_LEVEL, MULTI_LEVEL):
+            return False  # [MQTT-4.7.2-1]
+        for at, level in enumerate(wanted):
+            if level == MULTI_LEVEL:
+                return True  # the parent level too
+            if at == len(levels):
+                return False
+            if level not in (SINGLE_LEVEL, levels[at]):
+                return False
+        return len(levels) == len(wanted)
+
 
 def parse_topic_filter(text: str, limits: Limits) -> TopicFilter:
     """Take a topic filter apart.  Raises MqttError.

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from broker.config import Config, LinkSection
-from broker.daemon.linking import link_sessions, link_settings
+from broker.daemon.linking import LinkSessions, link_settings
 from broker.net.listener import CHECK_PERIOD_MS
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link as BrokerLink
@@ -47,7 +47,8 @@ class SimLinks:
         self.down: set[str] = set()  # links whose other end cannot be reached
         broker.tick.enter()
         self.links = Links(broker.engine, link_settings(broker.config))
-        self.make_session = link_sessions(broker.config, broker.tick, self.links)
+        self.make_session = LinkSessions(broker.config, broker.tick, self.links, broker.accepting.mqtt_sessions)
+        self.make_session.restore()
         self.wires: dict[str, Wire] = {}
         self._made = 0
 
@@ -86,7 +87,7 @@ class SimLinks:
             self.broker.run()
             for other in self.others.values():
                 other.run()
-            if not any([wire.carry() for wire in self.wires.values()]):
+            if not any([wire.carry() for wire in list(self.wires.values())]):
                 return
         raise AssertionError("the brokers do not come to rest")
 
@@ -119,8 +120,9 @@ class Wire:
         self._out: list[bytes] = []
         self._in: list[bytes] = []
         self._closed = False
+        self._reading = True
         other = links.others[link.name]
-        self.peer = _OtherEnd(other, self._in)
+        self.peer = _OtherEnd(other, "mqtt" if link.remote.startswith("mqtt") else "amqp", self._in)
         self.session = links.make_session(self, link, number, Peer(self.remote))
         links.links.connected(link, self.session)
         self.flush()
@@ -150,11 +152,11 @@ class Wire:
         for data in out:
             if not self.peer.closed:
                 self.peer.raw(data)
-        came, self._in[:] = list(self._in), []
-        for data in came:
-            if not self._closed:
-                self._tell(partial(self.session.receive_data, data))
-                self._tick.touch(self)
+        came = 0
+        while self._in and self._reading and not self._closed:
+            self._tell(partial(self.session.receive_data, self._in.pop(0)))
+            self._tick.touch(self)
+            came += 1
         if self.peer.closed and not self._closed and not self._in:
             self.abort()
         return bool(out or came)
@@ -168,9 +170,11 @@ class Wire:
 
     def pause_reading(self) -> None:
         """See Transport."""
+        self._reading = False
 
     def resume_reading(self) -> None:
         """See Transport."""
+        self._reading = True
 
     def abort(self) -> None:
         """The connection ends at both sides."""
@@ -189,11 +193,11 @@ class Wire:
 
 
 class _OtherEnd(SimPeer):
-    """The link's connection as the other broker sees it: a client of its AMQP acceptor."""
+    """The link's connection as the other broker sees it: a client of one of its acceptors."""
 
-    def __init__(self, broker: SimBroker, heard: list[bytes]) -> None:
+    def __init__(self, broker: SimBroker, acceptor: str, heard: list[bytes]) -> None:
         self._heard = heard
-        super().__init__(broker, "amqp", broker.number())
+        super().__init__(broker, acceptor, broker.number())
         broker.attached(self)
 
     def heard(self, data: bytes) -> None:

@@ -123,10 +123,17 @@ class Consumers:
         else:
             redelivery.reject(self._state, consumer.queue, messages, text, consumer)
 
-    def undeliverable(self, consumer: Consumer, message: Message, why: str, *, too_large: bool) -> None:
-        """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter."""
+    def undeliverable(
+        self, consumer: Consumer, message: Message, why: str, *, too_large: bool, circling: bool = False
+    ) -> None:
+        """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter.
+
+        It is too large, or has passed too many brokers (`circling`), or has no form that the consumer understands.
+        """
         self._state.mark = NO_WAY_BACK
         reason = DeadLetterReason.TOO_LARGE if too_large else DeadLetterReason.DECODE_ERROR
+        if circling:
+            reason = DeadLetterReason.LINK_HOPS
         messages = consumer.settle([message.id])
         redelivery.reject(self._state, consumer.queue, messages, why, consumer, reason)
 

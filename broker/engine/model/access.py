@@ -184,8 +184,8 @@ class _Unrestricted(Access):
 
     __slots__ = ()
 
-    def __init__(self) -> None:
-        super().__init__(Security(_silent), Identity("", frozenset()), "")
+    def __init__(self, client_id: str = "") -> None:
+        super().__init__(Security(_silent), Identity("", frozenset()), client_id)
 
     def allows(self, permission: Permission, address: str, queue: str = "") -> bool:
         return True
@@ -202,6 +202,11 @@ def _silent(code: str, /, **fields: str | int) -> None:
 
 
 UNRESTRICTED: Final[Access] = _Unrestricted()
+
+
+def unrestricted(client_id: str) -> Access:
+    """The same, under a name, so that those who do not want what this one sends can say so."""
+    return _Unrestricted(client_id)
 
 
 def _deny(permission: Permission, named: str) -> NoReturn:

@@ -17,16 +17,17 @@ QoS 0 has no queue at all until its client is back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
 from broker.engine import Client, Definition, Engine, Queue, StoredSession
+from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
 from broker.sessions.login import Gate
 from broker.sessions.mqtt.delivery import Deliveries
-from broker.sessions.mqtt.mount import MountPoint
+from broker.sessions.mqtt.mount import Inward, MountPoint
 from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.render import Heads
@@ -41,8 +42,30 @@ from protocols.mqtt.topics import AddressSyntax
 
 
 @dataclass(slots=True, eq=False)
+class OtherEnd:
+    """The session that the other end of a link keeps for this broker, which is its client.
+
+    `kept`: there is one, since this broker was let in once.  `filters`: the topic filters it may have.
+    """
+
+    kept: bool = False
+    filters: list[str] = field(default_factory=list)
+
+    def to_json(self) -> dict[str, object]:
+        """As it is stored."""
+        return {"kept": self.kept, "filters": self.filters}
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, object]) -> OtherEnd:
+        """As it was stored."""
+        filters = stored["filters"]
+        assert isinstance(filters, list), "it was stored so"
+        return cls(bool(stored["kept"]), [str(each) for each in filters])
+
+
+@dataclass(slots=True, eq=False)
 class ClientSession:
-    """One session.  `stored`: its record, if it has one."""
+    """One session.  `stored`: its record, if it has one; `other`: only a link's has it."""
 
     client: Client
     deliveries: Deliveries
@@ -51,12 +74,14 @@ class ClientSession:
     stored: StoredSession | None = None
     owner: Port | None = None
     will: Will | None = None
+    other: OtherEnd | None = None
     ended: bool = False
 
     def definition(self) -> dict[str, object]:
         """What of it is stored, apart from its subscriptions and what is in flight."""
         will = None if self.will is None else self.will.to_json()
-        return {"protocol": "mqtt", **self.client.definition(), "will": will}
+        other = {} if self.other is None else {"other": self.other.to_json()}
+        return {"protocol": "mqtt", **self.client.definition(), "will": will, **other}
 
     def inflight(self) -> Iterator[tuple[int, Queue, Message]]:
         """What the client has not answered yet: packet id, queue and message, in the order of sending."""
@@ -137,6 +162,33 @@ class MqttSessions:
         subscriptions = Subscriptions(self.engine, self.syntax, client, deliveries)
         session = self._sessions[client.id] = ClientSession(client, deliveries, subscriptions)
         return session
+
+    # -- links -----------------------------------------------------------------------------------------------------
+
+    def hold(self, client: Client) -> ClientSession:
+        """The session of a link, whose other end is away: that of an earlier run, or a new one.  Raises DiskFull."""
+        session = self._sessions.get(client.id)
+        if session is None:
+            session = self._begin(client)
+            session.other = OtherEnd()
+            self.note(session)
+        return session
+
+    def of_links(self) -> list[ClientSession]:
+        """Those of all links, of an earlier run too."""
+        return [session for session in self._sessions.values() if session.other is not None]
+
+    def forget_other(self, session: ClientSession) -> None:
+        """The other end of a link has no session any more: what was half done with it is over, and packet ids are free.
+
+        What it has not acknowledged is sent again.
+        """
+        received, session.incoming = list(session.incoming), Incoming()
+        if session.stored is not None:
+            self.engine.sessions.completed(session.stored, received, sent=False)
+        session.deliveries.forget_released()
+
+    # -- what is stored --------------------------------------------------------------------------------------------
 
     def note(self, session: ClientSession) -> None:
         """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
@@ -231,9 +283,15 @@ class MqttSessions:
 
     def _restore(self, stored: StoredSession) -> ClientSession:
         definition = stored.definition
-        access = self.engine.security.returned(str(definition["user"]), stored.name)
+        other = definition.get("other")
+        linked = isinstance(other, dict)
+        access = (
+            unrestricted(stored.name) if linked else self.engine.security.returned(str(definition["user"]), stored.name)
+        )
         session = self._begin(Client.restored(stored.name, access, definition, self.engine.now))
         session.stored = stored
+        if isinstance(other, dict):
+            session.other = OtherEnd.from_json(other)
         will = definition["will"]
         if isinstance(will, dict):
             session.will = Will.from_json(will)
@@ -255,14 +313,15 @@ class Common:
     codec: Shared
     sessions: MqttSessions
     heads: Heads  # of the topics as the other end has them
+    mount: Inward | None  # what it publishes, as it is here
 
 
 @dataclass(frozen=True, slots=True)
 class Serving(Common):
     """What the connections of an acceptor share.  `mount`: what goes before all topics of the clients."""
 
-    gate: Gate
     mount: MountPoint | None
+    gate: Gate
 
 
 def _subscriptions(stored: StoredSession) -> list[Definition]:

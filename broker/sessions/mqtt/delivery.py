@@ -30,12 +30,12 @@ from broker.sessions.mqtt.large import LargePayload, refused
 from broker.sessions.mqtt.port import Port, Publishing, keep_fitting
 from broker.sessions.mqtt.render import published_qos
 from broker.sessions.mqtt.subscription import Subscription
+from broker.sessions.mqtt.terms import reason_words
 from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
 from protocols.mqtt.connection import PACKET_BYTES_MAX
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.inflight import Outgoing, PacketIds, Sent
 from protocols.mqtt.packets import Ack
-from protocols.mqtt.properties import REASON_STRING
 
 _ID: Final = attrgetter("id")
 _SUBSCRIPTION: Final[Any] = itemgetter(0)
@@ -253,6 +253,12 @@ class Deliveries:
         for consumer in self._subscriptions:
             self._engine.consumers.pause(consumer)
 
+    def forget_released(self) -> None:
+        """The receiver has lost its session: it does not answer PUBREL any more, whose messages it has had."""
+        done = self.outgoing.forget_released()
+        if self.stored is not None:
+            self._engine.sessions.completed(self.stored, done, sent=True)
+
     def unsent(self, packet: Ack | Publishing) -> None:
         """What waited for the journal when the connection was lost has never left."""
         if isinstance(packet, tuple):
@@ -427,7 +433,7 @@ class Deliveries:
         """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""
         if self.stored is not None and settled:
             self._engine.sessions.returned(self.stored, [m for _, m in settled], list(ack.packet_ids))
-        text = _refusal_text(ack)
+        text = reason_words(ack.reason_code, ack.properties)
         for subscription, message in settled:
             consumer = subscription.attached
             if consumer is not None and message.id in consumer.unacked:
@@ -549,11 +555,3 @@ class Deliveries:
             self.remove(consumer)
             if self.port is not None:
                 self.port.dismiss(reason)
-
-
-def _refusal_text(ack: Ack) -> str:
-    """Why a client refused a message: the reason code, in figures and words, and what the client says of it."""
-    code = ReasonCode(ack.reason_code)
-    said = ack.properties.get(REASON_STRING)
-    words = f"0x{code:02X} {code.name.replace('_', ' ').lower()}"
-    return f"{words}: {said}" if said else words

@@ -41,6 +41,10 @@ RETAIN: Final = 0x04
 RETAINED: Final = 0x08
 WITH_PROPERTIES: Final = 0x10
 
+#: The user property that each broker adds which sends a message on over a link; its value is what `hop` writes.
+HOPS: Final = "bartleby-hops"
+_HOPS_BYTES: Final = HOPS.encode()
+
 #: Bytes of properties up to which heads are kept for those that are equal.
 KEPT_BYTES_MAX: Final = 256
 
@@ -101,6 +105,13 @@ def read_properties(head: bytes) -> Properties:
         return NO_PROPERTIES
 
 
+def hops_of(head: bytes) -> list[str]:
+    """The brokers that a message has passed over links, the first one first."""
+    if _HOPS_BYTES not in head:
+        return []
+    return [value for name, value in read_properties(head).get_all(USER_PROPERTY) if name == HOPS]
+
+
 def correlation_text(data: bytes) -> str:
     """Correlation data as text, in hexadecimal if it is none."""
     try:
@@ -139,8 +150,8 @@ class MqttFormat:
         return self.edited(_BARE[0], (), properties), b""
 
     def hops(self, head: bytes) -> int:
-        """None: brokers speak AMQP to each other."""
-        return 0
+        """A user property for each."""
+        return len(hops_of(head))
 
     def duplicate_id(self, head: bytes) -> bytes | None:
         """The user property _AMQ_DUPL_ID."""

@@ -7,8 +7,9 @@ a session of another one.  `$SYS` is the broker's, and the same everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol
 
 from broker.sessions.mqtt.format import read_properties
 from protocols.mqtt.packets import Publish, Will
@@ -16,6 +17,23 @@ from protocols.mqtt.properties import RESPONSE_TOPIC, Properties
 from protocols.mqtt.topics import MULTI_LEVEL, SEPARATOR, SHARE_PREFIX, SINGLE_LEVEL, TopicFilter
 
 _SYSTEM: Final = "$SYS"
+
+
+class Inward(Protocol):
+    """The topics of what the other end publishes, as they are here."""
+
+    def publish(self, run: Publish) -> Sequence[int]:
+        """Put them into a run; the places of messages whose topics are none here."""
+
+
+class Outward(Protocol):
+    """The topics of messages, as the other end has them."""
+
+    def seen(self, topic: str) -> str | None:
+        """What a topic is there; None: it is none."""
+
+    def told(self, properties: bytes) -> bytes:
+        """The properties of a message, as they are there."""
 
 
 class MountPoint:
@@ -46,14 +64,15 @@ class MountPoint:
         share = "" if named.share is None else f"{SHARE_PREFIX}{named.share}{SEPARATOR}"
         return TopicFilter(share + pattern, pattern, named.share)
 
-    def publish(self, run: Publish) -> None:
-        """Put the prefix before the topics of what a client publishes."""
+    def publish(self, run: Publish) -> Sequence[int]:
+        """Put the prefix before the topics of what a client publishes, all of them."""
         whole: dict[str, str] = {}
         for topic in run.topics:
             if topic not in whole:
                 whole[topic] = self.whole(topic)
         run.topics = [whole[topic] for topic in run.topics]
         run.properties = self._properties(run.properties)
+        return ()
 
     def will(self, will: Will) -> Will:
         """The will that a client means."""

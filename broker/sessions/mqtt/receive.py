@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Final
+from typing import Final, NoReturn
 
 from broker.engine import LargeBody
 from broker.engine.model.access import Access
@@ -22,7 +22,7 @@ from broker.sessions.mqtt.terms import refusal
 from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
 from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
-from protocols.mqtt.errors import MqttError
+from protocols.mqtt.errors import MqttError, shown
 from protocols.mqtt.packets import Ack, Begun, Part, Publish
 
 #: Why a connection is not read.
@@ -37,7 +37,7 @@ class Receiver:
         self._session = session
         self._traffic = common.sessions.traffic
         self._options = common.options
-        self._mount = common.heads.mount
+        self._mount = common.mount
         self._link = link
         self._reading = reading
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.client.access)
@@ -52,8 +52,7 @@ class Receiver:
     def publish(self, run: Publish) -> None:
         """Messages in one piece each.  Raises MqttError."""
         check_publish(run.qos, run.retain, self._options)
-        if self._mount is not None:
-            self._mount.publish(run)
+        strange = () if self._mount is None else self._mount.publish(run)
         self._traffic.received += len(run.topics)
         left: list[int] = []  # places of messages that are not published
         noted: Noted | None = None
@@ -62,11 +61,14 @@ class Receiver:
             noted = self._noted(run)
         most = self._options.payload_bytes_max
         large = [at for at, payload in enumerate(run.payloads) if len(payload) > most] if most >= 0 else []
-        outcomes = self._publisher.publish(run, [*left, *large] if large else left, noted)
+        outcomes = self._publisher.publish(run, [*left, *large, *strange] if large or strange else left, noted)
         for at in large:
             if at not in left:
                 outcomes[at] = self._too_large(len(run.payloads[at]))
-        self._answer(run, outcomes)
+        for at in strange:
+            if at not in left:
+                outcomes[at] = _strange(run.topics[at])
+        self.answer(run, outcomes)
         self._look()
 
     def _too_large(self, nbytes: int) -> Refused:
@@ -93,7 +95,7 @@ class Receiver:
         """A full address has room again (see Producer)."""
         self._reading.go(_FULL)
 
-    def _answer(self, run: Publish, outcomes: Outcomes) -> None:
+    def answer(self, run: Publish, outcomes: Outcomes) -> None:
         """Owe the acknowledgements.  Raises MqttError where a client cannot be told what became of its message."""
         link, kind = self._link, PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
         if run.qos and (not outcomes or link.codec.version == V5):
@@ -104,9 +106,15 @@ class Receiver:
             if refused is not None:
                 link.dropped(messages, refused.sentence)
                 if run.qos and refused.reason not in DROPPED_SILENTLY:
-                    raise MqttError(refused.reason, refused.sentence)
+                    self.end_for(run, outcomes, refused)
         if run.qos:
             link.owe(Ack(kind, run.packet_ids))
+
+    def end_for(self, run: Publish, outcomes: Outcomes, refused: Refused) -> NoReturn:
+        """End the connection since messages of a run are refused: sent again, they are new.  Raises MqttError."""
+        if run.qos == 2:
+            self._session.incoming.refused([run.packet_ids[at] for at, why in outcomes.items() if why is not None])
+        raise MqttError(refused.reason, refused.sentence)
 
     def release(self, packet_ids: list[int]) -> None:
         """PUBREL: what the client sends under these from now on is new."""
@@ -141,12 +149,14 @@ class Receiver:
         """A message whose payload comes in parts.  Raises MqttError."""
         self._run = run = begun.publish
         check_publish(run.qos, run.retain, self._options)
-        if self._mount is not None:
-            self._mount.publish(run)
+        strange = () if self._mount is None else self._mount.publish(run)
         incoming = self._session.incoming
         self._repeated = run.qos == 2 and run.packet_ids[0] in incoming
         if self._repeated:
             incoming.receive(run.qos, run.packet_ids)
+            return
+        if strange:
+            self._refused = _strange(run.topics[0])
             return
         if 0 <= self._options.payload_bytes_max < begun.nbytes:
             self._refused = self._too_large(begun.nbytes)
@@ -193,10 +203,14 @@ class Receiver:
         elif not self._repeated:
             assert body is not None, "it was taken"
             outcomes = self._publisher.publish_alone(run, body, self._noted(run) if run.qos else None)
-        self._answer(run, outcomes)
+        self.answer(run, outcomes)
         self._look()
 
     def abandon(self) -> None:
         """The connection ends."""
         self._engine.stop_waiting(self)
         self._uploading.abandon()
+
+
+def _strange(topic: str) -> Refused:
+    return Refused(ReasonCode.TOPIC_NAME_INVALID, f"no route of this link takes the topic {shown(topic)}")

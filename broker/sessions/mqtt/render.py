@@ -15,7 +15,7 @@ from broker.engine.model.message import Message, MessageHeader
 from broker.sessions.convert import ConversionError, to_mqtt, unsaid, user_properties
 from broker.sessions.mqtt.format import MQTT_FORMAT, QOS, RETAIN, RETAINED
 from broker.sessions.mqtt.large import LargePayload, own_payload, to_large_mqtt
-from broker.sessions.mqtt.mount import MountPoint
+from broker.sessions.mqtt.mount import Outward
 from broker.sessions.mqtt.subscription import Subscription
 from protocols.mqtt.codes import V5
 from protocols.mqtt.encode import PublishHead, PublishHeads
@@ -42,11 +42,11 @@ def published_qos(message: Message) -> int:
 
 
 class Heads:
-    """The heads in use, by all that makes them differ, for all connections of a mount point."""
+    """The heads in use, by all that makes them differ, for all connections that have the same topics."""
 
     __slots__ = ("_heads", "_syntax", "mount")
 
-    def __init__(self, syntax: AddressSyntax, mount: MountPoint | None = None) -> None:
+    def __init__(self, syntax: AddressSyntax, mount: Outward | None = None) -> None:
         self.mount = mount
         self._syntax = syntax
         self._heads: dict[_Key, PublishHead] = {}
@@ -142,7 +142,7 @@ class Renderer:
         """For messages of MQTT that are sent for the first time.  Raises ConversionError."""
         flags = head[0]
         retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
-        return self._head(subscription, header, flags & QOS, retain, head[1:], now, None, False)
+        return self.head(subscription, header, flags & QOS, retain, head[1:], now, None, False)
 
     def _mixed(self, subscription: Subscription, messages: list[Message], now: int) -> Run | None:
         """Messages of several topics as one run, if all are of MQTT, in memory and of one QoS; else None."""
@@ -175,23 +175,23 @@ class Renderer:
         header, head = message.header, message.head
         if header.format.number != MQTT_FORMAT:
             properties, payload = _translated(message)
-            return self._head(subscription, header, qos, False, properties.raw, now, qos, dup), payload
+            return self.head(subscription, header, qos, False, properties.raw, now, qos, dup), payload
         retain = head[0] & RETAINED != 0 or (head[0] & RETAIN != 0 and subscription.retain_as_published)
         body = message.body
         payload = [body] if isinstance(body, bytes) else own_payload(message, body)
-        return self._head(subscription, header, qos, retain, head[1:], now, qos, dup), payload
+        return self.head(subscription, header, qos, retain, head[1:], now, qos, dup), payload
 
     def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
         """A message of another protocol."""
         header = message.header
         try:
             properties, payload = _translated(message)
-            head = self._head(subscription, header, published_qos(message), False, properties.raw, now, None, False)
+            head = self.head(subscription, header, published_qos(message), False, properties.raw, now, None, False)
         except ConversionError as error:
             return Run([message], None, [], error)
         return Run([message], head, payload)
 
-    def _head(
+    def head(
         self,
         subscription: Subscription,
         header: MessageHeader,
@@ -202,7 +202,10 @@ class Renderer:
         qos: int | None,
         dup: bool,
     ) -> PublishHead:
-        """Raises ConversionError."""
+        """What PUBLISH says of messages that were published so; `qos` None: as low as either side asks for.
+
+        Raises ConversionError.
+        """
         version = self._version
         if qos is None:
             qos = min(published, subscription.qos)

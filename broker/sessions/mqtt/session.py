@@ -16,7 +16,7 @@ from broker.sessions.mqtt.endpoint import Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.render import Renderer
-from broker.sessions.mqtt.terms import refusal
+from broker.sessions.mqtt.terms import LINK_CLIENTS, refusal
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -127,6 +127,9 @@ class MqttSession(MqttEndpoint):
         client_id, will, mount = connect.client_id or assigned, connect.will, self._mount
         if mount is not None:
             client_id, will = mount.client_id(client_id), will and mount.will(will)
+        if client_id.startswith(LINK_CLIENTS):
+            sentence = f"client identifiers that begin with {LINK_CLIENTS} are those of this broker's links"
+            raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
         existing = sessions.get(client_id)
         if existing is not None and existing.owner is not None and not options.link_stealing:
             sentence = "another connection has this client identifier, and it may not be taken over"

@@ -77,8 +77,8 @@ class Subscriptions:
                 wanting.append(asked.filter.text)
         return codes, Properties([(REASON_STRING, "; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
 
-    def subscribe(self, asked: Asked, identifier: int, most: int) -> bool:
-        """Make or change a subscription; whether it is new.
+    def subscribe(self, asked: Asked, identifier: int, most: int, queue: str = "") -> bool:
+        """Make or change a subscription; whether it is new.  `queue`: the name of its queue, if it is to have one.
 
         Raises EngineError, after which everything is as it was: also for more than `most` subscriptions.
         """
@@ -90,17 +90,18 @@ class Subscriptions:
             return False
         if len(self) >= most:
             raise TooMany(f"a session may have {most} subscriptions")
-        subscription = self._make(asked, identifier)
+        subscription = self._make(asked, identifier, queue)
         self._attach(subscription)
         self._by_filter[text] = subscription
         self._engine.subscriptions.join(subscription)
         return True
 
-    def _make(self, asked: Asked, identifier: int) -> Subscription:
+    def _make(self, asked: Asked, identifier: int, queue: str = "") -> Subscription:
         filter = asked.filter
         pattern = self._syntax.to_pattern(filter.pattern)
         subscription = Subscription(self._client, pattern, filter.wildcard, filter.share, filter)
         subscription.ask(asked, identifier)
+        subscription.call(queue)
         return subscription
 
     def _change(self, subscription: Subscription, asked: Asked, identifier: int) -> None:
@@ -156,6 +157,14 @@ class Subscriptions:
         self.changed[filter.text] = None
         self._drop(subscription, ended=False)
         return ReasonCode.SUCCESS
+
+    def abandon(self, text: str) -> None:
+        """End a subscription, and leave its queue with what is in it; an empty one goes."""
+        subscription = self._by_filter.pop(text)
+        self.changed[text] = None
+        queue = self._engine.queues.get(subscription.name)
+        subscription.borrowed = subscription.borrowed or (queue is not None and queue.message_count > 0)
+        self._drop(subscription, ended=True)
 
     def _drop(self, subscription: Subscription, *, ended: bool) -> None:
         """A subscription is over, maybe since its session is.
@@ -281,7 +290,7 @@ class Subscriptions:
             except MqttError as error:
                 raise AssertionError(f"a stored topic filter that is none: {error}") from error
             asked = Asked(filter, int(str(each["qos"])), bool(each["no_local"]), bool(each["retain_as_published"]))
-            subscription = self._make(asked, int(str(each["identifier"])))
+            subscription = self._make(asked, int(str(each["identifier"])), str(each.get("queue", "")))
             if each.get("leaving"):
                 if subscription.name in self._engine.queues and self._try_to_attach(subscription):
                     assert subscription.consumer is not None, "it was attached"

@@ -18,6 +18,7 @@ class Subscription(ClientSubscription):
     retain_as_published: bool = field(init=False, default=False)
     identifier: int = field(init=False, default=0)
     lead: bytes = field(init=False, default=b"")
+    own_name: str = field(init=False, default="")
 
     def ask(self, asked: Asked, identifier: int) -> None:
         """What is wanted from now on; `identifier` 0: none."""
@@ -27,10 +28,16 @@ class Subscription(ClientSubscription):
         self.identifier = identifier
         self.lead = Properties([(SUBSCRIPTION_IDENTIFIER, identifier)]).raw if identifier else b""
 
+    def call(self, queue: str) -> None:
+        """Its queue has this name, if any, instead of one made of client and pattern."""
+        if queue:
+            self.name = self.own_name = queue
+
     def without_consumer(self) -> Subscription:
         """The same, for another consumer."""
         other = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
         other.ask(Asked(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
+        other.call(self.own_name)
         return other
 
     def to_json(self) -> dict[str, object]:
@@ -41,4 +48,5 @@ class Subscription(ClientSubscription):
             "no_local": self.no_local,
             "retain_as_published": self.retain_as_published,
             "identifier": self.identifier,
+            **({"queue": self.own_name} if self.own_name else {}),
         }

@@ -24,6 +24,7 @@ from broker.engine.model.errors import (
 from broker.engine.model.names import FQQN_SEPARATOR
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
+from protocols.mqtt.properties import REASON_STRING, Properties
 from protocols.mqtt.topics import AddressSyntax
 
 #: The largest keep alive, in seconds (two bytes).
@@ -31,6 +32,9 @@ KEEP_ALIVE_MAX: Final = 0xFFFF
 
 #: Topics on which only the broker speaks: `$SYS`, and the addresses that it keeps for itself.
 RESERVED_TOPICS: Final = ("$SYS/", "$sys/", "$SYS.", "$sys.")
+
+#: How the identifiers begin under which the other ends of links are known here; no client has such a one.
+LINK_CLIENTS: Final = "$link/"
 
 
 class TooMany(EngineError):
@@ -116,3 +120,10 @@ def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
     if not (separator and written and queue_name):
         return ""
     return engine.full_queue_name((syntax.to_address(written), written), queue_name)
+
+
+def reason_words(code: int, properties: Properties) -> str:
+    """A reason code of the other end's in figures and words, and what it says of it."""
+    said = properties.get(REASON_STRING)
+    words = f"0x{code:02X} {ReasonCode(code).name.replace('_', ' ').lower()}"
+    return f"{words}: {said}" if said else words

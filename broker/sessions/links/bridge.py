@@ -1,0 +1,268 @@
+"""MQTT bridges, as they outlive their connections: topics here and there, hops, and the session of each link.
+
+To this broker, the other end of a link is a client with a session: the topics of its outgoing routes are its
+subscriptions, whose queues gather messages while it is away, and what comes from it is published as any client's
+messages are.  Only who connects is the other way round (`mqtt`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from broker.engine import NEVER_EXPIRES, Client
+from broker.engine.model.access import unrestricted
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import MessageHeader
+from broker.sessions.amqp.link_id import hop
+from broker.sessions.convert import ConversionError
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import Link, Route
+from broker.sessions.mqtt.client_session import ClientSession, Common, MqttSessions
+from broker.sessions.mqtt.format import HOPS, hops_of
+from broker.sessions.mqtt.render import Heads, Renderer
+from broker.sessions.mqtt.subscription import Subscription
+from broker.sessions.mqtt.terms import LINK_CLIENTS, MqttOptions
+from broker.sessions.tick import Tick
+from protocols.mqtt.codes import V5, V311
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.limits import Limits
+from protocols.mqtt.packets import Publish
+from protocols.mqtt.packets import Subscription as Asked
+from protocols.mqtt.properties import USER_PROPERTY, Properties
+from protocols.mqtt.runs import Shared
+from protocols.mqtt.topics import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, TopicFilter, parse_topic_filter
+
+#: Topics whose route is remembered: what a link costs by that is some hundreds of KiB.
+TOPICS_REMEMBERED_MAX: Final = 1_024
+
+#: The versions in which a link introduces itself, and whether as a bridge: the next one if one is refused.
+VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
+
+#: The configuration has checked the filters.
+_LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
+
+
+def prefixed(prefix: str, topic: str) -> TopicFilter:
+    """The filter of a route's topics on one side.  Raises MqttError."""
+    if prefix and topic == MULTI_LEVEL:  # behind a prefix it would match what is before that prefix's last separator
+        topic = f"{SINGLE_LEVEL}{SEPARATOR}{MULTI_LEVEL}"
+    return parse_topic_filter(prefix + topic, _LIMITS)
+
+
+class BridgeRoute:
+    """The topics of one route, on both sides; `Outward` for the messages that it sends.
+
+    `asked`: in the packet of this identifier it was last asked for, 0: it was not.
+    """
+
+    __slots__ = ("_counted", "asked", "here", "route", "there")
+
+    def __init__(self, route: Route) -> None:
+        settings = route.settings
+        self.route = route
+        self.here = prefixed(settings.local_prefix, settings.topic)
+        self.there = prefixed(settings.remote_prefix, settings.topic)
+        self.asked = 0
+        self._counted = (0, 0)
+
+    @property
+    def queue(self) -> str:
+        """The queue of what goes out."""
+        return self.route.settings.local
+
+    def seen(self, topic: str) -> str | None:
+        """A topic of here, as it is there."""
+        settings = self.route.settings
+        if not topic.startswith(settings.local_prefix):
+            return None
+        return settings.remote_prefix + topic[len(settings.local_prefix) :] or None
+
+    def taken(self, topic: str) -> str | None:
+        """A topic of there, as it is here; None: it is not of this route."""
+        settings = self.route.settings
+        if not self.there.matches(topic):
+            return None
+        return settings.local_prefix + topic[len(settings.remote_prefix) :] or None
+
+    def told(self, properties: bytes) -> bytes:
+        """A response topic stays as it is: by what route the answer comes, nobody knows."""
+        return properties
+
+    def count(self, subscription: Subscription | None) -> None:
+        """Count what has gone out since this was last called."""
+        consumer = None if subscription is None else subscription.consumer
+        if consumer is None:
+            self.route.unsettled, self._counted = 0, (0, 0)
+            return
+        counters = consumer.queue.counters
+        passed, refused = counters.acknowledged, counters.dead_lettered + counters.killed
+        self.route.passed += max(passed - self._counted[0], 0)
+        self.route.refused += max(refused - self._counted[1], 0)
+        self.route.unsettled = len(consumer.unacked)
+        self._counted = passed, refused
+
+
+class InwardTopics:
+    """The topics of what the other end publishes: the first incoming route that matches takes a message."""
+
+    def __init__(self, routes: Iterable[BridgeRoute]) -> None:
+        self._routes = list(routes)
+        self._known: dict[str, tuple[str, Route] | None] = {}
+        self.by_topic: dict[str, Route] = {}  # of here
+
+    def publish(self, run: Publish) -> list[int]:
+        """Put the topics as they are here into a run; the places of those that no route takes."""
+        strange = []
+        for at, topic in enumerate(run.topics):
+            found = self._find(topic)
+            if found is None:
+                strange.append(at)
+            else:
+                run.topics[at] = found[0]
+        return strange
+
+    def _find(self, topic: str) -> tuple[str, Route] | None:
+        if topic in self._known:
+            return self._known[topic]
+        if len(self._known) >= TOPICS_REMEMBERED_MAX:
+            self._known.clear()
+            self.by_topic.clear()
+        found = None
+        for each in self._routes:
+            here = each.taken(topic)
+            if here is not None:
+                found = here, each.route
+                self.by_topic[here] = each.route
+                break
+        self._known[topic] = found
+        return found
+
+
+class BridgeRenderer(Renderer):
+    """Messages for the other end of a link: under its topics, signed, as far as it takes QoS and RETAIN."""
+
+    __slots__ = ("_broker", "_hops_max", "_link", "_qos_max", "_retains", "_routes")
+
+    def __init__(self, bridge: Bridge, version: int, *, qos_max: int, retains: bool) -> None:
+        super().__init__(bridge.common.heads, version)
+        self._routes = {text: Renderer(heads, version) for text, heads in bridge.heads.items()}
+        self._broker, self._link = bridge.broker, bridge.link.name
+        self._hops_max = bridge.link.settings.max_hops
+        self._qos_max = qos_max
+        self._retains = retains
+
+    def head(
+        self,
+        subscription: Subscription,
+        header: MessageHeader,
+        published: int,
+        retain: bool,
+        properties: bytes,
+        now: int,
+        qos: int | None,
+        dup: bool,
+    ) -> PublishHead:
+        """Raises ConversionError."""
+        hops = len(hops_of(b"\0" + properties))
+        if hops >= self._hops_max:
+            raise ConversionError(f"it has passed {hops} brokers, and max-hops is {self._hops_max}", circling=True)
+        mark = Properties([(USER_PROPERTY, (HOPS, hop(self._broker, self._link, now)))]).raw
+        published, retain = min(published, self._qos_max), retain and self._retains
+        of_route = self._routes[subscription.filter.text]
+        return of_route.head(subscription, header, published, retain, properties + mark, now, qos, dup)
+
+
+class Bridge:
+    """A link over MQTT, whether it is connected or not.
+
+    `name`: this broker's, as a client of the other one.  `client_id`: what the other end is called here.
+    """
+
+    def __init__(self, tick: Tick, sessions: MqttSessions, link: Link, codec: Shared, broker_name: str) -> None:
+        self.link = link
+        self.broker = broker_name
+        self.name = f"{broker_name}.{link.name}"
+        self.client_id = LINK_CLIENTS + link.name
+        self.routes = [BridgeRoute(each) for each in link.routes.values()]
+        self.outgoing = {each.here.text: each for each in self.routes if each.route.settings.outward}
+        self.incoming = [each for each in self.routes if each.route.settings.inward]
+        self.inward = InwardTopics(self.incoming)
+        self.heads = {text: Heads(sessions.syntax, each) for text, each in self.outgoing.items()}
+        self.common = Common(tick, MqttOptions(), codec, sessions, sessions.heads, self.inward)
+        self._sessions = sessions
+        self._tried = 0
+        self._certain = False  # the other end has said that it does not speak a version
+        self.session = self._open()
+
+    # -- the session -----------------------------------------------------------------------------------------------
+
+    def client(self) -> Client:
+        """The other end, as it is now."""
+        return Client(self.client_id, unrestricted(self.client_id), self.link.remote, expiry=NEVER_EXPIRES)
+
+    def _open(self) -> ClientSession:
+        away = self.client()
+        away.disconnected = self._sessions.engine.now
+        session = self._sessions.hold(away)
+        for subscription in list(session.subscriptions):
+            text = subscription.filter.text
+            if text not in self.outgoing or self.outgoing[text].queue != subscription.name:
+                session.subscriptions.abandon(text)
+        for each in self.outgoing.values():
+            try:
+                self.subscribe(session, each)
+            except EngineError as error:  # the route says so when it is to run
+                each.route.error = str(error)
+        session.subscriptions.leave_all()
+        self._sessions.note(session)
+        return session
+
+    def subscribe(self, session: ClientSession, route: BridgeRoute) -> None:
+        """Have what a route sends gathered on its queue.  Raises EngineError."""
+        asked = Asked(route.here, route.route.settings.qos, no_local=True, retain_as_published=True)
+        fresh = session.subscriptions.subscribe(asked, 0, len(self.outgoing), route.queue)
+        if fresh and asked.qos:
+            session.subscriptions.send_retained(route.here.text)
+
+    def subscriptions(self) -> dict[str, Subscription]:
+        """Those of the outgoing routes, by the text of their filters."""
+        return {each.filter.text: each for each in self.session.subscriptions}
+
+    def count(self) -> None:
+        """Keep the figures of outgoing routes up to date."""
+        found = self.subscriptions()
+        for text, route in self.outgoing.items():
+            route.count(found.get(text))
+
+    # -- versions --------------------------------------------------------------------------------------------------
+
+    @property
+    def attempt(self) -> tuple[int, bool]:
+        """The version to introduce ourselves in, and whether as a bridge."""
+        return VERSIONS_TRIED[self._tried]
+
+    def try_another(self, *, certain: bool) -> None:
+        """The other end does not speak this version: it has said so (`certain`), or only hung up."""
+        self._tried = (self._tried + 1) % len(VERSIONS_TRIED)
+        self._certain = self._certain or certain
+
+    def begin_anew(self) -> None:
+        """A connection has ended: unless the newest version was refused for certain, it is tried again."""
+        if not self._certain:
+            self._tried = 0
+
+
+def bridges(tick: Tick, sessions: MqttSessions, links: Links, codec: Shared, broker_name: str) -> dict[str, Bridge]:
+    """The bridges of all links over MQTT, by the links' names; what links had that are configured no more is ended.
+
+    Call within a tick, when the sessions are restored and nobody has connected.
+    """
+    wanted = [link for link in links.by_name.values() if link.settings.urls[0].startswith("mqtt")]
+    kept = {LINK_CLIENTS + link.name for link in wanted}
+    for session in sessions.of_links():
+        if session.client.id not in kept:
+            for subscription in list(session.subscriptions):
+                session.subscriptions.abandon(subscription.filter.text)
+            sessions.end(session)
+    return {link.name: Bridge(tick, sessions, link, codec, broker_name) for link in wanted}

@@ -1,0 +1,419 @@
+"""A link over MQTT: the side that connects, subscribes for its incoming routes and publishes for its outgoing ones.
+
+    TCP (TLS)   CONNECT    MQTT 5, or 3.1.1 where that is refused
+                CONNACK    what is known of the other end's session is stored; then the link runs
+                SUBSCRIBE  an incoming route each: starting, then running; or refused: retrying
+
+What was on its way when a connection ended is sent again on the next one, under its packet identifier: QoS 1 is at
+least once, and QoS 2 exactly once as long as both ends keep their sessions.  An end that has lost its own says so by
+Session Present, and what is not acknowledged is sent to it as new.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, NoReturn
+
+from broker.engine.model.errors import EngineError
+from broker.sessions.links.bridge import Bridge, BridgeRenderer, BridgeRoute
+from broker.sessions.links.links import Links
+from broker.sessions.links.model import State
+from broker.sessions.login import Peer
+from broker.sessions.mqtt.client_session import ClientSession
+from broker.sessions.mqtt.endpoint import Handlers, MqttEndpoint
+from broker.sessions.mqtt.port import Publishing
+from broker.sessions.mqtt.publish import Outcomes
+from broker.sessions.mqtt.receive import Receiver
+from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, reason_words
+from broker.sessions.tick import Transport
+from protocols.mqtt.codes import FAILURE, V5, VERSIONS, PacketType, ReasonCode
+from protocols.mqtt.errors import MqttError
+from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
+from protocols.mqtt.packets import (
+    Ack,
+    Connack,
+    Connect,
+    Disconnect,
+    Packet,
+    Pingreq,
+    Pingresp,
+    Publish,
+    Suback,
+    Subscribe,
+    Subscription,
+    Unsuback,
+    Unsubscribe,
+)
+from protocols.mqtt.properties import (
+    MAXIMUM_QOS,
+    NO_PROPERTIES,
+    RECEIVE_MAXIMUM,
+    RETAIN_AVAILABLE,
+    SERVER_KEEP_ALIVE,
+    SESSION_EXPIRY_INTERVAL,
+    Properties,
+)
+from protocols.mqtt.state import State as Conversation
+from protocols.mqtt.topics import TopicFilter
+
+#: A session that does not end.
+_FOR_EVER: Final = 0xFFFF_FFFF
+
+#: Why a connection is not read: an operator has paused the link.
+_PAUSED: Final = "paused"
+
+#: Retained messages come for a new subscription only: those that had come before a connection was lost do not again.
+_RETAINED_ONCE: Final = 1
+
+#: Refusals that pass: the other end keeps the message, and sends it again on the next connection.
+_PASSING: Final = frozenset(
+    {ReasonCode.QUOTA_EXCEEDED, ReasonCode.UNSPECIFIED_ERROR, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR}
+)
+
+#: CONNACK's return code before 5.0 for a version that is not known.
+_UNKNOWN_VERSION: Final = 1
+
+_RETURN_CODES: Final = {
+    1: "the version is not spoken there",
+    2: "the client identifier is not taken",
+    3: "the other broker is not available",
+    4: "the user name or the password is wrong",
+    5: "not authorized",
+}
+
+
+class BridgeReceiver(Receiver):
+    """What comes from the other end of a link, counted by route."""
+
+    def __init__(self, bridge: Bridge, session: ClientSession, link: MqttLinkSession) -> None:
+        super().__init__(bridge.common, session, link, link.reading)
+        self._by_topic = bridge.inward.by_topic
+
+    def answer(self, run: Publish, outcomes: Outcomes) -> None:
+        for why in outcomes.values():
+            if why is not None and why.reason in _PASSING and run.qos:
+                self.end_for(run, outcomes, why)
+        for at, topic in enumerate(run.topics):
+            route = self._by_topic.get(topic)
+            if route is not None:
+                refused = outcomes.get(at)
+                if refused is None:
+                    route.passed += 1
+                else:
+                    route.refused += 1
+                    route.error, route.error_at = refused.sentence, route.link.now()
+        # That nobody has subscribed is what a server says, and no client.
+        super().answer(run, {at: why for at, why in outcomes.items() if why is not None})
+
+
+class MqttLinkSession(MqttEndpoint):
+    """Our side of a link's connection."""
+
+    def __init__(self, bridge: Bridge, transport: Transport, links: Links, *, connection_id: str, peer: Peer) -> None:
+        super().__init__(bridge.common, transport, connection_id=connection_id, peer=peer)
+        self._bridge = bridge
+        self._link = bridge.link
+        self._links = links
+        self._why = ""  # the connection ends
+        self._answered = False  # CONNACK has come
+        self._pausing = False
+        self._unsubscribing = 0  # in the packet of this identifier
+        self._receive_maximum = RECEIVE_MAXIMUM_DEFAULT
+        self._keep_alive = 0  # in ms
+        self._pinged = self.engine.now
+        self._connect()
+
+    def _connect(self) -> None:
+        settings, (version, private) = self._link.settings, self._bridge.attempt
+        other = self._bridge.session.other
+        assert other is not None, "a link's session has one"
+        seconds = min(-(-settings.idle_timeout // 1_000), KEEP_ALIVE_MAX)
+        self._keep_for(seconds)
+        pairs = [(SESSION_EXPIRY_INTERVAL, _FOR_EVER), (RECEIVE_MAXIMUM, min(settings.window, RECEIVE_MAXIMUM_DEFAULT))]
+        self.codec.send(
+            Connect(
+                version,
+                self._bridge.name,
+                clean_start=not other.kept,  # a session of which nothing is known here would be another one's
+                keep_alive=seconds,
+                user_name=settings.user or None,
+                password=settings.password if settings.user else None,
+                properties=Properties(pairs) if version == V5 else NO_PROPERTIES,
+                bridge=private,
+            )
+        )
+        self.touch()
+
+    def _keep_for(self, seconds: int) -> None:
+        """The keep alive; a server that has not answered for twice as long is gone."""
+        self._keep_alive = self.send_interval = seconds * 1_000
+        self.receive_timeout = 2 * self._keep_alive
+
+    # -- coming in -------------------------------------------------------------------------------------------------
+
+    def _on_connack(self, connack: Connack) -> None:
+        self._answered = True
+        bridge, version = self._bridge, self.codec.version
+        if connack.reason_code:
+            code = connack.reason_code
+            if code == (ReasonCode.UNSUPPORTED_PROTOCOL_VERSION if version == V5 else _UNKNOWN_VERSION):
+                bridge.try_another(certain=True)
+            words = reason_words(code, connack.properties) if version == V5 else _RETURN_CODES[code]
+            self._give_up(f"MQTT {VERSIONS[version]} refused: {words}")
+            return
+        told = connack.properties
+        keep_alive = told.get(SERVER_KEEP_ALIVE)
+        if keep_alive is not None:
+            self._keep_for(keep_alive)
+        self._receive_maximum = told.get(RECEIVE_MAXIMUM) or RECEIVE_MAXIMUM_DEFAULT
+        qos_max, retains = told.get(MAXIMUM_QOS), told.get(RETAIN_AVAILABLE) != 0
+        self.renderer = BridgeRenderer(bridge, version, qos_max=2 if qos_max is None else qos_max, retains=retains)
+        sessions = self._common.sessions
+        try:
+            self.session, _ = sessions.connect(self, bridge.client(), None, clean=False, sessions_max=_FOR_EVER)
+        except EngineError as error:
+            self._give_up(f"this broker: {error}")
+            return
+        self._remember(self.session, present=connack.session_present)
+        self.receiver = BridgeReceiver(bridge, self.session, self)
+        self.session.incoming.connected(min(self._link.settings.window, RECEIVE_MAXIMUM_DEFAULT))
+        ticket = self.engine.ticks.confirmation(self)
+        if ticket:
+            self.answers.after(ticket, connack)
+        else:
+            self.send(connack)
+        self.touch()
+
+    def _remember(self, session: ClientSession, *, present: bool) -> None:
+        """The other end has a session for us from now on; what is known of it is stored before anything is sent."""
+        assert session.other is not None
+        if not present:
+            self._common.sessions.forget_other(session)
+            session.other.filters.clear()
+        session.other.kept = True
+        wanted = [route.there.text for route in self._bridge.incoming if not self._echoes(route)]
+        session.other.filters = list(dict.fromkeys([*session.other.filters, *wanted]))
+        self._common.sessions.note(session)
+
+    def _echoes(self, route: BridgeRoute) -> bool:
+        """Whether the other end would send us back what it gets from us, as it knows no bridges."""
+        version, private = self._bridge.attempt
+        return route.route.settings.outward and version != V5 and not private
+
+    def send(self, packet: Packet | Publishing) -> None:
+        if not isinstance(packet, Connack):
+            super().send(packet)
+        elif self.codec.state is not Conversation.DISCONNECTED:  # what it has brought about is durable
+            assert self.session is not None
+            self.opened("MQTT", self.session.client.access)
+            self._links.opened(self._link, self, f"MQTT {VERSIONS[self.codec.version]}")
+
+    def _give_up(self, why: str) -> None:
+        self._why = why
+        self.leaving = True
+        self.touch()
+        self.end(publish_will=False)
+
+    # -- routes ----------------------------------------------------------------------------------------------------
+
+    def start_routes(self) -> None:
+        session = self.session
+        assert session is not None, "the link is running"
+        self._pausing = False
+        self.reading.go(_PAUSED)
+        for each in self._bridge.routes:
+            if each.route.state in (State.STOPPED, State.PAUSED):
+                self._start(session, each)
+        if session.deliveries.port is None:
+            window = min(self._receive_maximum, self._link.settings.window)
+            session.deliveries.connect(self, window)
+        else:
+            session.deliveries.set_blocked(self.window.paused)
+        self._unsubscribe(session)
+        self.touch()
+
+    def _start(self, session: ClientSession, each: BridgeRoute) -> None:
+        route, text = each.route, each.here.text
+        if route.settings.outward:
+            try:
+                self._bridge.subscribe(session, each)
+            except EngineError as error:
+                self._wait(each, f"this broker: {error}")
+                return
+            if not route.settings.qos:  # what was retained while it was away
+                session.subscriptions.send_retained(text)
+            self._common.sessions.note_changed(session)
+        route.move("attach")
+        if not route.settings.inward:
+            self._running(each)
+        elif self._echoes(each):
+            self._wait(each, "the other broker speaks MQTT 3.1.1 and knows no bridges: it would send all back; use out")
+        elif each.asked:
+            self._running(each)
+        else:
+            self._ask(session, each)
+
+    def _ask(self, session: ClientSession, each: BridgeRoute) -> None:
+        """SUBSCRIBE; one packet a route, as some brokers take few filters in one."""
+        (each.asked,) = session.deliveries.outgoing.ids.allocate(1)
+        qos = each.route.settings.qos
+        wanted = Subscription(each.there, qos, no_local=True, retain_as_published=True, retain_handling=_RETAINED_ONCE)
+        self.send(Subscribe(each.asked, [wanted]))
+
+    def _on_suback(self, suback: Suback) -> None:
+        session = self.session
+        assert session is not None
+        for each in self._bridge.incoming:
+            if each.asked == suback.packet_id:
+                session.deliveries.outgoing.ids.release([suback.packet_id])
+                code = suback.reason_codes[0]
+                if code >= FAILURE:
+                    each.asked = 0
+                    self._wait(each, f"{each.there.text} refused: {reason_words(code, suback.properties)}")
+                else:
+                    each.asked = -1
+                    self._running(each)
+
+    def _running(self, each: BridgeRoute) -> None:
+        each.route.error = ""
+        each.route.move("attached")
+        self.report("link.route_running", link=self._link.name, route=each.route.name)
+
+    def _wait(self, each: BridgeRoute, why: str) -> None:
+        route = each.route
+        route.retry_at = self.engine.now + self._link.settings.retry_interval_max
+        route.move("attach")
+        route.move("refused", why)
+        self.report("link.route_waiting", link=self._link.name, route=route.name, error=why)
+
+    def _unsubscribe(self, session: ClientSession) -> None:
+        """End what the other end sends for routes that are not configured any more."""
+        assert session.other is not None
+        wanted = {each.there.text for each in self._bridge.incoming if not self._echoes(each)}
+        gone = [text for text in session.other.filters if text not in wanted]
+        if gone and not self._unsubscribing:
+            (self._unsubscribing,) = session.deliveries.outgoing.ids.allocate(1)
+            self.send(Unsubscribe(self._unsubscribing, [TopicFilter(text, text) for text in gone]))
+
+    def _on_unsuback(self, unsuback: Unsuback) -> None:
+        session = self.session
+        assert session is not None
+        assert session.other is not None
+        session.deliveries.outgoing.ids.release([unsuback.packet_id])
+        self._unsubscribing = 0
+        session.other.filters = [each.there.text for each in self._bridge.incoming if not self._echoes(each)]
+        self._common.sessions.note(session)
+
+    def pause_routes(self) -> None:
+        self._pausing = True
+        if self.session is not None:
+            self.session.deliveries.set_blocked(True)
+        if self._bridge.incoming:
+            self.reading.stop(_PAUSED)
+        for route in self._link.routes.values():
+            route.move("pause")
+
+    def pause(self, paused: bool) -> None:
+        super().pause(paused or self._pausing)
+
+    def check(self) -> None:
+        session = self.session
+        if session is None or self.lost or not self.established:
+            return
+        self._bridge.count()
+        if self._pausing:
+            return
+        now = self.engine.now
+        for each in self._bridge.routes:
+            if each.route.state is State.RETRYING and each.route.retry_at <= now:
+                self._start(session, each)
+                self.touch()
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _on_ack(self, ack: Ack) -> None:
+        session = self.session
+        assert session is not None
+        if ack.reason_code >= FAILURE:
+            for packet_id, _, flying in session.deliveries.outgoing:
+                if packet_id in ack.packet_ids and flying is not None:
+                    route = self._bridge.outgoing[flying[0].filter.text].route
+                    route.error, route.error_at = reason_words(ack.reason_code, ack.properties), route.link.now()
+        super()._on_ack(ack)
+
+    def _on_pingresp(self, packet: Pingresp) -> None:
+        """It is there."""
+
+    # -- what the network calls ------------------------------------------------------------------------------------
+
+    def data_to_send(self) -> bytes:
+        """Everything for the peer; a server that only listens is asked for a sign of life too."""
+        due = self._keep_alive and self.engine.now - self._pinged >= self._keep_alive
+        if due and self.established and not self.lost:
+            self._ping()
+        return super().data_to_send()
+
+    def _ping(self) -> None:
+        self._pinged = self.engine.now
+        self.send(Pingreq())
+
+    def send_heartbeat(self) -> None:
+        """PINGREQ."""
+        if self.established and not self.lost:
+            self._ping()
+            self.touch()
+
+    def timed_out(self) -> None:
+        self._why = f"nothing was heard for {self.receive_timeout} ms"
+        super().timed_out()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def _on_disconnect(self, packet: Disconnect) -> None:
+        self._give_up(f"the other broker closed the connection: {reason_words(packet.reason_code, packet.properties)}")
+
+    def fail_with(self, failure: MqttError) -> None:
+        self._why = self._why or str(failure)
+        if not self._answered and self.codec.version == V5:  # an answer that is none of MQTT 5
+            self._answered = True
+            self._bridge.try_another(certain=True)
+        super().fail_with(failure)
+
+    def taken_over(self) -> NoReturn:
+        raise AssertionError("a link has one connection")
+
+    def shut_down(self, why: str = "") -> None:
+        """The link or the broker stops: what it is owed waits at both ends."""
+        self._why = why
+        if self.established and self.codec.streaming is None:
+            self.codec.send(Disconnect())
+        self._give_up(why)
+
+    def dismiss(self, reason: str) -> None:
+        self.shut_down(reason)
+
+    def ended(self) -> None:
+        bridge, session = self._bridge, self.session
+        if not self._answered and not self._why:
+            self._why = f"the connection was closed before CONNACK, in MQTT {VERSIONS[self.codec.version]}"
+            bridge.try_another(certain=False)
+        elif self.established:
+            bridge.begin_anew()
+        if session is not None:
+            asked = [each.asked for each in bridge.incoming if each.asked > 0]
+            session.deliveries.outgoing.ids.release([*asked, self._unsubscribing])
+        for each in bridge.incoming:
+            each.asked = 0
+        bridge.count()
+        self._links.lost(self._link, self._why or "the connection was lost")
+
+    handlers: ClassVar[Handlers] = {
+        **MqttEndpoint.handlers,
+        PacketType.CONNACK: _on_connack,
+        PacketType.PUBACK: _on_ack,
+        PacketType.PUBREC: _on_ack,
+        PacketType.PUBCOMP: _on_ack,
+        PacketType.SUBACK: _on_suback,
+        PacketType.UNSUBACK: _on_unsuback,
+        PacketType.PINGRESP: _on_pingresp,
+        PacketType.DISCONNECT: _on_disconnect,
+    }

@@ -1,0 +1,376 @@
+"""MQTT bridges between two simulated Bartlebys."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.sessions.links.model import State
+from broker.sessions.mqtt.format import HOPS
+from protocols.mqtt.properties import CONTENT_TYPE, RESPONSE_TOPIC, SESSION_EXPIRY_INTERVAL, TOPIC_ALIAS, USER_PROPERTY
+from tests.broker.sessions.links.bridges import client, dead_letters, pair
+from tests.broker.sessions.mqtt.harness import with_mqtt
+from tests.simulation.world import held
+from tests.support.amqp_client import AmqpSim, message
+from tests.support.mqtt_client import MqttClient, Pairs, greeting
+from tests.support.mqtt_world import FOR_EVER, SimCarrier
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_links import SimLinks, linked
+
+OUT = {"topic": "sensors/#", "direction": "out", "qos": 1}
+IN = {"topic": "orders/#", "direction": "in", "qos": 1}
+BOTH = {"topic": "chat/#", "direction": "both", "qos": 1}
+
+
+def got(subscriber: Any) -> list[tuple[str, bytes]]:
+    """What a client has received."""
+    return [(each.topic, each.payload) for each in subscriber.take()]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_published_here_goes_there_under_its_prefix(qos: int) -> None:
+    route = OUT | {"qos": qos, "local-prefix": "house/", "remote-prefix": "site1/"}
+    a, b, links = pair(route=route)
+    assert links.link().shown is State.RUNNING
+    assert links.route("route").state is State.RUNNING
+    there = client(b, "there", "#", qos=2)
+    here = client(a, "here")
+    here.publish("house/sensors/1/temperature", b"20", qos)
+    here.publish("house/doors", b"open", qos)
+    here.publish("sensors/1", b"not of the house", qos)
+    links.run()
+    assert got(there) == [("site1/sensors/1/temperature", b"20")]
+    links.advance(500)
+    assert (links.route("route").passed, links.route("route").unsettled) == (1, 0)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_is_published_there_comes_here_under_its_prefix(qos: int) -> None:
+    route = IN | {"qos": qos, "local-prefix": "headquarters/", "remote-prefix": "site1/"}
+    a, b, links = pair(route=route)
+    here = client(a, "here", "#", qos=2)
+    client(b, "there").publish("site1/orders/7", b"x", qos)
+    links.run()
+    assert got(here) == [("headquarters/orders/7", b"x")]
+    assert links.route("route").passed == 1
+
+
+def test_both_ways_without_an_echo() -> None:
+    a, b, links = pair(route=BOTH)
+    here, there = client(a, "here", "#", qos=1), client(b, "there", "#", qos=1)
+    here.publish("chat/1", b"from here", 1)
+    links.run()
+    there.publish("chat/1", b"from there", 1)
+    links.run()
+    assert got(here) == [("chat/1", b"from here"), ("chat/1", b"from there")]
+    assert got(there) == [("chat/1", b"from here"), ("chat/1", b"from there")]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_published_while_the_link_is_down_waits(qos: int) -> None:
+    a, b, links = pair(out=OUT | {"qos": qos}, back=IN | {"qos": qos})
+    links.down.add("b")
+    links.cut()
+    client(a, "here").publish("sensors/1", b"1", qos)
+    client(b, "there").publish("orders/1", b"2", qos)
+    assert len(held(a, "link.b.out")) == 1
+    here, there = client(a, "h", "orders/#", qos=2), client(b, "t", "sensors/#", qos=2)
+    links.down.clear()
+    links.advance(5_000)
+    assert (got(here), got(there)) == ([("orders/1", b"2")], [("sensors/1", b"1")])
+    assert held(a, "link.b.out") == []
+
+
+def test_qos_0_is_not_kept_while_the_link_is_down() -> None:
+    a, b, links = pair(route=OUT)
+    links.down.add("b")
+    links.cut()
+    client(a, "here").publish("sensors/1", b"1", 0)
+    there = client(b, "t", "#")
+    links.down.clear()
+    links.advance(5_000)
+    assert got(there) == []
+
+
+# -- what the other end says -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_refused_is_a_dead_letter_with_the_other_end_s_words(qos: int) -> None:
+    full = SimBroker(configured({"match": "sensors.#", "max-size-bytes": 1, "address-full-policy": "FAIL"}))
+    a, b, links = pair(there=full, route=OUT | {"qos": qos})
+    client(b, "there", "#", qos=1, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]).drop()
+    here = client(a, "here")
+    here.publish("sensors/1", b"1", qos)
+    here.publish("sensors/1", b"2", qos)
+    links.advance(500)
+    [letter] = dead_letters(a)
+    assert letter.body == b"2"
+    text = str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
+    assert "0x97 quota exceeded" in text
+    assert "$link/b" in text
+    assert "mqtt://b:1883" in text
+    route = links.route("route")
+    assert (route.passed, route.refused, route.state) == (1, 1, State.RUNNING)
+    assert "0x97 quota exceeded" in route.error
+
+
+def test_what_is_too_large_for_the_other_end_is_a_dead_letter() -> None:
+    a, b, links = pair(there=SimBroker(with_mqtt(maximum_packet_size=1_000)), route=OUT)
+    there = client(b, "there", "#")
+    here = client(a, "here")
+    for size in (2_000, 10):
+        here.publish("sensors/1", bytes(size), 1)
+    links.run()
+    assert got(there) == [("sensors/1", bytes(10))]
+    [letter] = dead_letters(a)
+    assert (letter.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"
+
+
+def test_an_other_end_that_takes_less() -> None:
+    """Maximum QoS 1, no retained messages, three at once."""
+    taking = SimBroker(with_mqtt(maximum_qos=1, retain_available=False, receive_maximum=3))
+    a, b, links = pair(there=taking, route=OUT | {"qos": 2})
+    there = client(b, "there", "#", qos=1)
+    here = client(a, "here")
+    links.wires["b"].holding = True
+    for number in range(10):
+        here.publish("sensors/1", b"%d" % number, 2, retain=True)
+    links.advance(500)
+    assert links.route("route").unsettled == 3
+    links.wires["b"].holding = False
+    links.run()
+    assert [(each.payload, each.qos, each.retain) for each in there.take()] == [
+        (b"%d" % number, 1, False) for number in range(10)
+    ]
+
+
+def test_a_subscription_that_is_refused_is_asked_for_again() -> None:
+    guarded = SimBroker(configured(), users={"alice": "secret"})
+    limited = guarded.config.limits.model_copy(update={"subscriptions_per_connection_max": 1})
+    b = SimBroker(configured(limits=limited))
+    a, b, links = pair(there=b, first=IN, second=IN | {"topic": "news"})
+    assert links.route("first").state is State.RUNNING
+    assert links.route("second").state is State.RETRYING
+    assert "0x97 quota exceeded" in links.route("second").error
+    assert len(a.reported("link.route_waiting")) == 1
+    links.advance(31_000)
+    assert len(a.reported("link.route_waiting")) == 2
+
+
+def test_a_login_that_is_refused() -> None:
+    b = SimBroker(configured(), users={"alice": "secret"})
+    _a, _b, links = pair(there=b, route=OUT)
+    assert links.link().state is State.RETRYING
+    assert "0x87 not authorized" in links.link().error
+
+
+def test_a_user_and_a_password(tmp_path: Path) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("secret\n")
+    b = SimBroker(configured(), users={"alice": "secret"})
+    _a, _b, links = pair(there=b, link={"user": "alice", "password-file": str(secret)}, route=OUT)
+    assert links.link().shown is State.RUNNING
+
+
+# -- what is carried ---------------------------------------------------------------------------------------------------
+
+
+def test_retained_messages_are_retained_there() -> None:
+    a, b, links = pair(out=OUT, back=IN)
+    client(a, "here").publish("sensors/1", b"1", 1, retain=True)
+    client(b, "there").publish("orders/1", b"2", 1, retain=True)
+    links.run()
+    assert [(each.payload, each.retain) for each in client(b, "t", "sensors/#").take()] == [(b"1", True)]
+    assert [(each.payload, each.retain) for each in client(a, "h", "orders/#").take()] == [(b"2", True)]
+
+
+@pytest.mark.parametrize("qos", [0, 1])
+def test_what_was_retained_before_the_link_goes_there_too(qos: int) -> None:
+    disabled = {"enabled": False}
+    a, b, links = pair(link=disabled, out=OUT | {"qos": qos}, back=IN | {"qos": qos})
+    client(a, "here").publish("sensors/1", b"1", 1, retain=True)
+    client(b, "there").publish("orders/1", b"2", 1, retain=True)
+    links.do(links.links.start, "b")
+    assert [each.payload for each in client(b, "t", "sensors/#").take()] == [b"1"]
+    assert [each.payload for each in client(a, "h", "orders/#").take()] == [b"2"]
+    here = client(a, "h2", "orders/#", qos=1)
+    assert len(here.take()) == 1
+    links.cut()
+    links.advance(5_000)
+    assert here.take() == [], "what was retained there does not come with each connection"
+
+
+def test_messages_of_other_protocols_go_out() -> None:
+    a, b, links = pair(route=OUT)
+    there = client(b, "there", "#", qos=2)
+    sender = AmqpSim(a)
+    sender.send(sender.sender("sensors.amqp", "topic"), message("20", durable=True, application={"unit": "C"}))
+    a.connect().send("/topic/sensors.stomp", b"30", unit="C")
+    links.run()
+    arrived = there.take()
+    assert sorted((each.topic, each.payload) for each in arrived) == [
+        ("sensors/amqp", b"20"),
+        ("sensors/stomp", b"30"),
+    ]
+    assert all(("unit", "C") in each.properties.get_all(USER_PROPERTY) for each in arrived)
+
+
+def test_properties_stay_and_the_broker_signs() -> None:
+    a, b, links = pair(route=OUT | {"remote-prefix": "site1/"})
+    there = client(b, "there", "#", qos=2)
+    said: Pairs = [(CONTENT_TYPE, "text/plain"), (RESPONSE_TOPIC, "answers/1"), (USER_PROPERTY, ("k", "v"))]
+    client(a, "here").publish("sensors/1", b"1", 1, properties=said)
+    links.run()
+    [arrived] = there.take()
+    assert list(arrived.properties.without(TOPIC_ALIAS)) == [*said, (USER_PROPERTY, (HOPS, f"a b {a.now}"))]
+
+
+def test_a_message_that_has_passed_too_many_brokers_is_a_dead_letter() -> None:
+    a, b, links = pair(link={"max-hops": 2}, route=OUT)
+    there = client(b, "there", "#", qos=2)
+    here = client(a, "here")
+    for count in (1, 2):
+        passed = [(USER_PROPERTY, (HOPS, f"x{number} l 0")) for number in range(count)]
+        here.publish("sensors/1", b"%d" % count, 1, properties=passed)
+    links.run()
+    assert [each.payload for each in there.take()] == [b"1"]
+    [letter] = dead_letters(a)
+    assert letter.body == b"2"
+    assert (letter.header.annotations or {})["_AMQ_DL_REASON"] == "link-hops"
+    assert letter.hops == 2
+
+
+def test_large_messages_both_ways() -> None:
+    a, b, links = pair(out=OUT, back=IN)
+    here, there = client(a, "here", "orders/#", qos=1), client(b, "there", "sensors/#", qos=1)
+    large = bytes(range(256)) * 8_000
+    client(a, "h").publish("sensors/1", large, 1)
+    client(b, "t").publish("orders/1", large, 1)
+    links.run()
+    assert got(there) == [("sensors/1", large)]
+    assert got(here) == [("orders/1", large)]
+
+
+def test_nobody_has_subscribed_here() -> None:
+    a, b, links = pair(route=IN)
+    for qos in (0, 1, 2):
+        client(b, "there").publish("orders/1", b"x", qos)
+    links.run()
+    assert links.route("route").passed == 3
+    assert a.reported("link.lost") == []
+
+
+# -- operators ---------------------------------------------------------------------------------------------------------
+
+
+def test_pause_stop_and_start() -> None:
+    a, b, links = pair(out=OUT, back=IN)
+    here, there = client(a, "here", "orders/#", qos=1), client(b, "there", "sensors/#", qos=1)
+    for verb, state in ((links.links.pause, State.PAUSED), (links.links.stop, State.STOPPED)):
+        links.do(verb, "b")
+        assert links.link().shown is state
+        here.publish("sensors/1", b"%s" % state.encode(), 1)
+        there.publish("orders/1", b"%s" % state.encode(), 1)
+        links.advance(90_000)
+        assert (got(here), got(there)) == ([], [])
+        links.do(links.links.start, "b")
+        links.advance(500)
+        assert (got(here), got(there)) == ([("orders/1", state.encode())], [("sensors/1", state.encode())])
+
+
+def test_an_operator_deletes_the_queue() -> None:
+    a, b, links = pair(route=OUT)
+    there = client(b, "there", "#", qos=1)
+    links.do(a.engine.operators.delete_queue, a.engine.queue("link.b.route"), with_messages=True)
+    links.advance(5_000)
+    assert links.link().shown is State.RUNNING
+    client(a, "here").publish("sensors/1", b"1", 1)
+    links.run()
+    assert got(there) == [("sensors/1", b"1")]
+
+
+def test_silence_ends_the_connection() -> None:
+    _a, _b, links = pair(link={"idle-timeout": "10s"}, route=OUT)
+    session = links.wires["b"].session
+    assert (session.send_interval, session.receive_timeout) == (10_000, 20_000)
+    links.wires["b"].holding = True
+    links.do(session.timed_out)
+    assert "nothing was heard for 20000 ms" in links.link().error
+    assert links.link().state is State.RETRYING
+
+
+def test_a_client_cannot_have_the_identifier_of_a_link() -> None:
+    a, _b, _links = pair(route=OUT)
+    refused = MqttClient().over(SimCarrier(a)).connect(greeting("$link/b", clean=False))
+    assert refused.connack is not None
+    assert refused.connack.reason_code == 0x85
+
+
+# -- another configuration ---------------------------------------------------------------------------------------------
+
+
+def restarted(links: SimLinks, *, crash: bool = True, **routes: object) -> tuple[SimBroker, SimLinks]:
+    """This broker begins again, with other routes; the other end goes on."""
+    a, others = links.broker, dict(links.others)
+    for wire in list(links.wires.values()):
+        wire.peer.abort()
+    if crash:
+        a.files.crash()
+    else:
+        a.shut_down()
+    again = SimBroker(linked(url="mqtt://b:1883", mqtt=routes), files=a.files, seed=a.seed + 1, now=a.now)
+    found = SimLinks(again, others)
+    return again, found
+
+
+def test_a_route_that_is_no_more_leaves_what_waits_for_it() -> None:
+    a, b, links = pair(kept=OUT, gone=OUT | {"topic": "doors/#"}, empty=OUT | {"topic": "empty"}, back=IN)
+    links.down.add("b")
+    links.cut()
+    here = client(a, "here")
+    here.publish("doors/1", b"1", 1)
+    here.publish("sensors/1", b"2", 1)
+    a, links = restarted(links, kept=OUT)
+    links.down.add("b")
+    assert len(held(a, "link.b.gone")) == len(held(a, "link.b.kept")) == 1
+    assert "link.b.empty" not in a.engine.queues
+    there = client(b, "there", "#", qos=1)
+    links.down.clear()
+    links.run()
+    assert got(there) == [("sensors/1", b"2")]
+    client(b, "t").publish("orders/1", b"x", 1)
+    links.run()
+    assert a.reported("mqtt.publish_dropped") == [], "the other end does not send it any more"
+
+
+def test_a_route_with_other_topics_waits_for_what_its_queue_still_has() -> None:
+    a, b, links = pair(route=OUT)
+    links.down.add("b")
+    links.cut()
+    client(a, "here").publish("sensors/1", b"1", 1)
+    a, links = restarted(links, route=OUT | {"topic": "doors/#"})
+    links.run()
+    assert links.route("route").state is State.RETRYING
+    assert "link.b.route" in links.route("route").error
+    links.do(a.engine.operators.delete_queue, a.engine.queue("link.b.route"), with_messages=True)
+    links.advance(31_000)
+    assert links.route("route").state is State.RUNNING
+    there = client(b, "there", "#", qos=1)
+    client(a, "here").publish("doors/1", b"2", 1)
+    links.run()
+    assert got(there) == [("doors/1", b"2")]
+
+
+def test_a_link_that_is_no_more_leaves_its_queues() -> None:
+    a, _b, links = pair(route=OUT)
+    links.down.add("b")
+    links.cut()
+    client(a, "here").publish("sensors/1", b"1", 1)
+    a.files.crash()
+    again = SimBroker(configured(), files=a.files, seed=1, now=a.now)
+    SimLinks(again, {})
+    assert again.accepting.mqtt_sessions.of_links() == []
+    assert len(held(again, "link.b.route")) == 1
