@@ -271,12 +271,13 @@ class Incoming:
     The session tells what it has sent: PUBACK, PUBREC with a failure, PUBCOMP.  A PUBREC of success changes nothing.
     """
 
-    __slots__ = ("_at_least_once", "_exactly_once", "_receive_maximum")
+    __slots__ = ("_at_least_once", "_earlier", "_exactly_once", "_receive_maximum")
 
     def __init__(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
         self._exactly_once: dict[int, Received] = {}
+        self._earlier: set[int] = set()  # of these, the ones that came on earlier connections
 
     def __len__(self) -> int:
         return self._at_least_once + len(self._exactly_once)
@@ -289,6 +290,7 @@ class Incoming:
         """A connection begins, with our Receive Maximum: what QoS 1 the last one owed is forgotten, QoS 2 is not."""
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
+        self._earlier = set(self._exactly_once)
 
     def restore(self, packet_ids: Sequence[int]) -> None:
         """What was received with QoS 2 when the session was stored."""
@@ -297,21 +299,32 @@ class Incoming:
     def receive(self, qos: int, packet_ids: Sequence[int]) -> list[int]:
         """PUBLISH came with these: the positions of the repeated ones, which are not new messages [MQTT-4.3.3-10].
 
-        Every PUBLISH of QoS 1 is new [MQTT-4.3.2-5].  Raises MqttError for more than Receive Maximum at once, and for
-        a packet id that is used again before PUBCOMP.
+        Every PUBLISH of QoS 1 is new [MQTT-4.3.2-5].  Raises MqttError for more than Receive Maximum at once on one
+        connection, whose quota is its own (4.9), and for a packet id that is used again before PUBCOMP; then nothing
+        has changed.
         """
+        known = self._exactly_once
         repeated: list[int] = []
-        before = len(self)
-        if qos == 1:
-            self._at_least_once += len(packet_ids)
-        else:
-            for position, packet_id in enumerate(packet_ids):
-                if packet_id in self._exactly_once:
-                    repeated.append(position)
-                self._advance(packet_id, _P.PUBLISH)
-        if before < len(self) > self._receive_maximum:
+        fresh: dict[int, Received] = {}
+        if qos == 2:
+            fresh = dict.fromkeys(packet_ids, Received.RECEIVED)
+            if len(fresh) < len(packet_ids) or not known.keys().isdisjoint(fresh):
+                fresh = {}
+                for position, packet_id in enumerate(packet_ids):
+                    if packet_id in known:
+                        self._advance(packet_id, _P.PUBLISH)
+                    if packet_id in known or packet_id in fresh:
+                        repeated.append(position)
+                    else:
+                        fresh[packet_id] = Received.RECEIVED
+        added = len(packet_ids) - len(repeated)
+        if added and len(self) - len(self._earlier) + added > self._receive_maximum:
             sentence = f"more than {self._receive_maximum} messages of QoS 1 and 2 wait for an acknowledgement"
             raise MqttError(ReasonCode.RECEIVE_MAXIMUM_EXCEEDED, sentence, "MQTT-3.3.4-7")
+        if qos == 1:
+            self._at_least_once += added
+        else:
+            known.update(fresh)
         return repeated
 
     def acknowledged(self, count: int) -> None:
@@ -346,5 +359,6 @@ class Incoming:
             raise violation(f"{packet.name} for packet identifier {packet_id}: {owed}", "MQTT-2.2.1-3") from None
         if following is None:
             self._exactly_once.pop(packet_id, None)
+            self._earlier.discard(packet_id)
         else:
             self._exactly_once[packet_id] = following

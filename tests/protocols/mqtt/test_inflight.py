@@ -276,6 +276,38 @@ def test_receive_maximum() -> None:
         incoming.receive(1, [5])
 
 
+def test_what_is_too_much_is_not_received() -> None:
+    """Sent again on another connection, it is new, and no repetition that would be acknowledged and forgotten."""
+    incoming = Incoming(2)
+    incoming.receive(2, [1])
+    with pytest.raises(MqttError, match="more than 2 messages"):
+        incoming.receive(2, [2, 3])
+    incoming.release([1])
+    with pytest.raises(MqttError, match="packet identifier 1"):
+        incoming.receive(2, [2, 1])
+    assert list(incoming) == [1]
+    incoming.connected(2)
+    assert incoming.receive(2, [2, 3]) == []
+
+
+def test_the_receive_maximum_is_a_connection_s() -> None:
+    """4.9: what an earlier connection has left does not use up the quota of this one."""
+    incoming = Incoming(2)
+    incoming.receive(2, [1, 2])
+    incoming.connected(2)
+    assert incoming.receive(2, [1]) == [0]
+    assert incoming.receive(2, [3, 4]) == []
+    with pytest.raises(MqttError, match="more than 2 messages"):
+        incoming.receive(1, [5])
+    incoming.release([1, 2])
+    incoming.completed([1, 2])
+    with pytest.raises(MqttError, match="more than 2 messages"):
+        incoming.receive(1, [5])
+    incoming.release([3])
+    incoming.completed([3])
+    incoming.receive(1, [5])
+
+
 def test_a_new_connection() -> None:
     """4.9: the maximum is another; what was received with QoS 2 is still known, also after a restart."""
     incoming = Incoming(2)

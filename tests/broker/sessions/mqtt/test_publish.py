@@ -178,6 +178,23 @@ def test_a_refusal_says_why() -> None:
 
 
 @pytest.mark.parametrize("version", [V31, V311])
+def test_what_ended_the_connection_is_new_when_it_is_sent_again(version: int) -> None:
+    """Versions before 5 cannot be told of a refusal: the message is sent again, and is no repetition."""
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
+    internal_owner(sim, "full")
+    client = sim.connect("c", version=version, clean=False)
+    wire: list[bytes] = []
+    PublishHead(version, "full", qos=2).encode(wire, [b"1", b"2", b"3"], [1, 2, 3])
+    client.raw(b"".join(wire))
+    assert client.closed
+    assert [body for _, body in kept(sim)] == [b"1", b"2"]
+    again = sim.connect("c", version=version, clean=False)
+    for number in (1, 2, 3):
+        again.publish("full", b"%d" % number, 2, packet_id=number, dup=True)
+    assert [body for _, body in kept(sim)] == [b"3"]
+
+
+@pytest.mark.parametrize("version", [V31, V311])
 def test_a_client_that_cannot_be_told_is_cut_off_or_ignored(version: int) -> None:
     sim = SimWorld(configured(FULL))
     internal_owner(sim, "full")
