@@ -158,6 +158,11 @@ class SimBroker:
         """From now on the writer works only when told, as with `lazy_disk`."""
         self._lazy = True
 
+    def release_disk(self) -> None:
+        """From now on the writer works by itself."""
+        self._lazy = False
+        self.run()
+
     def catch_up(self) -> None:
         """Let a disk that works only when told do all that there is, and all that follows from it."""
         lazy, self._lazy = self._lazy, False
