@@ -47,6 +47,7 @@ class Consumers:
             user=request.user,
             access=request.access,
             forwards=request.forwards,
+            link=request.link,
         )
         consumer_lifecycle.on_attach(self._state, consumer)
         return consumer
@@ -110,7 +111,15 @@ class Consumers:
         if messages:
             self._state.acknowledged.setdefault(consumer, []).extend(messages)
 
-    def reject(self, consumer: Consumer, id: int, *, text: str = "", tx: Transaction | None = None) -> None:
+    def reject(
+        self,
+        consumer: Consumer,
+        id: int,
+        *,
+        text: str = "",
+        tx: Transaction | None = None,
+        reason: DeadLetterReason = DeadLetterReason.REJECTED,
+    ) -> None:
         """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it is a dead letter.
 
         One that cannot be (its queue is on its own dead-letter address) stays, and this consumer does not get it again.
@@ -119,9 +128,9 @@ class Consumers:
         """
         messages = self._taken_back(consumer, id, tx)
         if tx is not None:
-            tx.settlements.append(Settlement(consumer, messages, DeliveryOutcome(-1, True, text), dead=True))
+            tx.settlements.append(Settlement(consumer, messages, DeliveryOutcome(-1, True, text), dead=reason))
         else:
-            redelivery.reject(self._state, consumer.queue, messages, text, consumer)
+            redelivery.reject(self._state, consumer.queue, messages, text, consumer, reason)
 
     def undeliverable(
         self, consumer: Consumer, message: Message, why: str, *, too_large: bool, circling: bool = False

@@ -8,6 +8,7 @@ dies, any may have been processed, but one of them has killed it, and the others
     rollback, NACK, modified as failed (AMQP)    all                  all             yes
     released, or modified otherwise (AMQP)       none                 none            yes
     clean close of the consumer                  none                 none            no
+    a Bartleby's link ends, however              none                 none            no
     the broker ends it: stop, operator, rights   none                 all             no
     connection lost or client disconnected       the oldest           all             yes
     heart-beats ceased, connection lost (AMQP)   all                  all             no

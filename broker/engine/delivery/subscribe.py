@@ -40,6 +40,7 @@ class SubscribeRequest:
     `access` is what the subscriber may do, `asked` the attributes that its queue shall have.  With `filtered` its own
     queue on a wildcard address takes what it may read, and it need not be permitted to read all that the address
     matches.  What a consumer that `forwards` acknowledges has not been consumed: another Bartleby has it.
+    `link` is the name of the link that it reads for.
     """
 
     destination: str
@@ -62,6 +63,7 @@ class SubscribeRequest:
     asked: Asked = field(default_factory=dict)
     filtered: bool = False
     forwards: bool = False
+    link: str = ""
 
 
 def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:

@@ -21,13 +21,15 @@ from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import consume, settle_acknowledged
 from broker.engine.queues.state import NO_WAY_BACK, State
+from store.record import DeadLetterReason
 
 
 @dataclass(slots=True, eq=False)
 class Settlement:
     """Deliveries that are settled when the transaction commits.
 
-    `how` is None for an acknowledgement, else how they go back; `dead` sends them to the dead-letter address at once.
+    `how` is None for an acknowledgement, else how they go back; `dead` sends them to the dead-letter address at once,
+    for that reason.
     `kept`: after a rollback the consumer still has them, and settles them anew.
     """
 
@@ -35,7 +37,7 @@ class Settlement:
     messages: list[Message]
     how: DeliveryOutcome | None
     _: KW_ONLY
-    dead: bool = False
+    dead: DeadLetterReason | None = None
     kept: bool = False
 
 
@@ -174,8 +176,8 @@ def _settle(state: State, settlement: Settlement) -> None:
     if how is None:
         settlement.consumer.settled += len(settlement.messages)
         consume(state, settlement.consumer, settlement.messages)
-    elif settlement.dead:
-        redelivery.reject(state, queue, settlement.messages, how.text, settlement.consumer)
+    elif settlement.dead is not None:
+        redelivery.reject(state, queue, settlement.messages, how.text, settlement.consumer, settlement.dead)
     else:
         redelivery.give_back(state, queue, settlement.messages, how, settlement.consumer)
 

@@ -118,17 +118,23 @@ class Format(Protocol):
         """Head and body of the same message with other content, as `content` has it."""
 
 
+#: Attempts of a message that nobody has been sent.
+NEW: Final = -1
+
+
 class MessageHeader:
     """What a run of messages has in common.  Immutable by convention once the first message refers to it.
 
     Times are milliseconds since the epoch; `expiration` and `scheduled` are 0 when there is none.  `group` is the
     message group, empty for none, which the last of its messages `closes_group`: the messages of one run may be of
-    several groups, but not some in groups and others in none.
+    several groups, but not some in groups and others in none.  `attempts` are deliveries that failed before they came
+    here, from another broker; the queue goes on counting.
     """
 
     __slots__ = (
         "address",
         "annotations",
+        "attempts",
         "closes_group",
         "durable",
         "expiration",
@@ -160,6 +166,7 @@ class MessageHeader:
         annotations: Annotations | None = None,
         group: str = "",
         closes_group: bool = False,
+        attempts: int = NEW,
     ) -> None:
         self.address = address
         self.format = format
@@ -175,6 +182,7 @@ class MessageHeader:
         self.annotations = annotations
         self.group = group
         self.closes_group = closes_group
+        self.attempts = attempts
 
     def __copy__(self) -> MessageHeader:
         return MessageHeader(
@@ -192,6 +200,7 @@ class MessageHeader:
             annotations=self.annotations,
             group=self.group,
             closes_group=self.closes_group,
+            attempts=self.attempts,
         )
 
     def copy(self, address: str, annotations: Annotations) -> MessageHeader:

@@ -16,10 +16,8 @@ from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
-from broker.engine.queues.queue import DeliveryState
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
-from store import record
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +93,7 @@ def _note_count(state: State, message: Message, takers: Targets, count: int) -> 
     queues = takers[0] + takers[1]
     if len(queues) != 1:
         return
-    queue = queues[0]
-    queue.states[message.id] = DeliveryState(count, state.now)
-    if queue.durable and message.header.durable:
-        state.journal.ensure_defined(queue.id)
-        state.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))
+    arrival.note_attempts(state, queues[0], [message], count)
 
 
 def check_room(state: State, address: Address) -> None:

@@ -8,11 +8,10 @@ from broker.engine.filter import compile_filter
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import arrival
 from broker.engine.queues.diverts import read_divert
-from broker.engine.queues.queue import DeliveryState, Queue
+from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import configured, registry
 from broker.engine.routing.definitions import address_record, queue_record, read_address, read_queue
-from store import record
 
 
 class Imports:
@@ -50,6 +49,4 @@ class Imports:
         arrival.publish(state, address, [message], (anycast, multicast))
         for queue, count in queues.items():
             if count is not None:
-                queue.states[message.id] = DeliveryState(count, state.now)
-                state.journal.ensure_defined(queue.id)
-                state.journal.add(record.counts(queue.id, count, [message.id], redelivered=not count))
+                arrival.note_attempts(state, queue, [message], count)

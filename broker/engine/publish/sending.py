@@ -273,6 +273,7 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
     header.scheduled = original.scheduled
     header.routing_type = wanted
+    header.attempts = original.attempts
     head = message.head
     if divert.add or divert.remove:
         head = header.format.edited(head, divert.remove, divert.add)

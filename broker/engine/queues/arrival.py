@@ -9,14 +9,14 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
-from broker.engine.model.message import Message, MessageHeader
+from broker.engine.model.message import NEW, Message, MessageHeader
 from broker.engine.model.names import is_temporary
 from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.queues import waiting
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.paging import admit
 from broker.engine.queues.paging.tail import Landing
-from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
 from broker.engine.queues.types.grouped import bucket
@@ -253,6 +253,9 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
     if durable:
         facts_bytes = _store(state, header, durable, messages)
     end = state.journal.end
+    if header.attempts != NEW:
+        for queue in queues:
+            note_attempts(state, queue, messages, header.attempts)
     for queue in queues:
         queue.counters.added += len(messages)
         if durable and queue.durable:
@@ -266,6 +269,16 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
             stored(state, queue, admitted, paged=queue in paged)
         else:
             land(state, queue, admitted, paged=queue in paged)
+
+
+def note_attempts(state: State, queue: Queue, messages: list[Message], count: int) -> None:
+    """Messages that a queue has just got were delivered before, elsewhere, and so many deliveries have failed."""
+    if queue.non_destructive:
+        return
+    queue.states.update(dict.fromkeys([message.id for message in messages], DeliveryState(count, state.now)))
+    if queue.durable and messages[0].header.durable:
+        state.journal.ensure_defined(queue.id)
+        state.journal.add(record.counts(queue.id, count, [m.id for m in messages], redelivered=not count))
 
 
 def hold(state: State, address: Address, queues: list[Queue], messages: list[Message]) -> None:

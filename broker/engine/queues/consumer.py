@@ -67,6 +67,7 @@ class Consumer:
         "forwards",
         "held",
         "id",
+        "link",
         "order",
         "paused",
         "predicate",
@@ -100,6 +101,7 @@ class Consumer:
         user: str = "",
         access: Access = UNRESTRICTED,
         forwards: bool = False,
+        link: str = "",
     ) -> None:
         self.id = id
         self.queue = queue
@@ -119,6 +121,7 @@ class Consumer:
         self.user = user
         self.access = access
         self.forwards = forwards  # what it acknowledges is with another broker now: it leaves as FORWARDED
+        self.link = link  # the link that it reads for, by its name
         self.revoked = False  # closed because its peer lost the right to consume
         self.paused = False
         self.closed = False
@@ -221,6 +224,8 @@ class Consumer:
     @property
     def describe(self) -> str:
         """The consumer in a sentence that an operator reads."""
+        if self.link:
+            return f"link {self.link} ({self.remote})"
         who = self.client_id or self.user or "a consumer"
         return f"{who} at {self.remote}" if self.remote else who
 

@@ -262,7 +262,10 @@ class IncomingLink:
         asked = next((t for t in (stated, target.asked, noted, query.routing_type) if t is not None), None)
         check_temporary(owner.engine, plain, stated=target.temporary)
         now, user, origin = owner.engine.now, owner.access.user, owner.origin
-        header = make_facts(section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin)
+        linked = self.peer is not Peer.CLIENT
+        header = make_facts(
+            section, broker_annotations, owner.format, asked, now=now, user=user, origin=origin, linked=linked
+        )
         address, queue = owner.engine.destination(plain, asked, access=owner.access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
+from broker.engine import DeliveryState
 from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.link_id import HOPS, LINK_ID, LINK_ID_BYTES, hop, hops_of, link_id
@@ -29,6 +30,8 @@ class Stamp(NamedTuple):
 class LinkEncoder(Encoder):
     """Messages for another broker's link; the bare message stays as it is.
 
+    The header says how many deliveries failed here, as the other broker goes on counting.
+
     Names that only a broker writes (`_AMQ_ORIG_ADDRESS`) end here if the other one is a Bartleby, which would drop
     them.
     """
@@ -46,11 +49,14 @@ class LinkEncoder(Encoder):
         self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
     ) -> tuple[list[bytes], list[Refusal], int]:
         self._now = now
-        return super().encode(messages, past, now, bytes_max)
+        return super().encode(messages, _failures(past), now, bytes_max)
 
     def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
         self._now = now
-        return super().encode_alone(message, past, now)
+        return super().encode_alone(message, _failures(past), now)
+
+    def attempts(self, state: DeliveryState | None) -> int:
+        return state.count if state else 0
 
     def rewritten(self, message: Message) -> bytes:
         header, stamp, head = message.header, self._stamp, message.head
@@ -76,10 +82,16 @@ class LinkEncoder(Encoder):
         return typed_notes(annotations)
 
 
-def _plain(head: bytes) -> bool:
-    """Whether there are no annotations in a head, nor an expiry time that may have to be another; False if it is hard to
-    tell.
+def _failures(past: DeliveryHistory) -> DeliveryHistory:
+    """What the other broker is to know of a queue's history: which messages may have been processed.
+
+    That a message was with a link and came back from it says nothing: nobody has seen it there.
     """
+    return DeliveryHistory(past.states, frozenset(), 0)
+
+
+def _plain(head: bytes) -> bool:
+    """Whether a head has no annotations, nor an expiry time that may have to be another.  False if in doubt."""
     if head.startswith(_PROPERTIES):
         return not has_property(head, len(_PROPERTIES), ABSOLUTE_EXPIRY)
     return not head or head.startswith(_APPLICATION_PROPERTIES)

@@ -19,7 +19,7 @@ from typing import ClassVar, Final
 
 from broker.engine import DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText
-from broker.engine.model.message import ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
+from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
 from protocols.amqp.encode import encode
@@ -166,8 +166,12 @@ def make_facts(
     now: int,
     user: str,
     origin: str,
+    linked: bool = False,
 ) -> MessageHeader:
-    """The header of a message, without its address and before that one's expiry settings.  Raises DecodeError."""
+    """The header of a message, without its address and before that one's expiry settings.  Raises DecodeError.
+
+    `linked`: what it says of earlier deliveries counts, as it comes from another broker's link.
+    """
     durable, priority, ttl = read_header(section)
     expiration = min(now + ttl, TIME_MAX) if ttl else 0
     scheduled = 0
@@ -191,7 +195,18 @@ def make_facts(
         origin=origin,
         group=group,
         closes_group=closes_group,
+        attempts=read_attempts(section) if linked else NEW,
     )
+
+
+@lru_cache(maxsize=1024)
+def read_attempts(section: bytes) -> int:
+    """How many deliveries failed before, by a header section; NEW of a message that nobody has had.
+
+    Raises DecodeError.
+    """
+    found = Encoded(section).header
+    return NEW if found.first_acquirer and not found.delivery_count else int(found.delivery_count)
 
 
 @lru_cache(maxsize=1024)
@@ -288,7 +303,7 @@ class Encoder:
             if known and not past.first_acquirer(message.id):
                 section = self._again
             if (states and message.id in states) or header.expiration:
-                section = _own_header(message, past, now)
+                section = self._own_header(message, past, now)
             if header.annotations or header.format.number != as_they_came:
                 if not isinstance(message.body, bytes):
                     return payloads, refused, messages.index(message)
@@ -311,21 +326,23 @@ class Encoder:
 
     def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
         """One message, whatever its size.  Raises ConversionError."""
-        return _own_header(message, past, now) + self.rewritten(message)
+        return self._own_header(message, past, now) + self.rewritten(message)
+
+    def _own_header(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
+        header = message.header
+        ttl = min(max(header.expiration - now, 1), _TTL_MAX) if header.expiration else 0
+        attempts = self.attempts(past.states.get(message.id))
+        return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), attempts))
+
+    def attempts(self, state: DeliveryState | None) -> int:
+        """The delivery-count of a message: one that had left is no first delivery, whatever counts as failed."""
+        return max(state.count, 1) if state else 0
 
     def rewritten(self, message: Message) -> bytes:
         """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
         noted = message.header.annotations
         payload = as_amqp(message, self._replies)
         return payload if not noted else annotated(message.header, payload, lambda own: own | typed_notes(noted))
-
-
-def _own_header(message: Message, past: DeliveryHistory, now: int) -> bytes:
-    header = message.header
-    state = past.states.get(message.id)
-    ttl = min(max(header.expiration - now, 1), _TTL_MAX) if header.expiration else 0
-    count = max(state.count, 1) if state else 0  # what had left before is no first delivery, whatever counts as failed
-    return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), count))
 
 
 def as_amqp(message: Message, replies: ReplyPrefixes) -> bytes:

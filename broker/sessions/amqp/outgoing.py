@@ -56,6 +56,7 @@ class OutgoingLink:
         self.consumer: Consumer | None = None  # until the engine has attached it
         replies = owner.options.of_replies
         self.encoder = Encoder(replies) if stamp is None else LinkEncoder(replies, stamp)
+        self._once = stamp is not None and bool(stamp.broker_id)  # what is sent again is taken in once
         self.large: LargeOut | None = None
         self._owner = owner
         self._settled = settled
@@ -258,7 +259,7 @@ class OutgoingLink:
         self.large = None
         if self.consumer is not None:
             self._owner.engine.consumers.withdraw(self.consumer, pending)
-            self._owner.engine.consumers.close(self.consumer, how)
+            self._owner.engine.consumers.close(self.consumer, redelivery.CLOSED if self._once else how)
 
 
 #: Messages that a browser is sent at a time: those of a long queue do not all come to memory.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from broker.engine.delivery import redelivery
@@ -9,7 +11,7 @@ from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from store import decode
-from store.record import RemovalReason
+from store.record import DeadLetterReason, RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
@@ -290,3 +292,25 @@ def test_an_excluded_message_goes_to_others_only(bench: Bench, selector: str) ->
     assert taker.take() == []
     bench.close(taker, redelivery.CLOSED)
     assert bench.take("a", selector=selector).take() == [b"1", b"2", b"3"], "who comes again has no such wish"
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
+    bench = Bench({"match": "a", "dead-letter-address": "DLQ"})
+    bench.sent("a", b"1", b"2")
+    taker = bench.take("a", link="paris", remote="amqp://paris:5672", client_id="link paris")
+    hops, refused = taker.taken
+    engine = bench.enter()
+    tx = engine.transactions.begin() if committed else None
+    reject = partial(engine.consumers.reject, taker.consumer, tx=tx)
+    reject(hops.id, reason=DeadLetterReason.LINK_HOPS, text="it has passed 4 brokers")
+    reject(refused.id, text="orders: amqp:not-allowed")
+    if tx is not None:
+        engine.transactions.commit(tx)
+    bench.run()
+    found = [message.header.annotations or {} for message, _ in engine.messages.browse(bench.queue("DLQ"))]
+    assert [each["_AMQ_DL_REASON"] for each in found] == ["link-hops", "rejected"]
+    assert [each["_AMQ_DL_TEXT"] for each in found] == [
+        "cannot be sent to link paris (amqp://paris:5672): it has passed 4 brokers",
+        "rejected by link paris (amqp://paris:5672): orders: amqp:not-allowed",
+    ]

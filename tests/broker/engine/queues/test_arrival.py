@@ -13,8 +13,9 @@ from broker.engine.publish.send import Send
 from broker.engine.routing import destinations, registry
 from store import decode
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, Producing, fill
+from tests.broker.engine.engine_harness import Bench, Producing, fill, section
 from tests.simulation.world import check_accounts, check_counters, journal_records, small
+from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
@@ -299,3 +300,53 @@ def test_scheduled_messages_wait_also_over_a_restart(bench: Bench, crash: bool) 
     assert taker.take() == []
     bench.broker.advance(1)
     assert taker.take() == [b"later"]
+
+
+@pytest.mark.parametrize("settings", [{}, {"delivery-count-persistence": "strict"}, {"max-size-messages": 1}])
+@pytest.mark.parametrize("crash", [True, False])
+def test_deliveries_that_failed_elsewhere_are_known_here(settings: dict[str, object], crash: bool) -> None:
+    """In memory or paged, before a restart and after it, and until the message leaves."""
+    bench = Bench({"match": "a", "address-full-policy": "PAGE"} | settings)
+    bench.sent("a", b"new")
+    bench.sent("a", b"2 failed", b"2 more", attempts=2)
+    bench.sent("a", b"was sent", attempts=0)
+    bench.sent("a", b"gone", attempts=3, durable=False)
+    for _ in range(2):
+        queue = bench.queue("a")
+        states = {body_of(m): queue.states.get(m.id) for m, _ in bench.engine.messages.browse(queue)}
+        counts = {body: None if state is None else state.count for body, state in states.items()}
+        assert counts.pop(b"gone", 3) == 3
+        assert counts == {b"new": None, b"2 failed": 2, b"2 more": 2, b"was sent": 0}
+        bench = bench.restart(crash=crash)
+    taker = bench.take("a")
+    bench.ack(taker, *taker.taken)
+    assert not bench.queue("a").states
+    check_counters(bench.broker)
+
+
+def test_a_queue_that_keeps_its_messages_counts_nothing() -> None:
+    bench = Bench({"match": "a", "default-non-destructive": True})
+    bench.sent("a", b"x", attempts=2)
+    assert not bench.queue("a").states
+
+
+def test_a_copy_that_a_divert_makes_goes_on_counting() -> None:
+    bench = Bench(diverts={"d": section("a", "b")})
+    bench.sent("b", b"new")
+    bench.sent("a", b"x", attempts=2)
+    queue = bench.queue("b")
+    assert [queue.delivery_count(m.id) for m, _ in bench.engine.messages.browse(queue)] == [0, 2]
+
+
+def test_sends_that_go_together_count(bench: Bench) -> None:
+    """In one commit, mixed."""
+    engine = bench.enter()
+    tx = engine.transactions.begin()
+    for number in range(4):
+        bench.send("ab"[number % 2], b"%d" % number, attempts=number - 1, tx=tx)
+    engine.transactions.commit(tx)
+    bench.run()
+    for name, expected in (("a", [None, 1]), ("b", [0, 2])):
+        queue = bench.queue(name)
+        states = [queue.states.get(m.id) for m, _ in bench.engine.messages.browse(queue)]
+        assert [None if state is None else state.count for state in states] == expected

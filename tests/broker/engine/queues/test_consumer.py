@@ -61,6 +61,7 @@ def test_individual_covers_itself() -> None:
         ({"user": "u"}, "u"),
         ({}, "a consumer"),
         ({"remote": "h:1"}, "a consumer at h:1"),
+        ({"link": "paris", "client_id": "x", "remote": "amqp://paris:5672"}, "link paris (amqp://paris:5672)"),
     ],
 )
 def test_what_an_operator_reads(names: dict[str, str], text: str) -> None:

@@ -294,3 +294,87 @@ def test_limits_of_the_receiver_count_what_is_noted(broker: SimBroker) -> None:
     link.receiver("a", max_message_size=len(payload) + 10, **LINKED)
     assert link.take() == []
     assert broker.engine.queue("DLQ").message_count == 1
+
+
+# -- deliveries elsewhere ----------------------------------------------------------------------------------------------
+
+
+def counted(count: int, *, first: bool = False) -> bytes:
+    """A message that another broker has delivered in vain."""
+    return message("x", header=Header(True, first_acquirer=first, delivery_count=count), annotations=notes(count))
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 3])
+def test_failed_deliveries_elsewhere_go_on_counting(broker: SimBroker, restart: bool, count: int) -> None:
+    link = AmqpSim(broker)
+    link.send(link.sender("a", "queue", **LINKED), counted(count))
+    if restart:
+        broker = broker.restart()
+    queue = broker.engine.queue("a")
+    ((message, _),) = broker.engine.messages.browse(queue)
+    assert (queue.delivery_count(message.id), message.id in queue.states) == (count, True)
+    stomp = broker.connect()
+    stomp.subscribe("/queue/a")
+    (frame,) = stomp.messages()
+    assert frame.headers["redelivered"] == "true"
+    stomp.drop()
+    client = AmqpSim(broker)
+    client.receiver("a")
+    (delivery,) = client.take()
+    header = delivery.message.header
+    assert (header.first_acquirer, header.delivery_count) == (False, count + 1)
+
+
+def test_the_last_attempt_may_be_here(broker: SimBroker) -> None:
+    limit = broker.engine.operators.settings("a").max_delivery_attempts
+    link = AmqpSim(broker)
+    link.send(link.sender("a", "queue", **LINKED), counted(limit - 1))
+    stomp = broker.connect()
+    stomp.subscribe("/queue/a")
+    stomp.nack(stomp.messages()[0])
+    assert broker.engine.queue("DLQ").message_count == 1
+
+
+@pytest.mark.parametrize("linked", [True, False])
+def test_a_message_that_nobody_had_is_new_and_clients_cannot_say_otherwise(broker: SimBroker, linked: bool) -> None:
+    client = AmqpSim(broker)
+    sender = client.sender("a", "queue", **LINKED if linked else {})
+    client.send(sender, counted(0, first=True) if linked else counted(3))
+    client.receiver("a")
+    (delivery,) = client.take()
+    header = delivery.message.header
+    assert (header.first_acquirer, header.delivery_count) == (True, 0)
+    assert not broker.engine.queue("a").states
+
+
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_link_that_is_lost_fails_nothing_and_tells_of_failures_only(broker: SimBroker, failed: int) -> None:
+    """The next broker takes in once what is sent again, so that nobody has had it."""
+    client = AmqpSim(broker)
+    client.send(client.sender("a", "queue"), message("x"))
+    if failed:
+        stomp = broker.connect()
+        stomp.subscribe("/queue/a")
+        stomp.drop()
+    for _ in range(3):
+        link = AmqpSim(broker)
+        link.receiver("a", **LINKED)
+        (delivery,) = link.take()
+        header = delivery.message.header
+        assert (header.first_acquirer, header.delivery_count) == (not failed, failed)
+        link.drop()
+
+
+def test_what_was_delivered_and_has_not_failed_may_have_been_processed(broker: SimBroker) -> None:
+    """It is redelivered here and there, and no delivery has failed."""
+    client = AmqpSim(broker)
+    client.send(client.sender("a", "queue"), message("x"), message("y"))
+    stomp = broker.connect()
+    stomp.subscribe("/queue/a")
+    assert len(stomp.messages()) == 2
+    stomp.drop()
+    link = AmqpSim(broker)
+    link.receiver("a", **LINKED)
+    headers = [delivery.message.header for delivery in link.take()]
+    assert [(header.first_acquirer, header.delivery_count) for header in headers] == [(False, 1), (False, 0)]
