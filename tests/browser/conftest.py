@@ -32,6 +32,13 @@ dead-letter-address = "DLQ"
 routing-type = "ANYCAST"
 [addresses.orders.queues.orders]
 routing-type = "ANYCAST"
+[links.paris]
+url = "amqp://127.0.0.1:1"
+enabled = false
+retry-interval = "30s"
+[links.paris.send.orders]
+queue = "orders"
+address = "orders"
 """
 
 

@@ -82,6 +82,8 @@ def test_what_clients_choose_is_shown_and_not_run(operator: Operator) -> None:
         ("/consumers", {"q": HOSTILE}),
         ("/send", {"to": HOSTILE}),
         ("/explain", {"q": HOSTILE}),
+        ("/links", {"q": HOSTILE}),
+        ("/link", {"name": "paris"}),
     ]
     for path, given in pages:
         operator.go(path, **given)
@@ -127,6 +129,24 @@ def test_keys_live_search_and_theme(operator: Operator) -> None:
     operator.find("#theme").click()
 
 
+def test_a_link_is_started_and_stopped(operator: Operator) -> None:
+    operator.log_in()
+    operator.reads("Link paris is stopped")
+    operator.link("Links")
+    operator.link("paris")
+    operator.reads("does not start with the broker", "orders")
+    operator.press("Start")
+    operator.reads("It connects, and goes on.")
+    operator.reads("retrying", "Connection refused", "Connect now")
+    operator.press("Stop")
+    operator.chromium.switch_to.alert.dismiss()
+    assert operator.broker.get("links/paris")["state"] == "retrying", "it was not sure"
+    operator.press("Stop")
+    operator.chromium.switch_to.alert.accept()
+    operator.reads("Stopped: its messages wait here until you start it.")
+    assert operator.broker.get("links/paris")["state"] == "stopped"
+
+
 def test_enter_in_a_field_moves_and_never_retries(operator: Operator) -> None:
     die(operator, 3)
     operator.log_in()
@@ -160,6 +180,7 @@ def test_a_narrow_window_shows_whole_pages(operator: Operator) -> None:
     operator.chromium.set_window_size(420, 900)
     try:
         pages: list[tuple[str, dict[str, str | int]]] = [("/queue", {"name": name}), ("/address", {"name": name})]
+        pages += [("/links", {}), ("/link", {"name": "paris"})]
         for path, given in [*pages, ("/dead-letters", {}), ("/diverts", {}), ("/connections", {}), ("/consumers", {})]:
             operator.go(path, **given)
             widths = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"

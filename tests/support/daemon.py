@@ -35,7 +35,7 @@ class DaemonProcess(BrokerProcess):
     With `users` (name and password, each in the role `amq`), or `stored`, nobody else comes in.  `command` is what runs
     the broker's command line; without it, it is forked from a process that has imported the broker.
 
-    `ports` holds the port of each acceptor once it runs; they are others after a restart.
+    `ports` holds the port of each acceptor once it runs; they are others after a restart, unless they are `fixed`.
     """
 
     name = "bartleby"
@@ -51,6 +51,7 @@ class DaemonProcess(BrokerProcess):
         stored: Mapping[str, StoredUser] | None = None,
         command: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        fixed: Mapping[str, int] | None = None,
         patience_s: float = PATIENCE_S,
     ) -> None:
         super().__init__(directory, patience_s=patience_s)
@@ -63,6 +64,7 @@ class DaemonProcess(BrokerProcess):
         if stored is not None:
             self.set_users(stored)
         self._environment = environment or {}
+        self._fixed = fixed or {}
         self._command = [*wrapper, sys.executable, "-m", "broker"] if wrapper else list(command)
 
     def set_users(self, users: Mapping[str, StoredUser]) -> None:
@@ -77,7 +79,7 @@ class DaemonProcess(BrokerProcess):
         self.ports = {}
         arguments = ["run", "--config", str(self.config), "--data", str(self.data)]
         for acceptor in self._acceptors:
-            arguments += ["--listen", f"{acceptor}=127.0.0.1:0"]
+            arguments += ["--listen", f"{acceptor}=127.0.0.1:{self._fixed.get(acceptor, 0)}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
         environment |= self._environment
         if "disk" not in self.config.read_text():  # how full this machine's disk is, is no matter of the test

@@ -159,7 +159,13 @@ FIRING: Final = {
     ),
     "BartlebyRefusedUnheard": _event("mqtt.publish_dropped"),
     "BartlebyMessagesUnreadable": _event("paging.failed"),
-    "BartlebyLinkDown": Case(10, {'broker_link_state{link="paris",state="retrying"}': "0 1x10"}),
+    "BartlebyLinkDown": Case(
+        10,
+        {
+            'broker_link_state{link="paris",state="starting"}': "0 1 0 1 0 1 0 1 0 1 0 1",
+            'broker_link_state{link="paris",state="retrying"}': "0 0 1 0 1 0 1 0 1 0 1 0",
+        },
+    ),
     "BartlebyLinkRouteWaits": Case(
         10, {'broker_link_route_state{link="paris",route="orders",state="retrying"}': "0 1x10"}
     ),
