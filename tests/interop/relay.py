@@ -35,8 +35,17 @@ class Relay:
 
     def restart(self) -> None:
         """Kill the broker; whoever comes meanwhile waits until it is back."""
+        self.kill()
+        self.start()
+
+    def kill(self) -> None:
+        """Kill the broker, until it is started."""
         self._running.clear()
-        self._broker.restart()
+        self._broker.kill()
+
+    def start(self) -> None:
+        """Start the broker again."""
+        self._broker.start()
         self._running.set()
 
     def close(self) -> None:

@@ -175,7 +175,8 @@ class MqttLinkSession(MqttEndpoint):
             return
         self._remember(self.session, present=connack.session_present)
         self.receiver = BridgeReceiver(bridge, self.session, self)
-        self.session.incoming.connected(min(self._link.settings.window, RECEIVE_MAXIMUM_DEFAULT))
+        # What was told is not enforced: Mosquitto 2.0 sends again all that was in flight when it had been told of more.
+        self.session.incoming.connected()
         ticket = self.engine.ticks.confirmation(self)
         if ticket:
             self.answers.after(ticket, connack)

@@ -1,0 +1,274 @@
+"""MQTT bridges between processes, to another Bartleby and to Mosquitto: either end is killed, and all is counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, Protocol
+
+import pytest
+
+from protocols.mqtt.codes import PacketType
+from protocols.mqtt.packets import Subscribe
+from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
+from tests.interop.relay import Relay, relayed
+from tests.support.daemon import DaemonProcess, running
+from tests.support.links import SocketLink
+from tests.support.mqtt_client import MqttClient, greeting, wish
+from tests.support.mqtt_world import FOR_EVER
+from tests.support.peers import Mosquitto
+from tests.support.process import NotAvailable, started
+
+#: Messages each way: some hundred milliseconds of a bridge's work, so that a kill comes in the middle.
+MESSAGES: Final = 3_000
+
+#: The last one.
+END: Final = b"end"
+
+#: Mosquitto keeps what waits for others, all of it, and writes it down as it comes.
+KEEPING: Final = ("max_queued_messages 0", "max_inflight_messages 0", "autosave_on_changes true", "autosave_interval 1")
+
+LINK: Final = """
+[broker]
+name = "here"
+
+[links.there]
+url = "mqtt://127.0.0.1:{port}"
+retry-interval = "100ms"
+retry-interval-max = "200ms"
+window = 100
+
+[links.there.mqtt.out]
+topic = "out/#"
+direction = "out"
+qos = {qos}
+local-prefix = "here/"
+remote-prefix = "from-here/"
+
+[links.there.mqtt.in]
+topic = "in/#"
+direction = "in"
+qos = {qos}
+local-prefix = "from-there/"
+remote-prefix = "there/"
+
+[links.there.mqtt.both]
+topic = "both/#"
+direction = "both"
+qos = {qos}
+"""
+
+
+class There(Protocol):
+    """The other broker, on a port that stays."""
+
+    port: int
+
+    def kill(self) -> object:
+        """SIGKILL."""
+
+    def start(self) -> object:
+        """Start it, again."""
+
+
+class OtherMosquitto(Mosquitto):
+    """Mosquitto as the other broker."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens, always."""
+        return self.ports["mqtt"]
+
+
+@contextmanager
+def other(kind: str, directory: Path) -> Iterator[There]:
+    """The other broker, which runs."""
+    directory.mkdir()
+    if kind == "bartleby":
+        with running(directory) as broker, relayed(broker, "mqtt") as relay:
+            yield relay
+        return
+    try:
+        with started(OtherMosquitto(directory, *KEEPING)) as mosquitto:
+            yield mosquitto
+    except NotAvailable as missing:
+        pytest.skip(str(missing))
+
+
+@pytest.fixture(params=["bartleby", "mosquitto"])
+def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[There]:
+    """Either."""
+    with other(request.param, tmp_path / "there") as found:
+        yield found
+
+
+@contextmanager
+def bridged(there: There, directory: Path, qos: int) -> Iterator[DaemonProcess]:
+    """A broker with a link to the other one, which is up."""
+    with running(directory, LINK.format(port=there.port, qos=qos)) as here:
+        here.await_log("route=both")
+        yield here
+
+
+def client(port: int, client_id: str, *filters: str) -> MqttClient:
+    """A client whose session lasts."""
+    found = MqttClient().over(SocketLink(port))
+    found.connect(greeting(client_id, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)]))
+    if filters:
+        found.send(Subscribe(1, [wish(text, 2) for text in filters]))
+        heard(found, lambda: bool(found.others))
+    return found
+
+
+def heard(client: MqttClient, enough: Callable[[], bool]) -> None:
+    """Hear more until it is enough: what has to be durable comes after answers that need not be."""
+    client.settle()
+    while not enough():
+        client.hear(client.link.read)
+        client.settle()
+
+
+def collect(port: int, *filters: str) -> None:
+    """Keep from now on what comes on these topics."""
+    client(port, "collector", *filters).disconnect()
+
+
+def collected(port: int, topic: str) -> Counter[bytes]:
+    """What has come on a topic, up to the end."""
+    collector = client(port, "collector")
+    heard(collector, lambda: any(each.payload == END for each in collector.arrived))
+    found = Counter(each.payload for each in collector.take() if each.topic == topic)
+    collector.disconnect()
+    return found
+
+
+def publish(port: int, topic: str, qos: int, payloads: list[bytes]) -> None:
+    """Publish all of them, and hear that they have been taken."""
+    publisher = client(port, "publisher")
+    done = PacketType.PUBACK if qos == 1 else PacketType.PUBCOMP
+    for at in range(0, len(payloads), 500):
+        some = payloads[at : at + 500]
+        publisher.post(topic, some, qos)
+        heard(publisher, lambda: sum(each.type is done for each in publisher.answers) == len(some))
+        publisher.answers.clear()
+    publisher.disconnect()
+
+
+def numbers(count: int = MESSAGES) -> list[bytes]:
+    """So many payloads."""
+    return [b"%d" % number for number in range(count)]
+
+
+def until(reached: Callable[[], bool]) -> None:
+    """Ask until it is so; a broker that hangs ends the test by its patience."""
+    while not reached():
+        pass
+
+
+def check(found: Counter[bytes], qos: int) -> None:
+    """None is lost, and with QoS 2 none is doubled."""
+    assert set(found) == {*numbers(), END}
+    assert qos == 1 or set(found.values()) == {1}
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_both_directions_and_prefixes(there: There, tmp_path: Path, qos: int) -> None:
+    with bridged(there, tmp_path, qos) as here:
+        at_here = client(here.ports["mqtt"], "h", "#")
+        at_there = client(there.port, "t", "#")
+        at_here.publish("here/out/1", b"out", qos)
+        at_there.publish("there/in/1", b"in", qos)
+        for publisher in (at_here, at_there):
+            publisher.publish("both/1", b"both", qos)
+            publisher.publish("neither", b"neither", qos)
+        expected = {
+            at_here: {("here/out/1", b"out"), ("from-there/in/1", b"in"), ("neither", b"neither")},
+            at_there: {("from-here/out/1", b"out"), ("there/in/1", b"in"), ("neither", b"neither")},
+        }
+        for reader, topics in expected.items():
+            wanted = Counter(topics) + Counter({("both/1", b"both"): 2})
+            heard(reader, lambda: len(reader.arrived) >= sum(wanted.values()))
+            assert Counter((each.topic, each.payload) for each in reader.take()) == wanted
+            reader.disconnect()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_killed_while_it_sends(there: There, tmp_path: Path, qos: int) -> None:
+    with bridged(there, tmp_path, qos) as here:
+        collect(there.port, "from-here/out/#")
+        stop(there)
+        publish(here.ports["mqtt"], "here/out/1", qos, numbers())
+        there.start()
+        until(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
+        here.restart()
+        publish(here.ports["mqtt"], "here/out/1", qos, [END])
+        check(collected(there.port, "from-here/out/1"), qos)
+        until(lambda: here.queue("link.there.out")["messages"] == 0)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_killed_while_it_receives(there: There, tmp_path: Path, qos: int) -> None:
+    with bridged(there, tmp_path, qos) as here:
+        collect(here.ports["mqtt"], "from-there/in/#")
+        here.kill()
+        publish(there.port, "there/in/1", qos, numbers())
+        here.start()
+        until(lambda: here.queue("collector.from-there.in.#")["messages"] > 0)
+        here.restart()
+        publish(there.port, "there/in/1", qos, [END])
+        check(collected(here.ports["mqtt"], "from-there/in/1"), qos)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_other_is_killed_while_it_gets_some(tmp_path: Path, qos: int) -> None:
+    with other("bartleby", tmp_path / "there") as there, bridged(there, tmp_path, qos) as here:
+        collect(there.port, "from-here/out/#")
+        there.kill()
+        publish(here.ports["mqtt"], "here/out/1", qos, numbers())
+        there.start()
+        until(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
+        there.kill()
+        there.start()
+        publish(here.ports["mqtt"], "here/out/1", qos, [END])
+        check(collected(there.port, "from-here/out/1"), qos)
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_other_is_killed_while_it_sends(tmp_path: Path, qos: int) -> None:
+    with other("bartleby", tmp_path / "there") as there, bridged(there, tmp_path, qos) as here:
+        collect(here.ports["mqtt"], "from-there/in/#")
+        here.kill()
+        publish(there.port, "there/in/1", qos, numbers())
+        here.start()
+        until(lambda: here.queue("collector.from-there.in.#")["messages"] > 0)
+        there.kill()
+        there.start()
+        publish(there.port, "there/in/1", qos, [END])
+        check(collected(here.ports["mqtt"], "from-there/in/1"), qos)
+
+
+def test_mosquitto_is_killed(tmp_path: Path) -> None:
+    """It forgets what it has not written down, whatever it has acknowledged: all that it had not is there."""
+    with other("mosquitto", tmp_path / "there") as there, bridged(there, tmp_path, 1) as here:
+        collect(there.port, "from-here/out/#")
+        stop(there)
+        publish(here.ports["mqtt"], "here/out/1", 1, numbers())
+        there.start()
+        until(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
+        there.kill()
+        here.await_log("link.lost", times=2)
+        left = here.queue("link.there.out")["messages"]
+        there.start()
+        publish(here.ports["mqtt"], "here/out/1", 1, [END])
+        found = collected(there.port, "from-here/out/1")
+        assert set(numbers()[MESSAGES - left :]) <= set(found)
+
+
+def stop(there: There) -> None:
+    """Stop the other broker in good order: Mosquitto writes down what it has only then."""
+    if isinstance(there, Mosquitto):
+        there.stop()
+    else:
+        there.kill()
