@@ -46,7 +46,7 @@ def list_links(output: OutputFormat, **where: Any) -> None:
             time_shown(each["since"]),
             each["remote"] or each["urls"][0],
             f"{sum(route['state'] == 'running' for route in each['routes'])} of {len(each['routes'])}",
-            sum({route["local"]: route["depth"] or 0 for route in each["routes"]}.values()),  # some share a queue
+            sum({route["queue"]: route["depth"] or 0 for route in each["routes"]}.values()),  # some share a queue
             *(sum(route[name] for route in each["routes"]) for name in _SUMS),
             each["error"],
         ]
@@ -87,7 +87,8 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 def _route_row(route: dict[str, Any]) -> list[object]:
     lag = "" if route["lag"] is None else duration_shown(route["lag"])
     numbers = [lag if name == "lag" else route[name] for name in _NUMBERS]
-    return [*(route[name] for name in ("name", "kind", "state", "local", "remote")), *numbers, route["error"]]
+    kind = f"mqtt {route['direction']}" if route["kind"] == "mqtt" else route["kind"]
+    return [route["name"], kind, route["state"], route["local"], route["remote"], *numbers, route["error"]]
 
 
 @link.command()

@@ -13,7 +13,7 @@ import pytest
 from protocols.mqtt.codes import PacketType
 from protocols.mqtt.packets import Subscribe
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
-from tests.interop.relay import Relay, relayed
+from tests.interop.relay import relayed
 from tests.support.daemon import DaemonProcess, running
 from tests.support.links import SocketLink
 from tests.support.mqtt_client import MqttClient, greeting, wish

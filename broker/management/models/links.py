@@ -8,7 +8,7 @@ from pydantic import Field
 
 from broker.engine import Engine, Queue
 from broker.management.models.base import Body, Next, Shown, Total
-from broker.sessions.links.model import Link, Route
+from broker.sessions.links.model import Kind, Link, Route, RouteSettings
 
 StateName = Literal["stopped", "starting", "running", "retrying", "paused", "in-doubt"]
 KindName = Literal["send", "receive", "remote-queue", "topics", "mqtt"]
@@ -26,9 +26,11 @@ class RouteShown(Shown):
     kind: KindName
     state: StateName
     since: int
-    local: str = Field(description="The queue that it reads here, or the address that it fills.")
-    remote: str = Field(description="The address or queue there; of topics their names here.")
-    depth: int | None = Field(description="Messages on the queue that it reads; null: it reads none.")
+    direction: Literal["out", "in", "both"] = Field(description="out: from here to there.")
+    local: str = Field(description="The queue, address or topics here.")
+    remote: str = Field(description="The same there.")
+    queue: str = Field(description="The queue that it reads here; empty: none.")
+    depth: int | None = Field(description="Messages on that queue; null: it reads none.")
     lag: int | None = Field(
         description="Age of the oldest of them, in ms; null: it reads none, or only what fits a selector."
     )
@@ -104,16 +106,20 @@ def link_shown(engine: Engine, link: Link) -> LinkShown:
 
 def route_shown(engine: Engine, route: Route) -> RouteShown:
     """A route as it is now."""
-    queue = queue_of(engine, route)
+    settings = route.settings
+    queue = engine.queues.get(settings.local) if settings.reads else None
+    local, remote = _places(settings, queue)
     return RouteShown(
         name=route.name,
-        kind=route.settings.kind.value,
+        kind=settings.kind.value,
         state=route.state.value,
         since=route.since,
-        local=route.settings.local,
-        remote=route.settings.remote,
-        depth=queue.message_count if queue is not None else 0 if route.settings.reads else None,
-        lag=engine.statistics.lag(queue) if queue is not None else 0 if route.settings.reads else None,
+        direction="in" if not settings.reads else "both" if settings.inward else "out",
+        local=local,
+        remote=remote,
+        queue=settings.local if settings.reads else "",
+        depth=queue.message_count if queue is not None else 0 if settings.reads else None,
+        lag=engine.statistics.lag(queue) if queue is not None else 0 if settings.reads else None,
         passed=route.passed,
         refused=route.refused,
         unsettled=route.unsettled,
@@ -123,6 +129,12 @@ def route_shown(engine: Engine, route: Route) -> RouteShown:
     )
 
 
-def queue_of(engine: Engine, route: Route) -> Queue | None:
-    """The queue that a route reads here; None: it reads none, or the queue is not there yet."""
-    return engine.queues.get(route.settings.local) if route.settings.reads else None
+def _places(settings: RouteSettings, queue: Queue | None) -> tuple[str, str]:
+    """What a route joins, here and there, as the configuration has it."""
+    match settings.kind:
+        case Kind.MQTT:
+            return settings.local_prefix + settings.topic, settings.remote_prefix + settings.topic
+        case Kind.TOPICS:  # its queue is bound to them
+            address = "" if queue is None else queue.address.name
+            return address, address
+    return settings.local, settings.remote

@@ -89,8 +89,8 @@ class RouteSettings:
 
     @property
     def reads(self) -> bool:
-        """Whether it reads a queue here; else it fills an address here."""
-        return self.kind in (Kind.SEND, Kind.REMOTE_QUEUE, Kind.TOPICS)
+        """Whether it reads a queue here; else it only fills an address here."""
+        return self.outward or self.kind in (Kind.SEND, Kind.REMOTE_QUEUE, Kind.TOPICS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from broker.engine import NewQueue
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import PropertyView, RoutingType, Value
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.queues.consumer import AckMode
 from broker.security.audit_log import AUDITED
+from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, basic
 from tests.broker.management.linked import Session, linked
 
@@ -79,6 +83,42 @@ async def test_a_route_tells_what_waits_and_for_how_long(broker: TestBroker, cli
     choosy = SubscribeRequest("orders.out", RoutingType.ANYCAST, selector="country = 'FR'")
     broker.engine.consumers.subscribe(Inbox(), choosy)
     assert await waiting() == (1, None), "a selector: nothing is in line"
+
+
+async def test_a_route_tells_what_it_joins(broker: TestBroker, client: Client) -> None:
+    topics: dict[str, Any] = {"topic": "sensors/#", "local_prefix": "garden/", "remote_prefix": "site1/"}
+    linked(
+        broker,
+        LinkSettings(
+            "garden",
+            ("mqtt://garden:1883",),
+            (
+                RouteSettings("out", Kind.MQTT, "link.garden.out", outward=True, **topics),
+                RouteSettings("in", Kind.MQTT, "link.garden.in", inward=True, **topics),
+                RouteSettings("both", Kind.MQTT, "link.garden.both", inward=True, outward=True, **topics),
+                RouteSettings("send", Kind.SEND, "orders.out", "orders"),
+                RouteSettings("fetch", Kind.RECEIVE, "invoices.in", "invoices"),
+                RouteSettings("remote", Kind.REMOTE_QUEUE, "link.garden", "orders"),
+                RouteSettings("news", Kind.TOPICS, "link.garden.news"),
+            ),
+        ),
+    )
+    broker.send("link.garden.out", [b"1"])
+    broker.tick.enter()
+    wanted = NewQueue("link.garden.news", "news.#", RoutingType.MULTICAST, make_address=True)
+    broker.engine.operators.make_queue(wanted)
+    await broker.settled()
+    routes = (await client.get("/api/v1/links/garden"))["routes"]
+    told = [[each[name] for name in ("name", "direction", "local", "remote", "queue", "depth")] for each in routes]
+    assert told == [
+        ["out", "out", "garden/sensors/#", "site1/sensors/#", "link.garden.out", 1],
+        ["in", "in", "garden/sensors/#", "site1/sensors/#", "", None],
+        ["both", "both", "garden/sensors/#", "site1/sensors/#", "link.garden.both", 0],
+        ["send", "out", "orders.out", "orders", "orders.out", 0],
+        ["fetch", "in", "invoices.in", "invoices", "", None],
+        ["remote", "out", "link.garden", "orders", "link.garden", 0],
+        ["news", "out", "news.#", "news.#", "link.garden.news", 0],
+    ]
 
 
 async def test_a_link_is_paused_started_and_stopped(broker: TestBroker, client: Client, session: Session) -> None:
