@@ -207,6 +207,7 @@ def declare(engine: Engine, config: Config) -> None:
                 selector=queue.filter,
                 asked=queue.asked(),
             )
+    engine.operators.set_transmission_queues({each.queue for each in linked if each.remote})
     for each in linked:
         each.declare(engine)
     engine.watchers.settle()

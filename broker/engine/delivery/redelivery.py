@@ -83,17 +83,23 @@ def give_back(
     _fail(state, queue, failed)
     if state.tracer is not None:
         state.tracer.returned(queue, messages, failed, how.text, consumer)
-    limit = queue.address.settings.max_delivery_attempts
-    dead: list[Message] = []
     alive = messages
-    if limit > 0 and queue.states and queue.address.settings.dead_letter_address != queue.address.name:
-        dead = [m for m in messages if queue.delivery_count(m.id) >= limit]
-        if dead:
-            alive = [m for m in messages if queue.delivery_count(m.id) < limit]
+    dead = [message for message in messages if _is_spent(state, queue, message)] if queue.states else []
+    if dead:
+        spent = set(dead)
+        alive = [message for message in messages if message not in spent]
     staying = _send_to_dla(state, queue, dead, how.text, consumer)
     _journal_counts(state, queue, alive + staying, failed, flagged)
     arrival.keep_for_later(state, queue, staying)
     requeue(state, queue, alive, delayed=how.delayed)
+
+
+def _is_spent(state: State, queue: Queue, message: Message) -> bool:
+    """Whether as many deliveries of a message have failed as may, and it may become a dead letter."""
+    count = queue.delivery_count(message.id)
+    settings = dead_letter.settings_of(state, queue, message)
+    limit = settings.max_delivery_attempts
+    return 0 < limit <= count and settings.dead_letter_address != queue.address.name
 
 
 def leave(state: State, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:

@@ -10,6 +10,8 @@ stays where it is when it fails again (`expiry` has the rest of the rule).
 
 A queue on its own dead-letter address never dead-letters onto itself, nor does a queue on a wildcard address a message
 that came to that address: the message stays (`send_to_dla` returns it).
+Messages on a transmission queue, which wait for another broker, are still on the address that they were sent to: its
+settings say what becomes of them, not those of the queue's address.
 Resources made automatically are made for the message's own address, so that their filter takes the very message.
 """
 
@@ -19,6 +21,7 @@ from functools import partial
 
 from broker.engine.model.message import Message
 from broker.engine.model.notes import NOTIFICATIONS, Note
+from broker.engine.model.settings import AddressSettings
 from broker.engine.moves import dead_letter_queues, move
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import Consumer
@@ -40,12 +43,13 @@ def send_to_dla(
     consumer: Consumer | None,
 ) -> list[Message]:
     """Dead-letter messages that are in no container any more.  Returns those that have to stay on the queue."""
-    settings = queue.address.settings
-    name = settings.dead_letter_address
-    if name == queue.address.name:
-        return messages
     staying: list[Message] = []
     for message in messages:
+        settings = settings_of(state, queue, message)
+        name = settings.dead_letter_address
+        if name == queue.address.name:
+            staying.append(message)
+            continue
         if not name:
             kill(state, queue, message, reason, text, consumer)
             continue
@@ -83,6 +87,24 @@ def send_to_dla(
         death = partial(_record_death, state, queue, reason=reason, text=text, consumer=consumer)
         move.move(state, queue, [placed], RemovalReason.DEAD_LETTERED, death)
     return staying
+
+
+def settings_of(state: State, queue: Queue, message: Message) -> AddressSettings:
+    """The settings by which a message of a queue dies."""
+    if queue.name in state.transmission:
+        return state.settings(message.header.address)
+    return queue.address.settings
+
+
+def keeps(state: State, settings: AddressSettings, home: str, message: Message) -> bool:
+    """Whether the dead-letter address of these settings keeps a message that lies on the address `home`."""
+    name = settings.dead_letter_address
+    source = message.header.address
+    if not name or name in (home, source):
+        return False
+    if settings.auto_create_dead_letter_resources and dead_letter_queues.is_missing(state, source, expiry=False):
+        return True
+    return move.keeps(state, name, message)
 
 
 def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, message: Message) -> bool:

@@ -75,7 +75,7 @@ def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     hops = move.hops(message)
     text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses form a circle"
     reason = DeadLetterReason.LINK_HOPS
-    name = queue.address.settings.dead_letter_address
+    name = dead_letter.settings_of(state, queue, message).dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):
         return dead_letter.send_to_dla(state, queue, [message], reason=reason, text=text, consumer=None)
     dead_letter.kill(state, queue, message, reason, text, None)

@@ -255,7 +255,12 @@ def why_not_home(state: State, queue: Queue | None, address: str, name: str, typ
         return "" if anycast else NO_QUEUE  # a subscription, unless it bears its address's name
     if known is queue:
         return ONTO_ITSELF
-    return "" if state.bindings.reaches(address, known) else NO_QUEUE  # another queue that took the name
+    return "" if _reaches(state, address, known) else NO_QUEUE  # another queue that took the name
+
+
+def _reaches(state: State, address: str, queue: Queue) -> bool:
+    """Whether messages of an address come to a queue, or may have come to it on their way to another broker."""
+    return queue.name in state.transmission or state.bindings.reaches(address, queue)
 
 
 def home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
@@ -270,7 +275,7 @@ def home(state: State, queue: Queue | None, address: str, name: str, type: int |
         except EngineError:
             return NO_QUEUE
         assert known is not None, "an FQQN names a queue"
-        if not state.bindings.reaches(address, known):
+        if not _reaches(state, address, known):
             return NO_QUEUE
     there = registry.ensure_address(state, address)
     routing_type = None if type is None else RoutingType(type)

@@ -65,6 +65,12 @@ class Administration:
         """The settings that an address of this name has, or would have."""
         return self._state.settings(name)
 
+    def set_transmission_queues(self, names: AbstractSet[str]) -> None:
+        """The queues of these names hold messages that wait to be sent to another broker: what a divert brings there
+        stays on the address that it was sent to, by whose settings it expires and dies.
+        """
+        self._state.transmission = frozenset(names)
+
     def is_own(self, address: Address) -> bool:
         """Whether the broker has an address for itself."""
         return self._state.is_internal(address.name) or any(queue.internal for queue in address.queues)

@@ -13,7 +13,7 @@ from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.errors import NotFound
 from broker.engine.model.message import Message, PropertyView
 from broker.engine.model.permissions import Permission
-from broker.engine.moves import insertion, replay, transfer
+from broker.engine.moves import dead_letter, insertion, replay, transfer
 from broker.engine.moves.dead_letter_groups import DeadLetterGroups
 from broker.engine.moves.insertion import Inserted, Insertion
 from broker.engine.moves.replay import Replayed, ReplayItem
@@ -42,6 +42,11 @@ class QueueMessages:
         settle_acknowledged(self._state)
         places = upkeep.places(self._state, queue)
         return (each for each in places if filter is None or filter.matches(PropertyView(each[0])))
+
+    def may_die(self, queue: Queue, message: Message) -> bool:
+        """Whether a dead-letter address keeps a message of a queue, if it dies."""
+        settings = dead_letter.settings_of(self._state, queue, message)
+        return dead_letter.keeps(self._state, settings, queue.address.name, message)
 
     def page(self, queue: Queue, after: int, most: int) -> list[tuple[Message, str]]:
         """Messages of a queue with ids above `after`, oldest first, at most so many, with where each is.

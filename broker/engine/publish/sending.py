@@ -16,12 +16,13 @@ that a crash leaves the message with all of its copies, or nothing (promise P2).
 
 from __future__ import annotations
 
+from itertools import groupby
 from typing import Final
 
 from broker.engine.model.errors import DuplicateMessage, EngineError
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.model.settings import AddressFullPolicy
-from broker.engine.moves import dead_letter, dead_letter_queues, move
+from broker.engine.moves import dead_letter, move
 from broker.engine.publish.send import Send, is_meant
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, Producer
@@ -140,13 +141,7 @@ def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
 
 def _goes_to_dla(state: State, address: Address, message: Message) -> bool:
     """Whether the dead-letter address of an address keeps a message."""
-    settings = address.settings
-    name = settings.dead_letter_address
-    if not name or name == address.name:
-        return False
-    if settings.auto_create_dead_letter_resources and dead_letter_queues.is_missing(state, address.name, expiry=False):
-        return True
-    return move.keeps(state, name, message)
+    return dead_letter.keeps(state, address.settings, address.name, message)
 
 
 def needed(address: Address, messages: list[Message]) -> int:
@@ -227,9 +222,17 @@ def _handle(
                     divert.taken += 1
                     forwards += _copies(state, divert, message)
     _send_to_dla(state, address, None, unrouted or [])
-    for divert, forward, wanted, copy in forwards:
-        _forward(state, forward, wanted, copy, passed | {divert.name})
+    for _, run in groupby(forwards, _together):
+        alike = list(run)
+        divert, forward, wanted, _ = alike[0]
+        _forward(state, forward, wanted, [copy for _, _, _, copy in alike], passed | {divert.name})
     return routed
+
+
+def _together(forward: Forward) -> tuple[str, str, RoutingType | None, int]:
+    """Copies that agree in this go as one run."""
+    divert, address, wanted, copy = forward
+    return divert.name, address.name, wanted, id(copy.header)
 
 
 def _take(
@@ -269,15 +272,22 @@ def _copies(state: State, divert: Divert, message: Message) -> list[Forward]:
 
 def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | None, message: Message) -> Message:
     original = message.header
+    head = message.head
+    if divert.add or divert.remove:
+        head = original.format.edited(head, divert.remove, divert.add)
+    if _transmits(state, forward) and original.address in state.addresses:
+        return Message.of(original, head, message.body)  # it waits there for another broker, as what it is
     header = original.copy(forward.name, move.origin(message, divert.name))
     header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
     header.scheduled = original.scheduled
     header.routing_type = wanted
     header.attempts = original.attempts
-    head = message.head
-    if divert.add or divert.remove:
-        head = header.format.edited(head, divert.remove, divert.add)
     return Message.of(header, head, message.body)
+
+
+def _transmits(state: State, address: Address) -> bool:
+    """Whether a queue of an address is one from where messages go to another broker."""
+    return bool(state.transmission) and any([queue.name in state.transmission for queue in address.queues])
 
 
 def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
@@ -296,12 +306,16 @@ def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
     return False
 
 
-def _forward(state: State, forward: Address, wanted: RoutingType | None, copy: Message, passed: frozenset[str]) -> None:
+def _forward(
+    state: State, forward: Address, wanted: RoutingType | None, copies: list[Message], passed: frozenset[str]
+) -> None:
     extras = forward.extras
-    if extras is None:
-        arrival.publish(state, forward, [copy], state.candidates(forward, None, wanted))
+    name = copies[0].header.address
+    address = forward if name == forward.name else state.addresses[name]
+    if extras is None or address is not forward:
+        arrival.publish(state, address, copies, state.candidates(forward, None, wanted))
     else:
-        _handle(state, forward, wanted, [copy], extras, passed)
+        _handle(state, forward, wanted, copies, extras, passed)
 
 
 def _send_to_dla(state: State, address: Address, queue: Queue | None, messages: list[Message]) -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
 from random import Random
@@ -125,6 +126,8 @@ class State:
     tasks: dict[int, Task] = field(default_factory=dict)
     bindings: Bindings = field(init=False)
     diverts: Diverts = field(init=False)
+    #: Names of queues whose messages wait to be sent to another broker, and are still on the address they were sent to.
+    transmission: AbstractSet[str] = frozenset()
     quotas: QueueQuotas = field(default_factory=QueueQuotas)
     watchers: list[Watcher] = field(default_factory=list)
     #: Of an address, those that send to it and want to be told of its end.

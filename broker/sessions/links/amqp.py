@@ -309,7 +309,7 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def _request(self, settings: RouteSettings, *, forwards: bool) -> SubscribeRequest:
         queue = self.engine.queues.get(settings.local)
-        selector = f"_AMQ_ORIG_ADDRESS = '{settings.origin.replace(chr(39), chr(39) * 2)}'" if settings.origin else ""
+        selector = f"AMQAddress = '{settings.origin.replace(chr(39), chr(39) * 2)}'" if settings.origin else ""
         return SubscribeRequest(
             settings.local if queue is None else f"{queue.address.name}::{queue.name}",
             RoutingType.ANYCAST if queue is None else None,
@@ -327,8 +327,7 @@ class AmqpLinkSession(AmqpEndpoint):
         if not route.settings.use_dead_letter:
             return False
         queue = self.engine.queues.get(route.settings.local)
-        kept = queue is not None and bool(queue.address.settings.dead_letter_address)
-        return kept or not message.header.durable
+        return not message.header.durable or (queue is not None and self.engine.messages.may_die(queue, message))
 
     def route_waits(self, route: Route, text: str) -> None:
         """A route passes nothing on for a while."""
