@@ -12,9 +12,18 @@ from broker.config.model import Config
 from broker.engine import InvalidFilter, compile_filter
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import check_name, check_queue_name, check_sendable
+from protocols.mqtt.errors import MqttError
+from protocols.mqtt.limits import Limits
+from protocols.mqtt.topics import check_topic_filter, check_topic_name, prefixed
 
 #: Characters of the names of a link and of its routes: they are labels of metrics and parts of queues' names.
 NAME_CHARS_MAX = 100
+
+#: Topics are those of any acceptor that takes the largest.
+_TOPICS = Limits()
+
+#: What to do about topics that are none.
+_FIX = 'give a topic filter, "sensors/#", and prefixes without wildcards, "site1/"'
 
 
 def link_problems(config: Config) -> Iterator[Found]:
@@ -70,6 +79,7 @@ def _routes(config: Config, key: str, link: LinkSection) -> Iterator[Found]:
         for kind in ("send", "receive", "remote-queues", "topics"):
             for name in getattr(link, kind.replace("-", "_")):
                 yield (f"{key}.{kind}.{name}",), "", f"an MQTT link carries topics: use [{key}.mqtt.{name}]"
+        yield from _topics(key, link)
         return
     for name in link.mqtt:
         yield (f"{key}.mqtt.{name}",), "", f"an AMQP link has no topics of MQTT: use [{key}.topics.{name}]"
@@ -94,6 +104,30 @@ def _routes(config: Config, key: str, link: LinkSection) -> Iterator[Found]:
             yield (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go round"
     for name, topics in link.topics.items():
         yield from _checked(check_name, f"{key}.topics.{name}.address", topics.address, "name an address or a pattern")
+
+
+def _topics(key: str, link: LinkSection) -> Iterator[Found]:
+    """Of the routes of an MQTT link: on each side a topic filter, which no other route of the direction has."""
+    seen: dict[tuple[str, str], str] = {}
+    for name, route in link.mqtt.items():
+        where = f"{key}.mqtt.{name}"
+        for setting, prefix, direction in (
+            ("local-prefix", route.local_prefix, "out"),
+            ("remote-prefix", route.remote_prefix, "in"),
+        ):
+            try:
+                text = prefixed(prefix, route.topic)
+                check_topic_name(prefix or "-", _TOPICS)
+                check_topic_filter(text, _TOPICS)
+            except MqttError as error:
+                keys = (f"{where}.{setting}",) if prefix else (f"{where}.topic",)
+                yield keys, shown(prefix or route.topic), f"{error.sentence}: {_FIX}"
+                break
+            if route.direction in (direction, "both"):
+                other = seen.setdefault((direction, text), name)
+                if other != name:
+                    keys = (f"{where}.topic", f"{key}.mqtt.{other}.topic")
+                    yield keys, shown(text), f"two routes have this topic filter for direction {direction}: give one"
 
 
 def _twice(config: Config) -> Iterator[Found]:

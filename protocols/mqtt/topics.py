@@ -125,6 +125,13 @@ def parse_topic_filter(text: str, limits: Limits) -> TopicFilter:
     return TopicFilter(text, pattern, share)
 
 
+def prefixed(prefix: str, pattern: str) -> str:
+    """The filter of those topics that begin with a prefix and go on as a filter wants it."""
+    if prefix and pattern == MULTI_LEVEL:  # `a/#` matches `a`, which does not begin with `a/`
+        pattern = f"{SINGLE_LEVEL}{SEPARATOR}{MULTI_LEVEL}"
+    return prefix + pattern
+
+
 def check_response_topic(topic: str, limits: Limits) -> None:
     """The rules for a response topic: those of a topic name [MQTT-3.3.2-14].  Raises MqttError."""
     if _WILDCARD(topic):

@@ -64,7 +64,9 @@ qos = {qos}
 class There(Protocol):
     """The other broker, on a port that stays."""
 
-    port: int
+    @property
+    def port(self) -> int:
+        """Where it listens, always."""
 
     def kill(self) -> object:
         """SIGKILL."""
@@ -130,6 +132,12 @@ def heard(client: MqttClient, enough: Callable[[], bool]) -> None:
         client.settle()
 
 
+def arrived(client: MqttClient, count: int) -> Counter[tuple[str, bytes]]:
+    """The topics and payloads of at least so many messages."""
+    heard(client, lambda: len(client.arrived) >= count)
+    return Counter((each.topic, each.payload) for each in client.take())
+
+
 def collect(port: int, *filters: str) -> None:
     """Keep from now on what comes on these topics."""
     client(port, "collector", *filters).disconnect()
@@ -144,15 +152,21 @@ def collected(port: int, topic: str) -> Counter[bytes]:
     return found
 
 
+def answered(publisher: MqttClient, kind: PacketType, count: int) -> None:
+    """Hear so many acknowledgements."""
+    heard(publisher, lambda: sum(each.type is kind for each in publisher.answers) == count)
+
+
 def publish(port: int, topic: str, qos: int, payloads: list[bytes]) -> None:
     """Publish all of them, and hear that they have been taken."""
     publisher = client(port, "publisher")
+    sent = 0
     done = PacketType.PUBACK if qos == 1 else PacketType.PUBCOMP
     for at in range(0, len(payloads), 500):
         some = payloads[at : at + 500]
         publisher.post(topic, some, qos)
-        heard(publisher, lambda: sum(each.type is done for each in publisher.answers) == len(some))
-        publisher.answers.clear()
+        sent += len(some)
+        answered(publisher, done, sent)
     publisher.disconnect()
 
 
@@ -189,8 +203,7 @@ def test_both_directions_and_prefixes(there: There, tmp_path: Path, qos: int) ->
         }
         for reader, topics in expected.items():
             wanted = Counter(topics) + Counter({("both/1", b"both"): 2})
-            heard(reader, lambda: len(reader.arrived) >= sum(wanted.values()))
-            assert Counter((each.topic, each.payload) for each in reader.take()) == wanted
+            assert arrived(reader, sum(wanted.values())) == wanted
             reader.disconnect()
 
 

@@ -31,7 +31,7 @@ from protocols.mqtt.packets import Publish
 from protocols.mqtt.packets import Subscription as Asked
 from protocols.mqtt.properties import USER_PROPERTY, Properties
 from protocols.mqtt.runs import Shared
-from protocols.mqtt.topics import MULTI_LEVEL, SEPARATOR, SINGLE_LEVEL, TopicFilter, parse_topic_filter
+from protocols.mqtt.topics import parse_topic_filter, prefixed
 
 #: Topics whose route is remembered: what a link costs by that is some hundreds of KiB.
 TOPICS_REMEMBERED_MAX: Final = 1_024
@@ -41,13 +41,6 @@ VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
 
 #: The configuration has checked the filters.
 _LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
-
-
-def prefixed(prefix: str, topic: str) -> TopicFilter:
-    """The filter of a route's topics on one side.  Raises MqttError."""
-    if prefix and topic == MULTI_LEVEL:  # behind a prefix it would match what is before that prefix's last separator
-        topic = f"{SINGLE_LEVEL}{SEPARATOR}{MULTI_LEVEL}"
-    return parse_topic_filter(prefix + topic, _LIMITS)
 
 
 class BridgeRoute:
@@ -61,8 +54,8 @@ class BridgeRoute:
     def __init__(self, route: Route) -> None:
         settings = route.settings
         self.route = route
-        self.here = prefixed(settings.local_prefix, settings.topic)
-        self.there = prefixed(settings.remote_prefix, settings.topic)
+        self.here = parse_topic_filter(prefixed(settings.local_prefix, settings.topic), _LIMITS)
+        self.there = parse_topic_filter(prefixed(settings.remote_prefix, settings.topic), _LIMITS)
         self.asked = 0
         self._counted = (0, 0)
 

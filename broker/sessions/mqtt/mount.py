@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from broker.sessions.mqtt.format import read_properties
 from protocols.mqtt.packets import Publish, Will
 from protocols.mqtt.properties import RESPONSE_TOPIC, Properties
-from protocols.mqtt.topics import MULTI_LEVEL, SEPARATOR, SHARE_PREFIX, SINGLE_LEVEL, TopicFilter
+from protocols.mqtt.topics import SEPARATOR, SHARE_PREFIX, TopicFilter, prefixed
 
 _SYSTEM: Final = "$SYS"
 
@@ -54,9 +54,7 @@ class MountPoint:
         """The topic, or pattern of a filter, that a client means."""
         if topic.partition(SEPARATOR)[0] == _SYSTEM:
             return topic
-        if topic == MULTI_LEVEL:  # behind a prefix it would match the prefix itself, which is no topic to the client
-            return f"{self._prefix}{SINGLE_LEVEL}{SEPARATOR}{MULTI_LEVEL}"
-        return self._prefix + topic
+        return prefixed(self._prefix, topic)
 
     def filter(self, named: TopicFilter) -> TopicFilter:
         """The filter that a client means."""

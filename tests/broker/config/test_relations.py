@@ -15,6 +15,7 @@ SETTING = '[[address-settings]]\nmatch = "#"\n'
 PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
 RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
 JWT = '[security.jwt]\nissuer = "https://i"\n'
+MQTT_ROUTE = "[links.a]\nurl = 'mqtt://b'\n[links.a.mqtt.r]\n"
 RULE = "[[dead-letter-rules]]\nname = 'a'\n"
 TELEMETRY = "[telemetry]\nendpoint = "
 CERTIFICATE = '[[certificate-users]]\nuser = "%cn"\nsubject = '
@@ -194,6 +195,24 @@ def read(directory: Path, text: str) -> Config:
             "dead-letter-rules",
             "257",
             "at most 256",
+        ),
+        (
+            MQTT_ROUTE + "topic = 'a/#/b'\n",
+            "links.a.mqtt.r.topic",
+            '"a/#/b"',
+            "give a topic filter",
+        ),
+        (
+            MQTT_ROUTE + "topic = 'b'\nremote-prefix = 'x/+/'\n",
+            "links.a.mqtt.r.remote-prefix",
+            '"x/+/"',
+            "prefixes without wildcards",
+        ),
+        (
+            MQTT_ROUTE + "topic = 'a/b'\n[links.a.mqtt.s]\ntopic = 'b'\nlocal-prefix = 'a/'\n",
+            "links.a.mqtt.s.topic",
+            '"a/b"',
+            "for direction out",
         ),
     ],
 )

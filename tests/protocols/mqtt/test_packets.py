@@ -238,6 +238,13 @@ def test_publish(head: PublishHead, payload: bytes, role: Role) -> None:
     check_codec(maker(head.version, role), raw, [expected], show=show, trailing=trailing)
 
 
+def test_a_bridge_says_so_in_the_version() -> None:
+    """Mosquitto's: a bit beside the protocol level, which brokers that do not know it refuse."""
+    plain = encode(Connect(V311, "c"), V311)
+    bridge = encode(Connect(V311, "c", bridge=True), V311)
+    assert bridge == plain.replace(b"MQTT\x04", b"MQTT\x84")
+
+
 # -- byte for byte: the examples of the specifications -----------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from broker.engine.model.topics import Topics
 from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
-from protocols.mqtt.topics import AddressSyntax, TopicFilter, check_topic_name, parse_topic_filter
+from protocols.mqtt.topics import AddressSyntax, TopicFilter, check_topic_name, parse_topic_filter, prefixed
 
 LIMITS = Limits()
 PLAIN = AddressSyntax()
@@ -170,8 +170,37 @@ def test_a_pattern_matches_what_its_filter_matches(pattern: str, deep: bool, nam
         pattern.replace("/#", "").replace("+", "a") or "/",
         pattern.replace("#", "x/y").replace("+", ""),
     ]:
+        if topic:
+            assert TopicFilter(pattern, pattern).matches(topic) == matches(pattern, topic), topic
         if topic and not topic.startswith("$"):
             assert (engine.match(PLAIN.to_address(topic)) == [1]) == matches(pattern, topic), topic
+
+
+@pytest.mark.parametrize(
+    ("pattern", "topic", "matching"),
+    [
+        ("#", "$SYS/x", False),
+        ("+/x", "$SYS/x", False),
+        ("$SYS/#", "$SYS/x", True),
+        ("a/#", "a", True),
+        ("a/+", "a", False),
+        ("a/+", "a/", True),
+        ("+", "a/b", False),
+        ("a", "a/b", False),
+    ],
+)
+def test_a_filter_matches(pattern: str, topic: str, matching: bool) -> None:
+    """4.7.1, MQTT-4.7.2-1."""
+    assert TopicFilter(pattern, pattern).matches(topic) is matching
+
+
+@pytest.mark.parametrize(
+    ("prefix", "pattern", "filter"),
+    [("a/", "#", "a/+/#"), ("a/", "b/#", "a/b/#"), ("a/", "+", "a/+"), ("a", "/b", "a/b")],
+)
+def test_a_filter_behind_a_prefix_matches_only_what_begins_with_it(prefix: str, pattern: str, filter: str) -> None:
+    assert prefixed(prefix, pattern) == filter
+    assert not TopicFilter(filter, filter).matches("a")
 
 
 @pytest.mark.parametrize("address", ["", "a+b", "a.#", "a#", "a\0"])
