@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop browser-tests coverage bench reference docs pyfiles wheel wheels clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop link-tests browser-tests coverage bench reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -54,6 +54,17 @@ strangers: $(TESTING)
 interop: $(TESTING)
 	cd tests/interop/rust && cargo build
 	$(BIN)/pytest tests/interop
+
+# Links to brokers of others, at length.  They have to be there: apt-get install rabbitmq-server mosquitto maven; Artemis
+# is fetched from Maven Central.  RABBITMQ_4=.../sbin/rabbitmq-server adds a RabbitMQ 4.
+ARTEMIS := apache-artemis-2.44.0
+ARTEMIS_HOME ?= $(CURDIR)/build/$(ARTEMIS)
+link-tests: $(TESTING) $(ARTEMIS_HOME)/bin/artemis
+	BARTLEBY_LINK_TESTS=1 ARTEMIS_HOME=$(ARTEMIS_HOME) $(BIN)/pytest tests/interop -k test_links
+
+$(CURDIR)/build/$(ARTEMIS)/bin/artemis:
+	mvn --quiet --batch-mode dependency:unpack -DoutputDirectory=$(CURDIR)/build \
+	    -Dartifact=org.apache.activemq:apache-artemis:$(ARTEMIS:apache-artemis-%=%):tar.gz:bin
 
 # The console in a real browser, which has to be there: apt-get install chromium chromium-driver.
 browser-tests: $(TESTING)

@@ -158,7 +158,7 @@ class RabbitMQ(Measured):
     def target(self, protocol: str) -> Target:
         """See Broker."""
         found = super().target(protocol)
-        return replace(found, login="slot", passcode="slot", prefixed=True) if protocol == "amqp" else found
+        return replace(found, login="guest", passcode="guest", prefixed=True) if protocol == "amqp" else found
 
 
 class Artemis(Measured):

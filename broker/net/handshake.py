@@ -41,18 +41,16 @@ async def shake(
             connection, client, ssl=context, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=SHUTDOWN_SECONDS
         )
     except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-        failed(reason(error))
+        failed(_reason(error))
         await farewell.linger()
     finally:
         farewell.close()
 
 
-def reason(error: Exception) -> str:
-    """Why a connection could not be made, or a handshake failed."""
+def _reason(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.reason}: {error.verify_message}"
-    said = getattr(error, "reason", None) or getattr(error, "strerror", None)
-    return str(said or str(error) or type(error).__name__)
+    return str(getattr(error, "reason", None) or str(error) or type(error).__name__)
 
 
 class _Farewell:

@@ -121,8 +121,9 @@ class AmqpClient(Carrier):
         self.ends: dict[object, Error | None] = {}  # links and sessions that the broker has ended
         self.say()
         if login:
+            self.wait(lambda: self._has(SaslMechanisms))
             self.codec.send_sasl(SaslInit("PLAIN", b"\0" + "\0".join(login).encode()))
-            self.say()
+            self.wait(lambda: self.closed or self._has(SaslOutcome))
             if self.closed:
                 return
         self.codec.send_open(desired_capabilities=desired, idle_time_out=idle_time_out)
@@ -131,6 +132,9 @@ class AmqpClient(Carrier):
         if self.open is not None and not self.closed:
             self.ses.send_begin()
             self.say()
+
+    def _has(self, kind: type[Any]) -> bool:
+        return any(isinstance(event, kind) for event in self.events)
 
     # -- the wire --------------------------------------------------------------------------------------------------
 
@@ -344,9 +348,9 @@ class AmqpSim(AmqpClient, SimPeer):
 class AmqpSocket(AmqpClient, SocketLink):
     """A client on a socket of its own, for peers and moments that no library offers."""
 
-    def __init__(self, port: int, container: str = "interop") -> None:
+    def __init__(self, port: int, container: str = "interop", **more: Any) -> None:
         SocketLink.__init__(self, port)
-        AmqpClient.__init__(self, container)
+        AmqpClient.__init__(self, container, **more)
 
 
 class AmqpWebSocket(AmqpClient, WebSocketLink):

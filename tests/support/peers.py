@@ -10,6 +10,7 @@ import re
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -119,29 +120,36 @@ class RabbitMQ(PeerProcess):
     ready = re.compile("completed with")
     PROGRAM: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
+    def __init__(
+        self, directory: Path, *settings: str, program: Path | None = None, patience_s: float = PATIENCE_S
+    ) -> None:
+        super().__init__(directory, patience_s=patience_s)
+        self._program = program or self.PROGRAM
+        self._settings = settings
+
     def launch(self) -> Process:
         """See BrokerProcess."""
-        if not self.PROGRAM.exists():
-            raise NotAvailable(f"no {self.PROGRAM}: install the Debian package rabbitmq-server")
+        if not self._program.exists():
+            raise NotAvailable(f"no {self._program}: install the Debian package rabbitmq-server")
         directory = self.directory
         config, plugins = directory / "rabbitmq.conf", directory / "enabled_plugins"
         lines = [
             f"listeners.tcp.1 = 127.0.0.1:{self.ports['amqp']}",
             f"mqtt.listeners.tcp.1 = 127.0.0.1:{self.ports['mqtt']}",
             "mqtt.allow_anonymous = true",
-            "mqtt.default_user = guest",
-            "mqtt.default_pass = guest",
             "mqtt.prefetch = 1000",
             "vm_memory_high_watermark.relative = 0.8",
             "disk_free_limit.absolute = 50MB",
             "log.console = false",
             "log.console.level = error",
+            *self._settings,
         ]
         config.write_text("\n".join(lines) + "\n")
         plugins.write_text("[rabbitmq_mqtt,rabbitmq_amqp1_0].\n")
         environment = {
             "HOME": str(directory),
-            "RABBITMQ_NODENAME": f"bench-{os.getpid()}@localhost",
+            "ERL_CRASH_DUMP": str(directory / "erl_crash.dump"),
+            "RABBITMQ_NODENAME": f"bench-{self.ports['amqp']}@localhost",
             "RABBITMQ_MNESIA_BASE": str(directory / "data"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_PID_FILE": str(directory / "pid"),
@@ -150,7 +158,24 @@ class RabbitMQ(PeerProcess):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
             "RABBITMQ_DIST_PORT": str(free_port()),
         }
-        return spawn([str(self.PROGRAM)], {**os.environ, **environment}, merged=True)
+        return spawn([str(self._program)], {**os.environ, **environment}, merged=True)
+
+
+class ProtonBroker(PeerProcess):
+    """The small broker of `proton_broker`, with these queues."""
+
+    name = "proton"
+    protocols: Sequence[str] = ("amqp",)
+    ready = re.compile("READY")
+
+    def __init__(self, directory: Path, *queues: str, patience_s: float = PATIENCE_S) -> None:
+        super().__init__(directory, patience_s=patience_s)
+        self._queues = queues
+
+    def launch(self) -> Process:
+        """See BrokerProcess."""
+        command = [sys.executable, "-m", "tests.support.proton_broker", str(self.ports["amqp"])]
+        return spawn([*command, str(self.directory / "messages.db"), *self._queues], merged=True)
 
 
 class Artemis(PeerProcess):
@@ -168,12 +193,14 @@ class Artemis(PeerProcess):
         directory: Path,
         home: Path | None,
         *options: str,
+        user: tuple[str, str] = ("bench", "bench"),
         broker_xml: Callable[[dict[str, int]], str] | None = None,
         patience_s: float = 300.0,
     ) -> None:
         super().__init__(directory, patience_s=patience_s)
         self._home = home
         self._options = options
+        self._user = user
         self._broker_xml = broker_xml
 
     def launch(self) -> Process:
@@ -189,7 +216,7 @@ class Artemis(PeerProcess):
     def _create(self, home: Path, instance: Path) -> None:
         command = [str(home / "bin" / "artemis"), "create", str(instance), "--silent", "--allow-anonymous", "--no-web"]
         command += ["--host", "127.0.0.1", "--default-port", str(self.ports["amqp"]), *self._options]
-        command += ["--user", "bench", "--password", "bench"]
+        command += ["--user", self._user[0], "--password", self._user[1]]
         command += [f"--no-{protocol}-acceptor" for protocol in ("amqp", "hornetq", "mqtt", "stomp")]
         made = subprocess.run(command, capture_output=True, text=True, timeout=self._patience_s)
         if made.returncode:

@@ -1,0 +1,179 @@
+"""What went into one end of a link and what came out at the other: every message by its number.
+
+Messages are varied: sizes, durable or not, priorities, properties of all kinds.  What comes out is what went in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final
+
+from protocols.amqp.encode import encode
+from protocols.amqp.message import DATA, Message, encode_application_properties, encode_section
+from protocols.amqp.performatives import Accepted, Close, Header, Properties
+from tests.support.amqp_client import AmqpClient, Delivery
+from tests.support.link_peers import LinkPeer
+from tests.support.links import Lost
+
+#: Messages in one write, and at most under way with a client here.
+CHUNK: Final = 50
+
+#: Of so many messages one is not durable: a broker that is killed may lose it.
+NON_DURABLE: Final = 10
+
+#: Sizes of bodies in bytes, as often as they stand here.
+SIZES: Final = (10,) * 6 + (100,) * 8 + (1_000,) * 4 + (10_000, 40_000)
+
+#: How long an end may take to pass on what it has, beyond which it is taken to be stuck, in seconds.
+QUIET_S: Final = 60.0
+
+#: Silence after which a queue that cannot be drained is taken to be empty, in seconds.
+SILENCE_S: Final = 1.0
+
+_KEY: Final = "number"
+
+
+@dataclass(slots=True)
+class Entry:
+    """A message that was sent: how it looked."""
+
+    durable: bool
+    priority: int
+    properties: Properties
+    application: dict[str, object]
+    body: bytes
+    confirmed: bool = False
+
+
+@dataclass(slots=True)
+class LinkBooks:
+    """Every message of a test by its number."""
+
+    random: Random
+    entries: dict[int, Entry] = field(default_factory=dict)
+    arrived: Counter[int] = field(default_factory=Counter)
+    non_durable: int = NON_DURABLE  # one of so many; 0: none
+
+    def new(self) -> tuple[int, bytes]:
+        """Another message: its number, and its bytes."""
+        chance, number = self.random, len(self.entries)
+        application: dict[str, object] = {_KEY: number, "half": number / 2, "even": number % 2 == 0}
+        application |= {"text": "größe", "nothing": None} if chance.random() < 0.5 else {}
+        properties = Properties(
+            message_id=f"id-{number}",
+            subject=chance.choice((None, "subject")),
+            correlation_id=chance.choice((None, "correlation")),
+            content_type=chance.choice((None, "application/octet-stream")),
+            reply_to=chance.choice((None, "replies")),
+        )
+        durable = not self.non_durable or chance.randrange(self.non_durable) > 0
+        body = chance.randbytes(chance.choice(SIZES))
+        entry = self.entries[number] = Entry(durable, chance.randrange(10), properties, application, body)
+        parts = [
+            encode(Header(durable, entry.priority)),
+            encode(properties),
+            encode_application_properties(application),
+        ]
+        return number, b"".join([*parts, encode_section(DATA, body)])
+
+    def send(self, client: AmqpClient, address: str, count: int) -> None:
+        """So many new messages, and their outcomes; all must be accepted.  Raises Lost."""
+        link = client.sender(address)
+        assert link.attach is not None, client.ends
+        assert link.attach.target is not None, client.ends
+        while count:
+            made = [self.new() for _ in range(min(CHUNK, count))]
+            contexts = dict(zip(client.post(link, *[payload for _, payload in made]), made, strict=True))
+            try:
+                client.wait(lambda wanted=set(contexts): wanted <= {each.context for each in client.outcomes})  # type: ignore[misc]
+            finally:
+                for outcome in client.outcomes:
+                    if outcome.context in contexts:
+                        assert outcome.state == Accepted(), outcome
+                        self.entries[contexts[outcome.context][0]].confirmed = True
+                client.outcomes.clear()
+            count -= len(made)
+
+    def receive(self, delivery: Delivery) -> None:
+        """A message came out: it must be one that went in, unchanged."""
+        number = number_of(delivery.message)
+        assert number in self.entries, f"message {number} was never sent"
+        self.arrived[number] += 1
+        entry, message = self.entries[number], delivery.message
+        assert message.application_properties == entry.application, number
+        assert b"".join(map(bytes, message.body()[1])) == entry.body, number  # type: ignore[arg-type]
+        found, sent = message.properties, entry.properties
+        for name in ("message_id", "subject", "correlation_id", "content_type", "reply_to"):
+            assert getattr(found, name) == getattr(sent, name), (number, name)
+        assert message.header.durable or not entry.durable, number  # RabbitMQ 4 makes all of them durable
+        assert message.header.priority == entry.priority, number
+
+    @property
+    def wanted(self) -> set[int]:
+        """What must arrive: what was confirmed, and survives a SIGKILL."""
+        return {number for number, entry in self.entries.items() if entry.confirmed and entry.durable}
+
+    @property
+    def missing(self) -> set[int]:
+        """What must arrive, and has not."""
+        return self.wanted - self.arrived.keys()
+
+    @property
+    def doubled(self) -> dict[int, int]:
+        """What came more than once, and how often."""
+        return {number: count for number, count in self.arrived.items() if count > 1}
+
+
+def number_of(message: Message) -> int:
+    """Which message it is."""
+    number = message.application_properties[_KEY]
+    assert isinstance(number, int)
+    return number
+
+
+def take_all(peer: LinkPeer, queue: str, books: LinkBooks) -> int:
+    """Take what a queue has; how many messages it was."""
+    taken = 0
+    with peer.client() as client:
+        link = client.receiver(peer.address(queue), credit=0)
+        assert link.attach is not None
+        assert link.attach.source is not None, client.ends
+        if not peer.drains:
+            client.socket.settimeout(SILENCE_S)
+        while True:
+            link.send_credit(CHUNK, drain=peer.drains)
+            with suppress(TimeoutError):
+                client.wait(lambda: link.credit == 0)
+            deliveries = client.take()
+            for delivery in deliveries:
+                books.receive(delivery)
+            client.settle(*deliveries)
+            taken += len(deliveries)
+            if len(deliveries) < CHUNK:
+                client.codec.send_close()
+                with suppress(Lost):
+                    client.wait(lambda: any(isinstance(event, Close) for event in client.events))
+                return taken
+
+
+def send_until_killed(peer: LinkPeer, queue: str, books: LinkBooks, count: int) -> bool:
+    """So many messages, while somebody may kill the broker; False if that happened."""
+    try:
+        with peer.client() as client:
+            books.send(client, peer.address(queue), count)
+    except (Lost, ConnectionError):
+        return False
+    return True
+
+
+def await_complete(peer: LinkPeer, queue: str, books: LinkBooks) -> None:
+    """Take from a queue that is being filled until nothing is missing."""
+    until = time.monotonic() + QUIET_S
+    while books.missing:
+        found = take_all(peer, queue, books)
+        until = time.monotonic() + QUIET_S if found else until
+        assert time.monotonic() < until, f"{len(books.missing)} of {len(books.wanted)} messages do not come"
