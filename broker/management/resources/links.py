@@ -28,7 +28,7 @@ class LinkCalls:
         calls.add("POST", f"{path}:start", self.start, about=whole, problems=(409,))
         calls.add("POST", f"{path}:stop", self.stop, about=whole, problems=(409,))
         calls.add("POST", f"{path}:pause", self.pause, about=whole, problems=(409,))
-        calls.add("POST", f"{path}/routes/{{route:bare}}:resolve", self.resolve, about=whole, problems=(409,))
+        calls.add("POST", f"{path}/routes/{{route:bare}}:resolve", self.resolve, about=whole, problems=(409, 503))
 
     async def list(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> LinkList:
         """The links by name, with their routes."""

@@ -89,7 +89,7 @@ class Links:
     def resolve(self, name: str, route_name: str, *, discard: bool) -> int:
         """End the doubt of a route: send what is held again, or `discard` it as delivered; how many messages it was.
 
-        Raises NotFound, WrongState.
+        Raises NotFound, WrongState, NotReadable: the disk cannot be read for now, and the rest stays in doubt.
         """
         link = self.find(name)
         route = link.routes.get(route_name)
@@ -97,18 +97,21 @@ class Links:
             raise NotFound(f"link {name} has no route {route_name}")
         if route.state is not State.IN_DOUBT:
             raise WrongState(f"route {route_name} of link {name} is {route.state}, not in doubt")
-        held, route.doubtful = route.doubtful, set()
-        if discard:
-            self._discard(route.settings.local, held)
+        messages = self._discard(route) if discard else len(route.doubtful)
+        route.doubtful = set()
         route.move("resolve")
         if link.state is State.RUNNING and name in self.connections:
             self.connections[name].start_routes()
-        return len(held)
+        return messages
 
-    def _discard(self, name: str, ids: set[int]) -> None:
-        queue = self._engine.queues.get(name)
-        if queue is not None and ids:
-            self._engine.messages.discard(queue, MessageRange(ids=tuple(sorted(ids))))
+    def _discard(self, route: Route) -> int:
+        """Remove what a route holds; how many messages there still were.  They are no more than its window."""
+        queue, held = self._engine.queues.get(route.settings.local), tuple(sorted(route.doubtful))
+        removed = 0
+        while queue is not None and held:
+            step = self._engine.messages.discard(queue, MessageRange(ids=held))
+            removed, held = removed + step.moved, held[step.looked_at :]
+        return removed
 
     # -- the network -----------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import PropertyView, RoutingType, Value
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.queues.consumer import AckMode
+from broker.engine.moves.transfer import MOVED_BYTES_MAX
 from broker.security.audit_log import AUDITED
 from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, basic
@@ -215,6 +216,22 @@ async def test_doubt_is_resolved(
     assert deed["verb"] == ("discard" if discard else "resend")
     again = await client.call("POST", path, json={"discard": discard})
     assert (again.status, again.json["detail"]) == (409, "route orders of link paris is running, not in doubt")
+
+
+async def test_all_that_is_in_doubt_is_removed_however_large(
+    broker: TestBroker, client: Client, session: Session
+) -> None:
+    body = b"x" * (300 << 10)
+    broker.send("orders.out", [body] * 9)
+    await broker.settled()
+    queue = broker.engine.queue("orders.out")
+    ids = [message.id for message, _ in broker.engine.messages.browse(queue)]
+    assert len(body) * 8 > 2 * MOVED_BYTES_MAX, "it takes three steps"
+    session.open()
+    session.doubt(*ids[:8], ids[-1] + 1_000)
+    answer = await client.call("POST", "/api/v1/links/paris/routes/orders:resolve", json={"discard": True})
+    assert answer.json["messages"] == 8, "one had gone by itself"
+    assert [message.id for message, _ in broker.engine.messages.browse(queue)] == ids[8:]
 
 
 async def test_only_who_manages_the_broker_sees_them(client: Client, session: Session) -> None:
