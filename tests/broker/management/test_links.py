@@ -10,8 +10,8 @@ from broker.engine import NewQueue
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import PropertyView, RoutingType, Value
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.engine.queues.consumer import AckMode
 from broker.engine.moves.transfer import MOVED_BYTES_MAX
+from broker.engine.queues.consumer import AckMode
 from broker.security.audit_log import AUDITED
 from broker.sessions.links.model import Kind, LinkSettings, RouteSettings
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker, basic
