@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from broker.engine.model.report import Report
 from broker.net.connection import Connection
+from broker.net.handshake import reason
 from broker.net.listener import CHECK_PERIOD_MS
 from broker.net.tasks import supervised
 from broker.sessions.links.links import LinkConnection as Linked
@@ -119,7 +120,7 @@ class Dialer:
         except TimeoutError:
             self._lost(link, f"no connection within {CONNECT_SECONDS_MAX} s")
         except (OSError, UnicodeError) as error:
-            self._lost(link, str(error))
+            self._lost(link, reason(error))
         finally:
             del self._dialing[link.name]
 

@@ -41,16 +41,18 @@ async def shake(
             connection, client, ssl=context, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=SHUTDOWN_SECONDS
         )
     except (OSError, TimeoutError) as error:  # ssl.SSLError is an OSError
-        failed(_reason(error))
+        failed(reason(error))
         await farewell.linger()
     finally:
         farewell.close()
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
+    """Why a connection could not be made, or a handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"{error.reason}: {error.verify_message}"
-    return str(getattr(error, "reason", None) or str(error) or type(error).__name__)
+    said = getattr(error, "reason", None) or getattr(error, "strerror", None)
+    return str(said or str(error) or type(error).__name__)
 
 
 class _Farewell:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess, running
 from tests.support.mute_broker import MuteBroker
 from tests.support.peers import free_port
@@ -63,11 +64,11 @@ def send(broker: DaemonProcess, number: int = MESSAGES) -> None:
             client.put("/queue/orders.out", f"order {n}", DURABLE)
 
 
-def awaited(broker: DaemonProcess, fits: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
-    """The link to Paris once it is as it should be."""
+def awaited(broker: DaemonProcess, fits: Callable[..., bool], name: str = "paris") -> dict[str, Any]:
+    """A link once it is as it should be."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found: dict[str, Any] = broker.get("links/paris")
+        found: dict[str, Any] = broker.get(f"links/{name}")
         if fits(found):
             return found
         assert time.monotonic() < deadline, found
@@ -87,7 +88,7 @@ def test_a_link_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
 
         far.kill()
         lost = awaited(near, lambda link: link["state"] == "retrying" and link["attempts"] > 1)
-        assert lost["error"].endswith("Connection refused"), lost["error"]
+        assert lost["error"] == f"amqp://127.0.0.1:{port}: Connection refused"
         assert [route["state"] for route in lost["routes"]] == ["stopped", "stopped"]
         send(near)
         assert awaited(near, lambda link: link["routes"][0]["lag"] > 0)["routes"][0]["depth"] == MESSAGES
@@ -109,6 +110,78 @@ def test_a_link_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
         awaited(near, lambda link: link["routes"][0]["passed"] == 3 * MESSAGES)
         assert far.queue("orders")["messages"] == 3 * MESSAGES
         assert near.log.count("link.operated") == 4
+
+
+FAR = """
+[security]
+login-failure-delay = 0
+[acceptors.amqp]
+protocol = "amqp"
+[acceptors.stomp]
+protocol = "stomp"
+[acceptors.mqtt]
+protocol = "mqtt"
+[acceptors.secure]
+protocol = "amqp"
+[acceptors.secure.tls]
+certificate = "{certificate}"
+key = "{key}"
+[addresses.vault.queues.vault]
+routing-type = "ANYCAST"
+[[security-settings]]
+match = "vault"
+manage = ["chiefs"]
+"""
+
+VAULT = """
+[links.in.send.into]
+queue = "out"
+address = "vault"
+use-dead-letter = false
+[links.in.receive.from]
+queue = "vault"
+address = "loot"
+"""
+
+
+def test_each_link_says_why_it_does_not_run(tmp_path: Path) -> None:
+    authority, other = Authority(tmp_path / "ca"), Authority(tmp_path / "other", "Other CA")
+    certificate, key = authority.issue("broker")
+    for name in ("secret", "guess"):
+        (tmp_path / name).write_text(f"{name}\n")
+    far, near = tmp_path / "far", tmp_path / "near"
+    far.mkdir()
+    near.mkdir()
+    users = {"bob": "secret"}
+    with running(far, FAR.format(certificate=certificate, key=key), users=users) as paris:
+        urls = {name: f"127.0.0.1:{port}" for name, port in paris.ports.items()}
+
+        def login(password: str) -> str:
+            return f'user = "bob"\npassword-file = "{tmp_path / password}"'
+
+        links = {
+            "gone": ("amqp://127.0.0.1:1", "", "amqp://127.0.0.1:1: Connection refused"),
+            "nobody": (f"amqp://{urls['amqp']}", "", "and not by ANONYMOUS or EXTERNAL"),
+            "wrong": (f"amqp://{urls['amqp']}", login("guess"), "the other broker does not let in user bob"),
+            "mqtt": (f"mqtt://{urls['mqtt']}", login("guess"), "the user name or the password is wrong"),
+            "plain": (f"amqps://{urls['amqp']}", "", ": WRONG_VERSION_NUMBER"),
+            "tls": (f"amqp://{urls['secure']}", "", "instead of letting the link in: check the port, and TLS"),
+            "strange": (f"amqps://{urls['secure']}", f'ca = "{other.path}"', "unable to get local issuer certificate"),
+            "stomp": (f"amqp://{urls['stomp']}", "", "amqp:not-implemented: The server wants to speak 'ERROR\\nme'."),
+            "in": (f"amqps://{urls['secure']}", login("secret") + f'\nca = "{authority.path}"', ""),
+        }
+        settings = "".join(f'[links.{name}]\nurl = "{url}"\n{more}\n' for name, (url, more, _) in links.items())
+        queue = '[addresses.out.queues.out]\nrouting-type = "ANYCAST"\n'
+        with running(near, queue + settings + VAULT) as home:
+            for name, (_, _, words) in links.items():
+                state = "retrying" if words else "running"
+                found = awaited(home, lambda link, state=state: link["state"] == state, name)
+                assert found["error"].endswith(words) if words else found["connected"], (name, found["error"])
+            found = awaited(home, lambda link: all(each["state"] == "retrying" for each in link["routes"]), "in")
+            assert [route["error"] for route in found["routes"]] == [
+                "vault: amqp:unauthorized-access: permission denied: not allowed to send to vault (send)",
+                "vault: amqp:unauthorized-access: permission denied: not allowed to consume from vault (consume)",
+            ]
 
 
 @pytest.mark.parametrize(("verdict", "left"), [("--discard", 0), ("--resend", MESSAGES)])

@@ -169,7 +169,7 @@ class AmqpLinkSession(AmqpEndpoint):
     def ended(self) -> None:
         self._running.clear()
         self._routes.clear()
-        self._links.lost(self._link, self._why or "the connection was lost")
+        self._links.lost(self._link, self._why)
 
     # -- routes ----------------------------------------------------------------------------------------------------
 

@@ -7,11 +7,15 @@ The network asks `due` which links to connect now, and says what came of it by `
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from broker.engine import Engine, MessageRange
 from broker.engine.model.errors import NotFound, WrongState
 from broker.sessions.links.model import Link, LinkSettings, Route, State
+
+#: What is said of a connection that ends without a word, after the other end had let the link in and before.
+_LOST: Final = "the connection was lost"
+_NOT_LET_IN: Final = "the other end hung up, or was silent, instead of letting the link in: check the port, and TLS"
 
 
 class LinkConnection(Protocol):
@@ -149,8 +153,12 @@ class Links:
         else:
             connection.start_routes()
 
-    def lost(self, link: Link, why: str) -> None:
-        """A link's connection could not be made, was refused, or has ended; it is tried again after a while."""
+    def lost(self, link: Link, why: str = "") -> None:
+        """A link's connection could not be made, was refused, or has ended; it is tried again after a while.
+
+        `why`: empty, if the other end has not said.
+        """
+        why = why or (_LOST if link.connected else _NOT_LET_IN)
         self.connections.pop(link.name, None)
         for route in link.routes.values():
             route.move("lost")

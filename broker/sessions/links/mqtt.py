@@ -405,7 +405,7 @@ class MqttLinkSession(MqttEndpoint):
         for each in bridge.incoming:
             each.asked = 0
         bridge.count()
-        self._links.lost(self._link, self._why or "the connection was lost")
+        self._links.lost(self._link, self._why)
 
     handlers: ClassVar[Handlers] = {
         **MqttEndpoint.handlers,

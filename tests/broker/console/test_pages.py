@@ -179,6 +179,7 @@ async def test_a_doubt_is_resolved(broker: TestBroker, owner: Browser) -> None:
     first, second = [message.id for message, _ in broker.engine.messages.browse(queue)]
     session = Session(broker).open()
     session.doubt(first)
+    assert "Link paris is in doubt" in (await owner.get("/")).seen
     page = await owner.get("/link?name=paris")
     assert "before the other broker answered about 1 messages" in page.seen
     assert (await owner.send(page, "/link/resolve", do="perhaps")).status == 400
