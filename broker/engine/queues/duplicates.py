@@ -11,9 +11,10 @@ A sender that has lost its connection does not know whether its last messages ar
    message, and is remembered after a restart; that of another one is forgotten with it.
 4. What the broker itself moves (dead letters, expired messages, diverted copies, retries) is not asked for its id.
 5. What another broker sends over a link has a link id instead, which that broker gave it.  Link ids are remembered
-   apart: of each address the last LINK_IDS_MAX, whatever `id-cache-size` says, so that clients do not push them out,
-   nor they the clients'.  A user cannot use up the ids of another user's messages: its name is part of them.  In a
-   transaction, too, a message whose link id is known is left out, and the others are taken.
+   apart, whatever `id-cache-size` says: of each address and sending broker the last LINK_IDS_MAX.  So neither clients
+   nor other brokers push them out, while a broker is away that will send again what nobody told it had arrived.  A user
+   cannot use up the ids of another user's messages: its name is part of them.  In a transaction, too, a message whose
+   link id is known is left out, and the others are taken.
 
 An id is remembered by the message that brought it, so that the order survives when its record is copied forward (see
 `cleaning`): after a restart the youngest of them count.  As long as an id is remembered, the segment
@@ -51,9 +52,14 @@ ID_BYTES_MAX: Final = 64
 LINK: Final = b"link:"
 _USER_BYTES: Final = 8
 
-#: Link ids that an address remembers.  A broker sends again what was under way when a connection was lost: 1,000
-#: messages of a route (`window`) unless it is told otherwise, so that twenty routes may end at one address.
+#: Link ids that an address remembers of one broker, by one user.  It sends again what was under way when a connection
+#: was lost: 1,000 messages of a route (`window`) unless it is told otherwise, and 10,000 at most.
 LINK_IDS_MAX: Final = 20_000
+
+#: Brokers, each by one user, whose link ids an address remembers: more than will have links to one address, and a bound
+#: for a sender that invents brokers.  Beyond it, the one is forgotten that has sent nothing for the longest time.
+LINK_BROKERS_MAX: Final = 32
+_BROKER_BYTES: Final = 16
 
 #: Ids copied forward in one step: less than 2 MiB of records.
 COPIED_MAX: Final = 16_384
@@ -66,19 +72,39 @@ def may_have_ids(messages: Sequence[Message]) -> bool:
     return _MARK in b"".join([message.head for message in messages])
 
 
+#: Ids, oldest first, each with the message that brought it and its segment (0: none).
+Ids = dict[bytes, tuple[int, int]]
+_NONE: Final[Ids] = {}
+
+
 @dataclass(slots=True, eq=False)
 class Seen:
-    """The ids of one address, oldest first: each with the message that brought it, and its segment (0: none).
+    """The ids of one address.
 
-    `ids` are those of clients, `links` those of links.
+    `ids` are those of clients, `links` those of links by whose they are, who sent last at the end.
     """
 
-    ids: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    links: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    ids: Ids = field(default_factory=dict)
+    links: dict[bytes, Ids] = field(default_factory=dict)
 
-    def cache(self, id: bytes) -> dict[bytes, tuple[int, int]]:
-        """The ids of this one's kind."""
-        return self.links if id.startswith(LINK) else self.ids
+    def cache(self, id: bytes) -> Ids:
+        """The ids among which this one is, if it is remembered."""
+        return self.links.get(_whose(id), _NONE) if id.startswith(LINK) else self.ids
+
+    def put(self, id: bytes, message_id: int, segment: int) -> None:
+        """Remember an id, as the youngest one unless it is known."""
+        if not id.startswith(LINK):
+            self.ids[id] = message_id, segment
+            return
+        whose = _whose(id)
+        links = self.links.get(whose)
+        if links is None or len(self.links) > 1:
+            links = self.links[whose] = self.links.pop(whose, {})
+        links[id] = message_id, segment
+
+    def caches(self) -> list[Ids]:
+        """All of them."""
+        return [self.ids, *self.links.values()]
 
 
 class Duplicates:
@@ -101,7 +127,7 @@ class Duplicates:
     def count(self, address: Address) -> int:
         """How many ids an address remembers."""
         seen = self._seen.get(address.id)
-        return 0 if seen is None else len(seen.ids) + len(seen.links)
+        return 0 if seen is None else sum(map(len, seen.caches()))
 
     def split(
         self, address: Address, messages: list[Message], link_ids: Mapping[Message, bytes] | None
@@ -141,7 +167,7 @@ class Duplicates:
                 self._journal.ensure_defined(address.id)
                 self._journal.add(record.duplicate_id(address.id, message.id, id))
                 segment = self._place(address.id, id)
-            seen.cache(id)[id] = (message.id, segment)
+            seen.put(id, message.id, segment)
         self._limit(seen, address)
 
     def _place(self, address_id: int, id: bytes) -> int:
@@ -152,9 +178,15 @@ class Duplicates:
         return segment
 
     def _limit(self, seen: Seen, address: Address) -> None:
-        for ids, size in ((seen.ids, address.settings.id_cache_size), (seen.links, LINK_IDS_MAX)):
-            for id in list(islice(ids, max(len(ids) - max(size, 0), 0))):
-                self._release(ids.pop(id)[1], id)
+        self._limit_ids(seen.ids, max(address.settings.id_cache_size, 0))
+        for whose in list(islice(seen.links, max(len(seen.links) - LINK_BROKERS_MAX, 0))):
+            self._limit_ids(seen.links.pop(whose), 0)
+        for links in seen.links.values():
+            self._limit_ids(links, LINK_IDS_MAX)
+
+    def _limit_ids(self, ids: Ids, size: int) -> None:
+        for id in list(islice(ids, max(len(ids) - size, 0))):
+            self._release(ids.pop(id)[1], id)
 
     def _release(self, segment: int, id: bytes) -> None:
         if segment:
@@ -173,10 +205,11 @@ class Duplicates:
         seen = self._seen.pop(address.id, None)
         if seen is None:
             return 0
-        for ids in (seen.ids, seen.links):
+        caches = seen.caches()
+        for ids in caches:
             for id, (_, segment) in ids.items():
                 self._release(segment, id)
-        return len(seen.ids) + len(seen.links)
+        return sum(map(len, caches))
 
     # -- the journal -----------------------------------------------------------------------------------------------
 
@@ -186,9 +219,9 @@ class Duplicates:
         for id, (message_id, segment) in sorted(found.items(), key=lambda item: item[1][0]):
             self._journal.space.pin(segment, _record_bytes(id))
             self._places.setdefault(segment, []).append((address.id, id))
-            seen.cache(id)[id] = (message_id, segment)
+            seen.put(id, message_id, segment)
         self._limit(seen, address)
-        if seen.ids or seen.links:
+        if any(seen.caches()):
             self._seen[address.id] = seen
 
     def copy_forward(self, segment: int) -> bool:
@@ -198,17 +231,22 @@ class Duplicates:
             return False
         for address_id, id in places[:COPIED_MAX]:
             seen = self._seen.get(address_id)
-            message_id, there = (0, 0) if seen is None else seen.cache(id).get(id, (0, 0))
-            if seen is None or there != segment:
+            found = None if seen is None else seen.cache(id).get(id)
+            if seen is None or found is None or found[1] != segment:
                 continue
             self._journal.ensure_defined(address_id)
-            self._journal.add(record.duplicate_id(address_id, message_id, id, again=True))
-            seen.cache(id)[id] = (message_id, self._place(address_id, id))
+            self._journal.add(record.duplicate_id(address_id, found[0], id, again=True))
+            seen.cache(id)[id] = (found[0], self._place(address_id, id))
             self._release(segment, id)
         if len(places) > COPIED_MAX:
             self._places[segment] = places[COPIED_MAX:]
             return True
         return False
+
+
+def _whose(id: bytes) -> bytes:
+    """Of a remembered link id, the broker and the user."""
+    return id[len(LINK) : len(LINK) + _BROKER_BYTES] + id[-_USER_BYTES:]
 
 
 def id_of(message: Message) -> bytes | None:

@@ -204,13 +204,19 @@ def test_the_order_of_ids_survives_copying() -> None:
 # -- link ids ----------------------------------------------------------------------------------------------------------
 
 
-def link_id(number: int) -> bytes:
+def link_id(number: int, broker: int = 0) -> bytes:
     """The link id of a message of some broker."""
-    return b"broker of paris!" + number.to_bytes(8) + bytes(8)
+    return broker.to_bytes(16) + number.to_bytes(8) + bytes(8)
 
 
 def passed_on(
-    bench: Bench, name: str, *numbers: int, user: str = "link", tx: Transaction | None = None, **more: Any
+    bench: Bench,
+    name: str,
+    *numbers: int,
+    broker: int = 0,
+    user: str = "link",
+    tx: Transaction | None = None,
+    **more: Any,
 ) -> None:
     """Messages that came over a link; their bodies are their numbers."""
     engine = bench.enter()
@@ -218,7 +224,7 @@ def passed_on(
     header = bench.header(address.name, routing_type=RoutingType.ANYCAST, user=user, **more)
     messages = [Message(header, b"", b"%d" % number) for number in numbers]
     send = Send(address, queue, RoutingType.ANYCAST, messages)
-    send.link_ids = {message: link_id(number) for message, number in zip(messages, numbers, strict=True)}
+    send.link_ids = {message: link_id(number, broker) for message, number in zip(messages, numbers, strict=True)}
     if tx is None:
         engine.publish([send]).check()
         bench.run()
@@ -288,6 +294,42 @@ def test_an_address_remembers_so_many_link_ids(bench: Bench) -> None:
     assert bench.queue("a").message_count == limit + 1
     passed_on(bench, "a", 0)
     assert bench.queue("a").message_count == limit + 2, "the oldest was forgotten for the youngest"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_brokers_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+    """One that is away for long, and will send again, while others go on."""
+    monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 3)
+    bench = Bench({"match": "a"})
+    passed_on(bench, "a", 1, 2, 3, broker=1)
+    passed_on(bench, "a", *range(20), broker=2)
+    passed_on(bench, "a", *range(20), broker=1, user="other")
+    if restart:
+        bench = bench.restart()
+    assert ids(bench, "a") == 9
+    before = bench.queue("a").message_count
+    passed_on(bench, "a", 1, 2, 3, broker=1)
+    assert bench.queue("a").message_count == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_an_address_remembers_the_ids_of_so_many_brokers(restart: bool) -> None:
+    """The one is forgotten that has sent nothing for the longest time."""
+    bench = Bench({"match": "a"})
+    limit = duplicates.LINK_BROKERS_MAX
+    for broker in range(limit):
+        passed_on(bench, "a", 1, broker=broker)
+    passed_on(bench, "a", 2, broker=0)
+    bench = bench.restart() if restart else bench
+    assert ids(bench, "a") == limit + 1
+    passed_on(bench, "a", 1, broker=limit)
+    assert ids(bench, "a") == limit + 1, "broker 1 is forgotten"
+    before = bench.queue("a").message_count
+    passed_on(bench, "a", 1, 2, broker=0)
+    passed_on(bench, "a", 1, broker=limit)
+    assert bench.queue("a").message_count == before
+    passed_on(bench, "a", 1, broker=1)
+    assert bench.queue("a").message_count == before + 1
 
 
 def test_in_a_transaction_what_is_known_is_left_out_and_the_rest_is_taken(bench: Bench) -> None:
@@ -369,7 +411,7 @@ def test_what_is_remembered_is_what_a_list_would_say(seed: int, monkeypatch: pyt
             bench.sent(name, b"%d" % number, head=head(str(number)))
         else:
             passed_on(bench, name, number, user=who)
-        cache = remembered.setdefault((name, "client" if who == "client" else "link"), [])
+        cache = remembered.setdefault((name, who), [])
         if (who, number) not in cache:
             expected[name].append(b"%d" % number)
             cache.append((who, number))
