@@ -126,7 +126,7 @@ class Dialer:
 
     def _lost(self, link: Link, why: str) -> None:
         self._tick.enter()
-        self._links.lost(link, f"{link.remote}: {why}")
+        self._links.lost(link, why)
 
     # -- what connections ask --------------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
         "link": "paris",
         "state": "retrying",
         "since": "2023-11-14 22:13:20",
-        "connects to": "amqp://paris:5672, amqp://paris-2:5672",
+        "urls": "amqp://paris:5672, amqp://paris-2:5672",
         "starts by itself": "yes",
         "failed attempts": "1",
         "next attempt": "2023-11-14 22:13:21",
