@@ -130,7 +130,6 @@ CODES: Final[dict[str, Code]] = {
         "warning", "A crash left an unfinished end of the journal; it was cut off, and a copy kept in torn/."
     ),
     "library.message": Code("warning", "A library that the broker uses logged something, at this level.", True),
-    "listening": Code("info", "An acceptor is open."),
     "link.connected": Code("info", "A link has logged in to the other broker."),
     "link.lost": Code("warning", "A link has lost its connection, or could not be connected; it tries again.", True),
     "link.operated": Code("info", "An operator started, stopped, paused or resolved a link."),
@@ -141,6 +140,7 @@ CODES: Final[dict[str, Code]] = {
     "link.route_waiting": Code(
         "warning", "The other broker does not take what a route has for it; the route tries again.", True
     ),
+    "listening": Code("info", "An acceptor is open."),
     "log.suppressed": Code("warning", "Lines of another code were left out to keep the log readable."),
     "login.accepted": Code("debug", "A client logged in, or needed no login."),
     "login.expired": Code("info", "A connection was closed because its token expired.", True),

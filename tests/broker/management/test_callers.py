@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import Final, TypeGuard
 from urllib.parse import quote
 
@@ -24,6 +25,7 @@ from broker.management.callers import WHOLE_BROKER
 from broker.security.audit_log import AUDITED
 from broker.security.login import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker, basic
+from tests.broker.management.linked import PARIS, ROME, Session, linked
 from tests.support.sim_gate import cheap_user
 
 #: The id of the message that `prepare` sends, and of the tasks, one of which is paused.
@@ -73,6 +75,12 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("DELETE", "/api/v1/consumers/1"): ("other",),
     ("PUT", "/api/v1/diverts/new"): ("orders", "other"),
     ("DELETE", "/api/v1/diverts/there"): ("orders", "other"),
+    ("GET", "/api/v1/links"): (WHOLE_BROKER,),
+    ("GET", "/api/v1/links/there"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/links/1:start"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/links/there:stop"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/links/there:pause"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/links/there/routes/orders:resolve"): (WHOLE_BROKER,),
 }
 
 #: What some calls have to say.
@@ -104,6 +112,7 @@ BODIES: dict[tuple[str, str], object] = {
     ("PUT", "/api/v1/queues/new"): {"address": "orders"},
     ("POST", "/api/v1/addresses/orders/messages"): {"text": "x"},
     ("POST", "/api/v1/addresses/orders::orders/messages"): {"text": "x"},
+    ("POST", "/api/v1/links/there/routes/orders:resolve"): {"discard": False},
     ("PUT", "/api/v1/diverts/new"): {"address": "orders", "forwarding_addresses": ["other"]},
 }
 
@@ -151,7 +160,12 @@ async def call(client: Client, method: str, path: str, headers: dict[str, str]) 
 
 
 async def prepare(broker: TestBroker, client: Client) -> None:
-    """Two queues, one of them with a message and the other with a consumer, a divert between them, a connection."""
+    """Two queues, one of them with a message and the other with a consumer, a divert between them, a connection.
+
+    And two links: one of them is connected and has a route in doubt, the other is stopped.
+    """
+    linked(broker, replace(PARIS, name="there"), replace(ROME, name="1"))
+    Session(broker, "there").open().doubt(SECRET)
     broker.send("orders", [b"secret"])
     broker.queue("other")
     broker.engine.consumers.subscribe(
@@ -173,7 +187,8 @@ def state(broker: TestBroker) -> object:
     state = broker.engine._state
     queues = {name: (q.message_count, q.paused, q.attributes) for name, q in state.queues.items()}
     tasks = {task.id: task.state for task in state.tasks.values()}
-    return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}, tasks
+    links = [[link.state, *(route.state for route in link.routes.values())] for link in broker.links.by_name.values()]
+    return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}, tasks, links
 
 
 async def test_every_call_is_in_the_table(broker: TestBroker) -> None:
@@ -184,6 +199,7 @@ async def test_every_call_is_in_the_table(broker: TestBroker) -> None:
     for route in calls:
         for method in route.methods or ():
             path = route.path_format.replace("messages/{id}", f"messages/{SECRET}")
+            path = path.replace("{route}", "orders")
             path = path.replace("{task}", str(PAUSED if path.endswith(":resume") else TASK))
             shapes = [path.replace("{name}", name).replace("{id}", name) for name in ("orders", "there", "new", "1")]
             assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
@@ -356,6 +372,10 @@ DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
     ("DELETE", "/api/v1/consumers/1"): ("consumer.dismissed", {"queue": "other"}),
     ("PUT", "/api/v1/diverts/new"): ("divert.made", {"forwarding": "other"}),
     ("DELETE", "/api/v1/diverts/there"): ("divert.deleted", {"divert": "there"}),
+    ("POST", "/api/v1/links/1:start"): ("link.operated", {"link": "1", "verb": "start"}),
+    ("POST", "/api/v1/links/there:stop"): ("link.operated", {"link": "there", "verb": "stop"}),
+    ("POST", "/api/v1/links/there:pause"): ("link.operated", {"link": "there", "verb": "pause"}),
+    ("POST", "/api/v1/links/there/routes/orders:resolve"): ("link.operated", {"route": "orders", "verb": "resend"}),
 }
 
 
