@@ -112,6 +112,58 @@ def test_a_link_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
         assert near.log.count("link.operated") == 4
 
 
+BRIDGE = """
+[links.garden]
+url = "mqtt://127.0.0.1:{port}"
+retry-interval = "100ms"
+retry-interval-max = "200ms"
+[links.garden.mqtt.sensors]
+topic = "sensors/#"
+remote-prefix = "site1/"
+"""
+
+
+def test_an_mqtt_bridge_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
+    port = free_port()
+    home, garden = tmp_path / "home", tmp_path / "garden"
+    home.mkdir()
+    garden.mkdir()
+    with running(garden, fixed={"mqtt": port}) as far, running(home, BRIDGE.format(port=port)) as near:
+
+        def publish() -> None:
+            with connected(near.port) as client:
+                for n in range(MESSAGES):
+                    client.put("/topic/sensors.a", f"value {n}", DURABLE)
+
+        def passed(times: int) -> dict[str, Any]:
+            return awaited(near, lambda link: link["routes"][0]["passed"] == times * MESSAGES, "garden")
+
+        awaited(near, lambda link: link["routes"][0]["state"] == "running", "garden")
+        publish()
+        [route] = passed(1)["routes"]
+        assert (route["local"], route["remote"], route["direction"]) == ("sensors/#", "site1/sensors/#", "out")
+
+        assert operate(near, "link", "pause", "garden")["state"] == "paused"
+        publish()
+        [route] = near.get("links/garden")["routes"]
+        assert (route["state"], route["depth"], route["passed"]) == ("paused", MESSAGES, MESSAGES)
+        assert operate(near, "link", "start", "garden")["state"] == "running"
+        passed(2)
+
+        far.kill()
+        lost = awaited(near, lambda link: link["attempts"] > 1, "garden")
+        assert (lost["error"], lost["routes"][0]["state"]) == ("Connection refused", "stopped")
+        publish()
+        far.start()
+        passed(3)
+
+        assert operate(near, "link", "stop", "garden")["state"] == "stopped"
+        publish()
+        assert near.get("links/garden")["routes"][0]["depth"] == MESSAGES
+        operate(near, "link", "start", "garden")
+        passed(4)
+
+
 FAR = """
 [security]
 login-failure-delay = 0
