@@ -50,14 +50,16 @@ def test_every_pair_of_a_route(state: State, trigger: str) -> None:
     assert bool(told) is (route.state is not state), "what changes nothing is not told"
 
 
+def seen(made: Link, route: Route) -> tuple[State, int]:
+    return made.shown, route.in_doubt
+
+
 def test_a_link_in_doubt() -> None:
     made, _ = link()
     made.move("start")
     made.move("opened")
-    route: Route = made.routes["r"]
+    route = made.routes["r"]
     route.doubtful = {1, 2}
-    assert made.shown is State.RUNNING
-    assert route.in_doubt == 0
+    assert seen(made, route) == (State.RUNNING, 0)
     route.move("doubt")
-    assert made.shown is State.IN_DOUBT
-    assert route.in_doubt == 2
+    assert seen(made, route) == (State.IN_DOUBT, 2)
