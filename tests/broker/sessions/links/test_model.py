@@ -17,7 +17,7 @@ def link() -> tuple[Link, list[tuple[State, State | None]]]:
     """A stopped link with a route, and what it tells."""
     told: list[tuple[State, State | None]] = []
     settings = LinkSettings("b", ("amqp://b:5672",), (RouteSettings("r", Kind.SEND, "q", "a"),))
-    made = Link(settings, lambda: 7, lambda link, route: told.append((link.state, route and route.state)))
+    made = Link(settings, lambda: 7, lambda link, route: told.append((link.state, route.state if route else None)))
     return made, told
 
 
