@@ -15,9 +15,12 @@ from bench.generator import QUIET_S, Load, Outcome, Patience, Target
 _KINDS: Final = {"/queue/": "queue", "/topic/": "topic"}
 
 
-def run(target: Target, pool: AmqpPool, load: Load) -> Outcome:
-    """Send and receive at once.  Raises BrokerFailed when a message is lost, repeated, reordered or changed."""
-    receiving = _connect(target, "bench receives")
+def run(target: Target, pool: AmqpPool, load: Load, *, receiver: Target | None = None) -> Outcome:
+    """Send and receive at once.  Raises BrokerFailed when a message is lost, repeated, reordered or changed.
+
+    With a `receiver` messages are received there, where a link of the target's brings them.
+    """
+    receiving = _connect(receiver or target, "bench receives")
     try:
         sending = _connect(target, "bench sends")
         try:

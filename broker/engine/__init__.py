@@ -67,6 +67,7 @@ from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.watcher import Watcher
 from broker.engine.recovery.clock_changes import Steady
 from broker.engine.recovery.restore import Fold, Restored
+from store.record import DeadLetterReason
 
 __all__ = [
     "AT_MOST_MAX",
@@ -92,6 +93,7 @@ __all__ = [
     "DeadLetterCount",
     "DeadLetterGroup",
     "DeadLetterGroups",
+    "DeadLetterReason",
     "DeadLetterRule",
     "DeadLetterRules",
     "Definition",

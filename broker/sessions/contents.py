@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import LargeBody, Stream, Unreadable, read_body
+from broker.engine import DeadLetterReason, LargeBody, Stream, Unreadable, read_body
 from broker.sessions.convert import ConversionError
 from protocols.amqp.message import AMQP_VALUE, DATA, FOOTER
 
@@ -59,8 +59,10 @@ def joined(body: LargeBody) -> Joined:
             start = at + _LEAD_BYTES
             at = start + int.from_bytes(lead[4:8])
         else:
-            raise ConversionError(f"a body of {end} bytes that is neither data nor text", too_large=True)
+            raise ConversionError(f"a body of {end} bytes that is neither data nor text", DeadLetterReason.TOO_LARGE)
         if at > end or len(found) >= SECTIONS_MAX:
-            raise ConversionError(f"a body of {end} bytes in more than {SECTIONS_MAX} sections", too_large=True)
+            raise ConversionError(
+                f"a body of {end} bytes in more than {SECTIONS_MAX} sections", DeadLetterReason.TOO_LARGE
+            )
         found.append((start, at))
     return Joined(body, found)

@@ -37,7 +37,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from broker.engine import Unreadable, read_whole_body
+from broker.engine import DeadLetterReason, Unreadable, read_whole_body
 from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
@@ -101,16 +101,24 @@ CONVERTED_BYTES_MAX: Final = 10 << 20
 
 
 class ConversionError(Exception):
-    """A message that cannot be said in another protocol; the text says why, `too_large` if it is its size.
+    """A message that cannot be said in another protocol, or to this receiver: the text says why.
 
-    `passing`: only for now, since its body cannot be read.  `circling`: it has passed as many brokers as it may.
+    `passing`: only for now, since its body cannot be read.
     """
 
-    def __init__(self, why: str, *, too_large: bool = False, passing: bool = False, circling: bool = False) -> None:
+    def __init__(
+        self, why: str, reason: DeadLetterReason = DeadLetterReason.DECODE_ERROR, *, passing: bool = False
+    ) -> None:
         super().__init__(why)
-        self.circling = circling
-        self.too_large = too_large
+        self.reason = reason
         self.passing = passing
+
+
+class TooManyHops(ConversionError):
+    """A message that has passed so many brokers that it is going round."""
+
+    def __init__(self, hops: int, most: int) -> None:
+        super().__init__(f"it has passed {hops} brokers, and max-hops is {most}", DeadLetterReason.LINK_HOPS)
 
 
 class RenderingFailed(ConversionError):
@@ -263,7 +271,7 @@ def whole(message: Message) -> bytes:
         return body
     if len(body) > CONVERTED_BYTES_MAX:
         raise ConversionError(
-            f"a body of {len(body)} bytes, of which {CONVERTED_BYTES_MAX} can be converted", too_large=True
+            f"a body of {len(body)} bytes, of which {CONVERTED_BYTES_MAX} can be converted", DeadLetterReason.TOO_LARGE
         )
     try:
         return read_whole_body(body)

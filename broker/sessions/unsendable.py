@@ -46,9 +46,7 @@ class Unsendable:
             if why.passing:
                 engine.consumers.postpone(consumer, message, str(why))
             else:
-                engine.consumers.undeliverable(
-                    consumer, message, str(why), too_large=why.too_large, circling=why.circling
-                )
+                engine.consumers.undeliverable(consumer, message, str(why), why.reason)
         return [each[0] for each in found]
 
 

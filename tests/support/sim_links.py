@@ -161,6 +161,13 @@ class Wire:
             self.abort()
         return bool(out or came)
 
+    def deliver_there(self) -> None:
+        """What we have said reaches the other end; its answers wait."""
+        out, self._out = self._out, []
+        for data in out:
+            self.peer.raw(data)
+        self.peer.broker.run()
+
     def _tell(self, call: Callable[[], None]) -> None:
         self._tick.enter()
         try:

@@ -133,16 +133,10 @@ class Consumers:
             redelivery.reject(self._state, consumer.queue, messages, text, consumer, reason)
 
     def undeliverable(
-        self, consumer: Consumer, message: Message, why: str, *, too_large: bool, circling: bool = False
+        self, consumer: Consumer, message: Message, why: str, reason: DeadLetterReason = DeadLetterReason.DECODE_ERROR
     ) -> None:
-        """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter.
-
-        It is too large, or has passed too many brokers (`circling`), or has no form that the consumer understands.
-        """
+        """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter."""
         self._state.mark = NO_WAY_BACK
-        reason = DeadLetterReason.TOO_LARGE if too_large else DeadLetterReason.DECODE_ERROR
-        if circling:
-            reason = DeadLetterReason.LINK_HOPS
         messages = consumer.settle([message.id])
         redelivery.reject(self._state, consumer.queue, messages, why, consumer, reason)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Final, NamedTuple
 
@@ -10,8 +11,11 @@ from broker.engine.model.message import RESERVED_PREFIXES, Annotations, Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.link_id import HOPS, LINK_ID, LINK_ID_BYTES, hop, hops_of, link_id
 from broker.sessions.amqp.message import DeliveryHistory, Encoder, annotated, as_amqp, typed_notes
-from broker.sessions.convert import Refusal, ReplyPrefixes
-from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
+from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes
+from protocols.amqp.encode import encode
+from protocols.amqp.errors import DecodeError
+from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
+from protocols.amqp.message import Message as Encoded
 from protocols.amqp.sections import ABSOLUTE_EXPIRY, has_property
 
 #: How the head of a message begins that has no message annotations.
@@ -20,11 +24,15 @@ _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 
 
 class Stamp(NamedTuple):
-    """What a broker notes on what it sends over a link: its name, the link's, its id (empty: no link ids)."""
+    """What a broker notes on what it sends over a link: its name, the link's, its id (empty: no link ids).
+
+    `relayed`: the other end is an anonymous relay, and learns from each message's `to` which address it is for.
+    """
 
     broker: str
     link: str
     broker_id: bytes
+    relayed: bool = False
 
 
 class LinkEncoder(Encoder):
@@ -62,7 +70,13 @@ class LinkEncoder(Encoder):
         header, stamp, head = message.header, self._stamp, message.head
         id = link_id(stamp.broker_id, message) if stamp.broker_id else None
         notes = self._notes(header.annotations)
-        if not notes and header.format.number == AMQP_FORMAT and isinstance(message.body, bytes) and _plain(head):
+        if (
+            not notes
+            and not stamp.relayed
+            and header.format.number == AMQP_FORMAT
+            and isinstance(message.body, bytes)
+            and _plain(head)
+        ):
             before, behind = _first_hop(stamp, self._now)
             return before + (id or b"") + behind + head + message.body
         hops = [*hops_of(head), hop(stamp.broker, stamp.link, self._now)]
@@ -71,7 +85,8 @@ class LinkEncoder(Encoder):
             first: dict[object, object] = {} if id is None else {LINK_ID: id}
             return first | {name: value for name, value in (own | notes).items() if name != LINK_ID} | {HOPS: hops}
 
-        return annotated(header, as_amqp(message, self._replies), annotate)
+        payload = as_amqp(message, self._replies)
+        return annotated(header, _addressed(payload, header.address) if stamp.relayed else payload, annotate)
 
     def _notes(self, annotations: Annotations | None) -> dict[object, object]:
         """What the broker has noted on a message and the other one keeps."""
@@ -90,8 +105,22 @@ def _failures(past: DeliveryHistory) -> DeliveryHistory:
     return DeliveryHistory(past.states, frozenset(), 0)
 
 
+def _addressed(payload: bytes, address: str) -> bytes:
+    """A message for an anonymous relay: the only field of the bare message that a link changes is where it goes."""
+    encoded = Encoded(payload)
+    try:
+        properties = encoded.properties
+    except DecodeError as error:
+        raise ConversionError(f"not an AMQP message: {error.description}") from error
+    if properties.to == address:
+        return payload
+    before = encoded.section(MESSAGE_ANNOTATIONS)
+    rest = encoded.bare[len(encoded.section(PROPERTIES)) :]
+    return before + encode(replace(properties, to=address)) + rest
+
+
 def _plain(head: bytes) -> bool:
-    """Whether a head has no annotations, nor an expiry time that may have to be another.  False if in doubt."""
+    """Whether a head has no annotations, and no expiry time that may have to be another; False where it is unclear."""
     if head.startswith(_PROPERTIES):
         return not has_property(head, len(_PROPERTIES), ABSOLUTE_EXPIRY)
     return not head or head.startswith(_APPLICATION_PROPERTIES)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Final
 
-from broker.engine import DeliveryState, Queue
+from broker.engine import DeadLetterReason, DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText
 from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
@@ -319,7 +319,7 @@ class Encoder:
                     return payloads, refused, messages.index(message)
             if bytes_max is not None and len(payload) > bytes_max:
                 why = f"{len(payload)} bytes, but the receiver accepts {bytes_max}"
-                refused.append((message, ConversionError(why, too_large=True)))
+                refused.append((message, ConversionError(why, DeadLetterReason.TOO_LARGE)))
                 continue
             payloads.append(payload)
         return payloads, refused, len(messages)

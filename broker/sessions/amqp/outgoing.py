@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeliveryOutcome, Unreadable, redelivery
+from broker.engine import AckMode, Consumer, DeadLetterReason, DeliveryOutcome, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.amqp.large import LargeMessage, LargeOut
@@ -138,7 +138,7 @@ class OutgoingLink:
             return
         if most is not None and large.nbytes > most:
             text = f"{large.nbytes} bytes, but the receiver accepts {most}"
-            self._owner.unsendable.add(consumer, message, ConversionError(text, too_large=True))
+            self._owner.unsendable.add(consumer, message, ConversionError(text, DeadLetterReason.TOO_LARGE))
             return
         self.large = LargeOut(self.link, large, message.id, settled=self._settled)
         self._owner.pulling.add(self)

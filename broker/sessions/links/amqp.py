@@ -17,7 +17,10 @@ from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, RoutingType
 from broker.sessions.amqp.endpoint import AmqpEndpoint, Handlers
-from broker.sessions.amqp.incoming import Place, SendTarget
+from broker.sessions.amqp.incoming import Peer as Sending
+from broker.sessions.amqp.incoming import Place
+from broker.sessions.amqp.link_encoder import Stamp
+from broker.sessions.amqp.link_id import LINK_CAPABILITY
 from broker.sessions.amqp.terms import ANONYMOUS_RELAY, QUEUE, TOPIC, AmqpOptions
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.links.links import Links
@@ -48,9 +51,6 @@ from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
 from protocols.amqp.types import Described
-
-#: What both ends of a route say to each other if both are Bartlebys.
-LINK_CAPABILITY: Final = "bartleby-link"
 
 #: A source's filter by a selector (apache.org registry).
 _SELECTOR: Final = "apache.org:selector-filter:string"
@@ -90,6 +90,7 @@ class AmqpLinkSession(AmqpEndpoint):
         self.access = UNRESTRICTED
         self._links = links
         self._link = link
+        self._broker_name = broker_name
         self._hostname = hostname
         self._relays = False  # the other end takes messages for any address
         self._routes: dict[Channel, Route] = {}  # by our end of its AMQP session
@@ -241,7 +242,7 @@ class AmqpLinkSession(AmqpEndpoint):
         kind = QUEUE if settings.routing_type is RoutingType.ANYCAST else TOPIC
         sender.send_attach(
             source=Source(settings.local, outcomes=_OUTCOMES),
-            target=Target(settings.remote or None, capabilities=(kind,) if settings.remote else ()),
+            target=Target(settings.remote or None, capabilities=(kind,)),
             snd_settle_mode=SenderSettleMode.MIXED,
             desired_capabilities=(LINK_CAPABILITY,),
         )
@@ -272,6 +273,10 @@ class AmqpLinkSession(AmqpEndpoint):
             self.route_waits(route, "the other broker has no anonymous relay, which a topics route needs")
             return
         bartleby = LINK_CAPABILITY in attach.offered_capabilities
+        if route.settings.holds and not bartleby and self._left_by_a_crash(route):
+            link.send_detach()
+            self._end_session(route, "")
+            return
         try:
             made = self._made(link, route, bartleby=bartleby)
         except EngineError as error:
@@ -295,14 +300,16 @@ class AmqpLinkSession(AmqpEndpoint):
         """What a route is, once the other end has attached its link.  Raises EngineError."""
         settings, engine = route.settings, self.engine
         if isinstance(link, Sender):
-            made = SendingRoute(self, link, route)
+            broker_id = engine.journal.broker_id if bartleby else b""
+            stamp = Stamp(self._broker_name, self._link.name, broker_id, relayed=not settings.remote)
+            made = SendingRoute(self, link, route, stamp)
             made.consumer = engine.consumers.subscribe(made, self._request(settings, forwards=bartleby))
             self.outgoing[link] = made
             return made
         assert isinstance(link, Receiver)
         address, queue = engine.destination(settings.local, settings.routing_type, access=self.access, attached=True)
-        target = SendTarget(settings.local, settings.routing_type, False)
-        receiving = ReceivingRoute(self, link, route, target, Place(address, queue, settings.routing_type))
+        sending = Sending.BARTLEBY if bartleby else Sending.BROKER
+        receiving = ReceivingRoute(self, link, route, Place(address, queue, settings.routing_type), sending)
         link.order = address.name
         self.incoming[link] = receiving
         return receiving
@@ -340,9 +347,23 @@ class AmqpLinkSession(AmqpEndpoint):
     def left_in_doubt(self, route: Route, ids: set[int]) -> None:
         """Messages were under way when their AMQP link went, and nobody knows whether they arrived."""
         if route.settings.holds and not route.bartleby:
-            route.doubtful |= ids
-            route.move("doubt")
-            self.report("link.route_doubtful", link=self._link.name, route=route.name, messages=len(ids))
+            self._hold(route, ids)
+
+    def _left_by_a_crash(self, route: Route) -> bool:
+        """Whether this broker, when it ran before, died with messages under way on a route, which are held now."""
+        if route.looked_back:
+            return False
+        route.looked_back = True
+        queue = self.engine.queues.get(route.settings.local)
+        left = set() if queue is None else set(queue.states)  # strict mode counts a delivery before it leaves
+        if left:
+            self._hold(route, left)
+        return bool(left)
+
+    def _hold(self, route: Route, ids: set[int]) -> None:
+        route.doubtful |= ids
+        route.move("doubt")
+        self.report("link.route_doubtful", link=self._link.name, route=route.name, messages=len(ids))
 
     # -- what ends a route -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import MessageHeader
 from broker.sessions.amqp.link_id import hop
-from broker.sessions.convert import ConversionError
+from broker.sessions.convert import TooManyHops
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link, Route
 from broker.sessions.mqtt.client_session import ClientSession, Common, MqttSessions
@@ -159,7 +159,7 @@ class BridgeRenderer(Renderer):
         """Raises ConversionError."""
         hops = len(hops_of(b"\0" + properties))
         if hops >= self._hops_max:
-            raise ConversionError(f"it has passed {hops} brokers, and max-hops is {self._hops_max}", circling=True)
+            raise TooManyHops(hops, self._hops_max)
         mark = Properties([(USER_PROPERTY, (HOPS, hop(self._broker, self._link, now)))]).raw
         published, retain = min(published, self._qos_max), retain and self._retains
         of_route = self._routes[subscription.filter.text]

@@ -41,7 +41,13 @@ LINK: Final[Mapping[State, Mapping[str, State]]] = {
 #: A route's.
 ROUTE: Final[Mapping[State, Mapping[str, State]]] = {
     _S.STOPPED: {"attach": _S.STARTING, "doubt": _S.IN_DOUBT},
-    _S.STARTING: {"attached": _S.RUNNING, "refused": _S.RETRYING, "lost": _S.STOPPED, "pause": _S.PAUSED},
+    _S.STARTING: {
+        "attached": _S.RUNNING,
+        "refused": _S.RETRYING,
+        "lost": _S.STOPPED,
+        "pause": _S.PAUSED,
+        "doubt": _S.IN_DOUBT,
+    },
     _S.RUNNING: {"refused": _S.RETRYING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT, "pause": _S.PAUSED},
     _S.RETRYING: {"attach": _S.STARTING, "lost": _S.STOPPED, "pause": _S.PAUSED},
     _S.PAUSED: {"attach": _S.STARTING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT},
@@ -130,6 +136,7 @@ class Route:
         self.doubtful: set[int] = set()  # messages whose outcome is unknown
         self.retry_at = 0
         self.bartleby = False  # so is the other end: exactly once
+        self.looked_back = False  # for what an earlier run of this broker has left in doubt
 
     @property
     def name(self) -> str:

@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from broker.engine import Consumer, DeliveryOutcome, redelivery
 from broker.engine.model.message import Message
-from broker.sessions.amqp.incoming import IncomingLink, Place, SendTarget
+from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget
+from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.convert import TooManyHops
 from broker.sessions.links.model import Route, State
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
@@ -43,8 +45,8 @@ def words(error: Error | None) -> str:
 class SendingRoute(OutgoingLink):
     """A route that reads a queue here."""
 
-    def __init__(self, owner: AmqpLinkSession, link: Sender, route: Route) -> None:
-        super().__init__(owner, link, settled=False, default=Released())
+    def __init__(self, owner: AmqpLinkSession, link: Sender, route: Route, stamp: Stamp) -> None:
+        super().__init__(owner, link, settled=False, default=Released(), stamp=stamp)
         self.route = route
         self._session = owner
         self._full = False  # the socket takes nothing for now
@@ -67,6 +69,13 @@ class SendingRoute(OutgoingLink):
         self.route.unsettled = len(consumer.unacked)
 
     def _send(self, messages: list[Message]) -> None:
+        most = self.route.link.settings.max_hops
+        if lost := [message for message in messages if message.hops >= most]:
+            for message in lost:
+                self._owner.unsendable.add(self.attached, message, TooManyHops(message.hops, most))
+            messages = [message for message in messages if message.hops < most]
+            if not messages:
+                return
         if not self.route.settings.fast or all(message.header.durable for message in messages):
             super()._send(messages)
             return
@@ -172,10 +181,11 @@ class SendingRoute(OutgoingLink):
 class ReceivingRoute(IncomingLink):
     """A route that fills an address here."""
 
-    def __init__(self, owner: AmqpLinkSession, link: Receiver, route: Route, target: SendTarget, place: Place) -> None:
+    def __init__(self, owner: AmqpLinkSession, link: Receiver, route: Route, place: Place, peer: Peer) -> None:
         self.route = route
         self._session = owner
-        super().__init__(owner, link, target, place)
+        settings = route.settings
+        super().__init__(owner, link, SendTarget(settings.local, settings.routing_type, False), place, peer)
 
     def top_up(self) -> None:
         self.route.passed += self.taken

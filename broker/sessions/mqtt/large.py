@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import Consumer, LargeBody, Stream, Unreadable, read_body
+from broker.engine import Consumer, DeadLetterReason, LargeBody, Stream, Unreadable, read_body
 from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.contents import Joined, joined
@@ -54,9 +54,9 @@ def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttC
         size, most = head.packet_bytes_with(payload.left), codec.packet_bytes_max_in
     if size > codec.packet_bytes_max_out:
         why = f"{size} bytes, but the client accepts {codec.packet_bytes_max_out}"
-        return ConversionError(why, too_large=True)
+        return ConversionError(why, DeadLetterReason.TOO_LARGE)
     if size > most:
-        return ConversionError(f"{size} bytes, but the maximum packet size is {most}", too_large=True)
+        return ConversionError(f"{size} bytes, but the maximum packet size is {most}", DeadLetterReason.TOO_LARGE)
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 
-from broker.engine import Consumer
+from broker.engine import Consumer, DeadLetterReason
 from broker.sessions.base import BaseSession
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
@@ -74,7 +74,7 @@ def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, pa
     for message, payload, size in zip(run.messages, payloads, sizes, strict=True):
         if size > most:
             why = f"{size} bytes, but the client accepts {most}"
-            port.unsendable.add(consumer, message, ConversionError(why, too_large=True))
+            port.unsendable.add(consumer, message, ConversionError(why, DeadLetterReason.TOO_LARGE))
         else:
             fitting.append((message, payload))
     run.messages = [message for message, _ in fitting]

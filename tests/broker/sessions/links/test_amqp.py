@@ -260,3 +260,162 @@ def test_messages_are_fetched_for_consumers_that_wait() -> None:
     other = AmqpSim(b)
     other.receiver("orders", "queue", credit=100)
     assert len(other.take()) == 7, "consumers there come first"
+
+
+# -- exactly once ------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_lost_doubles_nothing() -> None:
+    a, b, links = pair()
+    links.wires["b"].holding = True
+    send(a, "orders.out", *map(str, range(20)))
+    links.wires["b"].deliver_there()
+    assert len(bodies(b, "orders")) == 20, "they have arrived, and nobody here knows"
+    assert len(bodies(a, "orders.out")) == 20
+    links.cut()
+    links.advance(5_000)
+    assert len(bodies(b, "orders")) == 20
+    assert held(a, "orders.out") == []
+    assert links.route("orders").passed == 20
+
+
+def test_a_crash_of_this_broker_doubles_nothing() -> None:
+    a, b, links = pair()
+    links.wires["b"].holding = True
+    send(a, "orders.out", *map(str, range(20)))
+    links.wires["b"].deliver_there()
+    links.cut()
+    a = a.restart()
+    links = SimLinks(a, {"b": b})
+    links.advance(1_000)
+    assert len(bodies(b, "orders")) == 20
+    assert held(a, "orders.out") == []
+
+
+def test_a_crash_of_the_other_broker_loses_and_doubles_nothing() -> None:
+    a, b, links = pair()
+    b.hold_disk()
+    send(a, "orders.out", *map(str, range(20)))
+    links.run()
+    assert len(bodies(a, "orders.out")) == 20, "nothing is accepted before it is on disk there"
+    links.cut()
+    b = b.restart()
+    links.others["b"] = b
+    links.advance(5_000)
+    assert len(bodies(b, "orders")) == 20
+    links.cut()
+    b = b.restart()
+    links.others["b"] = b
+    links.advance(5_000)
+    assert len(bodies(b, "orders")) == 20
+
+
+def test_what_is_fetched_twice_is_taken_once() -> None:
+    a, b, links = pair({"receive": {"invoices": {"queue": "invoices", "address": "invoices.in"}}})
+    a.hold_disk()
+    send(b, "invoices", *map(str, range(20)))
+    links.run()
+    links.wires["b"].holding = True
+    a.catch_up()
+    assert len(bodies(a, "invoices.in")) == 20, "they are here, and nobody there knows"
+    links.cut()
+    a = a.restart()
+    links = SimLinks(a, {"b": b})
+    links.advance(1_000)
+    assert len(bodies(a, "invoices.in")) == 20
+    assert held(b, "invoices") == []
+
+
+def test_a_broker_that_is_no_bartleby_gets_them_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
+    a, b, links = pair()
+    links.wires["b"].holding = True
+    send(a, "orders.out", "1", "2")
+    links.wires["b"].deliver_there()
+    links.cut()
+    links.advance(5_000)
+    assert bodies(b, "orders") == ["1", "1", "2", "2"]
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool) -> None:
+    monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
+    sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
+    a, b, links = pair({"send": sends})
+    links.wires["b"].holding = True
+    send(a, "orders.out", "1", "2")
+    links.wires["b"].deliver_there()
+    links.cut()
+    send(a, "orders.out", "3")
+    links.advance(5_000)
+    assert links.link().shown is State.IN_DOUBT
+    assert links.route("orders").in_doubt == 2
+    assert bodies(b, "orders") == ["1", "2"]
+    assert links.do(links.links.resolve, "b", "orders", discard=discard) == 2
+    assert bodies(b, "orders") == ["1", "2", "3"] if discard else ["1", "1", "2", "2", "3"]
+    assert links.link().shown is State.RUNNING
+    assert held(a, "orders.out") == []
+
+
+def test_what_is_in_doubt_is_held_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
+    sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
+    strict = {"match": "orders.out", "delivery-count-persistence": "strict"}
+    a, b, links = pair({"send": sends}, strict)
+    links.wires["b"].holding = True
+    send(a, "orders.out", "1", "2")
+    links.wires["b"].deliver_there()
+    links.cut()
+    a = a.restart()
+    send(a, "orders.out", "3")
+    links = SimLinks(a, {"b": b})
+    links.advance(5_000)
+    assert links.route("orders").in_doubt == 2
+    links.do(links.links.resolve, "b", "orders", discard=True)
+    assert bodies(b, "orders") == ["1", "2", "3"]
+
+
+# -- topics and hops ---------------------------------------------------------------------------------------------------
+
+
+def test_topics_keep_their_addresses() -> None:
+    a, b, links = pair({"topics": {"news": {"address": "news.#"}}})
+    sport, all_news = AmqpSim(b), AmqpSim(b)
+    sport.receiver("news.sport", "topic")
+    all_news.receiver("news.#", "topic")
+    client = AmqpSim(a)
+    client.send(client.sender("news.sport", "topic"), message("goal"))
+    client.send(client.sender("news.weather", "topic"), message("rain"))
+    client.send(client.sender("olds", "topic"), message("no"))
+    links.run()
+    assert len(sport.take()) == 1
+    assert len(all_news.take()) == 2
+    assert links.route("news").passed == 2
+
+
+def test_topics_wait_for_the_link() -> None:
+    a, b, links = pair({"topics": {"news": {"address": "news.#"}}})
+    client = AmqpSim(b)
+    client.receiver("news.sport", "topic")
+    links.down.add("b")
+    links.cut()
+    sender = AmqpSim(a)
+    sender.send(sender.sender("news.sport", "topic"), message("goal"))
+    links.down.clear()
+    links.advance(5_000)
+    assert len(client.take()) == 1
+
+
+def test_a_loop_ends_as_a_dead_letter() -> None:
+    a = SimBroker(linked(send={"there": {"queue": "q", "address": "q"}}))
+    b = SimBroker(linked(name="b", url="amqp://a:5672", send={"back": {"queue": "q", "address": "q"}}))
+    there, back = SimLinks(a, {"b": b}), SimLinks(b, {"b": a})
+    send(a, "q", "round")
+    for _ in range(40):
+        there.run()
+        back.run()
+    letters = [each for broker in (a, b) for each, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
+    assert len(letters) == 1
+    assert (letters[0].header.annotations or {})["_AMQ_DL_REASON"] == "link-hops"
+    assert letters[0].hops == 4
+    assert held(a, "q") == held(b, "q") == []

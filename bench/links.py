@@ -1,0 +1,100 @@
+"""How fast a link passes messages on, beside a producer and a consumer at one broker.
+
+    python -m bench.links [--rounds 3] [--duration 5]
+
+Durable messages of 50 to 150 bytes to 16 queues, one producer and one consumer, in rounds that take turns:
+
+    local    both at one broker
+    link     the producer at one, the consumer at another, and a link with a route for each queue between them
+
+Every message is counted and compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from bench import amqp_generator
+from bench.amqp_messages import AmqpPool
+from bench.brokers import Bartleby, Measured
+from bench.generator import Load, Outcome
+from bench.messages import FrameTemplate
+
+#: Queues, each with a route.
+QUEUES: Final = 16
+
+_ROUTE: Final = '[links.other.send."{0}"]\nqueue = "{0}"\naddress = "{0}"\n'
+
+
+class Pair:
+    """Two brokers, the first of which has a link to the second, and one that works alone."""
+
+    def __init__(self, name: str, alone: Measured, first: Measured, second: Measured) -> None:
+        self.name = name
+        self.brokers = (alone, first, second)
+        self.local: list[Outcome] = []
+        self.linked: list[Outcome] = []
+
+    def round(self, pools: tuple[AmqpPool, AmqpPool], load: Load, *, counts: bool) -> None:
+        """One run alone, and one over the link."""
+        alone, first, second = [broker.target("amqp") for broker in self.brokers]
+        local = amqp_generator.run(alone, pools[0], load)
+        linked = amqp_generator.run(first, pools[1], load, receiver=second)
+        if counts:
+            self.local.append(local)
+            self.linked.append(linked)
+
+    def told(self) -> str:
+        """The medians of all rounds."""
+        local, linked = (median(each.rate for each in runs) for runs in (self.local, self.linked))
+        return f"{self.name:10} local {local:9,.0f}/s   link {linked:9,.0f}/s   ratio {linked / local:.2f}"
+
+
+def names() -> list[str]:
+    """The queues."""
+    return [FrameTemplate(prefix="/queue/bench.", destinations=QUEUES).destination(at)[7:] for at in range(QUEUES)]
+
+
+def bartlebys(directory: Path, config: Path) -> Pair:
+    """Three Bartlebys, started."""
+    alone, second = Bartleby(directory, config), Bartleby(directory, config)
+    for broker in (alone, second):
+        broker.start()
+    url = f"amqp://127.0.0.1:{second.target('amqp').port}"
+    settings = f'\n[links.other]\nurl = "{url}"\nwindow = 1000\n' + "".join(map(_ROUTE.format, names()))
+    first = Bartleby(directory, config, settings=settings)
+    first.start()
+    return Pair("bartleby", alone, first, second)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--duration", type=float, default=5.0, help="seconds of a run")
+    parser.add_argument("--config", type=Path, default=Path("etc/broker.toml"))
+    options = parser.parse_args()
+    shape = FrameTemplate(prefix="/queue/bench.", destinations=QUEUES, durable=True, size_min=50, size_max=150)
+    pools = AmqpPool(shape), AmqpPool(shape)
+    with tempfile.TemporaryDirectory(prefix="bench-links-") as directory:
+        pairs = [bartlebys(Path(directory), options.config)]
+        try:
+            for number in range(options.rounds + 1):
+                for pair in pairs:
+                    pair.round(pools, Load(seconds=options.duration), counts=number > 0)  # the first one warms up
+            for pair in pairs:
+                sys.stdout.write(pair.told() + "\n")
+        finally:
+            for pair in pairs:
+                for broker in pair.brokers:
+                    broker.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
