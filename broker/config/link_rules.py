@@ -120,8 +120,11 @@ def _topics(key: str, link: LinkSection) -> Iterator[Found]:
                 check_topic_name(prefix or "-", _TOPICS)
                 check_topic_filter(text, _TOPICS)
             except MqttError as error:
-                keys = (f"{where}.{setting}",) if prefix else (f"{where}.topic",)
-                yield keys, shown(prefix or route.topic), f"{error.sentence}: {_FIX}"
+                yield (
+                    (f"{where}.{setting if prefix else 'topic'}",),
+                    shown(prefix or route.topic),
+                    f"{error.sentence}: {_FIX}",
+                )
                 break
             if route.direction in (direction, "both"):
                 other = seen.setdefault((direction, text), name)
