@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from broker.config.divert_rules import Found, syntax_of
 from broker.config.explain import shown
@@ -55,23 +54,15 @@ def _connection(key: str, link: LinkSection) -> Iterator[Found]:
         path = getattr(link, setting)
         if path is not None and not secure:
             yield (f"{key}.{setting}",), shown(path), "only amqps and mqtts speak TLS: change the URL, or remove it"
-        elif path is not None:
-            yield from _readable(f"{key}.{setting}", path)
     if (link.certificate is None) is not (link.key is None):
         given = "certificate" if link.key is None else "key"
         yield (f"{key}.{given}",), shown(getattr(link, given)), "give certificate and key together"
     if link.password_file is not None:
         if not link.user:
             yield (f"{key}.password-file",), shown(link.password_file), "a password needs a user: give user"
-        yield from _readable(f"{key}.password-file", link.password_file)
     if link.retry_interval > link.retry_interval_max:
         keys = (f"{key}.retry-interval", f"{key}.retry-interval-max")
         yield keys, shown(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)"
-
-
-def _readable(key: str, path: Path) -> Iterator[Found]:
-    if not path.is_file():
-        yield (key,), shown(path), "there is no such file: correct the path"
 
 
 def _routes(config: Config, key: str, link: LinkSection) -> Iterator[Found]:
