@@ -57,9 +57,8 @@ def _connection(key: str, link: LinkSection) -> Iterator[Found]:
     if (link.certificate is None) is not (link.key is None):
         given = "certificate" if link.key is None else "key"
         yield (f"{key}.{given}",), shown(getattr(link, given)), "give certificate and key together"
-    if link.password_file is not None:
-        if not link.user:
-            yield (f"{key}.password-file",), shown(link.password_file), "a password needs a user: give user"
+    if link.password_file is not None and not link.user:
+        yield (f"{key}.password-file",), shown(link.password_file), "a password needs a user: give user"
     if link.retry_interval > link.retry_interval_max:
         keys = (f"{key}.retry-interval", f"{key}.retry-interval-max")
         yield keys, shown(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)"

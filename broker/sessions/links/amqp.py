@@ -46,11 +46,15 @@ from protocols.amqp.performatives import (
     SenderSettleMode,
     Source,
     Target,
+    TerminusDurability,
 )
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
 from protocols.amqp.types import Described
+
+#: Of termini: without it RabbitMQ makes a queue that does not outlast its restart.
+_KEPT: Final = TerminusDurability.UNSETTLED_STATE
 
 #: A source's filter by a selector (apache.org registry).
 _SELECTOR: Final = "apache.org:selector-filter:string"
@@ -242,7 +246,7 @@ class AmqpLinkSession(AmqpEndpoint):
         kind = QUEUE if settings.routing_type is RoutingType.ANYCAST else TOPIC
         sender.send_attach(
             source=Source(settings.local, outcomes=_OUTCOMES),
-            target=Target(settings.remote or None, capabilities=(kind,)),
+            target=Target(settings.remote or None, _KEPT, capabilities=(kind,)),
             snd_settle_mode=SenderSettleMode.MIXED,
             desired_capabilities=(LINK_CAPABILITY,),
         )
@@ -253,7 +257,7 @@ class AmqpLinkSession(AmqpEndpoint):
             filters["selector"] = Described(_SELECTOR, settings.selector)
         receiver.streams = receiver.session.limits.streamed_bytes_max > 0
         receiver.send_attach(
-            source=Source(settings.remote, filter=filters or None, outcomes=_OUTCOMES, capabilities=(QUEUE,)),
+            source=Source(settings.remote, _KEPT, filter=filters or None, outcomes=_OUTCOMES, capabilities=(QUEUE,)),
             target=Target(settings.local),
             snd_settle_mode=SenderSettleMode.UNSETTLED,
             desired_capabilities=(LINK_CAPABILITY,),
