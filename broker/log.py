@@ -250,11 +250,13 @@ CODES: Final[dict[str, Code]] = {
     "stopped": Code("info", "The broker has ended."),
     "stopping": Code("info", "The broker begins to stop."),
     "task.cancelled": Code("info", "An operator cancelled a task: what it has done stays done."),
-    "task.completed": Code("info", "A task has ended: the messages were moved or removed, but for those refused."),
+    "task.completed": Code("info", "A task has ended: all is done, but for the messages refused."),
     "task.failed": Code("warning", "A task could not go on; the error says why, and what it has done stays done."),
     "task.paused": Code("info", "An operator paused a task."),
     "task.resumed": Code("info", "An operator let a paused task go on."),
-    "task.started": Code("info", "An operator started a task: messages of a queue are moved or removed step by step."),
+    "task.started": Code(
+        "info", "An operator started a task: messages are moved, removed, exported, imported or replayed step by step."
+    ),
     "task.stuck": Code("warning", "A task paused itself because the journal has no room; resume it when there is."),
     "telemetry.exporting": Code("info", "Spans reach their receiver again, after so many were lost.", True),
     "telemetry.losing": Code(

@@ -68,7 +68,7 @@ PLACES: Final = {
     "status": Place("broker.cli.status:status", "Show the running broker; exit status 1 if it is not ready."),
     "task": Place(
         "broker.cli.task:task",
-        "List, follow, pause, resume and cancel tasks: retries, moves and purges of many messages.",
+        "List, follow, pause, resume and cancel tasks: retries, moves, exports and more of many messages.",
     ),
     "user": Place("broker.cli.user:user", "List and change the broker's users."),
 }

@@ -1,7 +1,8 @@
 """`bartleby queue export`: messages of a running broker's queue in a file, with all that they have.
 
 The file has the lines of `bartleby journal export` (docs/journal-export.md).  An export asks for some messages at a
-time, and for large bodies piece by piece.  With --remove messages leave the queue once their lines are on disk.
+time, and for large bodies piece by piece: these are the steps of a task, which the broker lists and an operator may
+pause or cancel.  With --remove messages leave the queue once their lines are on disk.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import json
 import os
 import sys
 from base64 import b64decode, b64encode
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -23,7 +25,7 @@ from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.moving import queue as queue
 from broker.cli.output import progress_bar
 from broker.cli.remote import NotThere, Remote, connect, queue_path, remote_options
-from broker.cli.task import followed
+from broker.cli.task import Steps, driven, dry_run_option, rate_option
 from broker.reasons.messages import why_they_stay
 
 #: Messages of one call, in which a selector may also match none; they are removed together.
@@ -112,17 +114,13 @@ class _Export:
         self._good = self._lines.place
         return int(shown["messages"])
 
-    def run(self, found: Iterator[list[dict[str, Any]]], progress: Any, limit: int | None) -> None:
+    def run(self, steps: Steps, found: Iterator[list[dict[str, Any]]], progress: Any) -> None:
         """Write messages, some at a time, and remove them if asked to.  Raises Failure, OSError."""
         for some in found:
             for each in some:
-                if limit is not None and self.done.exported == limit:
-                    break
                 self._take(each["state"], each["line"])
-            self._complete()
+            self._complete(steps)
             progress(len(some))
-            if limit is not None and self.done.exported == limit:
-                return
 
     def undo(self) -> None:
         """Leave a file of whole messages; with --remove, only of those that are not on the queue any more."""
@@ -153,28 +151,22 @@ class _Export:
         else:
             self._good = self._lines.place
 
-    def _complete(self) -> None:
+    def _complete(self, steps: Steps) -> None:
         """What was written is on disk, and leaves the queue."""
         self._lines.settle()
         if self._unsettled:
             ids, self._unsettled = self._unsettled, []
             self._good = self._lines.place  # from here on the file keeps them, whatever happens
             try:
-                task = followed(self._remote, self._remote.post("/api/v1/tasks", _purge(self._name, ids)))
+                answer = steps.step(lambda task: self._remote.post(f"/api/v1/tasks/{task}:remove", {"ids": ids}))
             except (Failure, KeyboardInterrupt) as stopped:
                 found = stopped if isinstance(stopped, Failure) else Failure(PARTIAL, "interrupted")
                 both = f"messages {ids[0]} to {ids[-1]} are in the file, and may still be on the queue"
                 raise Failure(found.exit_code, found.message, both) from None
-            self.done.removed += task["moved"]
-            for why, count in task["refused"].items():
+            self.done.removed += answer["removed"]
+            for why, count in answer["refused"].items():
                 self.done.stay[why] = self.done.stay.get(why, 0) + count
-            if task["state"] != "completed":
-                raise Failure(PARTIAL, f"task {task['id']}, which removes them, is {task['state']}: {task['why']}")
         self._good = self._lines.place
-
-
-def _purge(name: str, ids: list[int]) -> dict[str, Any]:
-    return {"kind": "purge", "queue": name, "ids": ids}
 
 
 def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
@@ -189,16 +181,28 @@ def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
             raise Failure(CHECK_FAILED, f"the body of message {line['id']} ends after {at} of {size} bytes")
 
 
-def _found(remote: Remote, name: str, selector: str, ids: tuple[int, ...]) -> Iterator[list[dict[str, Any]]]:
-    """Messages of a queue, some at a time; of ids those that are there."""
+def _found(
+    remote: Remote, steps: Steps, name: str, ids: tuple[int, ...], left: Callable[[], int]
+) -> Iterator[list[dict[str, Any]]]:
+    """Messages of a queue, some at a time; of ids those that are there.  `left`: how many more are wanted."""
     path = f"{queue_path(name)}/messages:export"
     for id in ids:
-        yield remote.get(path, id=id)["messages"]
+        if left() > 0:
+            yield steps.step(partial(_page, remote, path, id=id))["messages"]
     after: str | None = None if ids else ""
-    while after is not None:
-        answer = remote.get(path, limit=MESSAGES_PER_CALL, after=after, filter=selector)
+    while after is not None and left() > 0:
+        most = min(left(), MESSAGES_PER_CALL)
+        answer = steps.step(partial(_page, remote, path, limit=most, after=after))
         yield answer["messages"]
         after = answer["next"]
+
+
+def _left(limit: int | None, done: int) -> int:
+    return MESSAGES_PER_CALL if limit is None else limit - done
+
+
+def _page(remote: Remote, path: str, task: int, **parameters: str | int) -> Any:
+    return remote.get(path, task=task, **parameters)
 
 
 @queue.command("export")
@@ -211,6 +215,8 @@ def _found(remote: Remote, name: str, selector: str, ids: tuple[int, ...]) -> It
 @click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable.")
 @click.option("--limit", type=click.IntRange(min=1), help="At most so many, oldest first.")
 @click.option("--remove", is_flag=True, help="Remove them from the queue, once they are on disk.")
+@rate_option
+@dry_run_option
 @remote_options
 def export_(
     name: str,
@@ -220,19 +226,31 @@ def export_(
     ids: tuple[int, ...],
     limit: int | None,
     remove: bool,
+    rate: int | None,
+    dry_run: bool,
     **where: Any,
 ) -> None:
     """Write messages of the queue NAME as lines of JSON, with all that they have.
 
-    Exit status 5 if it was interrupted, or if messages were taken by consumers meanwhile.
+    It is a task, which `bartleby task pause` and `cancel` steer, and which ends with this command.  Exit status 5 if it
+    was interrupted or cancelled, or if messages were taken by consumers meanwhile.
     """
     if remove and (to is None or bodies is not None):
         raise Failure(USAGE, "--remove: give a file with --to, which keeps all that the messages have")
     if to is not None and bodies is not None:
         raise Failure(USAGE, "--bodies and --to exclude each other")
     remote = connect(**where)
+    asked = {"kind": "export", "queue": name, "filter": selector, "ids": ids, "rate": rate or 0}
+    if dry_run:
+        with driven(remote, asked | {"dry_run": True}) as steps:
+            for _ in _found(remote, steps, name, ids, lambda: MESSAGES_PER_CALL):
+                pass
+        count = min(steps.shown["moved"], limit or steps.shown["moved"])
+        click.echo(f"{count} messages would be written")
+        return
     if bodies is not None:
-        _write_bodies(remote, name, bodies, _found(remote, name, selector, ids), limit)
+        with driven(remote, asked) as steps:
+            _write_bodies(remote, steps, name, bodies, ids, limit)
         return
     try:
         lines = _Lines(to)
@@ -242,9 +260,10 @@ def export_(
     told: list[str] = []
     failed = True
     try:
-        with progress_bar("messages", hidden=to is None) as bar:
+        with driven(remote, asked | {"remove": remove}) as steps, progress_bar("messages", hidden=to is None) as bar:
             bar.length = max(export.begin(), 1)
-            export.run(_found(remote, name, selector, ids), bar.update, limit)
+            found = _found(remote, steps, name, ids, lambda: _left(limit, export.done.exported))
+            export.run(steps, found, bar.update)
         failed = False
     except KeyboardInterrupt:
         export.undo()
@@ -276,7 +295,7 @@ def _say(done: _Done, to: Path | None, *, remove: bool) -> None:
 
 
 def _write_bodies(
-    remote: Remote, name: str, directory: Path, found: Iterator[list[dict[str, Any]]], limit: int | None
+    remote: Remote, steps: Steps, name: str, directory: Path, ids: tuple[int, ...], limit: int | None
 ) -> None:
     """Each body in a file of its own, without its protocol's encoding."""
     # Imported here: the other commands do without the engine, and start faster.
@@ -286,9 +305,8 @@ def _write_bodies(
     count = 0
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        found = _found(remote, steps, name, ids, lambda: _left(limit, count))
         for line in (each["line"] for some in found for each in some):
-            if count == limit:
-                break
             with (directory / f"{line['id']}.bin").open("xb") as file:
                 decode = content[line["protocol"]]
                 if "body" in line:

@@ -1,7 +1,8 @@
 """`bartleby queue import`: messages of an export on queues of a running broker, as they were.
 
 What one call brings is one entry of the broker's journal, and the broker remembers the call: an import that breaks off
-is repeated whole, and what it has brought is left out.
+is repeated whole, and what it has brought is left out.  The calls are the steps of a task, which the broker lists and
+an operator may pause or cancel.
 """
 
 from __future__ import annotations
@@ -20,11 +21,15 @@ from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import progress_bar
 from broker.cli.queue_export import queue as queue
 from broker.cli.remote import NotThere, Remote, connect, path_of, queue_path, remote_options
+from broker.cli.task import Steps, driven, dry_run_option, rate_option
 from broker.reasons.messages import why_they_stay
 
 #: Messages and bytes of one call: some 5 ms of the broker's time, so that clients hardly notice.
 BATCH_MESSAGES: Final = 100
 BATCH_BYTES: Final = 512 << 10
+
+#: How the line of a message begins: `count` reads no more of it.
+MESSAGE: Final = b'{"kind":"message"'
 
 #: A message as a line, and how many bytes of the file were read so far.
 _Read = tuple[dict[str, Any], int]
@@ -42,9 +47,10 @@ class _Done:
 class _Lines:
     """The messages of a file.  Bodies that are not in their lines are uploaded on the way, piece by piece."""
 
-    def __init__(self, file: IO[bytes], remote: Remote) -> None:
+    def __init__(self, file: IO[bytes], remote: Remote, *, dry_run: bool) -> None:
         self._file = file
         self._remote = remote
+        self._dry_run = dry_run  # bodies stay where they are
         self._waiting: dict[str, Any] | None = None  # a message whose body is in the lines behind it
         self._at = 0  # bytes of that body which have come
         self.first = file.readline()
@@ -58,6 +64,15 @@ class _Lines:
         except (ValueError, KeyError, TypeError, RecursionError):
             pass
         raise Failure(USAGE, f"{self._file.name} is not an export of version 1: its first line must say so")
+
+    def count(self) -> int:
+        """How many messages there are, if the file can be read twice; else 0."""
+        if not self._file.seekable():
+            return 0
+        at = self._file.tell()
+        count = sum(line.startswith(MESSAGE) for line in self._file)
+        self._file.seek(at)
+        return count
 
     def read(self) -> Iterator[_Read]:
         """The messages, in their order.  Raises Failure."""
@@ -75,7 +90,7 @@ class _Lines:
 
     def abandon(self) -> None:
         """A body that is not whole is none.  Raises Failure."""
-        if self._waiting is not None and self._at:
+        if self._waiting is not None and self._at and not self._dry_run:
             self._remote.delete(path_of("uploads", self._waiting["upload"]))
 
     def _take(self, line: dict[str, Any]) -> dict[str, Any] | None:
@@ -98,7 +113,8 @@ class _Lines:
             raise ValueError("the body has another length")
         last = self._at + nbytes == size
         piece = {"offset": self._at, "base64": data, "last": last, "durable": message.get("durable", True)}
-        self._remote.put(path_of("uploads", message["upload"]), piece)
+        if not self._dry_run:
+            self._remote.put(path_of("uploads", message["upload"]), piece)
         self._at += nbytes
         if not last:
             return None
@@ -136,8 +152,9 @@ def _batches(placed: Iterable[tuple[str, dict[str, Any], int]]) -> Iterator[tupl
 class _Sender:
     """Calls the broker."""
 
-    def __init__(self, remote: Remote, name: str, done: _Done, *, named: bool) -> None:
+    def __init__(self, remote: Remote, steps: Steps, name: str, done: _Done, *, named: bool) -> None:
         self._remote = remote
+        self._steps = steps
         self._name = name
         self._done = done
         self._named = named  # somebody has named the target: it may be made
@@ -147,9 +164,9 @@ class _Sender:
         """Bring some messages.  Raises Failure."""
         if not self._named and target not in self._known:
             self._check(target)
-        head = json.dumps({"name": self._name, "target": target})[:-1]
+        head = json.dumps({"name": self._name, "target": target, "task": self._steps.number})[:-1]
         body = f'{head},"messages":[{",".join(batch)}]}}'.encode()
-        answer = self._remote.send("/api/v1/messages:import", body)
+        answer = self._steps.step(lambda task: self._remote.send("/api/v1/messages:import", body))
         if answer["known"]:
             self._done.known += len(batch)
         self._done.imported += answer["imported"]
@@ -169,19 +186,24 @@ class _Sender:
 @click.argument("file", type=click.File("rb"))
 @click.option("--target", default="", help="An address, a queue or ADDRESS::QUEUE.  [default: the queue they were on]")
 @click.option("--name", default="", help="The import's name.  [default: made from the first line]")
+@rate_option
+@dry_run_option
 @remote_options
-def import_(file: IO[bytes], target: str, name: str, **where: Any) -> None:
+def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: bool, **where: Any) -> None:
     """Put the messages of FILE, an export, on a queue of the running broker, as they were.
 
     If an import breaks off, repeat it: what it has brought is left out.  Another --name brings the messages once more.
-    Exit status 5 if some were not imported.
+    It is a task, which `bartleby task pause` and `cancel` steer, and which ends with this command.  Exit status 5 if
+    some were not imported.
     """
     remote, done = connect(**where), _Done()
-    lines = _Lines(file, remote)
-    sender = _Sender(remote, name or lines.name(), done, named=bool(target))
+    lines = _Lines(file, remote, dry_run=dry_run)
+    name = name or lines.name()
+    asked = {"kind": "import", "name": name, "target": target, "rate": rate or 0, "dry_run": dry_run}
     told: list[str] = []
     try:
-        with progress_bar("bytes") as bar:
+        with driven(remote, asked | {"total": lines.count()}) as steps, progress_bar("bytes") as bar:
+            sender = _Sender(remote, steps, name, done, named=bool(target))
             bar.length = max(_size(file), 1)
             for to, batch, at in _batches(_placed(lines.read(), target)):
                 sender.send(to, batch)
@@ -190,12 +212,12 @@ def import_(file: IO[bytes], target: str, name: str, **where: Any) -> None:
         lines.abandon()
         told.append("interrupted; repeat the command: what came is left out")
     except Failure as failure:
-        again = ["repeat the command: what came is left out"] if done.imported else []
+        again = ["repeat the command: what came is left out"] if done.imported and not dry_run else []
         raise Failure(failure.exit_code, failure.message, *again) from None
     finally:
         known = f"; {done.known} came before, by an import of this name" if done.known else ""
-        click.echo(f"{done.imported} messages were imported{known}")
-    told += why_they_stay(done.refused, "were not imported")
+        click.echo(f"{done.imported} messages {'would be' if dry_run else 'were'} imported{known}")
+    told += why_they_stay(done.refused, "would not be imported" if dry_run else "were not imported")
     if told:
         raise Failure(PARTIAL, *told)
 

@@ -22,7 +22,7 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, DENIED, UNREACHABLE, USAGE, Failure
+from broker.cli.failure import CHECK_FAILED, DENIED, PARTIAL, UNREACHABLE, USAGE, Failure
 from broker.cli.settings import Command, broker_options, data_directory
 from broker.management.runtime import OPERATOR_HEADER, NotRunning, Runtime, read_runtime_file, read_token
 
@@ -110,6 +110,14 @@ class NotThere(Failure):
     """The broker does not have what was asked for."""
 
 
+class TaskWaits(Failure):
+    """A task is paused, or ahead of its rate: the same call is to be made again."""
+
+
+class TaskEnded(Failure):
+    """The task of which a call was a step has ended, not by its client."""
+
+
 class Remote:
     """Calls to one broker."""
 
@@ -187,13 +195,18 @@ class Remote:
 
     def _refused(self, status: int, body: bytes) -> Failure:
         try:
-            detail = str(json.loads(body)["detail"])
+            problem = json.loads(body)
+            detail, code = str(problem["detail"]), problem.get("code")
         except (ValueError, KeyError, TypeError):
             return Failure(UNREACHABLE, f"{self._url} does not answer like a broker: HTTP status {status}")
         if status in (401, 403):
             return Failure(DENIED, f"{self._url} denied it: {detail}")
         if status == 404:
             return NotThere(CHECK_FAILED, detail)
+        if code == "task-waits":
+            return TaskWaits(PARTIAL, detail)
+        if code == "task-ended":
+            return TaskEnded(PARTIAL, detail)
         return Failure(USAGE if status == 400 else CHECK_FAILED, detail)
 
 

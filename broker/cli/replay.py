@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, PARTIAL, USAGE
 from broker.cli.output import OutputFormat, output_option, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, connect, remote_options
 from broker.cli.settings import data_directory, journal_in
+from broker.cli.task import driven, rate_option
 from broker.clock import wall_ms
 from broker.reasons.messages import why_they_stay
 from store.errors import Corrupt
@@ -80,14 +82,18 @@ class _Sent:
     "--name", default="replay", show_default=True, help="Leave out what a replay of this name brought back before."
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would come back.")
+@rate_option
 @remote_options
 @output_option
-def replay(directory: Path | None, output: OutputFormat, dry_run: bool, to_address: str, **options: Any) -> None:
+def replay(
+    directory: Path | None, output: OutputFormat, dry_run: bool, rate: int | None, to_address: str, **options: Any
+) -> None:
     """Bring back messages that left their queues, from the journal and its kept segments.
 
     DIR is a journal, a copy of one, or a data directory; without it, the running broker's.  Messages go back to the
     queue that they left, as new messages that say where they came from.  If a replay breaks off, repeat it: what it has
-    brought back is left out.  Exit status 5 if some messages do not come back.
+    brought back is left out.  It is a task, which `bartleby task pause` and `cancel` steer, and which ends with this
+    command.  Exit status 5 if some messages do not come back.
     """
     where = {name: options.pop(name) for name in ("config", "data", "url", "ca_file", "user", "token_file")}
     if directory is None:
@@ -100,14 +106,15 @@ def replay(directory: Path | None, output: OutputFormat, dry_run: bool, to_addre
 
         reading = _reading(directory, progress, options)
         found = reading.look()
+        total = found.missing
         lines = reading.messages()
         sent = _Sent()
         if dry_run:
             for _ in lines:
                 pass
         else:
-            remote = connect(**where)
-            _send(remote, options["name"], lines, to_address, sent)
+            asked = {"kind": "replay", "name": options["name"], "target": to_address, "rate": rate or 0, "total": total}
+            _send(connect(**where), asked, lines, sent)
     _print(found, sent, output, dry_run=dry_run)
 
 
@@ -135,41 +142,48 @@ def _told() -> Iterator[None]:
         raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
 
 
-def _batches(name: str, lines: Iterable[dict[str, Any]]) -> Iterator[bytes]:
-    """Bodies of calls."""
+def _batches(head: dict[str, object], lines: Iterable[dict[str, Any]], most: int) -> Iterator[bytes]:
+    """Bodies of calls, each of at most so many messages."""
     batch: list[str] = []
     nbytes = 0
     for line in lines:
         text = json.dumps(line, separators=(",", ":"))
-        if batch and (nbytes + len(text) > BATCH_BYTES or len(batch) == BATCH_MESSAGES):
-            yield _body(name, batch)
+        if batch and (nbytes + len(text) > BATCH_BYTES or len(batch) == most):
+            yield _body(head, batch)
             batch, nbytes = [], 0
         batch.append(text)
         nbytes += len(text)
     if batch:
-        yield _body(name, batch)
+        yield _body(head, batch)
 
 
-def _body(name: str, batch: list[str]) -> bytes:
-    return ('{"name":' + json.dumps(name) + ',"messages":[' + ",".join(batch) + "]}").encode()
+def _body(head: dict[str, object], batch: list[str]) -> bytes:
+    return f'{json.dumps(head)[:-1]},"messages":[{",".join(batch)}]}}'.encode()
 
 
-def _send(remote: Remote, name: str, lines: Iterable[dict[str, Any]], to_address: str, sent: _Sent) -> None:
-    """Call until all are there, or the broker takes no more."""
-    targeted = (line | {"to": to_address} if to_address else line for line in lines)
-    for body in _batches(name, targeted):
-        try:
-            answer = remote.send("/api/v1/messages:replay", body)
-        except Failure:
-            if sent.replayed:
-                click.echo(f"{sent.replayed} messages were brought back, then:", err=True)
-            raise
-        sent.replayed += answer["replayed"]
-        for reason, count in answer["refused"].items():
-            sent.refused[reason] = sent.refused.get(reason, 0) + count
-        sent.stopped = answer["stopped"]
-        if sent.stopped:
-            return
+def _send(remote: Remote, asked: dict[str, Any], lines: Iterable[dict[str, Any]], sent: _Sent) -> None:
+    """Call until all are there, or the broker takes no more; the calls are the steps of a task."""
+    to, rate = asked["target"], asked["rate"]
+    targeted = (line | {"to": to} if to else line for line in lines)
+    with driven(remote, asked) as steps:
+        head: dict[str, object] = {"name": asked["name"], "task": steps.number}
+        for body in _batches(head, targeted, min(max(rate // 10, 1), BATCH_MESSAGES) if rate else BATCH_MESSAGES):
+            try:
+                answer = steps.step(partial(_call, remote, body))
+            except Failure:
+                if sent.replayed:
+                    click.echo(f"{sent.replayed} messages were brought back, then:", err=True)
+                raise
+            sent.replayed += answer["replayed"]
+            for reason, count in answer["refused"].items():
+                sent.refused[reason] = sent.refused.get(reason, 0) + count
+            sent.stopped = answer["stopped"]
+            if sent.stopped:
+                return steps.end(sent.stopped)
+
+
+def _call(remote: Remote, body: bytes, task: int) -> Any:
+    return remote.send("/api/v1/messages:replay", body)
 
 
 def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> None:

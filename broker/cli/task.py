@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
@@ -18,32 +19,86 @@ from broker.cli.output import (
     progress_bar,
     time_shown,
 )
-from broker.cli.remote import Remote, connect, queue_path, remote_options
+from broker.cli.remote import Remote, TaskWaits, connect, queue_path, remote_options
 from broker.reasons.messages import why_they_stay
 
 #: How long one look at a task that runs takes, in ms: the progress bar moves so often.
 WAIT_MS: Final = 300
 
 #: What tasks do to messages.
-DONE: Final = {"retry": "moved", "move": "moved", "purge": "removed", "delete-queue": "removed"}
+DONE: Final = {
+    "retry": "moved",
+    "move": "moved",
+    "purge": "removed",
+    "delete-queue": "removed",
+    "export": "exported",
+    "import": "imported",
+    "replay": "brought back",
+}
+
+#: Characters of what a task is told about why this command cannot go on.
+ERROR_CHARS_MAX: Final = 1_000
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+
+#: How fast a task is.
+rate_option: Final = click.option(
+    "--rate", type=click.IntRange(min=1), help="Messages a second at most.  [default: no limit]"
+)
+dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only count.")
 
 
 def task_options(command: Command) -> Command:
     """How a task is done: --dry-run, --rate, --detach."""
     for option in (
         click.option("--detach", is_flag=True, help="Start it and do not wait: `bartleby task show` tells of it."),
-        click.option("--rate", type=click.IntRange(min=1), help="Messages a second at most.  [default: no limit]"),
-        click.option("--dry-run", is_flag=True, help="Only count."),
+        rate_option,
+        dry_run_option,
     ):
         command = option(command)
     return command
 
 
+class Steps:
+    """A task whose steps this command makes: each is a call that names it."""
+
+    def __init__(self, remote: Remote, number: int) -> None:
+        self.number = number
+        self.shown: dict[str, Any] = {}  # the task, when it has ended
+        self._remote = remote
+
+    def step(self, call: Callable[[int], Any]) -> Any:
+        """The answer to a call, which gets the task's number; made when that is not paused nor ahead of its rate."""
+        while True:
+            try:
+                return call(self.number)
+            except TaskWaits:  # the broker has waited for some seconds
+                continue
+
+    def end(self, error: str = "") -> None:
+        """All is done, or (`error`) this command cannot go on."""
+        self.shown = self._remote.post(f"{_path(self.number)}:end", {"error": error[:ERROR_CHARS_MAX]})
+
+
+@contextmanager
+def driven(remote: Remote, asked: dict[str, Any]) -> Iterator[Steps]:
+    """A task whose steps the block makes; it ends with the block, if not before, and says why if that fails."""
+    steps = Steps(remote, remote.post("/api/v1/tasks", asked)["id"])
+    try:
+        yield steps
+    except BaseException as error:
+        told = error.message if isinstance(error, Failure) else str(error) or "its command was interrupted"
+        with suppress(Failure):  # it has ended already, or the broker is gone
+            steps.end(told)
+        raise
+    if not steps.shown:
+        steps.end()
+
+
 @click.group()
 def task() -> None:
-    """List, follow, pause, resume and cancel tasks: retries, moves and purges of many messages."""
+    """List, follow, pause, resume and cancel tasks: retries, moves, exports and more of many messages."""
 
 
 @task.command("list")
@@ -55,17 +110,17 @@ def list_tasks(output: OutputFormat, **where: Any) -> None:
     if output == "json":
         print_json(tasks)
         return
-    columns = ["task", "kind", "queue", "state", "started", "by", "done", "of", "stay"]
+    columns = ["task", "kind", "queue or name", "state", "started", "by", "done", "of", "stay"]
     rows = [
         [
             each["id"],
             each["kind"] + (" (dry run)" if each["dry_run"] else ""),
-            each["queue"],
+            each["queue"] or each["name"],
             each["state"],
             time_shown(each["created"]),
             _by(each),
             each["moved"],
-            each["total"],
+            each["total"] if each["queue"] or each["total"] else "",
             sum(each["refused"].values()),
         ]
         for each in tasks
@@ -154,7 +209,8 @@ def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None
     Raises Failure if it failed, was paused or cancelled, or if messages stay.
     """
     answer = followed(remote, answer)
-    queue = {} if answer["kind"] == "delete-queue" else remote.get(queue_path(answer["queue"]))
+    moves = answer["kind"] in ("retry", "move", "purge")
+    queue = remote.get(queue_path(answer["queue"])) if moves else {}
     if output == "json":
         print_json(answer)
     else:
@@ -182,14 +238,16 @@ def followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
     except KeyboardInterrupt:
         raise Failure(PARTIAL, f"task {number} goes on: bartleby task wait {number}, or cancel {number}") from None
     except Failure:
-        click.echo(f"task {number}: {_said(answer)} so far; it goes on when the broker does", err=True)
+        goes_on = "ends" if answer["kind"] in ("export", "import", "replay") else "goes on when the broker does"
+        click.echo(f"task {number}: {_said(answer)} so far; it {goes_on}", err=True)
         raise
     return answer
 
 
 def _said(answer: dict[str, Any]) -> str:
     would = "would be " if answer["dry_run"] else ""
-    return f"{answer['moved']} messages {would}{DONE[answer['kind']]}"
+    done = DONE[answer["kind"]] + (" and removed" if answer["remove"] else "")
+    return f"{answer['moved']} messages {would}{done}"
 
 
 def _by(answer: dict[str, Any]) -> str:
@@ -202,6 +260,7 @@ def _print_task(answer: dict[str, Any]) -> None:
         "task": answer["id"],
         "kind": answer["kind"] + (" (dry run)" if answer["dry_run"] else ""),
         "queue": answer["queue"],
+        "name": answer["name"],
         "state": answer["state"],
         "why": answer["why"],
         "filter": answer["filter"],
@@ -214,7 +273,7 @@ def _print_task(answer: dict[str, Any]) -> None:
         "ended": time_shown(answer["ended"]),
         "took": duration_shown(answer["ended"] - answer["created"]) if answer["ended"] else "",
         "done": _said(answer),
-        "looked at": f"{answer['looked_at']} of {answer['total']}",
+        "looked at": f"{answer['looked_at']}" + (f" of {answer['total']}" if answer["total"] else ""),
     }
     facts |= {f"to {target}": count for target, count in answer["targets"].items()}
     facts |= {f"stay ({why})": count for why, count in answer["refused"].items()}

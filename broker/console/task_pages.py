@@ -19,6 +19,9 @@ _DONE = {
     TaskKind.MOVE: ("was moved", "were moved"),
     TaskKind.PURGE: ("was removed", "were removed"),
     TaskKind.DELETE_QUEUE: ("was deleted with its queue", "were deleted with their queue"),
+    TaskKind.EXPORT: ("was exported", "were exported"),
+    TaskKind.IMPORT: ("was imported", "were imported"),
+    TaskKind.REPLAY: ("was brought back from the journal", "were brought back from the journal"),
 }
 
 #: The same of a dry run.
@@ -27,6 +30,8 @@ _WOULD = {
     TaskKind.MOVE: ("would be moved", "would be moved"),
     TaskKind.PURGE: ("would be removed", "would be removed"),
     TaskKind.DELETE_QUEUE: ("would be deleted with its queue", "would be deleted with their queue"),
+    TaskKind.EXPORT: ("would be exported", "would be exported"),
+    TaskKind.IMPORT: ("would be imported", "would be imported"),
 }
 
 _VERBS = {
@@ -76,7 +81,7 @@ class TaskPages:
         task = self._desk.engine.tasks.task(visit.number("id"))
         verb, code = _VERBS[visit.request.url.path]
         self._desk.enter().tasks.steer(task, verb)
-        visit.tell(code, task=task.id, kind=task.request.kind.value, queue=task.request.queue)
+        visit.tell(code, **task.about)
         await durable(self._desk.engine)
         return go_to("/task", id=task.id)
 
@@ -85,6 +90,8 @@ def summary(task: Task) -> str:
     """What became of the messages so far, in a sentence."""
     request, moved = task.request, task.progress.moved
     one, many = (_WOULD if request.dry_run else _DONE)[request.kind]
+    if request.remove:
+        one, many = "was exported and removed", "were exported and removed"
     return f"1 message {one}." if moved == 1 else f"{moved:,} messages {many}."
 
 

@@ -35,7 +35,7 @@ from broker.engine.moves.dead_letter_rules import (
     DeadLetterRule,
     unreached,
 )
-from broker.engine.moves.insertion import Inserted, Insertion
+from broker.engine.moves.insertion import KNOWN, Inserted, Insertion
 from broker.engine.moves.replay import NAME_CHARS_MAX, Replayed, ReplayItem
 from broker.engine.moves.rule_runs import OUTCOMES, DeadLetterRules, Trial, Verdict
 from broker.engine.moves.transfer import MessageRange, MoveResult
@@ -74,6 +74,7 @@ __all__ = [
     "COUNTED",
     "EVERY_MIN",
     "GROUPED_BY",
+    "KNOWN",
     "NAME_CHARS_MAX",
     "NEVER_EXPIRES",
     "OUTCOMES",

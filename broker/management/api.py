@@ -158,7 +158,7 @@ def application(
     BrokerCalls(broker).add_to(Calls(app, guard, "Broker"))
     QueueCalls(broker, shared.names).add_to(Calls(app, guard, "Queues"))
     MessageCalls(broker, limits).add_to(Calls(app, guard, "Messages"))
-    ExportCalls(broker).add_to(Calls(app, guard, "Exports"))
+    ExportCalls(broker, shared.uploads).add_to(Calls(app, guard, "Exports"))
     AddressCalls(broker, shared.names).add_to(Calls(app, guard, "Addresses"))
     TaskCalls(broker).add_to(Calls(app, guard, "Tasks"))
     DefinitionCalls(broker, shared.names).add_to(Calls(app, guard, "Definitions"))

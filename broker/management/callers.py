@@ -160,13 +160,13 @@ def require_new_task(access: Access, engine: Engine, queue: str, target: str, *,
 
 
 def require_task(access: Access, task: Task) -> None:
-    """For a task, also one whose queue is gone.  Raises Denied."""
-    access.require(Permission.MANAGE, task.address, task.request.queue, named=f"task {task.id}")
+    """For a task, also one whose queue is gone, or that has none.  Raises Denied."""
+    access.require(Permission.MANAGE, task.address or WHOLE_BROKER, task.request.queue, named=f"task {task.id}")
 
 
 def knows_task(access: Access, task: Task) -> bool:
     """The same for a list."""
-    return access.might(Permission.MANAGE, task.address, task.request.queue)
+    return access.might(Permission.MANAGE, task.address or WHOLE_BROKER, task.request.queue)
 
 
 async def managed(access: Access, names: list[str], place: Callable[[str], tuple[str, str]]) -> list[str]:

@@ -1,8 +1,9 @@
 """Messages of a queue as lines of an export (docs/journal-export.md), and lines put on a queue again.
 
-    {"name": NAME, "target": TARGET, "messages": [LINE, ...]}
+    {"name": NAME, "target": TARGET, "messages": [LINE, ...], "task": ID}
 
-is the body of the call that imports; it is read here and by no model, since it may be large.  A body that is in a file
+is the body of the call that imports; it is read here and by no model, since it may be large.  `task` is the task of
+which the call is a step; without it, it is none's.  A body that is in a file
 of the broker is not in its message's line: it is read piece by piece, with a call for each, and so it comes back: then
 the line has `upload`, the id of one that is whole.
 """
@@ -20,6 +21,7 @@ from broker.engine import NAME_CHARS_MAX, Engine, Insertion, Queue, Unreadable, 
 from broker.engine.model.errors import EngineError, NotReadable
 from broker.engine.model.message import Format, Message
 from broker.management.looking import matching
+from broker.management.models.base import ID_MAX
 from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
 
@@ -40,6 +42,13 @@ BODY_BYTES_MAX: Final = 64 << 20
 MESSAGES_MAX: Final = 200
 
 #: The body's schema, and the body, in the OpenAPI document.
+TASK_SCHEMA: Final = {
+    "type": "integer",
+    "minimum": 0,
+    "maximum": ID_MAX,
+    "default": 0,
+    "description": "The task of which this is the next step; 0: of none.",
+}
 SCHEMA: Final = {
     "type": "object",
     "title": "MessagesToImport",
@@ -53,6 +62,7 @@ SCHEMA: Final = {
             "description": "The import's: the same request of the same name is done once.",
         },
         "target": {"type": "string", "description": "An address, a queue or ADDRESS::QUEUE."},
+        "task": TASK_SCHEMA,
         "messages": {
             "type": "array",
             "maxItems": MESSAGES_MAX,
@@ -79,34 +89,46 @@ class BadImport(EngineError):
 class Page:
     """Some messages of a queue as lines, gathered in several ticks.  `after`: the id from which on to look.
 
-    `last` is up to where was looked; None: to the end.
+    `last` is up to where was looked; None: to the end.  `found` are those of `looked_at` that fit; `counted`: they are
+    only counted, else their lines are in `messages`, in JSON.
     """
 
-    def __init__(self, queue: Queue, after: int, most: int, fits: Callable[[Message], bool] | None) -> None:
-        self.messages: list[str] = []  # in JSON
+    def __init__(
+        self, queue: Queue, after: int, most: int, fits: Callable[[Message], bool] | None, *, counted: bool = False
+    ) -> None:
+        self.messages: list[str] = []
         self.last: int | None = after
+        self.found = 0
+        self.looked_at = 0
         self._queue = queue
         self._most = most
         self._fits = fits
+        self._counted = counted
         self._nbytes = 0
 
     @property
     def full(self) -> bool:
         """Whether the answer has as much as it may."""
-        return len(self.messages) >= self._most or self._nbytes >= PAGE_BYTES_MAX
+        return self.found >= self._most or self._nbytes >= PAGE_BYTES_MAX
 
     def step(self, engine: Engine) -> None:
         """Look at the next messages; call within a tick.  Raises NotReadable."""
         assert self.last is not None, "there are more"
-        most = min(STEP, self._most - len(self.messages))
-        found, last = matching(engine, self._queue, self.last, most, STEP, self._fits)
+        most = min(STEP, self._most - self.found)
+        found, last = matching(engine, self._queue, self.last, most, STEP, self._tried)
         for message, state in found:
-            self.messages.append(shown(self._queue, message, state))
-            self._nbytes += message.size
+            self.found += 1
+            if not self._counted:
+                self.messages.append(shown(self._queue, message, state))
+                self._nbytes += message.size
             if self.full and message is not found[-1][0]:
                 self.last = message.id
                 return
         self.last = last
+
+    def _tried(self, message: Message) -> bool:
+        self.looked_at += 1
+        return self._fits is None or self._fits(message)
 
 
 def shown(queue: Queue, message: Message, state: str) -> str:
@@ -144,16 +166,17 @@ def piece_of(message: Message, offset: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """A run of messages: its id, where it goes, and the uploads that it takes."""
+    """A run of messages: its id, the task of which it is a step (0: none), where it goes, the uploads that it takes."""
 
     id: bytes
+    task: int
     target: str
     messages: list[Insertion]
     uploads: list[str]
 
 
 def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequest:
-    """What is to be imported.  Raises BadImport; NotFound for an upload that is not there."""
+    """What is to be imported.  Raises BadImport; NotFound for a task or an upload that is not there."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
@@ -164,8 +187,10 @@ def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequ
             raise BadImport("target is an address, a queue or ADDRESS::QUEUE")
         if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES_MAX:
             raise BadImport(f"messages is a list of 1 to {MESSAGES_MAX}")
+        task = task_in(request)
         read = [read_message(line) for line in messages]
-        found = [_insertion(engine, formats, target, line, uploads) for line in read]
+        dry_run = task > 0 and engine.tasks.task(task).request.dry_run
+        found = [_insertion(engine, formats, target, line, None if dry_run else uploads) for line in read]
     except ValueError as wrong:
         raise BadImport(str(wrong)) from wrong
     taken = [line.upload for line in read if line.upload]
@@ -173,19 +198,29 @@ def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequ
         raise BadImport("an upload is the body of one message")
     known = [{name: value for name, value in line.items() if name != "upload"} for line in messages]
     id = sha256(json.dumps([name, target, known]).encode()).digest()
-    return ImportRequest(id, target, found, taken)
+    return ImportRequest(id, task, target, found, taken)
+
+
+def task_in(request: Mapping[str, object]) -> int:
+    """The number of the task of which a request is a step, 0: of none.  Raises ValueError."""
+    task = request.get("task", 0)
+    if not isinstance(task, int) or isinstance(task, bool) or not 0 <= task <= ID_MAX:
+        raise ValueError("task is the number of a task, or 0")
+    return task
 
 
 def _insertion(
-    engine: Engine, formats: Mapping[str, Format], target: str, line: MessageLine, uploads: BodyUploads
+    engine: Engine, formats: Mapping[str, Format], target: str, line: MessageLine, uploads: BodyUploads | None
 ) -> Insertion:
+    """`uploads`: None for a dry run, which does without bodies that are not in their lines."""
     if line.body_bytes is not None and not line.upload:
         raise ValueError("body-bytes: give the whole body in body, or in an upload")
     format = formats[line.protocol]
-    body = uploads.body(line.upload) if line.upload else line.body
-    if line.body_bytes not in (None, len(body)):
+    body = uploads.body(line.upload) if line.upload and uploads is not None else line.body
+    size = len(body) if uploads is not None or line.body_bytes is None else line.body_bytes
+    if line.body_bytes not in (None, size):
         raise ValueError(f"body-bytes is {line.body_bytes}, and the upload has {len(body)} bytes")
-    line.check_head(format, len(body))
+    line.check_head(format, size)
     place = line.queues[0]
     there = place.name == target
     header = line.header(format)

@@ -49,6 +49,7 @@ _STATUS: Final[Mapping[str, int]] = {
     "max-addresses": 409,
     "max-queues": 409,
     "max-tasks": 409,
+    "task-ended": 409,
     "retained-full": 409,
     "duplicate": 409,
     "wrong-state": 409,

@@ -1,11 +1,11 @@
 """The body of the call by which messages come back from the journal.
 
-    {"name": NAME, "messages": [MESSAGE, ...]}
+    {"name": NAME, "messages": [MESSAGE, ...], "task": ID}
 
-It is read here and by no model, since it may be large.  A MESSAGE is as `bartleby journal export` writes it
-(docs/journal-export.md), with `queue`, the name of the queue that it left, and perhaps `to`, an address or queue other
-than that.  They are taken in their order.  The answer says how many came back; `stopped` is why the others after them
-were not looked at, empty if all were.
+`task` is the task of which the call is a step; without it, it is none's.  It is read here and by no model, since it may
+be large.  A MESSAGE is as `bartleby journal export` writes it (docs/journal-export.md), with `queue`, the name of the
+queue that it left, and perhaps `to`, an address or queue other than that.  They are taken in their order.  The answer
+says how many came back; `stopped` is why the others after them were not looked at, empty if all were.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Final
 from broker.engine import NAME_CHARS_MAX, Engine, Replayed, ReplayItem
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message
+from broker.management.lines import TASK_SCHEMA, task_in
 from broker.offline.lines import PastLine, read_json, read_past
 
 #: Bytes of one such request: some of the largest messages that a broker takes unless it is told otherwise, in base64.
@@ -39,6 +40,7 @@ SCHEMA: Final = {
             "maxLength": NAME_CHARS_MAX,
             "description": "What a replay of this name brought back before is left out.",
         },
+        "task": TASK_SCHEMA,
         "messages": {
             "type": "array",
             "maxItems": MESSAGES_MAX,
@@ -59,8 +61,17 @@ class BadReplay(EngineError):
     code = "invalid-replay"
 
 
-def read_replay(engine: Engine, body: bytes) -> tuple[str, list[ReplayItem]]:
-    """The name and the messages of a request.  Raises BadReplay."""
+@dataclass(frozen=True, slots=True)
+class ReplayRequest:
+    """What is to come back, under which name; the task of which it is a step (0: none)."""
+
+    name: str
+    task: int
+    messages: list[ReplayItem]
+
+
+def read_replay(engine: Engine, body: bytes) -> ReplayRequest:
+    """What a request asks for.  Raises BadReplay."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
@@ -70,7 +81,7 @@ def read_replay(engine: Engine, body: bytes) -> tuple[str, list[ReplayItem]]:
         messages = request.get("messages")
         if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
             raise BadReplay(f"messages is a list of at most {MESSAGES_MAX}")
-        return name, [_past(formats, read_past(line)) for line in messages]
+        return ReplayRequest(name, task_in(request), [_past(formats, read_past(line)) for line in messages])
     except ValueError as wrong:
         raise BadReplay(str(wrong)) from wrong
 
@@ -93,12 +104,12 @@ class Answer:
     stopped: str
 
 
-def perform(engine: Engine, name: str, past: list[ReplayItem]) -> Answer:
+def perform(engine: Engine, wanted: ReplayRequest) -> Answer:
     """Bring them back, as far as it goes; what the call answers when that is on disk."""
     done = Replayed()
     stopped = ""
     try:
-        engine.messages.replay(name, past, done)
+        engine.messages.replay(wanted.name, wanted.messages, done)
     except EngineError as refusal:
         stopped = str(refusal)
     return Answer(done.replayed, done.refused, stopped)

@@ -90,10 +90,12 @@ class BodyUploads:
         return coming
 
     def body(self, id: str) -> LargeBody:
-        """The body of one that is whole.  Raises NotFound."""
-        body = self._find(id).body
+        """The body of one that is whole, which waits for its message from now on.  Raises NotFound."""
+        coming = self._find(id)
+        body = coming.body
         if body is None:
             raise NotFound(f"upload {id} is not whole")
+        self._watch(id, coming)
         return body
 
     def end(self, id: str) -> int:

@@ -94,7 +94,7 @@ REMOVALS = {
     RemovalReason.FORWARDED: Text("A link passed it on, and another Bartleby has stored it."),
 }
 
-#: The words of broker/engine/moves/transfer.py.
+#: The words of broker/engine/moves/transfer.py, and what an import leaves out.
 STAYS = {
     "no-origin": Text(
         "Nothing says where they came from: they were sent to this queue.",
@@ -109,6 +109,9 @@ STAYS = {
     ),
     "disk-full": Text("The journal has no room for them.", "Make room on the disk and repeat the command."),
     "gone": Text("They were named, and are not on the queue.", "Nothing: they have left it meanwhile."),
+    "known": Text(
+        "An import of this name has brought them before.", "Nothing; give another --name to bring them once more."
+    ),
     "delivering": Text(
         "They were named, and consumers hold them.", "Wait until they come back, or close the consumer that holds them."
     ),

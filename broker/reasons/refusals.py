@@ -18,6 +18,7 @@ REFUSALS: Final = {
     "invalid-attribute": "Correct the attribute; the sentence names those that there are.",
     "invalid-edit": "Correct the edit; the sentence says what is wrong with it.",
     "invalid-task": "Correct the task; the sentence says what is wrong with it.",
+    "task-ended": "Read `why` of the task (`bartleby task show`), and begin another one for what is left.",
     "max-tasks": "Wait until a task ends (`bartleby task list`), or cancel one.",
     "attributes": "Ask for the queue as it is, or delete it first.",
     "max-consumers": "Close another consumer (`bartleby consumer list`), or raise `max-consumers` of the queue.",
@@ -101,6 +102,12 @@ PROBLEMS: Final[dict[str, Problem]] = {
     ),
     "no-such-method": Problem(
         405, "There is no such method", "The path has no such method.", "Use one that the header `Allow` names."
+    ),
+    "task-waits": Problem(
+        409,
+        "The task waits",
+        "The task is paused, or ahead of its rate: its next step cannot be made yet.",
+        "Make the same call again: it waits some seconds for the task by itself.",
     ),
     "length-required": Problem(
         411,

@@ -69,7 +69,8 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
         assert broker.queue("orders")["paged"] > 0
         broker.restart()
         with begin(broker, "queue", "export", "orders", "--to", str(first), "--remove") as exporting:
-            broker.await_log("task.completed", times=3)
+            broker.await_log("task.started")
+            broker.await_task("export", 1_000)
             exporting.send_signal(signal.SIGINT)
             told = exporting.communicate(timeout=PATIENCE_S)[1]
         assert exporting.returncode == 5, told
@@ -83,10 +84,15 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
         operate(other, "queue", "import", str(first))
         imported = other.queue("orders")["messages"]
         with begin(other, "queue", "import", str(rest)) as importing:
-            other.await_log("queue.imported", times=imported // 100 + 8)
+            other.await_log("task.started", times=2)
+            task = other.await_task("import", 800)["id"]
             other.restart()
             told = importing.communicate(timeout=PATIENCE_S)[1]
         assert importing.returncode == 3
+        ended = other.get(f"tasks/{task}")
+        assert (ended["state"], ended["total"]) == ("failed", left)
+        assert ended["why"].startswith("the broker was restarted")
+        assert other.queue("orders")["messages"] == imported + ended["moved"]
         assert "repeat the command: what came is left out" in told
         done = operate(other, "queue", "import", str(rest))
         assert "came before, by an import of this name" in done.stdout

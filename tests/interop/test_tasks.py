@@ -74,3 +74,105 @@ def test_a_paused_task_stays_so_until_it_is_resumed(tmp_path: Path) -> None:
         operate(broker, "task", "resume", str(task["id"]))
         assert operate(broker, "task", "wait", str(task["id"]))["moved"] == MESSAGES
         assert broker.queue("DLQ")["messages"] == 0
+
+
+# -- whose steps a client makes ----------------------------------------------------------------------------------------
+
+
+def begin(broker: DaemonProcess, *arguments: str) -> subprocess.Popen[str]:
+    """`bartleby ARGUMENTS`, which goes on."""
+    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data)]
+    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def send(broker: DaemonProcess) -> None:
+    with connected(broker.port) as client:
+        for n in range(MESSAGES):
+            client.put("/queue/orders", f"order {n}", {**DURABLE, "number": str(n)})
+
+
+def written(file: Path) -> list[int]:
+    """The ids of the messages in a file, all of whose lines are whole."""
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return [line["id"] for line in lines if line["kind"] == "message"]
+
+
+def test_an_export_is_paused_resumed_and_ends_with_the_broker(tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    with running(tmp_path, SETTINGS) as broker:
+        send(broker)
+        with begin(broker, "queue", "export", "orders", "--to", str(file), "--remove", "--rate", "100") as export:
+            broker.await_log("task.started")
+            task = broker.await_task("export", 20)["id"]
+            paused = operate(broker, "task", "pause", str(task))
+            assert paused["state"] == "paused"
+            resumed = operate(broker, "task", "resume", str(task))
+            assert resumed["moved"] - paused["moved"] <= 10, "at most the step that was under way"
+            broker.await_task("export", resumed["moved"] + 20)
+            broker.restart()  # SIGKILL
+            told = export.communicate(timeout=PATIENCE_S)[1]
+        assert export.returncode == 3, told
+        ended = operate(broker, "task", "show", str(task))
+        assert (ended["state"], ended["total"], ended["remove"]) == ("failed", MESSAGES, True)
+        assert ended["why"].startswith("the broker was restarted")
+        left = broker.queue("orders")["messages"]
+        assert 20 < ended["moved"] == MESSAGES - left < MESSAGES
+        ids = written(file)
+        assert len(ids) == ended["moved"] or "may still be on the queue" in told
+        assert len(set(ids)) == len(ids)
+
+
+def test_an_import_whose_client_is_killed_is_cancelled_and_repeated(tmp_path: Path) -> None:
+    file = tmp_path / "orders.jsonl"
+    with running(tmp_path, SETTINGS) as broker:
+        send(broker)
+        operate_plainly(broker, "queue", "export", "orders", "--to", str(file))
+        bring = ("queue", "import", str(file), "--target", "copies")
+        assert operate_plainly(broker, *bring, "--dry-run") == f"{MESSAGES} messages would be imported\n"
+        with begin(broker, *bring, "--rate", "200") as importing:
+            broker.await_log("task.started", times=3)
+            task = broker.await_task("import", 100)["id"]
+            importing.kill()
+        found = operate(broker, "task", "cancel", str(task))
+        assert (found["state"], found["total"]) == ("cancelled", MESSAGES)
+        assert found["moved"] == broker.queue("copies")["messages"]
+        assert broker.stop() == 0
+        broker.start()
+        told = operate_plainly(broker, *bring)
+        assert f"{found['moved']} came before" in told
+        with connected(broker.port) as client:
+            client.subscribe("/queue/copies", "client-individual")
+            numbers = [int(client.take().headers["number"]) for _ in range(MESSAGES)]
+        assert numbers == list(range(MESSAGES))
+
+
+def test_a_replay_ends_with_the_broker_and_the_next_one_brings_the_rest(tmp_path: Path) -> None:
+    with running(tmp_path, SETTINGS) as broker:
+        send(broker)
+        with connected(broker.port) as client:
+            id = client.subscribe("/queue/orders", "client-individual")
+            for _ in range(MESSAGES):
+                client.ack(client.take())
+            client.frame("UNSUBSCRIBE", {"id": id})
+        with begin(broker, "journal", "replay", "--rate", "200") as replaying:
+            broker.await_log("task.started")
+            task = broker.await_task("replay", 40)["id"]
+            assert broker.stop() == 0
+            broker.start()
+            told = replaying.communicate(timeout=PATIENCE_S)[1]
+        assert replaying.returncode == 3, told
+        ended = operate(broker, "task", "show", str(task))
+        assert (ended["state"], ended["name"], ended["total"]) == ("failed", "replay", MESSAGES)
+        assert 40 <= ended["moved"] == broker.queue("orders")["messages"] < MESSAGES
+        rest = operate(broker, "journal", "replay")
+        assert (rest["replayed"], rest["repeated"]) == (MESSAGES - ended["moved"], ended["moved"])
+        states = [(each["kind"], each["state"], each["moved"]) for each in operate(broker, "task", "list")]
+        assert states[0] == ("replay", "completed", MESSAGES - ended["moved"])
+
+
+def operate_plainly(broker: DaemonProcess, *arguments: str) -> str:
+    """What `bartleby ARGUMENTS` prints, which must succeed."""
+    with begin(broker, *arguments) as running_:
+        output, told = running_.communicate(timeout=PATIENCE_S)
+    assert running_.returncode == 0, told
+    return output

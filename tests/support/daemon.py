@@ -137,6 +137,15 @@ class DaemonProcess(BrokerProcess):
         found: dict[str, Any] = self.get(f"queues/{quote(name, safe='')}")
         return found
 
+    def await_task(self, kind: str, moved: int) -> dict[str, Any]:
+        """The latest task, once it is of this kind and has moved so many messages."""
+        for _ in range(int(PATIENCE_S * 10)):
+            latest: dict[str, Any] = self.get("tasks")["tasks"][0]
+            if latest["kind"] == kind and latest["moved"] >= moved:
+                return latest
+            self.get(f"tasks/{latest['id']}", wait=100)
+        raise AssertionError(f"no {kind} has moved {moved} messages")
+
     @property
     def bodies(self) -> list[Path]:
         """The files of large bodies."""

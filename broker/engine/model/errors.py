@@ -80,6 +80,12 @@ class InvalidTask(EngineError):
     code = "invalid-task"
 
 
+class TaskEnded(EngineError):
+    """The task has ended, and its client makes no more steps."""
+
+    code = "task-ended"
+
+
 class TooManyTasks(EngineError):
     """As many tasks as may be have not ended."""
 

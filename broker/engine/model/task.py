@@ -3,6 +3,8 @@
 running --pause--> paused --resume--> running        by an operator; a full disk pauses it too
 running, paused --cancel--> cancelled
 running --> completed | failed                       by itself
+
+The steps of some kinds are made by a client, which has the other end of the data: a file, or another journal.
 """
 
 from __future__ import annotations
@@ -23,6 +25,19 @@ class TaskKind(StrEnum):
     MOVE = "move"
     PURGE = "purge"
     DELETE_QUEUE = "delete-queue"
+    EXPORT = "export"
+    IMPORT = "import"
+    REPLAY = "replay"
+
+    @property
+    def driven(self) -> bool:
+        """Whether a client makes its steps, and not the broker."""
+        return self in (TaskKind.EXPORT, TaskKind.IMPORT, TaskKind.REPLAY)
+
+    @property
+    def named(self) -> bool:
+        """Whether it is about a whole broker, and has a name instead of a queue."""
+        return self in (TaskKind.IMPORT, TaskKind.REPLAY)
 
 
 class TaskState(StrEnum):
@@ -65,10 +80,12 @@ class TaskRequest:
     `DeadLetterGroup`); none of these: all that are there when the task starts.
     `target`: where a move goes.  `rate`: messages a second, 0: as fast as other clients allow.  `dry_run`: only count.
     `by`: who started it, as the log has it.
+    `name`: of an import or replay, which have no `queue`; `total`: how many messages its client has for it, 0: it does
+    not know.  `remove`: an export takes messages away once they are in its file.
     """
 
     kind: TaskKind
-    queue: str
+    queue: str = ""
     filter: str = ""
     ids: tuple[int, ...] = ()
     group: Mapping[str, str | int] = field(default_factory=dict)
@@ -78,15 +95,23 @@ class TaskRequest:
     dry_run: bool = False
     rate: int = 0
     by: Mapping[str, str] = field(default_factory=dict)
+    name: str = ""
+    total: int = 0
+    remove: bool = False
+
+    @property
+    def chooses(self) -> bool:
+        """Whether it is about some messages, whichever these are."""
+        return bool(self.filter or self.group)
 
 
 @dataclass(slots=True)
 class Progress:
     """How far a task came.
 
-    `total`: messages on the queue when it started; `looked_at` of them so far; `moved`: moved or removed, or in a dry
-    run those that would be; `refused`: how many stayed, by why; `targets`: how many went where.  `last` and `below`
-    are the bounds of the next step (`MessageRange`).
+    `total`: messages on the queue when it started; `looked_at` of them so far; `moved`: moved or removed (or exported,
+    imported, brought back), or in a dry run those that would be; `refused`: how many stayed, by why; `targets`: how
+    many went where.  `last` and `below` are the bounds of the next step (`MessageRange`).
     """
 
     total: int = 0
@@ -103,7 +128,7 @@ class Task:
     """One task.  Times in ms since the epoch, 0: not yet.  `why`: why it is paused by itself, or has failed.
 
     `queue_id` and `address` are those of its queue: another one that takes the name is none of its business, and who
-    managed it may look at what became of it though it is gone.
+    managed it may look at what became of it though it is gone.  Empty if it has no queue.
     """
 
     id: int
@@ -115,6 +140,12 @@ class Task:
     progress: Progress = field(default_factory=Progress)
     queue_id: int = 0
     address: str = ""
+
+    @property
+    def about(self) -> dict[str, str | int]:
+        """What the log says of it in each line."""
+        about: dict[str, str | int] = {"task": self.id, "kind": self.request.kind.value}
+        return about | {name: value for name in ("queue", "name") if (value := getattr(self.request, name))}
 
     def definition(self) -> dict[str, object]:
         """What the journal keeps of it."""
@@ -137,6 +168,8 @@ class Task:
             "dry-run": request.dry_run,
             "rate": request.rate,
             "by": dict(request.by),
+            "named": request.name,
+            "remove": request.remove,
             "created": self.created,
             "state": self.state.value,
             "ended": self.ended,
@@ -167,6 +200,9 @@ def read_task(id: int, definition: Mapping[str, Any]) -> Task:
         dry_run=definition["dry-run"],
         rate=definition["rate"],
         by=definition["by"],
+        name=definition.get("named", ""),
+        total=definition["total"] if TaskKind(definition["kind"]).named else 0,
+        remove=definition.get("remove", False),
     )
     names = ("total", "looked-at", "moved", "refused", "targets", "last", "below")
     progress = Progress(**{name.replace("-", "_"): definition[name] for name in names})

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import Message
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
+from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
+
+#: Why a message is left out that a run of this id has brought before.
+KNOWN: Final = "known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +70,20 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
             state.duplicates.remember(address, [(last, id)])
     finally:
         state.atomic = False
+    return done
+
+
+def foresee(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
+    """What `insert` would do, as far as what is there tells.  Raises InvalidName."""
+    where = transfer.foreseen(state, target)
+    if isinstance(where, Destination) and state.duplicates.known(where.address, id):
+        return Inserted(known=True)
+    done = Inserted()
+    for item in items:
+        if isinstance(where, Destination) and move.keepers(where.targets, item.message) is None:
+            done.refused[transfer.NO_QUEUE] = done.refused.get(transfer.NO_QUEUE, 0) + 1
+        else:
+            done.inserted += 1
     return done
 
 

@@ -156,7 +156,7 @@ def relocate(
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, NotReadable.
     """
-    found = (_foreseen if options.dry_run else destination)(state, target, queue)
+    found = (foreseen if options.dry_run else destination)(state, target, queue)
     step, run = _begin(state, queue, selection, options.edit.extra_bytes)
     _move(state, queue, step, [(message, found, target) for message in run], options)
     return step
@@ -322,7 +322,7 @@ def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str
     return address_name, queue_name
 
 
-def _foreseen(state: State, target: str, queue: Queue) -> Destination | str:
+def foreseen(state: State, target: str, queue: Queue | None = None) -> Destination | str:
     """As `destination`, but nothing is made; empty: what is there does not tell.  Raises InvalidName, OntoItself."""
     address_name, queue_name = _elsewhere(state, target, queue)
     if queue_name is not None and queue_name in state.queues:

@@ -121,10 +121,11 @@ class QueueMessages:
         """
         replay.replay(self._state, name, items, done)
 
-    def insert(self, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
+    def insert(self, id: bytes, target: str, items: Sequence[Insertion], *, dry_run: bool = False) -> Inserted:
         """Put a run of messages of an export on an address, a queue or an FQQN, as they were; `id`: of the run.
 
-        Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull, DiskFull.
+        `dry_run`: only say what would be done.  Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull,
+        DiskFull.
         """
         self._state.begin()
-        return insertion.insert(self._state, id, target, items)
+        return (insertion.foresee if dry_run else insertion.insert)(self._state, id, target, items)

@@ -7,6 +7,12 @@ that one of few messages has ended by then, and one that cannot begin is refused
 Between two steps others get their turn: a step takes some ms, and the next one comes a tick later at the earliest,
 once the disk has nearly caught up, and not before the task's rate allows it.  An exception in a step that nobody
 expected costs what it costs elsewhere: see the tick.
+
+The steps of an export, an import and a replay are calls of a client (`TaskKind.driven`), which has a file, or another
+journal, at the other end.  Each call asks first whether it may be made (`may_step`), which says no while the task is
+paused or ahead of its rate, and is counted when it has done its work (`stepped`).  Such a task ends when its client
+says so (`end`), when an operator cancels it, when no call comes for a while, and with the broker: its client cannot
+know what became of the last call, and begins another task.
 """
 
 from __future__ import annotations
@@ -17,13 +23,14 @@ from dataclasses import fields, replace
 from typing import Final
 
 from broker.engine.delivery.subscribe import parse_selector
-from broker.engine.filter import Filter
-from broker.engine.model.errors import AlreadyInUse, EngineError, InvalidTask, NotFound, TooManyTasks
+from broker.engine.model.errors import AlreadyInUse, EngineError, InvalidTask, NotFound, TaskEnded, TooManyTasks
 from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
-from broker.engine.moves.transfer import DISK_FULL, MessageRange, MoveOptions, MoveResult
+from broker.engine.moves.replay import NAME_CHARS_MAX
+from broker.engine.moves.transfer import DISK_FULL, MessageRange, MoveResult
 from broker.engine.operators.administration import Administration
 from broker.engine.operators.messages import QueueMessages
+from broker.engine.operators.task_steps import TaskSteps
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
@@ -34,6 +41,9 @@ ACTIVE_MAX: Final = 16
 
 #: Ended tasks that are kept to be looked at: some weeks of an operator's work.
 ENDED_KEPT: Final = 100
+
+#: How long a task waits for its client's next call, in ms: a large body comes in between, or somebody reads the output.
+CLIENT_SILENCE_MS_MAX: Final = 15 * 60_000
 
 #: Messages that one task names one by one: a page of a list, and a definition of some KiB in each step's entry.
 IDS_MAX: Final = 1_000
@@ -47,6 +57,9 @@ RATE_MAX: Final = 1_000_000
 #: Places of which it is told how many messages went there; the others are counted together.
 TARGETS_MAX: Final = 50
 OTHER_TARGETS: Final = "others"
+
+_CLIENT_GONE: Final = f"its client has made no call for {CLIENT_SILENCE_MS_MAX // 60_000} min"
+_RESTARTED: Final = "the broker was restarted: repeat the command, which begins another task"
 
 _DISK_FULL: Final = "the journal has no room for the copies: resume the task when there is room"
 
@@ -70,10 +83,9 @@ class Tasks:
     def __init__(self, state: State, messages: QueueMessages, administration: Administration) -> None:
         self._state = state
         self._messages = messages
-        self._administration = administration
-        self._filters: dict[int, Filter | None] = {}
-        self._arrivals: dict[int, tuple[int, int]] = {}  # of a purge: its queue, and how many had come there
+        self._steps = TaskSteps(state, messages, administration)
         self._watchers: dict[int, list[Callable[[], None]]] = {}
+        self._turns: dict[int, int] = {}  # when a client may make its task's next step, if that has a rate
 
     def all(self) -> list[Task]:
         """All tasks that are known, the latest first."""
@@ -94,22 +106,21 @@ class Tasks:
         """
         state = self._state
         _check(request)
-        filter = parse_selector(request.filter)
-        active = sum(not task.state.ended for task in state.tasks.values())
+        parse_selector(request.filter)
+        driven = request.kind.driven
+        active = sum(not task.state.ended and task.request.kind.driven is driven for task in state.tasks.values())
         if active >= ACTIVE_MAX:
-            raise TooManyTasks(f"{active} tasks have not ended: wait for one, or cancel it")
-        queue = registry.find_queue(state, request.queue)
-        queue.check_public()
-        request = replace(request, queue=queue.name)
-        task = Task(state.journal.allocate_ids(1), request, state.now, queue_id=queue.id, address=queue.address.name)
-        task.progress.total = len(request.ids) or queue.message_count
-        self._filters[task.id] = filter
-        try:
-            self._advance(task, queue)
-        except EngineError:
-            del self._filters[task.id]
-            self._arrivals.pop(task.id, None)
-            raise
+            those = "exports, imports and replays" if driven else "tasks"
+            raise TooManyTasks(f"{active} {those} have not ended: wait for one, or cancel it")
+        task = Task(state.journal.allocate_ids(1), request, state.now)
+        task.progress.total = request.total
+        queue = None if request.kind.named else self._about_queue(task)
+        if queue is not None and not driven:
+            try:
+                self._advance(task, queue)
+            except EngineError:
+                self._steps.forget(task)
+                raise
         state.tasks[task.id] = task
         self._tell_started(task)
         if task.state.ended:
@@ -118,6 +129,15 @@ class Tasks:
         self._plan(task)
         self._forget_old()
         return task
+
+    def _about_queue(self, task: Task) -> Queue:
+        """The queue of a new task.  Raises NotFound, AlreadyInUse."""
+        queue = registry.find_queue(self._state, task.request.queue)
+        queue.check_public()
+        task.request = replace(task.request, queue=queue.name)
+        task.queue_id, task.address = queue.id, queue.address.name
+        task.progress.total = len(task.request.ids) or queue.message_count
+        return queue
 
     def steer(self, task: Task, verb: TaskVerb) -> None:
         """Pause a task, resume or cancel it.  Raises AlreadyInUse when it is in no state for that."""
@@ -132,9 +152,7 @@ class Tasks:
 
     @contextmanager
     def watched(self, task: Task, call: Callable[[], None]) -> Iterator[None]:
-        """Make the call as soon as a task runs no more: at once if it does not run, else when it pauses or ends."""
-        if task.state is not TaskState.RUNNING:
-            call()
+        """Make the call whenever a task changes its state, or its client may make the next step."""
         self._watchers.setdefault(task.id, []).append(call)
         try:
             yield
@@ -145,9 +163,80 @@ class Tasks:
                 del self._watchers[task.id]
 
     def go_on(self) -> None:
-        """The broker serves again: tasks that were running go on."""
+        """The broker serves again: tasks that were running go on, and those of clients have ended."""
         for task in self._state.tasks.values():
-            self._plan(task)
+            if task.request.kind.driven and not task.state.ended:
+                self._fail(task, _RESTARTED)
+            else:
+                self._plan(task)
+
+    # -- steps that clients make -----------------------------------------------------------------------------------
+
+    def may_step(self, task: Task, kind: TaskKind) -> bool:
+        """Whether the client of a task may make its next step; if not, `watched` tells when to ask again.
+
+        Raises InvalidTask for a task of another kind, TaskEnded.
+        """
+        if task.request.kind is not kind:
+            raise InvalidTask(f"task {task.id} is no {kind.value}: its kind is {task.request.kind.value}")
+        if task.state.ended:
+            raise TaskEnded(f"task {task.id} is {task.state.value}" + (f": {task.why}" if task.why else ""))
+        self._plan(task)
+        return task.state is TaskState.RUNNING and self._turns.get(task.id, 0) <= self._state.now
+
+    def most(self, task: Task) -> int:
+        """Messages that the next step of a task moves at most: as many as go in a tenth of a second at its rate."""
+        return max(task.request.rate // 10, 1) if task.request.rate else IDS_MAX
+
+    def stepped(self, task: Task, *, looked_at: int, moved: int, refused: Mapping[str, int]) -> None:
+        """A step of a client's task was made, in this tick.  Raises TaskEnded."""
+        if self.may_step(task, task.request.kind) and task.request.rate:
+            self._turns[task.id] = due = self._state.now + 1000 * moved // task.request.rate
+            self._state.alarms.at(("turn", task.id), due, lambda: self._notify(task))
+        if task.request.remove:  # what has left the queue counts
+            moved = 0
+        _tally(task, MoveResult(0, 0, False, moved, dict(refused), looked_at))
+        self._save(task)
+
+    def remove(self, task: Task, ids: tuple[int, ...]) -> int:
+        """Remove messages that an export has in its file, the first of `ids` (purged).  How many of these it was.
+
+        Raises NotFound, InvalidTask, TaskEnded.
+        """
+        self.may_step(task, TaskKind.EXPORT)
+        if not task.request.remove:
+            raise InvalidTask(f"task {task.id} is an export that removes nothing")
+        queue = self.queue_of(task)
+        result = self._messages.discard(queue, MessageRange(ids=ids[: self._state.limits.move_step_max]))
+        done, result.looked_at = result.looked_at, 0  # it was counted when it was exported
+        _tally(task, result)
+        self._save(task)
+        return done
+
+    def end(self, task: Task, error: str) -> None:
+        """The client of a task has done all, or (`error`) cannot go on.  Raises InvalidTask, TaskEnded."""
+        if not task.request.kind.driven:
+            raise InvalidTask(f"task {task.id} is no client's: it ends by itself, or cancel it")
+        self.may_step(task, task.request.kind)
+        if error:
+            self._fail(task, error)
+            return
+        self._become(task, TaskState.COMPLETED)
+        self._tell_ended(task)
+        self._save(task)
+
+    def queue_of(self, task: Task) -> Queue:
+        """The queue of a task that has one.  Raises NotFound."""
+        queue = registry.find_queue(self._state, task.request.queue)
+        if queue.id != task.queue_id:
+            raise NotFound(f"queue {queue.name} was deleted, and another one has its name")
+        return queue
+
+    def _fail(self, task: Task, why: str) -> None:
+        task.why = why
+        self._become(task, TaskState.FAILED)
+        self._tell_ended(task)
+        self._save(task)
 
     # -- steps -----------------------------------------------------------------------------------------------------
 
@@ -155,6 +244,9 @@ class Tasks:
         """When the next step comes, after one that moved so many messages."""
         state, key = self._state, ("task", task.id)
         state.alarms.cancel(key)
+        if task.request.kind.driven and not task.state.ended:
+            state.alarms.at(key, state.now + CLIENT_SILENCE_MS_MAX, lambda: self._fail(task, _CLIENT_GONE))
+            return
         if task.state is not TaskState.RUNNING:
             return
 
@@ -173,12 +265,7 @@ class Tasks:
         """One step of a task that runs."""
         before = task.progress.moved
         try:
-            queue = registry.find_queue(self._state, task.request.queue)
-            if queue.id != task.queue_id:
-                raise NotFound(f"queue {queue.name} was deleted, and another one has its name")
-            if task.id not in self._filters:
-                self._filters[task.id] = parse_selector(task.request.filter)
-            self._advance(task, queue)
+            self._advance(task, self.queue_of(task))
         except EngineError as refused:
             task.why = str(refused)
             self._become(task, TaskState.FAILED)
@@ -191,99 +278,43 @@ class Tasks:
 
     def _advance(self, task: Task, queue: Queue) -> None:
         """Move or remove the next messages, and note how far that came.  Raises EngineError."""
-        request, progress = task.request, task.progress
-        if request.ids:
-            result = self._named(task, queue)
-        elif not self._takes_all(task, queue):
-            selection = MessageRange(
-                self._filters[task.id],
-                after=progress.last,
-                below=progress.below,
-                group=DeadLetterGroup(**request.group) if request.group else None,  # type: ignore[arg-type]
-                most=self._most(request),
-            )
-            result = self._verb(request, queue, selection)
-        else:
-            result = self._all(task, queue)
-        progress.moved += result.moved
-        _count(progress.targets, result.targets)
+        result = self._steps.step(task, queue)
         if DISK_FULL in result.refused:  # the next step looks at the same messages again
+            _tally(task, replace(result, looked_at=0, refused={}))
             task.why = _DISK_FULL
             self._become(task, TaskState.PAUSED)
-            self._state.report("task.stuck", **_about(task), error=_DISK_FULL)
+            self._state.report("task.stuck", **task.about, error=_DISK_FULL)
             return
-        progress.looked_at += result.looked_at
-        _count(progress.refused, result.refused)
-        progress.last, progress.below = result.last, result.below
+        _tally(task, result)
+        task.progress.last, task.progress.below = result.last, result.below
         if result.complete:
             self._become(task, TaskState.COMPLETED)
-
-    def _most(self, request: TaskRequest) -> int:
-        """Messages that a step looks at: as many as go in a tenth of a second at the task's rate."""
-        most = self._state.limits.move_step_max
-        return min(most, max(request.rate // 10, 1)) if request.rate else most
-
-    def _verb(self, request: TaskRequest, queue: Queue, selection: MessageRange) -> MoveResult:
-        options = MoveOptions(request.first_origin, request.edit, request.dry_run)
-        if request.kind is TaskKind.RETRY:
-            return self._messages.retry(queue, selection, options)
-        if request.kind is TaskKind.MOVE:
-            return self._messages.move(queue, request.target, selection, options)
-        return self._messages.discard(queue, selection, options)
-
-    def _named(self, task: Task, queue: Queue) -> MoveResult:
-        """A step with messages that are named; `last` counts those that have been looked at."""
-        ids, first = task.request.ids, task.progress.last
-        result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + self._most(task.request)]))
-        last = first + result.looked_at
-        result.below, result.last, result.complete = 0, last, last == len(ids)
-        return result
-
-    def _takes_all(self, task: Task, queue: Queue) -> bool:
-        """Whether it is about all that the queue has: a deletion, or a purge until something else arrives there."""
-        request = task.request
-        if request.kind is TaskKind.DELETE_QUEUE:
-            return True
-        if _chooses(request) or request.rate or request.kind is not TaskKind.PURGE:
-            return False
-        arrivals = (queue.id, queue.counters.added)
-        if not task.progress.below:
-            self._arrivals[task.id] = arrivals
-        return self._arrivals.get(task.id) == arrivals
-
-    def _all(self, task: Task, queue: Queue) -> MoveResult:
-        """A step of a purge, or of what precedes the deletion of a queue; at the end of that, the deletion."""
-        request, remaining = task.request, max(task.progress.total - task.progress.moved, 0)
-        if request.dry_run:
-            return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
-        below = task.progress.below or self._state.journal.allocate_ids(1)  # larger than that of any message so far
-        some = self._messages.purge(queue) if remaining else 0
-        complete = some == 0 or some >= remaining
-        if complete and request.kind is TaskKind.DELETE_QUEUE:
-            some += queue.message_count
-            self._administration.delete_queue(queue, with_messages=True)
-        return MoveResult(below, 0, complete, moved=some, looked_at=some)
 
     # -- states ----------------------------------------------------------------------------------------------------
 
     def _become(self, task: Task, state: TaskState) -> None:
         task.state = state
-        if state is not TaskState.RUNNING:
-            for call in self._watchers.get(task.id, ()):
-                call()
+        self._notify(task)
         if state.ended:
             task.ended = self._state.now
-            self._filters.pop(task.id, None)
-            self._arrivals.pop(task.id, None)
+            self._state.alarms.cancel(("task", task.id))
+            self._state.alarms.cancel(("turn", task.id))
+            self._turns.pop(task.id, None)
+            self._steps.forget(task)
+
+    def _notify(self, task: Task) -> None:
+        for call in self._watchers.get(task.id, ()):
+            call()
 
     def _tell_started(self, task: Task) -> None:
         request = task.request
         chosen: dict[str, str | int] = {"filter": request.filter, "target": request.target, "rate": request.rate}
         chosen["ids"] = ", ".join(map(str, request.ids[:IDS_TOLD_MAX]))
-        chosen |= {"edited": "true" if request.edit else "", "dry_run": "true" if request.dry_run else ""}
+        flags = {"edited": request.edit, "dry_run": request.dry_run, "removes": request.remove}
+        chosen |= {name: "true" for name, value in flags.items() if value}
         chosen |= request.group
         chosen = {name: value for name, value in chosen.items() if value}
-        self._state.report("task.started", **_about(task), **chosen, **request.by)
+        self._state.report("task.started", **task.about, **chosen, **request.by)
 
     def _tell_ended(self, task: Task) -> None:
         """Say what became of a task that ended by itself."""
@@ -292,7 +323,7 @@ class Tasks:
         if task.why:
             counts |= {"error": task.why}
         self._state.report(
-            "task.failed" if task.state is TaskState.FAILED else "task.completed", **_about(task), **counts
+            "task.failed" if task.state is TaskState.FAILED else "task.completed", **task.about, **counts
         )
 
     def _save(self, task: Task) -> None:
@@ -306,11 +337,6 @@ class Tasks:
             self._state.journal.undefine(task.id, record.task_deleted(task.id, {"name": str(task.id)}))
 
 
-def _about(task: Task) -> dict[str, str | int]:
-    """What the log says of a task in each line."""
-    return {"task": task.id, "kind": task.request.kind.value, "queue": task.request.queue}
-
-
 def _check(request: TaskRequest) -> None:
     """Raises InvalidTask, InvalidEdit."""
     if len(request.ids) > IDS_MAX:
@@ -320,14 +346,13 @@ def _check(request: TaskRequest) -> None:
     unknown = sorted(set(request.group) - {each.name for each in fields(DeadLetterGroup)})
     if unknown:
         raise InvalidTask(f"dead letters have no group by {unknown[0][:100]}")
-    if bool(request.target) != (request.kind is TaskKind.MOVE):
-        raise InvalidTask("a move, and nothing else, has a target: the address or queue that gets the messages")
+    _check_kind(request)
     moves = request.kind in (TaskKind.RETRY, TaskKind.MOVE)
     if request.edit and not moves:
         raise InvalidTask(f"{request.kind.value} does not edit messages")
     if request.first_origin and request.kind is not TaskKind.RETRY:
         raise InvalidTask("only a retry goes to the first origin")
-    if request.kind is TaskKind.DELETE_QUEUE and (request.ids or _chooses(request)):
+    if request.kind is TaskKind.DELETE_QUEUE and (request.ids or request.chooses):
         raise InvalidTask("a queue is deleted with all of its messages: name none")
     if request.kind is TaskKind.DELETE_QUEUE and request.rate:
         raise InvalidTask("a queue is deleted as fast as possible: purge it first if that must take its time")
@@ -336,9 +361,35 @@ def _check(request: TaskRequest) -> None:
     request.edit.check()
 
 
-def _chooses(request: TaskRequest) -> bool:
-    """Whether it is about some messages, whichever these are."""
-    return bool(request.filter or request.group)
+def _check_kind(request: TaskRequest) -> None:
+    """What only some kinds have.  Raises InvalidTask."""
+    kind = request.kind
+    if bool(request.queue) == kind.named:
+        raise InvalidTask(f"{kind.value} has a name and no queue" if kind.named else f"{kind.value} needs a queue")
+    valid = 0 < len(request.name) <= NAME_CHARS_MAX and request.name.isprintable()
+    if not (valid if kind.named else not request.name):
+        raise InvalidTask(f"an import or replay, and nothing else, has a name, of at most {NAME_CHARS_MAX} characters")
+    if kind.named and (request.ids or request.chooses):
+        raise InvalidTask(f"the client of {kind.value} chooses the messages: name none")
+    if bool(request.target) != (kind is TaskKind.MOVE) and not kind.named:
+        raise InvalidTask("a move needs a target, the address or queue that gets the messages; only it takes one")
+    if request.group and kind is TaskKind.EXPORT:
+        raise InvalidTask("an export chooses by ids or by a filter, and by no group")
+    if request.remove and (kind is not TaskKind.EXPORT or request.dry_run):
+        raise InvalidTask("only an export that is no dry run removes what it has exported")
+    if request.dry_run and kind is TaskKind.REPLAY:
+        raise InvalidTask("a replay counts at its client, which reads the journal")
+    if request.total < 0 or (request.total and not kind.named):
+        raise InvalidTask("total is how many messages the client has for an import or replay; 0: it does not know")
+
+
+def _tally(task: Task, result: MoveResult) -> None:
+    """Add a step to what a task has done."""
+    progress = task.progress
+    progress.moved += result.moved
+    progress.looked_at += result.looked_at
+    _count(progress.targets, result.targets)
+    _count(progress.refused, result.refused)
 
 
 def _count(total: dict[str, int], more: Mapping[str, int]) -> None:

@@ -11,13 +11,16 @@ from pydantic_core import PydanticCustomError
 
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.task import Task, TaskKind, TaskRequest
-from broker.management.models.base import ID_MAX, Body, Next, Shown
+from broker.management.models.base import ID_MAX, LIMIT_MAX, Body, Next, Shown
 from broker.management.models.messages import PropertyName, PropertyValue
 
 #: Characters of a group's value: the words of a consumer are the longest.
 VALUE_CHARS_MAX: Final = 4_096
 
-KindName = Literal["retry", "move", "purge", "delete-queue"]
+#: Characters of why a client cannot go on.
+ERROR_CHARS_MAX: Final = 1_000
+
+KindName = Literal["retry", "move", "purge", "delete-queue", "export", "import", "replay"]
 StateName = Literal["running", "paused", "completed", "cancelled", "failed"]
 
 
@@ -61,18 +64,23 @@ class EditBody(Body):
 
 
 class NewTask(Body):
-    """What is to be done with which messages of a queue."""
+    """What is to be done with which messages of a queue; of an import or replay, under which name."""
 
     kind: KindName
-    queue: str = Field(min_length=1, description="The queue, or ADDRESS::QUEUE.")
+    queue: str = Field("", description="The queue, or ADDRESS::QUEUE; an import or replay has none.")
+    name: str = Field("", description="Of an import or replay: a name that its calls have too.")
     filter: str = Field("", description="Only messages that match this selector.")
     ids: list[Annotated[int, Field(ge=1, le=ID_MAX)]] = Field([], description="Only the messages with these ids.")
     group: Group = Field(Group(), description="Only dead letters with these values.")
-    target: str = Field("", description="Where a move goes: an address, a queue, or ADDRESS::QUEUE.")
+    target: str = Field("", description="Where a move or import goes: an address, a queue, or ADDRESS::QUEUE.")
     first_origin: bool = Field(False, description="A retry goes to where they died first, instead of last.")
     edit: EditBody = EditBody()
     dry_run: bool = Field(False, description="Only count.")
     rate: int = Field(0, ge=0, description="Messages a second at most; 0: as fast as other clients allow.")
+    remove: bool = Field(False, description="An export removes messages that its client has on its disk.")
+    total: int = Field(
+        0, ge=0, le=ID_MAX, description="Messages that the client has for an import or replay; 0: it does not know."
+    )
 
     def request(self, by: dict[str, str]) -> TaskRequest:
         """The same for the engine."""
@@ -89,7 +97,31 @@ class NewTask(Body):
             dry_run=self.dry_run,
             rate=self.rate,
             by=by,
+            name=self.name,
+            total=self.total,
+            remove=self.remove,
         )
+
+
+class TaskEnd(Body):
+    """How a task whose steps its client makes has ended."""
+
+    error: str = Field(
+        "", max_length=ERROR_CHARS_MAX, description="Why the client cannot go on; empty: it has done all."
+    )
+
+
+class ExportedIds(Body):
+    """Messages that a client has exported, and has on its disk."""
+
+    ids: list[Annotated[int, Field(ge=1, le=ID_MAX)]] = Field(max_length=LIMIT_MAX)
+
+
+class Removed(Shown):
+    """What became of exported messages."""
+
+    removed: int
+    refused: dict[str, int] = Field(description="How many stay, by why.")
 
 
 class TaskShown(Shown):
@@ -97,7 +129,8 @@ class TaskShown(Shown):
 
     id: int
     kind: KindName
-    queue: str
+    queue: str = Field(description="Empty for an import or replay.")
+    name: str = Field(description="Of an import or replay.")
     filter: str
     ids: int = Field(description="How many messages it names one by one.")
     group: dict[str, str | int]
@@ -106,14 +139,17 @@ class TaskShown(Shown):
     edited: bool = Field(description="Whether it changes the messages.")
     dry_run: bool
     rate: int
+    remove: bool
     by: dict[str, str] = Field(description="Who started it: user or token, operator, remote.")
     created: int
     state: StateName
     ended: int
     why: str = Field(description="Why it failed, or paused by itself.")
-    total: int = Field(description="Messages on the queue when it started, or that it names.")
+    total: int = Field(description="Messages on the queue when it started, that it names, or that its client has.")
     looked_at: int
-    moved: int = Field(description="Messages that were moved or removed; in a dry run, that would be.")
+    moved: int = Field(
+        description="Messages that were moved or removed (exported, imported, replayed); in a dry run, that would be."
+    )
     refused: dict[str, int] = Field(description="How many stay, by why.")
     targets: dict[str, int] = Field(description="How many went where.")
 
@@ -132,6 +168,7 @@ def task_shown(task: Task) -> TaskShown:
         id=task.id,
         kind=request.kind.value,
         queue=request.queue,
+        name=request.name,
         filter=request.filter,
         ids=len(request.ids),
         group=dict(request.group),
@@ -140,6 +177,7 @@ def task_shown(task: Task) -> TaskShown:
         edited=bool(request.edit),
         dry_run=request.dry_run,
         rate=request.rate,
+        remove=request.remove,
         by=dict(request.by),
         created=task.created,
         state=task.state.value,

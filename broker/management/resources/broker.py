@@ -7,8 +7,10 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.engine.model.task import TaskKind
 from broker.management import replaying
 from broker.management.calls import Calls, whole
+from broker.management.client_tasks import turn
 from broker.management.cursors import after_name
 from broker.management.deeds import told
 from broker.management.durable import durable
@@ -35,6 +37,7 @@ class BrokerCalls:
             "/messages:replay",
             self.replay,
             about=whole,
+            problems=(404, 409),
             body_bytes_max=replaying.BODY_BYTES_MAX,
             openapi_extra={"requestBody": replaying.DOCUMENTED},
         )
@@ -64,9 +67,13 @@ class BrokerCalls:
 
     async def replay(self, request: Request) -> Replayed:
         """Bring messages back from the journal, in their order; answered when they are on disk."""
-        name, past = replaying.read_replay(self._engine, await request.body())
-        self._broker.tick.enter()
-        answer = replaying.perform(self._engine, name, past)
-        told(request, "journal.replayed", replay=name, messages=answer.replayed, stopped=answer.stopped)
+        wanted = replaying.read_replay(self._engine, await request.body())
+        task = await turn(self._broker, wanted.task, TaskKind.REPLAY)
+        answer = replaying.perform(self._engine, wanted)
+        if task is None:
+            told(request, "journal.replayed", replay=wanted.name, messages=answer.replayed, stopped=answer.stopped)
+        else:
+            looked_at = answer.replayed + sum(answer.refused.values())
+            self._engine.tasks.stepped(task, looked_at=looked_at, moved=answer.replayed, refused=answer.refused)
         await durable(self._engine)
         return Replayed(replayed=answer.replayed, refused=answer.refused, stopped=answer.stopped)

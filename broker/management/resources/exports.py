@@ -12,11 +12,14 @@ from pydantic import BeforeValidator, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.engine import parse_selector
+from broker.engine import KNOWN, Queue, parse_selector
+from broker.engine.model.errors import InvalidTask
 from broker.engine.model.message import PropertyView
+from broker.engine.model.task import Task, TaskKind
 from broker.management import lines
 from broker.management.callers import require_queue
 from broker.management.calls import CallerAccess, Calls, whole
+from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
 from broker.management.deeds import told
 from broker.management.durable import durable
@@ -36,6 +39,12 @@ from broker.management.uploads import BodyUploads
 #: Bytes of a call with a piece of a body.
 PIECE_BYTES_MAX: Final = UPLOADED_CHARS_MAX + (4 << 10)
 
+StepOf = Annotated[
+    int,
+    Field(ge=0, le=ID_MAX),
+    BeforeValidator(number),
+    Query(description="The task of which this is the next step; 0: of none."),
+]
 OneId = Annotated[
     int, Field(ge=0, le=ID_MAX), BeforeValidator(number), Query(description="Only the message with this id; 0: all.")
 ]
@@ -50,17 +59,22 @@ class ExportCalls:
     An import is for those who manage the whole broker: a line says who sent the message, and it is believed.
     """
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, uploads: BodyUploads) -> None:
         self._broker = broker
         self._engine = broker.engine
-        self._uploads = BodyUploads(broker)
+        self._uploads = uploads
 
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
         path, about = "/queues/{name}", self._about
         content = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
         calls.add(
-            "GET", f"{path}/messages:export", self.export, about=about, response_model=ExportedMessages, problems=(503,)
+            "GET",
+            f"{path}/messages:export",
+            self.export,
+            about=about,
+            response_model=ExportedMessages,
+            problems=(409, 503),
         )
         calls.add(
             "GET",
@@ -87,29 +101,54 @@ class ExportCalls:
         require_queue(access, self._engine, name)
 
     async def export(
-        self, name: Name, limit: Limit = LIMIT_DEFAULT, after: After = "", filter: Selector = "", id: OneId = 0
+        self,
+        name: Name,
+        limit: Limit = LIMIT_DEFAULT,
+        after: After = "",
+        filter: Selector = "",
+        id: OneId = 0,
+        task: StepOf = 0,
     ) -> Response:
         """Messages of a queue as lines of an export, oldest first, without removing them.
 
         An answer has `limit` messages, or 1 MiB and the message that exceeds it.  With a selector it may have fewer,
-        or none, though there is a `next`.
+        or none, though there is a `next`.  A step of a task has the task's selector, and in a dry run no messages.
         """
-        queue, selector = self._engine.queue(name), parse_selector(filter)
+        selector = parse_selector(filter)
         key = place("export", after, int)
+        step = await turn(self._broker, task, TaskKind.EXPORT)
+        queue = self._exported(name, step)
+        if step is not None:
+            selector = parse_selector(step.request.filter)
+            limit = min(limit, self._engine.tasks.most(step))
+        dry_run = step is not None and step.request.dry_run
         if id:
-            self._broker.tick.enter()
             message, state = self._engine.messages.find(queue, id)
-            return _answer([lines.shown(queue, message, state)], None)
+            self._count(step, 1, 1)
+            return _answer([] if dry_run else [lines.shown(queue, message, state)], None)
         fits = None if selector is None else lambda message: selector.matches(PropertyView(message))
-        page = lines.Page(queue, 0 if key is None else int(key[0]), limit, fits)
+        page = lines.Page(queue, 0 if key is None else int(key[0]), limit, fits, counted=dry_run)
         for _ in range(lines.STEPS_MAX):
             self._broker.tick.enter()
             page.step(self._engine)
             if page.last is None or page.full or queue.deleted:
                 break
             await asyncio.sleep(0)  # others get their turn
+        self._count(step, page.looked_at, page.found)
         last = None if queue.deleted or page.last is None else cursor("export", page.last)
         return _answer(page.messages, last)
+
+    def _exported(self, name: str, step: Task | None) -> Queue:
+        """The queue of an export.  Raises NotFound; InvalidTask for the task of another one."""
+        queue = self._engine.queue(name)
+        if step is not None and self._engine.tasks.queue_of(step) is not queue:
+            raise InvalidTask(f"task {step.id} exports queue {step.request.queue}, not {queue.name}")
+        return queue
+
+    def _count(self, step: Task | None, looked_at: int, found: int) -> None:
+        """So much was a step of a task.  Raises TaskEnded."""
+        if step is not None:
+            self._engine.tasks.stepped(step, looked_at=looked_at, moved=found, refused={})
 
     async def stored_body(self, name: Name, id: MessageId, offset: Offset = 0) -> Response:
         """A piece of a message's body as it is stored, in its protocol's encoding; empty behind its end."""
@@ -121,11 +160,17 @@ class ExportCalls:
     async def import_(self, request: Request) -> MessagesImported:
         """Put messages of an export on a queue, as they were, in their order; answered when they are on disk."""
         wanted = lines.read_import(self._engine, self._uploads, await request.body())
-        self._broker.tick.enter()
-        done = self._engine.messages.insert(wanted.id, wanted.target, wanted.messages)
+        task = await turn(self._broker, wanted.task, TaskKind.IMPORT)
+        dry_run = task is not None and task.request.dry_run
+        done = self._engine.messages.insert(wanted.id, wanted.target, wanted.messages, dry_run=dry_run)
         for upload in wanted.uploads:
             self._uploads.end(upload)
-        told(request, "queue.imported", target=wanted.target, messages=done.inserted)
+        if task is None:
+            told(request, "queue.imported", target=wanted.target, messages=done.inserted)
+        else:
+            count = len(wanted.messages)
+            refused = {KNOWN: count} if done.known else done.refused
+            self._engine.tasks.stepped(task, looked_at=count, moved=done.inserted, refused=refused)
         await durable(self._engine)
         return MessagesImported(imported=done.inserted, refused=done.refused, known=done.known)
 

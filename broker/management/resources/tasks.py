@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import suppress
 from typing import Final
 
 from starlette.requests import Request
 
-from broker.engine.model.task import Task, TaskVerb
-from broker.management.callers import knows_task, require_new_task, require_task
+from broker.engine.model.task import Task, TaskKind, TaskState, TaskVerb
+from broker.management.callers import knows_task, require_new_task, require_task, require_whole
 from broker.management.calls import CallerAccess, Calls, anybody
+from broker.management.client_tasks import turn
 from broker.management.cursors import cursor, place
 from broker.management.deeds import told, who
 from broker.management.durable import durable
 from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, TaskId, Wait
-from broker.management.models.tasks import NewTask, TaskList, TaskShown, task_shown
+from broker.management.models.tasks import ExportedIds, NewTask, Removed, TaskEnd, TaskList, TaskShown, task_shown
 from broker.management.ports import Broker
 
 #: Bytes of a request for a task: 1,000 ids, and a body of some hundred KiB for edited messages.
@@ -46,9 +48,13 @@ class TaskCalls:
         calls.add("POST", "/tasks/{task}:pause", self.pause, about=about, problems=(409,))
         calls.add("POST", "/tasks/{task}:resume", self.resume, about=about, problems=(409,))
         calls.add("POST", "/tasks/{task}:cancel", self.cancel, about=about, problems=(409,))
+        calls.add("POST", "/tasks/{task}:end", self.end, about=about, problems=(409,))
+        calls.add("POST", "/tasks/{task}:remove", self.remove, about=about, problems=(409, 503))
 
     async def _about_new(self, body: NewTask, access: CallerAccess) -> None:
-        require_new_task(access, self._engine, body.queue, body.target, edits=bool(body.edit.edit))
+        if TaskKind(body.kind).named:
+            return require_whole(access)
+        return require_new_task(access, self._engine, body.queue, body.target, edits=bool(body.edit.edit))
 
     async def _about(self, task: TaskId, access: CallerAccess) -> None:
         require_task(access, self._engine.tasks.task(task))
@@ -71,12 +77,19 @@ class TaskCalls:
 
     async def _ended(self, task: Task, wait: int) -> None:
         """Return when a task runs no more, or after so many ms."""
-        ended = asyncio.Event()
-        with self._engine.tasks.watched(task, ended.set), suppress(TimeoutError):
-            await asyncio.wait_for(ended.wait(), wait / 1000)
+        changed = asyncio.Event()
+        with self._engine.tasks.watched(task, changed.set), suppress(TimeoutError):
+            async with asyncio.timeout(wait / 1000):
+                while task.state is TaskState.RUNNING:
+                    changed.clear()
+                    await changed.wait()
 
     async def start(self, request: Request, body: NewTask, access: CallerAccess) -> TaskShown:
-        """Start a task; one of few messages has ended when this is answered."""
+        """Start a task; one of few messages has ended when this is answered.
+
+        The steps of an export, an import and a replay are other calls, which name it.  It fails when its client makes
+        none for 15 minutes, and when the broker stops.
+        """
         self._broker.tick.enter()
         task = self._engine.tasks.start(body.request(who(request, access)))
         await durable(self._engine)
@@ -94,14 +107,35 @@ class TaskCalls:
         """End a task; what it has done stays done."""
         return await self._steer(request, task, TaskVerb.CANCEL)
 
+    async def end(self, task: TaskId, body: TaskEnd) -> TaskShown:
+        """The client of an export, import or replay has made its last step."""
+        found = self._engine.tasks.task(task)
+        self._broker.tick.enter()
+        self._engine.tasks.end(found, body.error)
+        await durable(self._engine)
+        return task_shown(found)
+
+    async def remove(self, task: TaskId, body: ExportedIds) -> Removed:
+        """Remove messages that the client of an export has on its disk."""
+        found = await turn(self._broker, task, TaskKind.EXPORT)
+        assert found is not None, "its number is not 0"
+        progress, left = found.progress, tuple(body.ids)
+        removed, refused = progress.moved, Counter(progress.refused)
+        while left:
+            self._broker.tick.enter()
+            left = left[self._engine.tasks.remove(found, left) :]
+            await asyncio.sleep(0)  # others get their turn
+        await durable(self._engine)
+        refused = Counter(progress.refused) - refused
+        return Removed(removed=progress.moved - removed, refused=dict(refused))
+
     async def _steer(self, request: Request, id: int, verb: TaskVerb) -> TaskShown:
         task = self._engine.tasks.task(id)
         self._broker.tick.enter()
         self._engine.tasks.steer(task, verb)
-        about = {"task": task.id, "kind": task.request.kind.value, "queue": task.request.queue}
         if verb is TaskVerb.CANCEL:
-            told(request, "task.cancelled", **about)
+            told(request, "task.cancelled", **task.about)
         else:
-            told(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **about)
+            told(request, "task.paused" if verb is TaskVerb.PAUSE else "task.resumed", **task.about)
         await durable(self._engine)
         return task_shown(task)

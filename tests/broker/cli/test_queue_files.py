@@ -10,12 +10,18 @@ import pytest
 
 from broker.cli import queue_export, queue_import
 from broker.cli.failure import UNREACHABLE, Failure
-from broker.cli.remote import Remote
+from broker.cli.remote import Remote, TaskWaits
+from broker.cli.task import Steps
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import RoutingType
+from broker.engine.model.task import TaskKind, TaskState
 from broker.engine.queues.consumer import AckMode
+from broker.management import client_tasks
 from tests.broker.cli.harness import Operator
 from tests.broker.management.harness import Inbox, TestBroker
+
+#: What else the line of a message has.
+LINE = {"address": "orders", "timestamp": 1, "priority": 4, "head": "", "durable": True}
 
 
 def lines_of(file: Path) -> list[dict[str, Any]]:
@@ -66,7 +72,9 @@ async def test_they_leave_the_queue_once_they_are_on_disk(
     await broker.settled()
     assert [message.body for message in inbox.messages] == [b"0"]
     assert bodies_of(broker, "orders") == [b"0", b"4"]
-    assert [task.request.kind.value for task in broker.engine.tasks.all()] == ["purge", "purge"]
+    [task] = broker.engine.tasks.all()
+    assert (task.request.kind, task.request.remove, task.state) == (TaskKind.EXPORT, True, TaskState.COMPLETED)
+    assert (task.progress.total, task.progress.looked_at, task.progress.moved) == (5, 4, 3)
     back = await operator.run("queue", "import", str(file))
     assert back.stdout == "3 messages were imported\n"
 
@@ -113,7 +121,9 @@ async def test_a_broker_that_goes_away_while_messages_are_removed(
     post = Remote.post
 
     def lost(self: Remote, path: str, body: Any = None) -> Any:
-        post(self, path, body)
+        answer = post(self, path, body)
+        if not path.endswith(":remove"):
+            return answer
         raise Failure(UNREACHABLE, "it cannot be reached")
 
     monkeypatch.setattr(Remote, "post", lost)
@@ -150,6 +160,134 @@ async def test_an_import_that_breaks_off_is_repeated(
     assert again.stdout == "2 messages were imported; 4 came before, by an import of this name\n"
     await broker.settled()
     assert bodies_of(broker, "orders") == [b"%d" % n for n in range(6)]
+
+
+# -- as tasks ----------------------------------------------------------------------------------------------------------
+
+
+async def test_each_is_a_task_that_says_what_became_of_it(
+    broker: TestBroker, operator: Operator, tmp_path: Path
+) -> None:
+    broker.send("orders", [b"1", b"2"], headers=[(b"colour", b"red")])
+    broker.send("orders", [b"3"], headers=[(b"colour", b"blue")])
+    await broker.settled()
+    file = tmp_path / "orders.jsonl"
+    red = ("queue", "export", "orders", "--filter", "colour = 'red'")
+    assert (await operator.run(*red, "--dry-run")).stdout == "2 messages would be written\n"
+    assert (await operator.run(*red, "--limit", "1", "--dry-run")).stdout == "1 messages would be written\n"
+    await operator.run(*red, "--to", str(file))
+    bring = ("queue", "import", str(file), "--target", "copies")
+    assert (await operator.run(*bring, "--dry-run")).stdout == "2 messages would be imported\n"
+    assert "copies" not in broker.engine.queues
+    await operator.run(*bring)
+    again = await operator.run(*bring, "--dry-run")
+    assert again.stdout == "0 messages would be imported; 2 came before, by an import of this name\n"
+    told = [
+        (task["kind"], task["dry_run"], task["state"], task["total"], task["looked_at"], task["moved"], task["refused"])
+        for task in await operator.json("task", "list")
+    ]
+    assert told == [
+        ("import", True, "completed", 2, 2, 0, {"known": 2}),
+        ("import", False, "completed", 2, 2, 2, {}),
+        ("import", True, "completed", 2, 2, 2, {}),
+        ("export", False, "completed", 3, 3, 2, {}),
+        ("export", True, "completed", 3, 3, 2, {}),
+        ("export", True, "completed", 3, 3, 2, {}),
+    ]
+    shown = await operator.run("task", "show", str(broker.engine.tasks.all()[1].id))
+    assert "2 messages imported" in shown.stdout
+    assert "looked at  2 of 2" in shown.stdout
+    assert (await operator.run("task", "list")).exit_code == 0
+
+
+async def test_a_dry_run_of_an_import_leaves_large_bodies_where_they_are(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        {"kind": "journal", "version": 1},
+        {"kind": "message", "id": 1, "queues": [{"name": "orders"}], "protocol": "stomp", "body-bytes": 3, **LINE},
+        {"kind": "body", "data": "YWJj"},
+    ]
+    file = tmp_path / "orders.jsonl"
+    file.write_text("\n".join(map(json.dumps, lines)))
+    monkeypatch.setattr(Remote, "put", lambda *_: pytest.fail("a body was uploaded"))
+    done = await operator.run("queue", "import", str(file), "--target", "orders", "--dry-run")
+    assert (done.exit_code, done.stdout) == (0, "1 messages would be imported\n")
+    monkeypatch.undo()
+    assert (await operator.run("queue", "import", str(file), "--target", "orders")).exit_code == 0
+    await broker.settled()
+    assert broker.engine.queue("orders").message_count == 1
+    known = await operator.run("queue", "import", str(file), "--target", "orders", "--dry-run")
+    assert known.stdout == "0 messages would be imported; 1 came before, by an import of this name\n"
+
+
+async def test_a_cancelled_export_ends_and_its_file_is_whole(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_export, "MESSAGES_PER_CALL", 2)
+    broker.send("orders", [b"%d" % n for n in range(6)])
+    await broker.settled()
+    complete = queue_export._Export._complete
+
+    def cancelled(self: queue_export._Export, steps: Steps) -> None:
+        complete(self, steps)
+        self._remote.post(f"/api/v1/tasks/{steps.number}:cancel")
+
+    monkeypatch.setattr(queue_export._Export, "_complete", cancelled)
+    file = tmp_path / "orders.jsonl"
+    done = await operator.run("queue", "export", "orders", "--to", str(file), "--remove")
+    assert done.exit_code == 5
+    [task] = broker.engine.tasks.all()
+    assert done.stderr.splitlines() == [
+        f"2 messages were written to {file}, 2 removed",
+        f"bartleby: task {task.id} is cancelled",
+    ]
+    assert (task.state, task.progress.moved) == (TaskState.CANCELLED, 2)
+    assert len(lines_of(file)) == 2
+    assert broker.engine.queue("orders").message_count == 4
+
+
+async def test_an_import_waits_while_its_task_is_paused(
+    broker: TestBroker, operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_import, "BATCH_MESSAGES", 2)
+    monkeypatch.setattr(client_tasks, "TURN_SECONDS_MAX", 0.01)
+    broker.send("orders", [b"%d" % n for n in range(6)])
+    await broker.settled()
+    file = tmp_path / "orders.jsonl"
+    await operator.run("queue", "export", "orders", "--to", str(file), "--remove")
+    send, told = Remote.send, list[str]()
+
+    def steered(self: Remote, path: str, body: bytes) -> Any:
+        number = json.loads(body)["task"]
+        try:
+            answer = send(self, path, body)
+        except TaskWaits as waits:
+            told.append(waits.message)
+            if len(told) == 3:
+                self.post(f"/api/v1/tasks/{number}:resume")
+            raise
+        if not told:
+            self.post(f"/api/v1/tasks/{number}:pause")
+        return answer
+
+    monkeypatch.setattr(Remote, "send", steered)
+    done = await operator.run("queue", "import", str(file))
+    assert (done.exit_code, done.stdout) == (0, "6 messages were imported\n")
+    task = broker.engine.tasks.all()[0]
+    assert told == [f"task {task.id} is paused: make the call again"] * 3
+    await broker.settled()
+    assert bodies_of(broker, "orders") == [b"%d" % n for n in range(6)]
+
+
+async def test_why_a_command_could_not_go_on_is_told_by_its_task(
+    broker: TestBroker, operator: Operator, tmp_path: Path
+) -> None:
+    file = tmp_path / "orders.jsonl"
+    file.write_text('{"kind":"journal","version":1}\n{"kind":"body"}\n')
+    assert (await operator.run("queue", "import", str(file))).exit_code == 2
+    [task] = broker.engine.tasks.all()
+    assert (task.state, task.why) == (TaskState.FAILED, f"line 2 of {file} is no line of an export")
 
 
 async def test_bodies_as_files(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:

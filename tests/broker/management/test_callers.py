@@ -28,10 +28,11 @@ from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBr
 from tests.broker.management.linked import PARIS, ROME, Session, linked
 from tests.support.sim_gate import cheap_user
 
-#: The id of the message that `prepare` sends, and of the tasks, one of which is paused.
+#: The id of the message that `prepare` sends, and of the tasks, one of which is paused, and one a client's.
 SECRET: Final = 3
 TASK: Final = 1_001
 PAUSED: Final = 1_002
+EXPORTING: Final = 1_003
 
 #: Every guarded call: method, path, and the addresses (or full names) that `manage` is needed for.
 CALLS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -60,6 +61,8 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("POST", f"/api/v1/tasks/{TASK}:pause"): ("orders",),
     ("POST", f"/api/v1/tasks/{PAUSED}:resume"): ("orders",),
     ("POST", f"/api/v1/tasks/{TASK}:cancel"): ("orders",),
+    ("POST", f"/api/v1/tasks/{EXPORTING}:remove"): ("orders",),
+    ("POST", f"/api/v1/tasks/{EXPORTING}:end"): ("orders",),
     ("PATCH", "/api/v1/queues/orders"): ("orders",),
     ("PATCH", "/api/v1/addresses/orders"): ("orders",),
     ("PUT", "/api/v1/queues/new"): ("orders",),
@@ -107,6 +110,8 @@ BODIES: dict[tuple[str, str], object] = {
     },
     ("POST", "/api/v1/queues/orders/dead-letter-rules:try"): {},
     ("POST", "/api/v1/tasks"): {"kind": "move", "queue": "orders", "target": "other::other", "rate": 1},
+    ("POST", f"/api/v1/tasks/{EXPORTING}:remove"): {"ids": [SECRET]},
+    ("POST", f"/api/v1/tasks/{EXPORTING}:end"): {},
     ("PATCH", "/api/v1/queues/orders"): {"attributes": {"max-consumers": 5}},
     ("PATCH", "/api/v1/addresses/orders"): {"paused": True},
     ("PUT", "/api/v1/queues/new"): {"address": "orders"},
@@ -122,6 +127,9 @@ LOOKING = {
     ("PUT", "/api/v1/uploads/new"),
     ("DELETE", "/api/v1/uploads/there"),
 }
+
+#: Steps of a task, which is told when it starts, with who started it, and when it ends.
+STEPS = {("POST", f"/api/v1/tasks/{EXPORTING}:remove"), ("POST", f"/api/v1/tasks/{EXPORTING}:end")}
 
 #: Calls that everybody may make who is known, and that show what he manages.
 LISTS = tuple(
@@ -175,9 +183,11 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     wanted = {"address": "orders", "forwarding_addresses": ["other"]}
     made = await client.call("PUT", "/api/v1/diverts/there", json=wanted)
     assert made.status == 201
-    for id, state in ((TASK, TaskState.RUNNING), (PAUSED, TaskState.PAUSED)):
-        request = TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1)
-        queue = broker.engine.queue("orders")
+    purge = TaskRequest(kind=TaskKind.PURGE, queue="orders", rate=1)
+    export = TaskRequest(kind=TaskKind.EXPORT, queue="orders", remove=True)
+    tasks = ((TASK, TaskState.RUNNING, purge), (PAUSED, TaskState.PAUSED, purge))
+    queue = broker.engine.queue("orders")
+    for id, state, request in (*tasks, (EXPORTING, TaskState.RUNNING, export)):
         broker.engine._state.tasks[id] = Task(id, request, 1, state, queue_id=queue.id, address="orders")
     await broker.settled()
 
@@ -200,7 +210,8 @@ async def test_every_call_is_in_the_table(broker: TestBroker) -> None:
         for method in route.methods or ():
             path = route.path_format.replace("messages/{id}", f"messages/{SECRET}")
             path = path.replace("{route}", "orders")
-            path = path.replace("{task}", str(PAUSED if path.endswith(":resume") else TASK))
+            id = {":resume": PAUSED, ":remove": EXPORTING, ":end": EXPORTING}.get(path[path.rfind(":") :], TASK)
+            path = path.replace("{task}", str(id))
             shapes = [path.replace("{name}", name).replace("{id}", name) for name in ("orders", "there", "new", "1")]
             assert any((method, shape) in known for shape in shapes), f"{method} {route.path}"
 
@@ -380,7 +391,7 @@ DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
 
 
 def test_every_deed_has_its_line() -> None:
-    assert DEEDS.keys() == {call for call in CALLS if call[0] != "GET"} - LOOKING
+    assert DEEDS.keys() == {call for call in CALLS if call[0] != "GET"} - LOOKING - STEPS
 
 
 @pytest.mark.parametrize(("method", "path"), DEEDS)

@@ -15,31 +15,12 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode
 from broker.management import lines, uploads
+from broker.management.http import HttpServer
+from broker.management.shared import Shared
 from broker.sessions.stomp.format import encode_head
 from store.body import LargeBody
-from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
-
-EXPORT = "/api/v1/queues/orders/messages:export"
-IMPORT = "/api/v1/messages:import"
-
-#: A message with all that a line can say of it.
-LINE: dict[str, Any] = {
-    "kind": "message",
-    "id": 7,
-    "queues": [{"name": "orders", "delivery-count": 2}],
-    "address": "orders",
-    "protocol": "stomp",
-    "timestamp": NOW - 1_000,
-    "priority": 9,
-    "expiration": NOW + 600_000,
-    "expiry-source": 1,
-    "routing-type": "ANYCAST",
-    "user": "alice",
-    "origin": "c1",
-    "annotations": {"_AMQ_DL_REASON": "rejected", "x": {"ulong": 2**64 - 1}},
-    "head": "Y29sb3VyOnJlZAo=",
-    "body": "b25l",
-}
+from tests.broker.management.export_calls import EXPORT, IMPORT, LINE, asked
+from tests.broker.management.harness import NOW, TOKEN, Client, Inbox, TestBroker
 
 
 async def exported(client: Client, *, path: str = EXPORT, **parameters: object) -> list[dict[str, Any]]:
@@ -53,11 +34,6 @@ async def exported(client: Client, *, path: str = EXPORT, **parameters: object) 
         if answer["next"] is None:
             return found
         after = answer["next"]
-
-
-def asked(*messages: object, name: str = "one", target: str = "orders") -> dict[str, object]:
-    """The body of an import."""
-    return {"name": name, "target": target, "messages": messages}
 
 
 async def test_a_line_becomes_the_message_that_it_was(broker: TestBroker, client: Client) -> None:
@@ -237,6 +213,22 @@ async def test_uploads_are_few_and_end(client: Client) -> None:
     assert (await client.call("PUT", UPLOAD, json=piece(b"x"))).status == 200
     gone = await client.call("PUT", "/api/v1/uploads/0", json=piece(b"x", 10))
     assert (gone.status, gone.json["code"]) == (404, "not-found")
+
+
+async def test_uploads_are_counted_over_all_acceptors(broker: TestBroker) -> None:
+    """What one has taken, another one knows, and a message may be sent to either."""
+    broker.queue("orders")
+    shared = Shared(broker)
+    servers = [HttpServer(broker, TOKEN, shared=shared) for _ in range(2)]
+    one, other = [Client((await server.start("127.0.0.1", 0))[0][1]) for server in servers]
+    for n in range(uploads.UPLOADS_MAX):
+        path = f"/api/v1/uploads/{n}"
+        assert (await (other if n else one).call("PUT", path, json=piece(b"abc", last=True))).status == 200
+    assert (await one.call("PUT", UPLOAD, json=piece(b"x"))).status == 409
+    line = {name: value for name, value in LINE.items() if name != "body"} | {"body-bytes": 3, "upload": "0"}
+    assert (await other.call("POST", IMPORT, json=asked(line))).json["imported"] == 1
+    for server in servers:
+        await server.stop()
 
 
 async def test_an_upload_that_rests_is_given_up(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:

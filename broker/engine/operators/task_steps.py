@@ -1,0 +1,93 @@
+"""The steps of the tasks that the broker makes itself: which messages are next, and what is done with them."""
+
+from __future__ import annotations
+
+from broker.engine.delivery.subscribe import parse_selector
+from broker.engine.filter import Filter
+from broker.engine.model.task import Task, TaskKind, TaskRequest
+from broker.engine.moves.dead_letter_groups import DeadLetterGroup
+from broker.engine.moves.transfer import MessageRange, MoveOptions, MoveResult
+from broker.engine.operators.administration import Administration
+from broker.engine.operators.messages import QueueMessages
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
+
+
+class TaskSteps:
+    """The steps of one broker's tasks."""
+
+    def __init__(self, state: State, messages: QueueMessages, administration: Administration) -> None:
+        self._state = state
+        self._messages = messages
+        self._administration = administration
+        self._filters: dict[int, Filter | None] = {}
+        self._arrivals: dict[int, tuple[int, int]] = {}  # of a purge: its queue, and how many had come there
+
+    def forget(self, task: Task) -> None:
+        """It makes no more steps."""
+        self._filters.pop(task.id, None)
+        self._arrivals.pop(task.id, None)
+
+    def step(self, task: Task, queue: Queue) -> MoveResult:
+        """Move or remove the next messages; the result says how far that came.  Raises EngineError."""
+        request, progress = task.request, task.progress
+        if request.ids:
+            return self._named(task, queue)
+        if self._takes_all(task, queue):
+            return self._all(task, queue)
+        if task.id not in self._filters:
+            self._filters[task.id] = parse_selector(request.filter)
+        selection = MessageRange(
+            self._filters[task.id],
+            after=progress.last,
+            below=progress.below,
+            group=DeadLetterGroup(**request.group) if request.group else None,  # type: ignore[arg-type]
+            most=self._most(request),
+        )
+        return self._verb(request, queue, selection)
+
+    def _most(self, request: TaskRequest) -> int:
+        """Messages that a step looks at: as many as go in a tenth of a second at the task's rate."""
+        most = self._state.limits.move_step_max
+        return min(most, max(request.rate // 10, 1)) if request.rate else most
+
+    def _verb(self, request: TaskRequest, queue: Queue, selection: MessageRange) -> MoveResult:
+        options = MoveOptions(request.first_origin, request.edit, request.dry_run)
+        if request.kind is TaskKind.RETRY:
+            return self._messages.retry(queue, selection, options)
+        if request.kind is TaskKind.MOVE:
+            return self._messages.move(queue, request.target, selection, options)
+        return self._messages.discard(queue, selection, options)
+
+    def _named(self, task: Task, queue: Queue) -> MoveResult:
+        """A step with messages that are named; `last` counts those that have been looked at."""
+        ids, first = task.request.ids, task.progress.last
+        result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + self._most(task.request)]))
+        last = first + result.looked_at
+        result.below, result.last, result.complete = 0, last, last == len(ids)
+        return result
+
+    def _takes_all(self, task: Task, queue: Queue) -> bool:
+        """Whether it is about all that the queue has: a deletion, or a purge until something else arrives there."""
+        request = task.request
+        if request.kind is TaskKind.DELETE_QUEUE:
+            return True
+        if request.chooses or request.rate or request.kind is not TaskKind.PURGE:
+            return False
+        arrivals = (queue.id, queue.counters.added)
+        if not task.progress.below:
+            self._arrivals[task.id] = arrivals
+        return self._arrivals.get(task.id) == arrivals
+
+    def _all(self, task: Task, queue: Queue) -> MoveResult:
+        """A step of a purge, or of what precedes the deletion of a queue; at the end of that, the deletion."""
+        request, remaining = task.request, max(task.progress.total - task.progress.moved, 0)
+        if request.dry_run:
+            return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
+        below = task.progress.below or self._state.journal.allocate_ids(1)  # larger than that of any message so far
+        some = self._messages.purge(queue) if remaining else 0
+        complete = some == 0 or some >= remaining
+        if complete and request.kind is TaskKind.DELETE_QUEUE:
+            some += queue.message_count
+            self._administration.delete_queue(queue, with_messages=True)
+        return MoveResult(below, 0, complete, moved=some, looked_at=some)
