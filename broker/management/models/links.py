@@ -13,10 +13,10 @@ from broker.sessions.links.model import Kind, Link, Route, RouteSettings
 StateName = Literal["stopped", "starting", "running", "retrying", "paused", "in-doubt"]
 KindName = Literal["send", "receive", "remote-queue", "topics", "mqtt"]
 
-Trouble = Annotated[
+ErrorText = Annotated[
     str, Field(description="What is wrong, in the other broker's words if it said any; empty: nothing.")
 ]
-TroubleAt = Annotated[int, Field(description="When something last went wrong, also if that is over.")]
+ErrorTime = Annotated[int, Field(description="When something last went wrong, also if that is over.")]
 
 
 class RouteShown(Shown):
@@ -38,8 +38,8 @@ class RouteShown(Shown):
     refused: int = Field(description="Messages that the other end, or for what comes in this one, did not take.")
     unsettled: int = Field(description="Messages that are under way.")
     in_doubt: int = Field(description="Messages that are held because nobody knows whether the other end has them.")
-    error: Trouble
-    error_at: TroubleAt
+    error: ErrorText
+    error_at: ErrorTime
 
 
 class LinkShown(Shown):
@@ -56,8 +56,8 @@ class LinkShown(Shown):
     peer: str = Field(description="The other broker, as it introduces itself.")
     attempts: int = Field(description="Attempts to connect that have failed since the last success.")
     retry_at: int = Field(description="When it tries again, while it is `retrying`; else 0.")
-    error: Trouble
-    error_at: TroubleAt
+    error: ErrorText
+    error_at: ErrorTime
     routes: list[RouteShown]
 
 
