@@ -72,7 +72,8 @@ def test_the_journal_s_reasons(kind: Kind, members: type[DeadLetterReason] | typ
 
 
 def test_dead_letter_reasons_that_are_not_given_say_so() -> None:
-    sources = "".join(path.read_text() for path in (ROOT / "broker" / "engine").rglob("*.py"))
+    rooms = (ROOT / "broker" / "engine", ROOT / "broker" / "sessions")
+    sources = "".join(path.read_text() for room in rooms for path in room.rglob("*.py"))
     given = {DeadLetterReason[name].word for name in re.findall(r"\bDeadLetterReason\.([A-Z_]+)\b", sources)}
     assert {word for word, reason in of(Kind.DEAD_LETTER).items() if "Reserved" not in reason.meaning} == given
 
