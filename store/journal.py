@@ -268,6 +268,14 @@ class Journal:
         self._count += 1
         self._nbytes += len(record)
 
+    def add_all(self, records: Sequence[bytes]) -> None:
+        """Add records to the open entry."""
+        if not self._parts:
+            self._open_entry()
+        self._parts += records
+        self._count += len(records)
+        self._nbytes += sum(map(len, records))
+
     def add_messages(self, facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
         """Add a run of messages to the open entry: `facts` from message_facts, `flags` record.ANYCAST ..."""
         if not self._parts:

@@ -55,6 +55,7 @@ Sections = tuple[int, int, int, int, int, int]
 
 _HEADER_0: Final = b"\x00\x53\x70\x45"
 _HEADER_8: Final = b"\x00\x53\x70\xc0"
+_ANNOTATIONS_8: Final = b"\x00\x53\x72\xc1"
 _PROPERTIES_8: Final = b"\x00\x53\x73\xc0"
 _APPLICATION_PROPERTIES_8: Final = b"\x00\x53\x74\xc1"
 _APPLICATION_PROPERTIES_32: Final = b"\x00\x53\x74\xd1"
@@ -65,14 +66,21 @@ _BODIES: Final = frozenset(descriptor for descriptor, code in _DESCRIPTORS.items
 def split(payload: bytes) -> Sections:
     """The sections of a message.  Raises DecodeError."""
     end = len(payload)
-    at = 0  # the usual message first: short header, short properties, application properties, the body
+    # The usual message first: short header, annotations or none, short properties, application properties, the body.
+    at = begin = stop = 0
     lead = payload[:4]
     if lead == _HEADER_8 and end > 4:
         at = 5 + payload[4]
     elif lead == _HEADER_0:
         at = 4
-    if payload[at : at + 4] == _PROPERTIES_8 and at + 4 < end:
-        header_end = bare = at
+    header_end = at
+    lead = payload[at : at + 4]
+    if lead == _ANNOTATIONS_8 and at + 4 < end:
+        begin = at
+        at = stop = at + 5 + payload[at + 4]
+        lead = payload[at : at + 4]
+    if lead == _PROPERTIES_8 and at + 4 < end:
+        bare = at
         at += 5 + payload[at + 4]
         lead = payload[at : at + 4]
         if lead == _APPLICATION_PROPERTIES_8 and at + 4 < end:
@@ -80,7 +88,7 @@ def split(payload: bytes) -> Sections:
         elif lead == _APPLICATION_PROPERTIES_32 and at + 7 < end:
             at += 8 + int.from_bytes(payload[at + 4 : at + 8])
         if at + 3 < end and payload[at : at + 3] in _BODIES:
-            return header_end, 0, 0, bare + 3, bare, at
+            return header_end, begin, stop, bare + 3, bare, at
     return _split_step_by_step(payload)
 
 

@@ -138,6 +138,7 @@ class Duplicates:
         ids: list[tuple[Message, bytes]] = []
         duplicates: list[Message] = []
         here: set[bytes] = set()
+        seen = self._seen.get(address.id) or Seen()
         for message in messages:
             link_id = None if link_ids is None else link_ids.get(message)
             if link_id is not None:
@@ -146,7 +147,7 @@ class Duplicates:
                 id = id_of(message) if asked else None
             if id is None:
                 fresh.append(message)
-            elif id in here or self.known(address, id):
+            elif id in here or id in seen.cache(id):
                 duplicates.append(message)
             else:
                 here.add(id)
@@ -161,21 +162,28 @@ class Duplicates:
         seen = self._seen.get(address.id)
         if seen is None:
             seen = self._seen[address.id] = Seen()
+        journal, address_id, encode = self._journal, address.id, record.duplicate_id
+        here = journal.segment
+        records: list[bytes] = []
+        places: list[tuple[int, bytes]] = []
         for message, id in ids:
-            segment = 0
             if message.header.durable:
-                self._journal.ensure_defined(address.id)
-                self._journal.add(record.duplicate_id(address.id, message.id, id))
-                segment = self._place(address.id, id)
-            seen.put(id, message.id, segment)
+                records.append(encode(address_id, message.id, id))
+                places.append((address_id, id))
+                seen.put(id, message.id, here)
+            else:
+                seen.put(id, message.id, 0)
+        if records:
+            journal.ensure_defined(address_id)
+            journal.add_all(records)
+            self._pin(here, places)
         self._limit(seen, address)
 
-    def _place(self, address_id: int, id: bytes) -> int:
-        """An id's record is in the open entry: its segment stays as long as the id is remembered."""
-        segment = self._journal.segment
-        self._journal.space.pin(segment, _record_bytes(id))
-        self._places.setdefault(segment, []).append((address_id, id))
-        return segment
+    def _pin(self, segment: int, places: list[tuple[int, bytes]]) -> None:
+        """The records of ids are in the open entry: its segment stays as long as they are remembered."""
+        nbytes = len(places) * record.DUPLICATE_ID_FIXED.size + sum([len(id) for _, id in places])
+        self._journal.space.pin(segment, nbytes)
+        self._places.setdefault(segment, []).extend(places)
 
     def _limit(self, seen: Seen, address: Address) -> None:
         self._limit_ids(seen.ids, max(address.settings.id_cache_size, 0))
@@ -236,7 +244,9 @@ class Duplicates:
                 continue
             self._journal.ensure_defined(address_id)
             self._journal.add(record.duplicate_id(address_id, found[0], id, again=True))
-            seen.cache(id)[id] = (found[0], self._place(address_id, id))
+            here = self._journal.segment
+            self._pin(here, [(address_id, id)])
+            seen.cache(id)[id] = (found[0], here)
             self._release(segment, id)
         if len(places) > COPIED_MAX:
             self._places[segment] = places[COPIED_MAX:]

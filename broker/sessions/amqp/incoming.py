@@ -152,7 +152,7 @@ class IncomingLink:
         run = self._last_run(event, tx)
         ids, begun = event.ids, 0  # the first message of this event that is the run's
         target, relay, linked = self._target, not self._target.name, self.peer is not Peer.CLIENT
-        link_id = None
+        link_id, bartleby = None, self.peer is Peer.BARTLEBY
         if relay:
             self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
@@ -181,8 +181,10 @@ class IncomingLink:
                 continue
             message = Message(run.header, head, body)
             run.messages.append(message)
-            if link_id is not None:
-                self._identify(run, message, link_id)
+            if link_id is not None and bartleby:
+                if run.link_ids is None:
+                    run.link_ids = {}
+                run.link_ids[message] = link_id
             if broker_annotations is not None:
                 run.ids.append(ids[at])
                 run, begun = None, at + 1

@@ -11,6 +11,7 @@ What the broker notes on a message (header.annotations) goes out as message anno
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -46,7 +47,7 @@ DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 ROUTING_TYPE: Final = "x-opt-routing-type"
 
 #: How annotations that the broker obeys begin: looked for in the bytes before anything is decoded.
-_OBEYED: Final = (b"x-opt-delivery-", b"x-opt-routing-type")
+_OBEYED: Final = re.compile(b"x-opt-(?:delivery-|routing-type)")
 _SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
 
 #: Annotations of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
@@ -107,7 +108,7 @@ def take_apart(payload: bytes, *, linked: bool = False) -> tuple[bytes, bytes, b
     """
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     section = payload[:header_end]
-    noted = begin != end and any(payload.find(name, begin, end) >= 0 for name in _OBEYED)
+    noted = begin != end and _OBEYED.search(payload, begin, end) is not None
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
         head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))

@@ -70,10 +70,11 @@ class SendingRoute(OutgoingLink):
 
     def _send(self, messages: list[Message]) -> None:
         most = self.route.link.settings.max_hops
-        if lost := [message for message in messages if message.hops >= most]:
-            for message in lost:
-                self._owner.unsendable.add(self.attached, message, TooManyHops(message.hops, most))
-            messages = [message for message in messages if message.hops < most]
+        circling = {message: hops for message in messages if (hops := message.hops) >= most}
+        if circling:
+            for message, hops in circling.items():
+                self._owner.unsendable.add(self.attached, message, TooManyHops(hops, most))
+            messages = [message for message in messages if message not in circling]
             if not messages:
                 return
         if not self.route.settings.fast or all(message.header.durable for message in messages):
