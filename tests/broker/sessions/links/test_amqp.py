@@ -360,7 +360,7 @@ def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool
 def test_what_is_in_doubt_is_held_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
     sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
-    strict = {"match": "orders.out", "delivery-count-persistence": "strict"}
+    strict: dict[str, object] = {"match": "orders.out", "delivery-count-persistence": "strict"}
     a, b, links = pair({"send": sends}, strict)
     links.wires["b"].holding = True
     send(a, "orders.out", "1", "2")
