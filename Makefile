@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop link-tests browser-tests coverage bench reference docs pyfiles wheel wheels clean
+.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop link-tests link-storm browser-tests coverage bench reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -41,6 +41,11 @@ storm: $(TESTING)
 # Everything that reads what others have written, fed with what nobody meant.
 fuzz: $(TESTING)
 	$(BIN)/python -m tests.fuzz --inputs 1000000
+
+# Three linked brokers of which random ones are killed: `make link-storm KILLS=1000` for long.
+KILLS ?= 100
+link-storm: $(TESTING)
+	$(BIN)/python -m tests.link_storm --kills $(KILLS)
 
 # Power losses at every disk operation of random workloads, on a simulated disk, for long.
 torture: $(TESTING)

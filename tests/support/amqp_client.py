@@ -350,7 +350,11 @@ class AmqpSocket(AmqpClient, SocketLink):
 
     def __init__(self, port: int, container: str = "interop", **more: Any) -> None:
         SocketLink.__init__(self, port)
-        AmqpClient.__init__(self, container, **more)
+        try:
+            AmqpClient.__init__(self, container, **more)
+        except BaseException:
+            self.drop()
+            raise
 
 
 class AmqpWebSocket(AmqpClient, WebSocketLink):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -46,6 +47,7 @@ class Entry:
     properties: Properties
     application: dict[str, object]
     body: bytes
+    to: str  # where it has to come out
     confirmed: bool = False
 
 
@@ -58,8 +60,8 @@ class LinkBooks:
     arrived: Counter[int] = field(default_factory=Counter)
     non_durable: int = NON_DURABLE  # one of so many; 0: none
 
-    def new(self) -> tuple[int, bytes]:
-        """Another message: its number, and its bytes."""
+    def new(self, to: str = "") -> tuple[int, bytes]:
+        """Another message: its number, and its bytes; `to` is where it has to come out."""
         chance, number = self.random, len(self.entries)
         application: dict[str, object] = {_KEY: number, "half": number / 2, "even": number % 2 == 0}
         application |= {"text": "größe", "nothing": None} if chance.random() < 0.5 else {}
@@ -72,7 +74,7 @@ class LinkBooks:
         )
         durable = not self.non_durable or chance.randrange(self.non_durable) > 0
         body = chance.randbytes(chance.choice(SIZES))
-        entry = self.entries[number] = Entry(durable, chance.randrange(10), properties, application, body)
+        entry = self.entries[number] = Entry(durable, chance.randrange(10), properties, application, body, to)
         parts = [
             encode(Header(durable, entry.priority)),
             encode(properties),
@@ -80,13 +82,13 @@ class LinkBooks:
         ]
         return number, b"".join([*parts, encode_section(DATA, body)])
 
-    def send(self, client: AmqpClient, address: str, count: int) -> None:
+    def send(self, client: AmqpClient, address: str, count: int, to: str = "") -> None:
         """So many new messages, and their outcomes; all must be accepted.  Raises Lost."""
         link = client.sender(address)
         assert link.attach is not None, client.ends
         assert link.attach.target is not None, client.ends
         while count:
-            made = [self.new() for _ in range(min(CHUNK, count))]
+            made = [self.new(to) for _ in range(min(CHUNK, count))]
             contexts = dict(zip(client.post(link, *[payload for _, payload in made]), made, strict=True))
             try:
                 client.wait(lambda wanted=set(contexts): wanted <= {each.context for each in client.outcomes})  # type: ignore[misc]
@@ -98,12 +100,13 @@ class LinkBooks:
                 client.outcomes.clear()
             count -= len(made)
 
-    def receive(self, delivery: Delivery) -> None:
-        """A message came out: it must be one that went in, unchanged."""
+    def receive(self, delivery: Delivery, at: str = "") -> None:
+        """A message came out: it must be one that went in, unchanged, and come out there."""
         number = number_of(delivery.message)
         assert number in self.entries, f"message {number} was never sent"
         self.arrived[number] += 1
         entry, message = self.entries[number], delivery.message
+        assert entry.to == at, f"message {number} came out at {at}, and not at {entry.to}"
         assert message.application_properties == entry.application, number
         assert b"".join(map(bytes, message.body()[1])) == entry.body, number  # type: ignore[arg-type]
         found, sent = message.properties, entry.properties
@@ -135,7 +138,7 @@ def number_of(message: Message) -> int:
     return number
 
 
-def take_all(peer: LinkPeer, queue: str, books: LinkBooks) -> int:
+def take_all(peer: LinkPeer, queue: str, books: LinkBooks, at: str = "") -> int:
     """Take what a queue has; how many messages it was."""
     taken = 0
     with peer.client() as client:
@@ -150,9 +153,11 @@ def take_all(peer: LinkPeer, queue: str, books: LinkBooks) -> int:
                 client.wait(lambda: link.credit == 0)
             deliveries = client.take()
             for delivery in deliveries:
-                books.receive(delivery)
-            client.settle(*deliveries)
+                books.receive(delivery, at)
+            client.settle(*deliveries, settled=not peer.confirms)
             taken += len(deliveries)
+            if peer.confirms:
+                client.wait(lambda wanted=taken: len(client.confirmed) == wanted)  # type: ignore[misc]
             if len(deliveries) < CHUNK:
                 client.codec.send_close()
                 with suppress(Lost):
@@ -160,11 +165,11 @@ def take_all(peer: LinkPeer, queue: str, books: LinkBooks) -> int:
                 return taken
 
 
-def send_until_killed(peer: LinkPeer, queue: str, books: LinkBooks, count: int) -> bool:
+def send_until_killed(peer: LinkPeer, queue: str, books: LinkBooks, count: int, to: str = "") -> bool:
     """So many messages, while somebody may kill the broker; False if that happened."""
     try:
         with peer.client() as client:
-            books.send(client, peer.address(queue), count)
+            books.send(client, peer.address(queue), count, to)
     except (Lost, ConnectionError):
         return False
     return True
@@ -177,3 +182,10 @@ def await_complete(peer: LinkPeer, queue: str, books: LinkBooks) -> None:
         found = take_all(peer, queue, books)
         until = time.monotonic() + QUIET_S if found else until
         assert time.monotonic() < until, f"{len(books.missing)} of {len(books.wanted)} messages do not come"
+
+
+def await_true(what: str, condition: Callable[[], object]) -> None:
+    """Look again and again until something holds."""
+    until = time.monotonic() + QUIET_S
+    while not condition():
+        assert time.monotonic() < until, f"not within {QUIET_S} s: {what}"

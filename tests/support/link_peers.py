@@ -13,6 +13,7 @@ import pytest
 
 from tests.support import peers
 from tests.support.amqp_client import AmqpSocket
+from tests.support.daemon import DaemonProcess
 from tests.support.process import BrokerProcess, NotAvailable
 
 #: With this in the environment a missing broker is a failure, and every test is run at length (`make link-tests`).
@@ -34,6 +35,7 @@ _ARTEMIS_XML: Final = """\
 <acceptors><acceptor name="amqp">tcp://127.0.0.1:{port}?protocols=AMQP</acceptor></acceptors>
 <security-settings>
 <security-setting match="#"><permission type="send" roles="amq"/><permission type="consume" roles="amq"/>
+<permission type="createNonDurableQueue" roles="amq"/><permission type="deleteNonDurableQueue" roles="amq"/>
 </security-setting>
 <security-setting match="forbidden"><permission type="send" roles="none"/><permission type="consume" roles="none"/>
 </security-setting>
@@ -51,12 +53,16 @@ _ARTEMIS_XML: Final = """\
 
 @dataclass(frozen=True)
 class LinkPeer:
-    """A broker at the far end; `pattern` makes the address of a queue, `drains`: it answers a drain."""
+    """A broker at the far end; `pattern` makes the address of a queue.
+
+    `drains`: it answers a FLOW with drain; `confirms`: it settles what was taken once that is durable.
+    """
 
     process: BrokerProcess
     pattern: str
     login: tuple[str, str] | None = USER
     drains: bool = True
+    confirms: bool = False
 
     @property
     def url(self) -> str:
@@ -80,6 +86,11 @@ class LinkPeer:
             file.write_text(password)
             lines += [f'user = "{user}"', f'password-file = "{file}"']
         return "\n".join(lines) + "\n"
+
+
+def bartleby(process: DaemonProcess) -> LinkPeer:
+    """A Bartleby of which anonymous clients use queues."""
+    return LinkPeer(process, "queue://{}", None, confirms=True)
 
 
 def _artemis(directory: Path) -> LinkPeer:

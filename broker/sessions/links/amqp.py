@@ -381,16 +381,18 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def _on_route_detached(self, event: Detached) -> None:
         route = self._routes.get(event.link.session)
+        ran = self._blame(route, event.error)
         self._on_detached(event)
         if route is not None:
-            self._refuse(route, words(event.error))
+            self._refuse(route, words(event.error), ran=ran)
             self._end_session(route, "")
 
     def _on_session_ended(self, event: Ended) -> None:
         route = self._routes.pop(event.session, None)
+        ran = self._blame(route, event.error)
         self._on_ended(event)
         if route is not None:
-            self._refuse(route, words(event.error))
+            self._refuse(route, words(event.error), ran=ran)
 
     def _on_route_failed(self, event: LinkFailed) -> None:
         route = self._routes.get(event.link.session)
@@ -421,14 +423,21 @@ class AmqpLinkSession(AmqpEndpoint):
             self.route_waits(route, text)
         self.touch()
 
-    def _refuse(self, route: Route, said: str) -> None:
-        """The other end does not let a route attach, or has ended it: what waits for it has failed once more."""
+    def _blame(self, route: Route | None, error: Error | None) -> bool:
+        """Whether a route was attached that the other end ends: with an error a message may be to blame."""
+        running = None if route is None else self._running.get(route.name)
+        if route is not None and isinstance(running, SendingRoute) and error is not None:
+            running.blame(f"{self.where(route)}: {words(error)}")
+        return running is not None
+
+    def _refuse(self, route: Route, said: str, *, ran: bool) -> None:
+        """The other end does not let a route attach: what waits for it has failed once more.  Or it has ended it."""
         text = f"{self.where(route)}: {said}"
         self._running.pop(route.name, None)
         if route.state is State.IN_DOUBT:
             return
         self.route_waits(route, text)
-        if route.settings.reads and route.settings.use_dead_letter:
+        if route.settings.reads and route.settings.use_dead_letter and not ran:
             attempt = _Attempt(self, route)
             if attempt.begin(self._request(route.settings, forwards=False)):
                 self._attempts.append(attempt)

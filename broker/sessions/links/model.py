@@ -134,6 +134,7 @@ class Route:
         self.refused = 0
         self.unsettled = 0
         self.doubtful: set[int] = set()  # messages whose outcome is unknown
+        self.suspects = 0  # messages of which one may have ended the AMQP session: they are sent one by one
         self.retry_at = 0
         self.bartleby = False  # so is the other end: exactly once
         self.looked_back = False  # for what an earlier run of this broker has left in doubt

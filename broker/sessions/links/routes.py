@@ -6,6 +6,7 @@ A sending route is a consumer here (`OutgoingLink`), whose settlements are the o
     rejected                  a dead letter, with the other end's words
     released, modified        back to the head of the queue, as a failed delivery; the route waits a while
     no answer                 back as it was: the connection was lost, and that is no fault of a message
+    an error instead          all go back and are sent one by one: the one under way when it happens again is to blame
 
 Where a dead letter is not wanted (use-dead-letter = false), or a durable message would find no dead-letter queue,
 nothing counts as failed: the route waits, and tries again with one message until that is taken.
@@ -60,7 +61,7 @@ class SendingRoute(OutgoingLink):
         consumer = self.attached
         if not consumer.closed:
             room = self.link.room - len(self._pending) - consumer.held
-            window = 1 if self._probing else self._session.window_messages
+            window = 1 if self._probing or self.route.suspects else self._session.window_messages
             self._owner.engine.consumers.grant(consumer, max(min(room, window - len(consumer.unacked)), 0))
         self.route.unsettled = len(consumer.unacked)
 
@@ -129,12 +130,17 @@ class SendingRoute(OutgoingLink):
         if count:
             self._probing = False
             self.route.passed += count
+            self._answered(count)
+
+    def _answered(self, count: int) -> None:
+        self.route.suspects = max(self.route.suspects - count, 0)
 
     def _refused(self, ids: list[int], state: Rejected | Released | Modified) -> None:
         engine, consumer, route = self._owner.engine, self.attached, self.route
         said = words(state.error) if isinstance(state, Rejected) else "not accepted, but given back"
         text = f"{self._session.where(route)}: {said}"
         route.refused += len(ids)
+        self._answered(len(ids))
         for id in ids:
             if not self._session.may_die(route, consumer.unacked[id]):
                 engine.consumers.give_back(consumer, id, _BACK)
@@ -170,9 +176,21 @@ class SendingRoute(OutgoingLink):
         super().credit(event)
         self._apply_pause()
 
+    def blame(self, text: str) -> None:
+        """The other end has ended the AMQP link or session with an error, for a message if there was only one."""
+        held = self._under_way()
+        self.route.suspects = len(held)
+        for id in held if len(held) == 1 else ():
+            if self._session.may_die(self.route, self.attached.unacked[id]):
+                self._owner.engine.consumers.give_back(self.attached, id, redelivery.rejected(text))
+
+    def _under_way(self) -> set[int]:
+        """Messages that have left, and are not answered."""
+        return set(self.attached.unacked) - {message.id for message in self._pending} if self.consumer else set()
+
     def close(self, how: DeliveryOutcome) -> None:
-        """The AMQP link is gone: whatever was under way, no message is to blame."""
-        held = set(self.attached.unacked) - {message.id for message in self._pending} if self.consumer else set()
+        """The AMQP link is gone: whatever is under way now, no message is to blame."""
+        held = self._under_way()
         super().close(_BACK)
         self.route.unsettled = 0
         if held:

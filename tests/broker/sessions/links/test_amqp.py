@@ -9,6 +9,7 @@ import pytest
 
 from broker.engine.model.message import Message
 from broker.sessions.links.model import State
+from protocols.amqp.sender import Sender
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.bodies import body_of
@@ -419,3 +420,24 @@ def test_a_loop_ends_as_a_dead_letter() -> None:
     assert (letters[0].header.annotations or {})["_AMQ_DL_REASON"] == "link-hops"
     assert letters[0].hops == 4
     assert held(a, "q") == held(b, "q") == []
+
+
+def test_a_message_that_ends_the_amqp_link_dies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other end detaches for it and answers nothing: what was under way is sent one by one, until it is found."""
+    monkeypatch.setattr(Sender, "message_bytes_max", None)  # some brokers do not say how large one may be
+    small = configured().limits.model_copy(update={"body_bytes_max": 2_000, "large_body_bytes_max": 0})
+    a = SimBroker(linked({"match": "orders.out", "max-delivery-attempts": 3}, send=SEND["send"]))
+    b = SimBroker(configured(limits=small))
+    links = SimLinks(a, {"b": b})
+    good = [f"{number:03}" for number in range(40)]
+    send(a, "orders.out", *good[:20], "x" * 200_000, *good[20:])
+    links.run()
+    for _ in range(60):
+        links.advance(1_000)
+    assert bodies(b, "orders") == good
+    assert [each[:1] for each in bodies(a, "DLQ")] == ["x"]
+    [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
+    assert "amqp:link:message-size-exceeded" in str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
+    assert held(a, "orders.out") == []
+    assert links.route("orders").state is State.RUNNING
+    assert links.route("orders").suspects == 0

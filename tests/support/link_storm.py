@@ -1,0 +1,237 @@
+"""The storm of links: three brokers that pass messages on to each other, random ones killed by SIGKILL, all counted.
+
+each broker    a link to each of the others, with a route of each kind that carries a queue:
+               send        to.NAME        here  ->  sent     there
+               receive     fetched        here  <-  for.NAME there
+               remote      NAME.orders    here  ->  orders   there, by the transmission queue link.NAME
+a round        clients fill queues of random brokers; one broker is killed meanwhile, and started again
+checked        every message whose outcome arrived is at the other end of its route exactly once, any other at most
+               once; in the end nothing waits anywhere, and what one journal calls forwarded another has by its id
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from store import decode
+from store.record import RemovalReason
+from tests.support import books
+from tests.support.daemon import DaemonProcess, running
+from tests.support.link_books import QUIET_S, LinkBooks, send_until_killed, take_all
+from tests.support.link_peers import bartleby
+from tests.support.peers import free_port
+
+NAMES: Final = ("amsterdam", "berlin", "paris")
+
+#: Messages of one feed, and feeds of a round at most.
+MESSAGES: Final = 150
+FEEDS_MAX: Final = 3
+
+#: The longest that a broker lives in a round, in seconds.
+LIFE_S: Final = 0.3
+
+#: Rounds after which all that is under way has to arrive, and is taken.
+DRAIN_EVERY: Final = 10
+
+_SETTINGS: Final = """
+[broker]
+name = "{name}"
+
+[log]
+level = "warning"
+
+[journal]
+segment-size = "4MiB"
+reserve = "1MiB"
+
+[journal.retention]
+enabled = true
+max-bytes = -1
+
+[limits]
+body-bytes-max = "64KiB"
+transaction-bytes-max = "256KiB"
+
+[acceptors.amqp]
+protocol = "amqp"
+[acceptors.http]
+protocol = "http"
+
+[[address-settings]]
+match = "#"
+dead-letter-address = "DLQ"
+expiry-address = "ExpiryQueue"
+"""
+
+_LINK: Final = """
+[links.{other}]
+url = "amqp://127.0.0.1:{port}"
+retry-interval = "100ms"
+retry-interval-max = "200ms"
+window = 100
+[links.{other}.send.to]
+queue = "to.{other}"
+address = "sent"
+[links.{other}.receive.for]
+queue = "for.{name}"
+address = "fetched"
+[links.{other}.remote-queues."{other}.orders"]
+queue = "orders"
+[addresses."to.{other}".queues."to.{other}"]
+routing-type = "ANYCAST"
+[addresses."for.{other}".queues."for.{other}"]
+routing-type = "ANYCAST"
+"""
+
+#: Where messages come out.
+ENDS: Final = ("sent", "fetched", "orders")
+
+
+#: How what a broker remembers of a link's message begins.
+PREFIX: Final = b"link:"
+
+
+class Way(NamedTuple):
+    """From a queue of one broker to where it comes out, a queue of another."""
+
+    source: str
+    queue: str
+    to: str
+
+
+def ways() -> list[Way]:
+    """All of them."""
+    found = []
+    for here in NAMES:
+        for there in NAMES:
+            if here != there:
+                queues = (f"to.{there}", f"for.{there}", f"{there}.orders")
+                found += [Way(here, queue, f"{end} of {there}") for queue, end in zip(queues, ENDS, strict=True)]
+    return found
+
+
+@dataclass(slots=True)
+class Figures:
+    """What a storm did."""
+
+    kills: int = 0
+    sent: int = 0
+    confirmed: int = 0
+    arrived: int = 0
+    forwarded: int = 0
+
+
+class Storm:
+    """Three brokers, and the books of all that they pass on."""
+
+    def __init__(self, brokers: Mapping[str, DaemonProcess], seed: int) -> None:
+        self.figures = Figures()
+        self._brokers = brokers
+        self._random = Random(seed)
+        self._ways = ways()
+        self._books = LinkBooks(self._random, non_durable=0)
+
+    def round(self) -> None:
+        """Feed, kill, start again."""
+        chance = self._random
+        victim = self._brokers[chance.choice(NAMES)]
+        killer = threading.Timer(chance.uniform(0, LIFE_S), victim.signal, (signal.SIGKILL,))
+        killer.start()
+        for way in chance.sample(self._ways, chance.randint(1, FEEDS_MAX)):
+            send_until_killed(bartleby(self._brokers[way.source]), way.queue, self._books, MESSAGES, way.to)
+        killer.join()
+        victim.wait()
+        victim.start()
+        self.figures.kills += 1
+        if self.figures.kills % DRAIN_EVERY == 0:
+            self.drain()
+
+    def drain(self) -> None:
+        """Take everything that comes out, until nothing is on its way."""
+        account = self._books
+        until = time.monotonic() + QUIET_S
+        while True:
+            waiting = self._waiting()
+            found = sum(
+                take_all(bartleby(broker), end, account, f"{end} of {name}")
+                for name, broker in self._brokers.items()
+                for end in ENDS
+            )
+            until = time.monotonic() + QUIET_S if found else until
+            if not found and not waiting:
+                break
+            assert time.monotonic() < until, f"these do not move: {waiting}: {self._links()}"
+        lost = Counter(account.entries[number].to for number in account.missing)
+        assert not lost, f"lost are {lost}: {sorted(account.missing)[:20]}"
+        doubled = Counter(account.entries[number].to for number in account.doubled)
+        assert not doubled, f"more than once came {doubled}: {sorted(account.doubled)[:20]}"
+
+    def _waiting(self) -> dict[str, int]:
+        """What is on the queues of all brokers."""
+        return {
+            f"{queue['name']} of {name}": queue["messages"]
+            for name, broker in self._brokers.items()
+            for queue in broker.get("queues", limit=1000)["queues"]
+            if queue["messages"]
+        }
+
+    def _links(self) -> object:
+        return {name: broker.get("links") for name, broker in self._brokers.items()}
+
+    def finish(self) -> Figures:
+        """Stop them in good order, and compare what their journals say."""
+        self.drain()
+        for broker in self._brokers.values():
+            assert broker.stop() == 0
+        figures, account = self.figures, self._books
+        figures.sent, figures.confirmed = len(account.entries), len(account.wanted)
+        figures.arrived, figures.forwarded = len(account.arrived), self._compare()
+        return figures
+
+    def _compare(self) -> int:
+        """What one journal calls forwarded another has, by its link id: how many messages."""
+        left: Counter[int] = Counter()
+        taken: set[bytes] = set()  # what is remembered is written anew before its segment is given up
+        for broker in self._brokers.values():
+            for line in books.read(broker.data / "journal"):
+                record = line.record
+                if isinstance(record, decode.Removed) and record.reason == RemovalReason.FORWARDED:
+                    left.update(record.ids)
+                elif isinstance(record, decode.DuplicateId) and record.id.startswith(PREFIX):
+                    taken.add(bytes(record.id))
+        ids = Counter(int.from_bytes(each[len(PREFIX) + 16 :][:8], "big") for each in taken)
+        assert left == ids, f"forwarded, and not stored: {left - ids}; stored, and not forwarded: {ids - left}"
+        return left.total()
+
+
+@contextmanager
+def cluster(directory: Path) -> Iterator[dict[str, DaemonProcess]]:
+    """The three brokers, running."""
+    ports = {name: free_port() for name in NAMES}
+    with ExitStack() as stack:
+        brokers = {}
+        for name in NAMES:
+            links = [_LINK.format(name=name, other=other, port=ports[other]) for other in NAMES if other != name]
+            (directory / name).mkdir()
+            settings = _SETTINGS.format(name=name) + "".join(links)
+            brokers[name] = stack.enter_context(running(directory / name, settings, fixed={"amqp": ports[name]}))
+        yield brokers
+
+
+def rage(directory: Path, *, kills: int, seed: int, tell: Callable[[Figures], None] = lambda _: None) -> Figures:
+    """A whole storm.  Raises AssertionError with what is wrong."""
+    with cluster(directory) as brokers:
+        storm = Storm(brokers, seed)
+        for _ in range(kills):
+            storm.round()
+            tell(storm.figures)
+        return storm.finish()
