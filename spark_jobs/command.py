@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, TypeVar
@@ -25,7 +26,6 @@ from spark_jobs.results import ExitStatus, Result
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_jobs.journal.segments import OpenSegments
     from spark_jobs.journal.snapshot import Snapshot
 
 STATUSES: Final = """\b
@@ -49,7 +49,8 @@ _ID_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = len(str(_ID_MAX))
 
 Command = TypeVar("Command", bound=Callable[..., object])
-Audit = Callable[["SparkSession", "Snapshot"], Result]
+#: What Spark runs: with the session, and what was read of each broker.
+Audit = Callable[..., Result]
 
 
 class Stop(click.ClickException):
@@ -244,7 +245,7 @@ def audit() -> None:
     """Account for every message in a journal.
 
     A JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path);
-    several of one broker are read as one.  The broker may be running.
+    several of one broker are read as one.  Only a ledger takes those of several brokers.  The broker may be running.
     """
 
 
@@ -269,10 +270,14 @@ def ledger(
     """Prove that every message that entered a queue left it once, for a recorded reason, or is still there.
 
     Lists every message of which that is not true, with its history.
+
+    With the journals of several brokers, also that what left one of them by link is in the books of another, once; then
+    --from, --to, --address, --opening and --save-balance are refused.
     """
     # `balance` is no option: it is what the running broker said (GET /api/v1/balance), from who can ask it.
     from spark_jobs.audits import ledger as books
     from spark_jobs.audits.compare import BadComparison, Expected
+    from spark_jobs.audits.ledgers import OneJournalOnly, check_several, ledgers
     from spark_jobs.audits.opening import BadBalance, check_target
 
     request = Request.of(**running)
@@ -284,7 +289,20 @@ def ledger(
             check_target(save_balance)
     except (BadBalance, BadComparison) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
-    _run("ledger", request, lambda spark, snapshot: books.ledger(spark, snapshot, chosen))
+
+    def check(snapshots: Sequence[Snapshot]) -> None:
+        if len(snapshots) > 1:
+            try:
+                check_several(chosen)
+            except OneJournalOnly as error:
+                raise click.UsageError(str(error)) from None
+
+    def audited(spark: SparkSession, *snapshots: Snapshot) -> Result:
+        if len(snapshots) > 1:
+            return ledgers(spark, snapshots, chosen)
+        return books.ledger(spark, snapshots[0], chosen)
+
+    _run("ledger", request, audited, check=check)
 
 
 @audit.command(epilog=STATUSES, short_help="Which messages died, and why.")
@@ -337,22 +355,29 @@ def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
 # -- running -----------------------------------------------------------------------------------------------------------
 
 
-def _run(name: str, request: Request, audit: Audit) -> NoReturn:
-    """Run an audit by Spark, deliver what it finds, and end with its status."""
-    _deliver(request, lambda snapshot: _audited(name, request, audit, snapshot))
+def _run(
+    name: str, request: Request, audit: Audit, *, check: Callable[[Sequence[Snapshot]], None] | None = None
+) -> NoReturn:
+    """Run an audit by Spark, deliver what it finds, and end with its status.
+
+    With `check`, which may refuse them, it takes the journals of several brokers.
+    """
+    _deliver(request, lambda *snapshots: _audited(name, request, audit, *snapshots), check=check)
 
 
-def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
-    """Run an audit of a journal, deliver what it finds, and end with its status."""
-    from spark_jobs.journal.segments import OpenSegments
-
+def _deliver(
+    request: Request, audit: Callable[..., Result], *, check: Callable[[Sequence[Snapshot]], None] | None = None
+) -> NoReturn:
+    """Run an audit of a journal, or of several (`check`), deliver what it finds, and end with its status."""
     with terminated_in_order():
-        with OpenSegments() as opened:
-            snapshot = _snapshot(request.journal, opened)
-            for note in snapshot.notes:
+        with ExitStack() as opened:
+            snapshots = _snapshots(request.journal, opened, several=check is not None)
+            if check is not None:
+                check(snapshots)
+            for note in [note for snapshot in snapshots for note in snapshot.notes]:
                 click.echo(clean(note), err=True)
             try:
-                result = audit(snapshot)
+                result = audit(*snapshots)
             except OSError as error:
                 raise Stop(ExitStatus.FAILED, _complaint(error)) from None
         try:
@@ -362,12 +387,20 @@ def _deliver(request: Request, audit: Callable[[Snapshot], Result]) -> NoReturn:
     click.get_current_context().exit(int(result.status))
 
 
-def _snapshot(journal: Sequence[str], opened: OpenSegments) -> Snapshot:
+def _snapshots(journal: Sequence[str], opened: ExitStack, *, several: bool) -> list[Snapshot]:
+    """What is at these locations: of one broker, or of each of `several`."""
     from spark_jobs.journal.files import BadLocation, locations
-    from spark_jobs.journal.snapshot import NoJournal, SnapshotError, take
+    from spark_jobs.journal.segments import OTHER_FILES, OpenSegments
+    from spark_jobs.journal.snapshot import NoJournal, SnapshotError, by_broker, take
 
+    found: list[Snapshot] = []
     try:
-        return take([place for text in journal for place in locations(text)], opened=opened)
+        places = [place for text in journal for place in locations(text)]
+        for group in by_broker(places) if several else [places]:
+            before = sum(len(snapshot.segments) for snapshot in found)
+            segments = opened.enter_context(OpenSegments(OTHER_FILES + before))
+            found.append(take(group, opened=segments))
+        return found
     except NoJournal as error:
         raise Stop(ExitStatus.NO_JOURNAL, str(error)) from None
     except (SnapshotError, BadLocation) as error:
@@ -377,7 +410,7 @@ def _snapshot(journal: Sequence[str], opened: OpenSegments) -> Snapshot:
         raise Stop(ExitStatus.NO_JOURNAL, f"{where}: {error.strerror or error}") from None
 
 
-def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> Result:
+def _audited(name: str, request: Request, audit: Audit, *snapshots: Snapshot) -> Result:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -396,10 +429,10 @@ def _audited(name: str, request: Request, audit: Audit, snapshot: Snapshot) -> R
             master=request.master,
             conf=request.conf,
             quiet=not request.spark_log,
-            brief=snapshot.bytes <= BRIEF_BYTES,
+            brief=sum(snapshot.bytes for snapshot in snapshots) <= BRIEF_BYTES,
             progress=Progress(),
         ) as spark:
-            return audit(spark, snapshot)
+            return audit(spark, *snapshots)
     except (BadBalance, BadComparison, NoJava, NoSuchAddress) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
     except NoSpark as error:

@@ -54,7 +54,8 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was read.  Positions are those of the first record and behind the last one; times in ms since the epoch.
+    """What was read.  Positions are those of the first record and behind the last one, -1 for several journals
+    together; times in ms since the epoch.
 
     `trimmed_records` lay in segments that the broker itself gave up, within or before the range: their messages had all
     left.  `torn_bytes`: the unfinished end of the newest segment, which is normal.

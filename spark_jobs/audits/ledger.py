@@ -80,7 +80,7 @@ def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> R
     opened = None if options.opening is None else _open(options.opening, snapshot)
     bounded = _bounded(options, opened, snapshot)
     with Journal(spark, snapshot, bounded) as journal:
-        return _Ledger(journal, options, opened).result()
+        return Ledger(journal, options, opened).result()
 
 
 def _open(directory: str, snapshot: Snapshot) -> Balance:
@@ -122,7 +122,7 @@ def _bounded(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot)
     )
 
 
-class _Ledger:
+class Ledger:
     """One ledger being drawn up."""
 
     def __init__(self, journal: Journal, options: LedgerOptions, opened: Balance | None) -> None:
@@ -165,6 +165,11 @@ class _Ledger:
             told = rules.EVERYTHING if following is None else next_id_at(following)
         hole = max((gap.last_segment for gap in snapshot.trimmed), default=0)
         return min(told, next((each["lowest"] for each in self.stored if each["segment"] > hole), told))
+
+    @property
+    def present(self) -> DataFrame:
+        """The messages on queues."""
+        return self.messages.where(F.col("state") == rules.PRESENT)
 
     def result(self) -> Result:
         """The whole."""
@@ -288,7 +293,7 @@ class _Ledger:
 
     def _save(self, directory: str, covered: Coverage, books: dict[int, QueueBook], verdict: Verdict) -> None:
         gone = self._rows("queue-deleted").select("queue_id").distinct()
-        present = self.messages.where(F.col("state") == rules.PRESENT).join(gone, "queue_id", "left_anti")
+        present = self.present.join(gone, "queue_id", "left_anti")
         (row,) = present.agg(F.count("*").alias("n"), F.max("message_id").alias("top")).collect()
         queues = tuple(
             QueuePresent(book.queue_id, book.name, book.address, book.present)

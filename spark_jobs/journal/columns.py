@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.journal.batch import Batch, Group, Places, array, text, times, words
 from spark_jobs.journal.headers import Headers, amqp_headers, stomp_headers
-from spark_jobs.journal.layout import PACKETS, PLURAL, REFERENCE, Bools, Int64s, ramps
+from spark_jobs.journal.layout import LINK_ID, LINK_MARK, PACKETS, PLURAL, REFERENCE, Bools, Int64s, Rows, ramps
 from spark_jobs.journal.names import Lookup
 from spark_jobs.journal.schema import RECORDS
 from store.record import FORMATS, LARGE_VERSION, DeadLetterReason, RecordType, RemovalReason
@@ -59,6 +59,7 @@ _SESSION_IDS: Final[Places] = {
     **dict.fromkeys(PACKETS, "session_id"),
     **dict.fromkeys((T.SESSION, T.SESSION_DELETED), "id"),
 }
+_DUPLICATE_IDS: Final[Places] = {T.DUPLICATE_ID: "duplicate_id"}
 _HASH_BYTES: Final = 8
 _DIRECTIONS: Final = pa.array(["from-client", "to-client"], pa.string())
 
@@ -236,6 +237,38 @@ def _origin(annotations: bytes) -> int:
     return id if isinstance(id, int) and not isinstance(id, bool) and 0 < id < 1 << 63 else 0
 
 
+def _link_ids(batch: Batch) -> tuple[Int64s, Rows]:
+    """The rows of duplicate ids that other brokers gave, and those ids."""
+    rows, starts, sizes = batch.spans(_DUPLICATE_IDS)
+    fits = sizes == LINK_ID.itemsize
+    ids = batch.segment.source.rows(starts[fits], LINK_ID)
+    linked = ids["mark"] == LINK_MARK
+    return rows[fits][linked], ids[linked]
+
+
+def _link_broker_id(batch: Batch) -> pa.Array:
+    rows, ids = _link_ids(batch)
+    brokers = pa.array(ids["broker_id"].tolist(), pa.binary()).dictionary_encode()
+    names = pa.array([id.hex() for id in brokers.dictionary.to_pylist()], pa.string())
+    indices, valid = np.zeros(batch.rows, np.int64), np.zeros(batch.rows, np.bool_)
+    indices[rows], valid[rows] = brokers.indices.to_numpy(), True
+    return names.take(_int64(indices, valid))
+
+
+def _link_message_id(batch: Batch) -> pa.Array:
+    rows, ids = _link_ids(batch)
+    values, valid = np.zeros(batch.rows, np.int64), np.zeros(batch.rows, np.bool_)
+    values[rows], valid[rows] = ids["message_id"], True
+    return _int64(values, valid)
+
+
+def _enqueued(batch: Batch) -> pa.Array:
+    values, _ = batch.integers({T.DEAD_LETTERED: "enqueued", T.EXPIRED: "enqueued"})
+    rows, ids = _link_ids(batch)
+    values[rows] = ids["enqueued"]
+    return times(values)
+
+
 def _properties(batch: Batch) -> pa.Array:
     heads = batch.pieces(_whole("head"), empty=True).to_pylist()
     formats, _ = batch.integers(_whole("format"))
@@ -308,7 +341,7 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         ("reason", _reason),
         _string("text", {T.DEAD_LETTERED: "text"}),
         _number("attempts", {T.DEAD_LETTERED: "attempts", T.EXPIRED: "attempts", T.COUNTS: "count"}),
-        _time("enqueued", {T.DEAD_LETTERED: "enqueued", T.EXPIRED: "enqueued"}),
+        ("enqueued", _enqueued),
         _time("first_failure", {T.DEAD_LETTERED: "first_failure"}),
         _number("consumers", {T.EXPIRED: "consumers"}),
         _string("client", {T.DEAD_LETTERED: "client"}),
@@ -322,6 +355,10 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         _string("annotations", _whole("annotations")),
         _number("previous_segment", {T.COPIED: "previous"}),
         ("origin_message_id", _origin_message_id),
+        _number("address_id", {T.DUPLICATE_ID: "address_id"}),
+        ("duplicate_id", lambda batch: batch.pieces(_DUPLICATE_IDS)),
+        ("link_broker_id", _link_broker_id),
+        ("link_message_id", _link_message_id),
         _string("definition", dict.fromkeys((*_DEFINING, *_NAMED_ONLY, T.OPENED), "json")),
         ("properties", _properties),
         ("body", _body),

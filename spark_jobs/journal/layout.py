@@ -44,6 +44,17 @@ def _layout(table: Table) -> np.dtype[np.void]:
 #: What stands in the place of a body that is in a file (store/body.py).
 REFERENCE: Final = np.dtype({"names": ["id", "nbytes", "crc"], "formats": ["<u8", "<u8", "<u4"], "itemsize": 24})
 
+#: A duplicate id that another broker gave a message (docs/journal-format.md, DUPLICATE_ID).
+LINK_ID: Final = np.dtype(
+    {
+        "names": ["mark", "broker_id", "message_id", "enqueued"],
+        "formats": ["S5", "V16", ">i8", ">i8"],
+        "offsets": [0, 5, 21, 29],
+        "itemsize": 45,
+    }
+)
+LINK_MARK: Final = b"link:"
+
 #: The fixed part of each record type.
 FIXED: Final[dict[int, np.dtype[np.void]]] = {type: _layout(table) for type, table in TABLES.items()}
 

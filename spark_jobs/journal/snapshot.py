@@ -170,6 +170,32 @@ class Snapshot:
         return packed
 
 
+def by_broker(paths: Sequence[str], *, threads: int = THREADS) -> list[list[str]]:
+    """These locations, those of one broker together, the broker of the first one first.
+
+    Where nothing tells the broker, it is that of the first.  Raises as `take`.
+    """
+    if len(paths) == 1:
+        return [[*paths]]
+    found: dict[str, list[str]] = {}
+    with ThreadPoolExecutor(threads) as pool:
+        for path in paths:
+            found.setdefault(_broker_at(files.location(path), pool), []).append(path)
+    untold = found.pop("", [])
+    groups = [*found.values()] or [[]]
+    groups[0] += untold
+    return groups
+
+
+def _broker_at(place: str, pool: ThreadPoolExecutor) -> str:
+    for _ in range(ATTEMPTS_MAX - 1):
+        try:
+            return _broker_of(_look([place], pool))
+        except Vanished:
+            continue
+    return _broker_of(_look([place], pool))
+
+
 def take(paths: Sequence[str], *, threads: int = THREADS, opened: OpenSegments | None = None) -> Snapshot:
     """Pin what is at these locations.
 
@@ -197,11 +223,15 @@ def take(paths: Sequence[str], *, threads: int = THREADS, opened: OpenSegments |
             before = found.missing
 
 
-def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
+def _look(places: Sequence[str], pool: ThreadPoolExecutor) -> Listing:
     try:
-        listing = look(places, pool)
+        return look(places, pool)
     except NothingThere as nothing:
         raise NoJournal(str(nothing)) from nothing
+
+
+def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
+    listing = _look(places, pool)
     if not any(listing.copies()):
         raise NoJournal(f"{', '.join(places) or 'no location was given'}: there are no segments (NNNNNNNNNN.journal)")
     broker_id = _broker_of(listing)

@@ -106,6 +106,8 @@ def _without_sections(result: Result) -> dict[str, Any]:
 def _coverage(coverage: Coverage) -> dict[str, Any]:
     told = asdict(coverage) | {
         "paths": list(coverage.paths),
+        "first_position": _known(coverage.first_position),
+        "next_position": _known(coverage.next_position),
         "first_time": _moment_ms(coverage.first_time),
         "last_time": _moment_ms(coverage.last_time),
         "damage": [

@@ -235,6 +235,8 @@ def covered(coverage: Coverage) -> dict[str, str]:
 
 
 def _record(coverage: Coverage, position: int, time: int) -> str:
+    if coverage.next_position == UNKNOWN:  # of several journals
+        return ""
     if coverage.next_position <= coverage.first_position:
         return "none"
     when = moment_ms(time)

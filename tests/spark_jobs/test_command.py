@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -25,6 +25,7 @@ from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.command import Bound, audit, parse_bound, parse_message_id
 from spark_jobs.java import NoJava
+from spark_jobs.journal import files
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.jvm import ROOT
 from spark_jobs.report.delivery import Delivery
@@ -159,9 +160,43 @@ def test_where_there_is_no_journal_it_is_6(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("no_spark")
 def test_two_brokers_are_2(lived: Path, tmp_path: Path) -> None:
     journals.generated(tmp_path, records=500)
-    result = invoke("ledger", lived, tmp_path)
+    result = invoke("dlq", lived, tmp_path)
     assert result.exit_code == ExitStatus.USAGE
     assert result.stderr.startswith("bartleby-audit: ")
+
+
+@pytest.mark.parametrize(
+    "more", [("--from", "pos:1"), ("--to", "2100-01-01"), ("--address", "a"), ("--save-balance",), ("--opening", "D")]
+)
+@pytest.mark.usefixtures("no_spark")
+def test_what_a_ledger_of_two_brokers_does_not_take_is_2(more: tuple[str, ...], lived: Path, tmp_path: Path) -> None:
+    journals.generated(tmp_path / "other", records=500)
+    if more == ("--save-balance",):
+        more = ("--save-balance", str(tmp_path / "balance"))
+    result = invoke("ledger", lived, tmp_path / "other", *more)
+    assert result.exit_code == ExitStatus.USAGE
+    assert "one at a time" in result.stderr
+    assert more[0] in result.stderr
+
+
+def test_a_ledger_takes_the_journals_of_several_brokers(
+    lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of one broker are read as one, in whatever order they come."""
+    given: list[tuple[str, ...]] = []
+
+    def audited(spark: None, snapshots: Sequence[Snapshot], options: Options) -> AuditResult:
+        given.extend(snapshot.journals for snapshot in snapshots)
+        assert all(files.read_open(each.segments[0].opened_at) for each in snapshots), "they are kept open together"
+        return samples.ledger()
+
+    monkeypatch.setattr("spark_jobs.audits.ledgers.ledgers", audited)
+    monkeypatch.setattr(command, "_audited", lambda name, request, audit, *snapshots: audit(None, *snapshots))
+    other = tmp_path / "other"
+    journals.generated(other, records=500)
+    result = invoke("ledger", lived, other, lived / "journal")
+    assert result.exit_code == ExitStatus.OK, result.stderr
+    assert given == [(str(lived), str(lived / "journal")), (str(other),)]
 
 
 def test_every_status_is_documented_in_help() -> None:

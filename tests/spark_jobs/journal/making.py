@@ -35,6 +35,11 @@ def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: b
     return b"".join(parts)
 
 
+def link_id(message_id: int, enqueued: int, broker: bytes = BROKER) -> bytes:
+    """A duplicate id that a broker gives a message on a link."""
+    return b"link:%b%b%b%b" % (broker, message_id.to_bytes(8), enqueued.to_bytes(8), b"12345678")
+
+
 def copy(
     id: int, queues: Sequence[int] = (1,), previous: int = 1, *, head: bytes = b"", body: bytes = b"", **facts: object
 ) -> bytes:
@@ -162,6 +167,7 @@ def every_record() -> list[bytes]:
         record.divert(40, {"name": "copies", "address": "shop.orders"}),
         record.divert_deleted(40, {"name": "copies"}), record.task(41, {"name": "41", "kind": "retry"}),
         record.task_deleted(41, {"name": "41"}), record.duplicate_id(7, 10, b"order-4711"),
+        record.duplicate_id(7, 11, link_id(4711, 1_780_000_000_000), again=True),
         record.queue_deleted(9, {"name": "mail"}), record.queue_deleted(5, {"name": "older"}),
         record.address_deleted(7, {"name": "shop.orders"}),
         record.ids(9999), record.trimmed([1, 2, 3]), record.closed(),
@@ -273,7 +279,7 @@ RECORDS: Final = st.one_of(
     st.builds(record.opened, _IDS, st.dictionaries(_IDS, _IDS, max_size=6), _DEFINITIONS),
     st.builds(record.ids, _IDS),
     st.builds(record.trimmed, _MANY),
-    st.builds(record.duplicate_id, _IDS, _IDS, st.binary(max_size=40)),
+    st.builds(record.duplicate_id, _IDS, _IDS, st.binary(max_size=40) | st.builds(link_id, _IDS, _IDS)),
     st.just(record.closed()),
 )
 ENTRIES: Final = st.lists(st.lists(RECORDS, min_size=1, max_size=8), max_size=5)

@@ -104,7 +104,7 @@ def _rows(record: decode.Record, type: int) -> Iterator[Row]:
         case decode.Definition():
             yield _definition(record, type)
         case decode.DuplicateId():
-            yield {"message_id": record.message_id}
+            yield _duplicate_id(record)
         case decode.Opened():
             yield {"definition": _json(record.about)}
         case _:
@@ -142,6 +142,19 @@ def _body(body: bytes | BodyReference) -> Row:
     if isinstance(body, BodyReference):
         return {"body": None, "body_hash": f"crc32c-{body.crc:08x}-{body.nbytes}"}
     return {"body": body, "body_hash": blake2b(body, digest_size=8).hexdigest()}
+
+
+def _duplicate_id(record: decode.DuplicateId) -> Row:
+    row: Row = {
+        "message_id": record.message_id,
+        "address_id": record.address_id,
+        "duplicate_id": record.id or None,
+    }
+    if record.id.startswith(b"link:") and len(record.id) == 45:
+        row["link_broker_id"] = record.id[5:21].hex()
+        row["link_message_id"] = int.from_bytes(record.id[21:29], signed=True)
+        row["enqueued"] = _time(int.from_bytes(record.id[29:37], signed=True))
+    return row
 
 
 def _death(record: decode.DeadLettered | decode.Expired) -> Row:

@@ -1,0 +1,186 @@
+"""What links passed from one broker to another, by the journals of both.
+
+A message that a link passed on to another Bartleby leaves as `forwarded`; the broker that takes it in writes, in the
+entry that stores it, a duplicate id that names the sender, the message's id there, and when it was enqueued there
+(docs/journal-format.md).  So each message of each broker, its `origin`, has
+
+    left      queues that it left as `forwarded`: a message of a topic may be passed on by several routes
+    taken     duplicate ids of it in the books of all brokers; what copies one forward is the same
+    arrived   addresses that these are of
+    there     queues of its origin that it is still on
+
+and, of queues that links read, `erased` (purged, or deleted with the queue) and `ended` (left for any other reason).
+
+    outcome            when
+    -----------------  ---------------------------------------------------------------------------------------------
+    unknown origin     the journal of its origin is not given
+    doubled            taken more than once at an address, or in more places than it left
+    in transit         not arrived, and it left when the other books ended, or later
+    cannot be told     not arrived, or arrived too often, and the books that could tell do not reach back so far
+    lost               not arrived otherwise
+    passed on          arrived as often as it left
+    in doubt           arrived, and still there: its origin has not heard of it
+    not recorded       arrived, and its origin has no record of it: given up since, or the queue was not durable
+
+`judged` is this table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+
+    from spark_jobs.audits.reading import Journal
+
+LOST: Final = "lost"
+DOUBLED: Final = "doubled"
+UNTOLD: Final = "cannot be told"
+DOUBT: Final = "in doubt"
+TRANSIT: Final = "in transit"
+UNKNOWN: Final = "unknown origin"
+UNRECORDED: Final = "not recorded"
+PASSED: Final = "passed on"
+
+#: The worst first.
+OUTCOMES: Final = (LOST, DOUBLED, UNTOLD, DOUBT, TRANSIT, UNKNOWN, UNRECORDED, PASSED)
+#: Those of which the messages are listed.
+LISTED: Final = (LOST, DOUBLED, UNTOLD, DOUBT, TRANSIT)
+
+#: How far two journals may lie apart in time, in ms: they are looked at one after the other, and clocks differ.
+MARGIN_MS: Final = 60_000
+
+_FORWARDED: Final = "forwarded"
+_ERASED: Final = ("purged", "deleted")
+_KEY: Final = ("origin", "message_id")
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """One journal, in ms since the epoch.
+
+    `end`: when its last entry was sealed; `begin`: when the segment behind the last hole that the broker made was
+    begun, 0 if there is none.
+    """
+
+    origin: str
+    end: int
+    begin: int
+
+
+def crossings(journals: Sequence[Journal]) -> DataFrame:
+    """What left by link under its own id, and what arrived under the id that it had there: a row each message.
+
+    (origin, message_id, queues, taken, enqueued, left_time): `queues` that it left, and (broker, address_id, taken_as)
+    of each time that it was taken in.
+    """
+    types = ("removed", "duplicate-id")
+    columns = ("broker_id", "time", "message_id", "queue_id", "reason", "address_id", "enqueued")
+    read = _all([journal.records(types, (*columns, "link_broker_id", "link_message_id")) for journal in journals])
+    arrived = F.col("link_broker_id").isNotNull()
+    left = F.col("reason") == _FORWARDED
+    place = F.struct(F.col("broker_id").alias("broker"), "address_id", F.col("message_id").alias("taken_as"))
+    events = read.where(left | arrived).select(
+        F.coalesce("link_broker_id", "broker_id").alias("origin"),
+        F.coalesce("link_message_id", "message_id").alias("message_id"),
+        "queue_id",
+        F.when(arrived, place).alias("place"),
+        F.when(arrived, F.col("enqueued")).alias("enqueued"),
+        F.when(left, F.col("time")).alias("left_time"),
+    )
+    return events.groupBy(*_KEY).agg(
+        F.collect_set("queue_id").alias("queues"),
+        F.collect_set("place").alias("taken"),
+        F.min("enqueued").alias("enqueued"),
+        F.max("left_time").alias("left_time"),
+    )
+
+
+def is_simple() -> Column:
+    """Whether a message left once and arrived once: of these nothing else need be known."""
+    return (F.size("queues") == 1) & (F.size("taken") == 1)
+
+
+def link_queues(crossings: DataFrame) -> DataFrame:
+    """(origin, queue_id) of the queues that links read."""
+    return crossings.select("origin", F.explode("queues").alias("queue_id")).distinct()
+
+
+def waiting(present: DataFrame, crossings: DataFrame) -> DataFrame:
+    """(origin, queue_id, message_id) of messages on queues that links read, and that have not arrived.
+
+    `present` has all messages on queues.
+    """
+    on_links = present.join(link_queues(crossings), ["origin", "queue_id"], "left_semi")
+    return on_links.join(crossings.where(F.size("taken") > 0), [*_KEY], "left_anti")
+
+
+def known(journals: Sequence[Journal], open_: DataFrame, present: DataFrame, queues: DataFrame) -> DataFrame:
+    """What the books of their origins say of these messages: (origin, message_id, sent, erased, ended, there)."""
+    types, columns = ("message", "copied", "removed"), ("message_id", "queue_id", "reason", "sent")
+    told = _all([journal.records(types, ("broker_id", *columns)) for journal in journals])
+    told = told.select(F.col("broker_id").alias("origin"), *columns).join(open_, [*_KEY], "left_semi")
+    of_links = queues.withColumn("of_link", F.lit(True))
+    left = F.col("of_link") & (F.col("reason") != _FORWARDED)
+    erased = F.col("reason").isin(*_ERASED)
+    ends = told.join(of_links, ["origin", "queue_id"], "left").groupBy(*_KEY)
+    ended = ends.agg(
+        F.min("sent").alias("sent"),
+        F.count_if(left & erased).alias("erased"),
+        F.count_if(left & ~erased).alias("ended"),
+    )
+    there = present.join(open_, [*_KEY], "left_semi").groupBy(*_KEY).agg(F.count("*").alias("there"))
+    return ended.join(there, [*_KEY], "full")
+
+
+def judged(open_: DataFrame, known: DataFrame, books: Sequence[Books]) -> DataFrame:
+    """The `outcome` of messages, with what it was told by."""
+    places = F.transform("taken", lambda each: F.struct(each["broker"], each["address_id"]))
+    found = open_.join(known, [*_KEY], "left").select(
+        *open_.columns,
+        "sent",
+        F.size("queues").alias("left"),
+        F.size(F.array_distinct(places)).alias("arrived"),
+        *[F.coalesce(name, F.lit(0)).alias(name) for name in ("there", "erased", "ended")],
+    )
+    return found.withColumn("outcome", _outcome(books))
+
+
+def _outcome(books: Sequence[Books]) -> Column:
+    left, arrived, there, erased = (F.col(name) for name in ("left", "arrived", "there", "erased"))
+    ends = {each.origin: min((other.end for other in books if other is not each), default=0) for each in books}
+    begins = {each.origin: max((other.begin for other in books if other is not each), default=0) for each in books}
+    ended_then = F.unix_millis("left_time") >= _of(ends) - MARGIN_MS
+    before_the_books = (_of(begins) > 0) & (F.col("sent").isNull() | (F.unix_millis("sent") <= _of(begins) + MARGIN_MS))
+    not_yet_there = F.unix_millis("enqueued") >= _of({each.origin: each.end for each in books}) - MARGIN_MS
+    went_by_link = F.col("sent").isNotNull() & (left + F.col("ended") > 0)
+    return (
+        F.when(~F.col("origin").isin(*[each.origin for each in books]), UNKNOWN)
+        .when(F.size("taken") > arrived, DOUBLED)
+        .when((arrived < left) & ended_then, TRANSIT)
+        .when((arrived < left) & before_the_books, UNTOLD)
+        .when(arrived < left, LOST)
+        .when(arrived <= left + erased, PASSED)
+        .when(arrived <= left + erased + there, DOUBT)
+        .when(went_by_link, DOUBLED)
+        .when(not_yet_there, DOUBT)
+        .when(left > 0, UNTOLD)
+        .otherwise(UNRECORDED)
+    )
+
+
+def _of(values: dict[str, int]) -> Column:
+    """The value of a message's origin."""
+    pairs = [F.lit(part) for pair in values.items() for part in pair]
+    return F.create_map(*pairs)[F.col("origin")]
+
+
+def _all(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)
