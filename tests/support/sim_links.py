@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol, runtime_checkable
 
 from broker.config import Config, LinkSection
 from broker.daemon.linking import LinkSessions, link_settings
@@ -38,10 +38,36 @@ def linked(
     return shipped.model_copy(update={"links": {"b": section}, "broker": broker})
 
 
+class OtherEnd(Protocol):
+    """The other end of one connection."""
+
+    closed: bool
+
+    def raw(self, data: bytes) -> None:
+        """Bytes of the link."""
+
+    def abort(self) -> None:
+        """The connection has ended."""
+
+
+@runtime_checkable
+class Answering(Protocol):
+    """Another broker that a test has made."""
+
+    def accept(self, remote: str, heard: list[bytes]) -> OtherEnd:
+        """A connection; what goes to the link is added to `heard`."""
+
+    def run(self) -> None:
+        """Turn until nothing is left to do."""
+
+    def advance(self, ms: int) -> None:
+        """Let time pass."""
+
+
 class SimLinks:
     """The links of a broker to others, by the names of the links."""
 
-    def __init__(self, broker: SimBroker, others: Mapping[str, SimBroker]) -> None:
+    def __init__(self, broker: SimBroker, others: Mapping[str, SimBroker | Answering]) -> None:
         self.broker = broker
         self.others = dict(others)
         self.down: set[str] = set()  # links whose other end cannot be reached
@@ -122,7 +148,11 @@ class Wire:
         self._closed = False
         self._reading = True
         other = links.others[link.name]
-        self.peer = _OtherEnd(other, "mqtt" if link.remote.startswith("mqtt") else "amqp", self._in)
+        self.peer = (
+            other.accept(link.remote, self._in)
+            if isinstance(other, Answering)
+            else _accept(other, link.remote, self._in)
+        )
         self.session = links.make_session(self, link, number, Peer(self.remote))
         links.links.connected(link, self.session)
         self.flush()
@@ -166,7 +196,7 @@ class Wire:
         out, self._out = self._out, []
         for data in out:
             self.peer.raw(data)
-        self.peer.broker.run()
+        self._links.others[self._name].run()
 
     def _tell(self, call: Callable[[], None]) -> None:
         self._tick.enter()
@@ -197,6 +227,10 @@ class Wire:
         self._in.clear()
         self.abort()
         self._links.broker.run()
+
+
+def _accept(broker: SimBroker, remote: str, heard: list[bytes]) -> OtherEnd:
+    return _OtherEnd(broker, "mqtt" if remote.startswith("mqtt") else "amqp", heard)
 
 
 class _OtherEnd(SimPeer):

@@ -256,8 +256,10 @@ class MqttLinkSession(MqttEndpoint):
     def _ask(self, session: ClientSession, each: BridgeRoute) -> None:
         """SUBSCRIBE; one packet a route, as some brokers take few filters in one."""
         (each.asked,) = session.deliveries.outgoing.ids.allocate(1)
-        qos = each.route.settings.qos
-        wanted = Subscription(each.there, qos, no_local=True, retain_as_published=True, retain_handling=_RETAINED_ONCE)
+        wanted = Subscription(each.there, each.route.settings.qos)
+        if self.codec.version == V5:
+            wanted.no_local = wanted.retain_as_published = True
+            wanted.retain_handling = _RETAINED_ONCE
         self.send(Subscribe(each.asked, [wanted]))
 
     def _on_suback(self, suback: Suback) -> None:

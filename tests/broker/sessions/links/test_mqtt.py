@@ -9,8 +9,10 @@ import pytest
 
 from broker.sessions.links.model import State
 from broker.sessions.mqtt.format import HOPS
+from protocols.mqtt.codes import BRIDGE, V5, V311, PacketType
+from protocols.mqtt.packets import Ack, Connect, Pingreq, Publish, Subscribe
 from protocols.mqtt.properties import CONTENT_TYPE, RESPONSE_TOPIC, SESSION_EXPIRY_INTERVAL, TOPIC_ALIAS, USER_PROPERTY
-from tests.broker.sessions.links.bridges import client, dead_letters, pair
+from tests.broker.sessions.links.bridges import Script, client, dead_letters, pair, scripted
 from tests.broker.sessions.mqtt.harness import with_mqtt
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
@@ -374,3 +376,138 @@ def test_a_link_that_is_no_more_leaves_its_queues() -> None:
     SimLinks(again, {})
     assert again.accepting.mqtt_sessions.of_links() == []
     assert len(held(again, "link.b.route")) == 1
+
+
+# -- other brokers -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rude", [False, True])
+def test_a_broker_of_an_earlier_version(rude: bool) -> None:
+    old = Script(V311, rude=rude)
+    a, links = scripted(old, out=OUT, back=IN, both=BOTH)
+    links.advance(5_000)
+    assert old.connects == [V5, V311 | BRIDGE, V311]
+    assert links.link().peer == "MQTT 3.1.1"
+    states = {name: route.state for name, route in links.link().routes.items()}
+    assert states == {"out": State.RUNNING, "back": State.RUNNING, "both": State.RETRYING}
+    assert "would send all back" in links.route("both").error
+    assert [each.subscriptions[0].filter.text for each in old.of(Subscribe)] == ["orders/#"]
+    client(a, "here").publish("chat/1", b"1", 1)
+    links.run()
+    assert [each.topics for each in old.of(Publish)] == [["chat/1"]], "what goes out of it goes all the same"
+
+
+def test_a_broker_that_knows_bridges() -> None:
+    old = Script(V311, V311 | BRIDGE)
+    _a, links = scripted(old, both=BOTH)
+    links.advance(5_000)
+    assert old.connects == [V5, V311 | BRIDGE]
+    assert links.route("both").state is State.RUNNING
+    [connect] = old.of(Connect)
+    assert (connect.client_id, connect.clean_start, connect.keep_alive) == ("a.b", True, 60)
+
+
+@pytest.mark.parametrize(("rude", "then"), [(False, [V311 | BRIDGE]), (True, [V5, V311 | BRIDGE])])
+def test_a_version_that_was_refused_is_not_tried_again(rude: bool, then: list[int]) -> None:
+    """One that was only hung up on is: the other broker may have been starting."""
+    old = Script(V311, V311 | BRIDGE, rude=rude)
+    _a, links = scripted(old, out=OUT)
+    links.advance(5_000)
+    old.connects.clear()
+    links.cut()
+    links.advance(5_000)
+    assert old.connects == then
+
+
+def test_it_is_asked_for_its_session_once_it_has_one() -> None:
+    other = Script(V5)
+    a, links = scripted(other, out=OUT)
+    other.present = True
+    links.cut()
+    links.advance(5_000)
+    assert [each.clean_start for each in other.of(Connect)] == [True, False]
+    a.files.crash()
+    again = SimBroker(a.config, files=a.files, seed=1, now=a.now)
+    SimLinks(again, {"b": other}).run()
+    assert other.of(Connect)[-1].clean_start is False
+    expiry = other.of(Connect)[-1].properties.get(SESSION_EXPIRY_INTERVAL)
+    assert expiry == FOR_EVER
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_an_other_end_that_has_lost_its_session(qos: int) -> None:
+    """What it has not acknowledged is sent again; what it had is not; and its packet ids begin anew."""
+    other = Script(V5)
+    a, links = scripted(other, out=OUT | {"qos": qos}, back=IN | {"qos": qos})
+    here = client(a, "reader", "orders/#", qos=2)
+    other.silent = {PacketType.PUBCOMP, PacketType.PUBREL}  # neither exchange comes to its end
+    other.end.publish("orders/1", b"first", qos, 1)
+    client(a, "here").publish("sensors/1", b"1", qos)
+    links.run()
+    other.silent.add(PacketType.PUBLISH)
+    client(a, "here").publish("sensors/1", b"2", qos)
+    links.run()
+    other.heard.clear()
+    other.silent.clear()
+    links.cut()
+    links.advance(5_000)
+    assert [each.payloads for each in other.of(Publish)] == [[b"2"]]
+    assert [each.type for each in other.of(Ack)] == ([PacketType.PUBREL] if qos == 2 else []), "for 2, none for 1"
+    other.end.publish("orders/1", b"second", qos, 1)
+    links.run()
+    assert [payload for _, payload in got(here)] == [b"first", b"second"]
+    assert held(a, "link.b.out") == []
+
+
+def test_what_an_other_end_sends_that_no_route_takes() -> None:
+    other = Script(V5)
+    a, links = scripted(other, back=IN)
+    for qos in (0, 1, 2):
+        other.end.publish("elsewhere/1", b"x", qos, 1 + qos if qos else 0)
+    links.run()
+    assert [(each.type, each.reason_code) for each in other.of(Ack)] == [
+        (PacketType.PUBACK, 0x90),
+        (PacketType.PUBREC, 0x90),
+    ]
+    assert "elsewhere" not in str(list(a.engine.addresses))
+    assert links.link().shown is State.RUNNING
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_finds_no_room_here_stays_there(qos: int) -> None:
+    other = Script(V5)
+    full = {"match": "orders.#", "max-size-messages": 1, "address-full-policy": "FAIL"}
+    a = SimBroker(linked(full, url="mqtt://b:1883", mqtt={"back": IN | {"qos": qos}}))
+    links = SimLinks(a, {"b": other})
+    links.run()
+    reader = client(a, "reader", "orders/#", qos=2, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)])
+    reader.drop()
+    for number in (1, 2):
+        other.end.publish("orders/1", b"%d" % number, qos, number)
+        links.run()
+    assert links.link().state is State.RETRYING
+    assert "full" in links.link().error
+    again = client(a, "reader", clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)])
+    assert again.payloads() == [b"1"]
+    other.present = True
+    links.advance(5_000)
+    other.end.publish("orders/1", b"2", qos, 2, dup=True)
+    links.run()
+    assert again.payloads() == [b"2"]
+
+
+def test_a_keep_alive_of_the_other_end_counts() -> None:
+    b = SimBroker(with_mqtt(server_keep_alive=5_000))
+    _a, _b, links = pair(there=b, route=OUT)
+    session = links.wires["b"].session
+    assert (session.send_interval, session.receive_timeout) == (5_000, 10_000)
+
+
+def test_an_end_that_only_listens_is_asked_for_a_sign_of_life() -> None:
+    other = Script(V5)
+    a, links = scripted(other, link={"idle-timeout": "10s"}, route=OUT | {"qos": 0})
+    here = client(a, "here")
+    for _ in range(12):
+        here.publish("sensors/1", b"x", 0)
+        links.advance(1_000)
+    assert len(other.of(Pingreq)) == 1
