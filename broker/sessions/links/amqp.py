@@ -424,11 +424,14 @@ class AmqpLinkSession(AmqpEndpoint):
         self.touch()
 
     def _blame(self, route: Route | None, error: Error | None) -> bool:
-        """Whether a route was attached that the other end ends: with an error a message may be to blame."""
+        """Whether the other end ends a route that ran: with an error a message that was under way may be to blame.
+
+        If none was, it is a refusal, even after an ATTACH that looked like success: Proton gives an empty target then.
+        """
         running = None if route is None else self._running.get(route.name)
-        if route is not None and isinstance(running, SendingRoute) and error is not None:
-            running.blame(f"{self.where(route)}: {words(error)}")
-        return running is not None
+        if route is None or not isinstance(running, SendingRoute):
+            return False
+        return error is None or running.blame(f"{self.where(route)}: {words(error)}")
 
     def _refuse(self, route: Route, said: str, *, ran: bool) -> None:
         """The other end does not let a route attach: what waits for it has failed once more.  Or it has ended it."""

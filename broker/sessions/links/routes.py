@@ -176,13 +176,17 @@ class SendingRoute(OutgoingLink):
         super().credit(event)
         self._apply_pause()
 
-    def blame(self, text: str) -> None:
-        """The other end has ended the AMQP link or session with an error, for a message if there was only one."""
+    def blame(self, text: str) -> bool:
+        """The other end has ended the AMQP link or session with an error, for a message if there was only one.
+
+        Returns whether there were any.
+        """
         held = self._under_way()
         self.route.suspects = len(held)
         for id in held if len(held) == 1 else ():
             if self._session.may_die(self.route, self.attached.unacked[id]):
                 self._owner.engine.consumers.give_back(self.attached, id, redelivery.rejected(text))
+        return bool(held)
 
     def _under_way(self) -> set[int]:
         """Messages that have left, and are not answered."""
