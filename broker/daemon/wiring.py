@@ -30,6 +30,9 @@ from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import Writer
 
+#: What a topics route passes on: no link has brought it here, so that nothing goes round between brokers.
+PUBLISHED_HERE: Final = "AMQHops = 0"
+
 #: Retention counts whole days: a part of one is a day.
 DAY_MS: Final = 86_400_000
 
@@ -232,7 +235,8 @@ class _OfLink(NamedTuple):
         existing = engine.queues.get(self.queue)
         if existing is None:
             address = engine.operators.declare(self.address, {self.routing_type})
-            engine.operators.declare_queue(address, self.queue, self.routing_type, durable=True, selector="")
+            selector = PUBLISHED_HERE if self.routing_type is RoutingType.MULTICAST else ""
+            engine.operators.declare_queue(address, self.queue, self.routing_type, durable=True, selector=selector)
         if self.remote:
             engine.operators.declare(self.remote, {RoutingType.ANYCAST})
             target = self.queue if existing is None else existing.address.name

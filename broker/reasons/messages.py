@@ -39,8 +39,8 @@ DEAD_LETTERS = {
     ),
     DeadLetterReason.ADMIN: _RESERVED,
     DeadLetterReason.LINK_HOPS: Text(
-        "It expired from address to address 100 times: expiry addresses form a circle.",
-        "Change one `expiry-address` of the circle; `_AMQ_ORIG_ADDRESS` names one of its addresses.",
+        "It went round: over `max-hops` brokers by links, or 100 times from one expiry address to the next.",
+        "Change a route or an `expiry-address` of the circle; `x-opt-bartleby-hops` names the brokers that it passed.",
     ),
     DeadLetterReason.DECODE_ERROR: Text(
         "Its consumer's protocol cannot express it, or its body cannot be read.",

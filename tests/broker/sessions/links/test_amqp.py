@@ -407,6 +407,25 @@ def test_topics_wait_for_the_link() -> None:
     assert len(client.take()) == 1
 
 
+def test_topics_both_ways_do_not_go_round() -> None:
+    topics = {"news": {"address": "news.#"}}
+    a = SimBroker(linked(topics=topics))
+    b = SimBroker(linked(name="b", url="amqp://a:5672", topics=topics))
+    there, back = SimLinks(a, {"b": b}), SimLinks(b, {"b": a})
+    here, other = AmqpSim(a), AmqpSim(b)
+    here.receiver("news.#", "topic")
+    other.receiver("news.#", "topic")
+    there.run()
+    back.run()
+    here.send(here.sender("news.sport", "topic"), message("goal"))
+    other.send(other.sender("news.weather", "topic"), message("rain"))
+    for _ in range(6):
+        there.run()
+        back.run()
+    assert len(here.take()) == len(other.take()) == 2
+    assert held(a, "DLQ") == held(b, "DLQ") == []
+
+
 def test_a_loop_ends_as_a_dead_letter() -> None:
     a = SimBroker(linked(send={"there": {"queue": "q", "address": "q"}}))
     b = SimBroker(linked(name="b", url="amqp://a:5672", send={"back": {"queue": "q", "address": "q"}}))
