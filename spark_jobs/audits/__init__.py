@@ -6,6 +6,8 @@
       statement       figures into sections
       opening         balances on disk: today's ledger needs nothing of last year's segments
       compare         against the running broker
+    ledgers         the ledgers of several brokers, and what links passed from one to another
+      passage         the rules of that, and the same as DataFrames
     dead_letters    who died, where, why, and what became of the dead letters
       outcomes        what became of messages, across moves
       poison          what dies again and again

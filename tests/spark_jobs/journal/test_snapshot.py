@@ -14,6 +14,7 @@ from spark_jobs.journal.snapshot import (
     NoJournal,
     SeveralBrokers,
     Snapshot,
+    by_broker,
     next_id_at,
     read_segment,
     take,
@@ -165,6 +166,22 @@ def test_several_brokers_are_refused(data: Path, tmp_path: Path) -> None:
         take([str(data), str(tmp_path / "other")])
     assert BROKER_ID.hex() in str(refused.value)
     assert str(tmp_path / "other" / segment_name(1)) in str(refused.value)
+
+
+def test_locations_are_put_together_by_their_brokers(data: Path, tmp_path: Path) -> None:
+    """One that does not tell its broker is the first one's; there may be no other."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / segment_name(1)).write_bytes(making.segment([[making.message(1)]], broker=b"x" * 16))
+    (tmp_path / "torn").mkdir()
+    (tmp_path / "torn" / segment_name(7)).write_bytes(b"nothing of a header")
+    own, copy, other, torn = (str(each) for each in (data, data / "journal", tmp_path / "other", tmp_path / "torn"))
+    assert by_broker([own]) == [[own]]
+    assert by_broker([own, other, copy, torn]) == [[own, copy, torn], [other]]
+    assert by_broker([torn, other]) == [[other, torn]]
+    assert by_broker([torn, torn]) == [[torn, torn]]
+    assert by_broker([]) == [[]]
+    with pytest.raises(NoJournal, match="nowhere"):
+        by_broker([own, str(tmp_path / "nowhere")])
 
 
 # -- several copies ----------------------------------------------------------------------------------------------------
