@@ -53,6 +53,7 @@ from broker.management.runtime import (
     write_runtime_file,
 )
 from broker.management.shared import Shared
+from broker.net.dialer import Dialer
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
@@ -100,6 +101,7 @@ class Daemon:
         self._timer_at = 0.0
         self._memory = FreeMemory(system_trim())
         self._cause = ""  # why the process ends, if it is not because it was told to
+        self._dialer: Dialer | None = None  # until it is known who may come in
         self._beaten = 0  # how many ticks had ended when the service manager had its last sign of life
         self._loop.set_exception_handler(self._on_uncaught)
         self._outside = replace(this_machine(log), fatal=self._end_at_once)
@@ -230,7 +232,8 @@ class Daemon:
     def _set_congested(self, congested: bool) -> None:
         for listener in self.listeners.values():
             listener.set_congested(congested)
-        self._dialer.set_congested(congested)
+        if self._dialer is not None:
+            self._dialer.set_congested(congested)
 
     def _set_timer(self) -> None:
         """Wake up when the engine has something due."""
@@ -306,6 +309,7 @@ class Daemon:
         checks = supervised("checks of connections and files", self._check_connections(), essential=True)
         indexing = Indexing(self._outside.files, self.parts.log.directory, self._log)
         indexes = supervised("the indexes of message ids", indexing.run())
+        assert self._dialer is not None, "it is made with the guard"
         dialing = supervised("links", self._dialer.run(), essential=True)
         await self._stop.wait()
         dialing.cancel()
@@ -578,7 +582,8 @@ class Daemon:
             await server.stop()
         for listener in self.listeners.values():
             listener.abort()
-        self._dialer.abort()
+        if self._dialer is not None:
+            self._dialer.abort()
         self._runner.close()
         remove_runtime_file(self.data_directory)
         if self._status != ExitStatus.OK:
@@ -596,7 +601,8 @@ class Daemon:
                 self._end_tick()
                 if self.parts.journal.pending_bytes:
                     await self._all_durable.wait()
-                self._dialer.shut_down()
+                if self._dialer is not None:
+                    self._dialer.shut_down()
                 for listener in self.listeners.values():
                     listener.shut_down()
                 for listener in self.listeners.values():

@@ -68,7 +68,7 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
             client.confirmed("/queue/orders", b"last")
         assert broker.queue("orders")["paged"] > 0
         broker.restart()
-        with begin(broker, "queue", "export", "orders", "--to", str(first), "--remove") as exporting:
+        with begin(broker, "queue", "export", "orders", "--to", str(first), "--remove", "--rate", "2000") as exporting:
             broker.await_log("task.started")
             broker.await_task("export", 1_000)
             exporting.send_signal(signal.SIGINT)

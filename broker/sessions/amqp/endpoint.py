@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.errors import EngineError
@@ -73,6 +73,11 @@ class AmqpEndpoint(LinkOwner):
         self._answers: Confirmations[Answer] = Confirmations(tick.engine, settle)
         self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
+
+    @property
+    @abstractmethod
+    def handlers(self) -> Handlers:
+        """What is done about each event, by its type."""
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -379,17 +384,18 @@ class AmqpEndpoint(LinkOwner):
         self._answers.durable(number)
         self.touch()
 
-    #: What is done about each event; one table for all connections, as those not logged in must cost little.
-    handlers: ClassVar[Handlers] = {
-        Close: _on_close,
-        Ended: _on_ended,
-        SessionFailed: _on_session_failed,
-        Detached: _on_detached,
-        LinkFailed: lambda session, event: session.lose(event.link, event.error),
-        Transfers: _on_transfers,
-        Portion: _on_portion,
-        Aborted: _on_aborted,
-        Dispositions: _on_dispositions,
-        Credit: _on_credit,
-        WindowOpened: _on_window_opened,
-    }
+
+#: What is done about each event that both sides know.
+SHARED: Final[Handlers] = {
+    Close: AmqpEndpoint._on_close,
+    Ended: AmqpEndpoint._on_ended,
+    SessionFailed: AmqpEndpoint._on_session_failed,
+    Detached: AmqpEndpoint._on_detached,
+    LinkFailed: lambda session, event: session.lose(event.link, event.error),
+    Transfers: AmqpEndpoint._on_transfers,
+    Portion: AmqpEndpoint._on_portion,
+    Aborted: AmqpEndpoint._on_aborted,
+    Dispositions: AmqpEndpoint._on_dispositions,
+    Credit: AmqpEndpoint._on_credit,
+    WindowOpened: AmqpEndpoint._on_window_opened,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.errors import EngineError
@@ -10,7 +10,7 @@ from broker.sessions import sasl
 from broker.sessions.amqp import containers as amqp_containers
 from broker.sessions.amqp.attach import Attacher, refuse
 from broker.sessions.amqp.containers import Containers
-from broker.sessions.amqp.endpoint import AmqpEndpoint, Handlers
+from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import IncomingLink, rejects
 from broker.sessions.amqp.login import Login
 from broker.sessions.amqp.terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
@@ -58,6 +58,10 @@ class AmqpSession(AmqpEndpoint):
         self._coordinators: dict[Link, Receiver] = {}
         self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
+
+    @property
+    def handlers(self) -> Handlers:
+        return _HANDLERS
 
     def ending(self) -> None:
         self._login.over = True
@@ -166,11 +170,13 @@ class AmqpSession(AmqpEndpoint):
         """An open transaction.  Raises AmqpError."""
         return self._transactions.find(txn_id)
 
-    handlers: ClassVar[Handlers] = {
-        **AmqpEndpoint.handlers,
-        **dict.fromkeys((SaslInit, SaslResponse), _on_sasl),
-        Open: _on_open,
-        Began: lambda _, event: event.session.send_begin(),
-        Attached: _on_attached,
-        Refused: _on_refused,
-    }
+
+#: What is done about each event; one table for all connections, as those that have not logged in must cost little.
+_HANDLERS: Final[Handlers] = {
+    **SHARED,
+    **dict.fromkeys((SaslInit, SaslResponse), AmqpSession._on_sasl),
+    Open: AmqpSession._on_open,
+    Began: lambda _, event: event.session.send_begin(),
+    Attached: AmqpSession._on_attached,
+    Refused: AmqpSession._on_refused,
+}

@@ -10,13 +10,13 @@ other routes are to go on.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Final
+from typing import Final
 
 from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, redelivery
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, RoutingType
-from broker.sessions.amqp.endpoint import AmqpEndpoint, Handlers
+from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import Peer as Sending
 from broker.sessions.amqp.incoming import Place
 from broker.sessions.amqp.link_encoder import Stamp
@@ -101,6 +101,10 @@ class AmqpLinkSession(AmqpEndpoint):
         self._running: dict[str, SendingRoute | ReceivingRoute] = {}  # by the route's name
         self._attempts: list[_Attempt] = []
         self._why = ""  # the connection ends
+
+    @property
+    def handlers(self) -> Handlers:
+        return _HANDLERS
 
     @property
     def window_messages(self) -> int:
@@ -453,22 +457,6 @@ class AmqpLinkSession(AmqpEndpoint):
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         raise link_error(NOT_ALLOWED, "a link has no transactions")
 
-    handlers: ClassVar[Handlers] = {
-        **AmqpEndpoint.handlers,
-        SaslMechanisms: _on_mechanisms,
-        SaslChallenge: _on_challenge,
-        SaslOutcome: _on_outcome,
-        Connected: _on_connected,
-        Open: _on_open,
-        Close: _on_closed,
-        Began: _on_began,
-        Attached: _on_attached,
-        Detached: _on_route_detached,
-        Ended: _on_session_ended,
-        LinkFailed: _on_route_failed,
-        SessionFailed: _on_failed,
-    }
-
 
 class _Attempt:
     """Messages that could not even be sent, as the other end has nothing for them: a failed delivery of each."""
@@ -509,3 +497,21 @@ class _Attempt:
                 consumers.give_back(consumer, id, redelivery.rejected(text))
         consumers.close(consumer, redelivery.CLOSED)
         self._consumer = None
+
+
+#: What is done about each event; one table for all connections, as those that have not logged in must cost little.
+_HANDLERS: Final[Handlers] = {
+    **SHARED,
+    SaslMechanisms: AmqpLinkSession._on_mechanisms,
+    SaslChallenge: AmqpLinkSession._on_challenge,
+    SaslOutcome: AmqpLinkSession._on_outcome,
+    Connected: AmqpLinkSession._on_connected,
+    Open: AmqpLinkSession._on_open,
+    Close: AmqpLinkSession._on_closed,
+    Began: AmqpLinkSession._on_began,
+    Attached: AmqpLinkSession._on_attached,
+    Detached: AmqpLinkSession._on_route_detached,
+    Ended: AmqpLinkSession._on_session_ended,
+    LinkFailed: AmqpLinkSession._on_route_failed,
+    SessionFailed: AmqpLinkSession._on_failed,
+}

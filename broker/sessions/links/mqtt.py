@@ -11,7 +11,7 @@ Session Present, and what is not acknowledged is sent to it as new.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, NoReturn
+from typing import Final, NoReturn
 
 from broker.engine.model.errors import EngineError
 from broker.sessions.links.bridge import Bridge, BridgeRenderer, BridgeRoute
@@ -19,7 +19,7 @@ from broker.sessions.links.links import Links
 from broker.sessions.links.model import State
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.client_session import ClientSession
-from broker.sessions.mqtt.endpoint import Handlers, MqttEndpoint
+from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.publish import Outcomes
 from broker.sessions.mqtt.receive import Receiver
@@ -147,6 +147,10 @@ class MqttLinkSession(MqttEndpoint):
         """The keep alive; a server that has not answered for twice as long is gone."""
         self._keep_alive = self.send_interval = seconds * 1_000
         self.receive_timeout = 2 * self._keep_alive
+
+    @property
+    def handlers(self) -> Handlers:
+        return _HANDLERS
 
     # -- coming in -------------------------------------------------------------------------------------------------
 
@@ -409,14 +413,16 @@ class MqttLinkSession(MqttEndpoint):
         bridge.count()
         self._links.lost(self._link, self._why)
 
-    handlers: ClassVar[Handlers] = {
-        **MqttEndpoint.handlers,
-        PacketType.CONNACK: _on_connack,
-        PacketType.PUBACK: _on_ack,
-        PacketType.PUBREC: _on_ack,
-        PacketType.PUBCOMP: _on_ack,
-        PacketType.SUBACK: _on_suback,
-        PacketType.UNSUBACK: _on_unsuback,
-        PacketType.PINGRESP: _on_pingresp,
-        PacketType.DISCONNECT: _on_disconnect,
-    }
+
+#: What is done about each packet.
+_HANDLERS: Final[Handlers] = {
+    **SHARED,
+    PacketType.CONNACK: MqttLinkSession._on_connack,
+    PacketType.PUBACK: MqttLinkSession._on_ack,
+    PacketType.PUBREC: MqttLinkSession._on_ack,
+    PacketType.PUBCOMP: MqttLinkSession._on_ack,
+    PacketType.SUBACK: MqttLinkSession._on_suback,
+    PacketType.UNSUBACK: MqttLinkSession._on_unsuback,
+    PacketType.PINGRESP: MqttLinkSession._on_pingresp,
+    PacketType.DISCONNECT: MqttLinkSession._on_disconnect,
+}

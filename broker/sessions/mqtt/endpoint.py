@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import Any, Final
 
 from broker.engine import Unreadable
 from broker.sessions.confirmations import Confirmations
@@ -62,6 +62,11 @@ class MqttEndpoint(Port):
         self._common = common
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
+
+    @property
+    @abstractmethod
+    def handlers(self) -> Handlers:
+        """What is done about each packet, by its type."""
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -307,13 +312,14 @@ class MqttEndpoint(Port):
         self.session.deliveries.acknowledge(ack)
         self.session.subscriptions.finish_leaving()
 
-    #: What is done about the packets that both sides send; one table for all connections, as each must cost little.
-    handlers: ClassVar[Handlers] = {
-        PacketType.PUBLISH: _on_publish,
-        BEGUN: _on_begun,
-        PART: _on_part,
-        PacketType.PUBACK: _on_ack,
-        PacketType.PUBREC: _on_ack,
-        PacketType.PUBREL: _on_pubrel,
-        PacketType.PUBCOMP: _on_ack,
-    }
+
+#: What is done about each packet that both sides know.
+SHARED: Final[Handlers] = {
+    PacketType.PUBLISH: MqttEndpoint._on_publish,
+    BEGUN: MqttEndpoint._on_begun,
+    PART: MqttEndpoint._on_part,
+    PacketType.PUBACK: MqttEndpoint._on_ack,
+    PacketType.PUBREC: MqttEndpoint._on_ack,
+    PacketType.PUBREL: MqttEndpoint._on_pubrel,
+    PacketType.PUBCOMP: MqttEndpoint._on_ack,
+}

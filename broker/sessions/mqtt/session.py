@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar, Final
+from typing import Final
 
 from broker.engine import Client
 from broker.engine.model.access import Identity
@@ -12,7 +12,7 @@ from broker.sessions.login import Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
 from broker.sessions.mqtt.client_session import ClientSession, Serving
-from broker.sessions.mqtt.endpoint import Handlers, MqttEndpoint
+from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.render import Renderer
@@ -51,6 +51,10 @@ class MqttSession(MqttEndpoint):
         self._login = mqtt_connect.Login(self.codec, serving.gate, peer, self.reading, self._known, self.fail_with)
         self._connect: Connect | None = None
         self._greeting: tuple[int, Connack] | None = None  # waits for this tick to be durable
+
+    @property
+    def handlers(self) -> Handlers:
+        return _HANDLERS
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
@@ -239,13 +243,14 @@ class MqttSession(MqttEndpoint):
         codes: list[int] = [session.subscriptions.unsubscribe(filter) for filter in filters]
         self._owe(session, Unsuback(packet.packet_id, codes))
 
-    #: What is done about the packets of a client.
-    handlers: ClassVar[Handlers] = {
-        **MqttEndpoint.handlers,
-        PacketType.CONNECT: _on_connect,
-        PacketType.SUBSCRIBE: _on_subscribe,
-        PacketType.UNSUBSCRIBE: _on_unsubscribe,
-        PacketType.PINGREQ: _on_pingreq,
-        PacketType.DISCONNECT: _on_disconnect,
-        PacketType.AUTH: _on_auth,
-    }
+
+#: What is done about each packet.
+_HANDLERS: Final[Handlers] = {
+    **SHARED,
+    PacketType.CONNECT: MqttSession._on_connect,
+    PacketType.SUBSCRIBE: MqttSession._on_subscribe,
+    PacketType.UNSUBSCRIBE: MqttSession._on_unsubscribe,
+    PacketType.PINGREQ: MqttSession._on_pingreq,
+    PacketType.DISCONNECT: MqttSession._on_disconnect,
+    PacketType.AUTH: MqttSession._on_auth,
+}
