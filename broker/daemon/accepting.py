@@ -228,7 +228,9 @@ class Accepting:
         sessions, mount = self.mqtt_sessions, acceptor.mount_point
         mounted = MountPoint(mount) if mount else None
         heads = Heads(sessions.syntax, mounted) if mounted else sessions.heads
-        serving = Serving(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mounted, self._gate)
+        serving = Serving(
+            self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mounted, mounted, self._gate
+        )
 
         def make(transport: Transport, number: int, peer: Peer) -> Session:
             return MqttSession(serving, transport, connection_id=self._connection_id(number), peer=peer)

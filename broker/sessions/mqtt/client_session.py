@@ -318,9 +318,9 @@ class Common:
 
 @dataclass(frozen=True, slots=True)
 class Serving(Common):
-    """What the connections of an acceptor share.  `mount`: what goes before all topics of the clients."""
+    """What the connections of an acceptor share.  `mount_point`: what goes before all topics of the clients."""
 
-    mount: MountPoint | None
+    mount_point: MountPoint | None
     gate: Gate
 
 

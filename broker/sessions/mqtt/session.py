@@ -46,7 +46,7 @@ class MqttSession(MqttEndpoint):
 
     def __init__(self, serving: Serving, transport: Transport, *, connection_id: str, peer: Peer) -> None:
         super().__init__(serving, transport, connection_id=connection_id, peer=peer)
-        self._mount = serving.mount
+        self._mount = serving.mount_point
         self._options = serving.options
         self._login = mqtt_connect.Login(self.codec, serving.gate, peer, self.reading, self._known, self.fail_with)
         self._connect: Connect | None = None
