@@ -231,18 +231,18 @@ class _OfLink(NamedTuple):
         return f"link.{self.link}.{self.remote}"
 
     def declare(self, engine: Engine) -> None:
-        """Make what is missing.  Raises EngineError."""
-        existing = engine.queues.get(self.queue)
-        if existing is None:
+        """Make what is missing; a transmission queue may be any that there is.  Raises EngineError."""
+        queue = engine.queues.get(self.queue) if self.remote else None
+        if queue is None:
             address = engine.operators.declare(self.address, {self.routing_type})
-            selector = PUBLISHED_HERE if self.routing_type is RoutingType.MULTICAST else ""
-            engine.operators.declare_queue(address, self.queue, self.routing_type, durable=True, selector=selector)
+            selector = "" if self.remote else PUBLISHED_HERE
+            queue = engine.operators.declare_queue(
+                address, self.queue, self.routing_type, durable=True, selector=selector
+            )
         if self.remote:
             engine.operators.declare(self.remote, {RoutingType.ANYCAST})
-            target = self.queue if existing is None else existing.address.name
-            engine.operators.declare_divert(
-                Divert(self.divert, self.remote, (target,), exclusive=True, configured=True)
-            )
+            divert = Divert(self.divert, self.remote, (queue.address.name,), exclusive=True, configured=True)
+            engine.operators.declare_divert(divert)
 
 
 def _of_links(config: Config) -> Iterator[_OfLink]:

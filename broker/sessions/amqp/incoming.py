@@ -191,12 +191,6 @@ class IncomingLink:
         if run is not None:
             run.ids += ids[begun:]
 
-    def _identify(self, run: _Run, message: Message, link_id: bytes | None) -> None:
-        """A message of a run came with a link id."""
-        if link_id is not None and self.peer is Peer.BARTLEBY:
-            run.link_ids = run.link_ids or {}
-            run.link_ids[message] = link_id
-
     def add_portion(self, event: Portion) -> None:
         """A part of a large message, which is published by itself when it is whole.  Raises AmqpError as `add` does."""
         if not event.first:
@@ -280,7 +274,8 @@ class IncomingLink:
         """A run of one message, whose body is in a file."""
         run.alone = True
         run.messages.append(message)
-        self._identify(run, message, link_id)
+        if link_id is not None and self.peer is Peer.BARTLEBY:
+            run.link_ids = {message: link_id}
         run.ids.append(event.id)
         self._tags[event.id] = event.tag
         self._runs.append(run)

@@ -16,6 +16,7 @@ from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, 
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, RoutingType
+from broker.sessions.amqp.attach import refuse
 from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import Peer as Sending
 from broker.sessions.amqp.incoming import Place
@@ -234,11 +235,13 @@ class AmqpLinkSession(AmqpEndpoint):
         self.touch()
 
     def _on_began(self, event: Began) -> None:
-        route = self._routes.get(event.session)
-        if route is None:
+        if event.begin.remote_channel is None:  # the other end's own, for which there is no use
             event.session.send_begin()
             event.session.send_end()
             return
+        route = self._routes.get(event.session)
+        if route is None:
+            return  # it has been ended since
         name = f"{self.options.container_id}.{route.name}"
         if route.settings.reads:
             self._attach_sender(event.session.new_sender(name), route.settings)
@@ -270,39 +273,38 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def _on_attached(self, event: Attached) -> None:
         link, attach = event.link, event.attach
+        if link.local is None:
+            refuse(link, Error(NOT_ALLOWED, "this broker has connected to pass messages on: it serves no clients here"))
+            return
         route = self._routes.get(link.session)
         if route is None:
-            raise link_error(NOT_ALLOWED, "attach: this is a link of the broker's own; attach nothing to it.")
+            return  # it has been ended since
         refused = attach.target is None if isinstance(link, Sender) else attach.source is None
         if refused:
             return  # DETACH follows, and says why
         if not route.settings.remote and isinstance(link, Sender) and not self._relays:
-            link.send_detach(error=Error(NOT_ALLOWED, "a topics route needs the anonymous relay"))
-            self.route_waits(route, "the other broker has no anonymous relay, which a topics route needs")
+            self._end_session(route, "the other broker has no anonymous relay, which a topics route needs")
             return
         bartleby = LINK_CAPABILITY in attach.offered_capabilities
-        if route.settings.holds and not bartleby and self._left_by_a_crash(route):
-            link.send_detach()
-            self._end_session(route, "")
-            return
         try:
+            if route.settings.holds and not bartleby and self._left_by_a_crash(route):
+                self._end_session(route, "")
+                return
             made = self._made(link, route, bartleby=bartleby)
         except EngineError as error:
-            link.send_detach(error=Error(NOT_ALLOWED, str(error)))
             self._end_session(route, f"this broker: {error}")
             return
         self._running[route.name] = made
         route.bartleby = bartleby
         route.move("attached")
         route.error = ""
-        self.report("link.route_running", link=self._link.name, route=route.name)
+        if route.state is State.RUNNING:  # not paused meanwhile
+            self.report("link.route_running", link=self._link.name, route=route.name)
         if isinstance(made, SendingRoute):
             made.pause(self.window.paused)
             made.more_room()
         else:
             made.top_up()
-        if route.state is State.PAUSED:
-            self.pause_routes()
 
     def _made(self, link: AmqpLink, route: Route, *, bartleby: bool) -> SendingRoute | ReceivingRoute:
         """What a route is, once the other end has attached its link.  Raises EngineError."""
@@ -358,12 +360,18 @@ class AmqpLinkSession(AmqpEndpoint):
             self._hold(route, ids)
 
     def _left_by_a_crash(self, route: Route) -> bool:
-        """Whether this broker, when it ran before, died with messages under way on a route, which are held now."""
+        """Whether this broker, when it ran before, died with messages under way on a route, which are held now.
+
+        Raises NotReadable.
+        """
         if route.looked_back:
             return False
-        route.looked_back = True
-        queue = self.engine.queues.get(route.settings.local)
+        queue, messages = self.engine.queues.get(route.settings.local), self.engine.messages
         left = set() if queue is None else set(queue.states)  # strict mode counts a delivery before it leaves
+        origin = route.settings.origin
+        if queue is not None and origin:  # others share its transmission queue
+            left = {id for id in left if messages.find(queue, id)[0].header.address == origin}
+        route.looked_back = True
         if left:
             self._hold(route, left)
         return bool(left)

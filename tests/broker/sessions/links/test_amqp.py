@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
+from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message
+from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.links.model import State
+from protocols.amqp.connection import AmqpConnection
+from protocols.amqp.events import Attached, Began, Detached, Ended
+from protocols.amqp.limits import Limits
+from protocols.amqp.performatives import Error, Open, SaslCode, SaslInit, SaslOutcome, Source, Target
 from protocols.amqp.sender import Sender
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.bodies import body_of
-from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_broker import SimBroker, SimPeer, configured
 from tests.support.sim_links import SimLinks, linked
 
 SEND = {"send": {"orders": {"queue": "orders.out", "address": "orders"}}}
@@ -460,3 +466,114 @@ def test_a_message_that_ends_the_amqp_link_dies_alone(monkeypatch: pytest.Monkey
     assert held(a, "orders.out") == []
     assert links.route("orders").state is State.RUNNING
     assert links.route("orders").suspects == 0
+
+
+# -- other ends that do something else ---------------------------------------------------------------------------------
+
+
+def test_without_an_anonymous_relay_a_topics_route_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.sessions.amqp.session.OFFERED", ())
+    a, b, links = pair({**SEND, "topics": {"news": {"address": "news.#"}}})
+    assert "no anonymous relay" in links.route("news").error
+    for _ in range(5):
+        links.advance(1_000)
+        assert links.route("news").state is State.RETRYING
+    peer = links.wires["b"].peer
+    assert isinstance(peer, SimPeer)
+    assert isinstance(peer.session, AmqpSession)
+    assert len(peer.session.codec.sessions) == 1, "what the route had begun has ended"
+    send(a, "orders.out", "1")
+    links.run()
+    assert bodies(b, "orders") == ["1"], "the other routes go on"
+
+
+class Attaching:
+    """A broker that treats the link as its own: it begins a session, and attaches links on the link's."""
+
+    def __init__(self) -> None:
+        self.ends: list[object] = []
+        self._wire: AttachingEnd | None = None
+
+    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
+        self._wire = AttachingEnd(heard, self.ends)
+        return self._wire
+
+    def run(self) -> None:
+        """It does all at once."""
+
+    def advance(self, ms: int) -> None:
+        """It has no clock."""
+
+
+class AttachingEnd:
+    """One connection to it."""
+
+    def __init__(self, heard: list[bytes], ends: list[object]) -> None:
+        self.closed = False
+        self._heard = heard
+        self._ends = ends
+        self._codec = AmqpConnection(Limits(), container_id="other", mechanisms=("ANONYMOUS",))
+
+    def raw(self, data: bytes) -> None:
+        codec = self._codec
+        codec.receive_data(data)
+        while events := codec.events():
+            for event in events:
+                self._on(event)
+        if data := codec.data_to_send():
+            self._heard.append(data)
+
+    def _on(self, event: object) -> None:
+        codec = self._codec
+        if isinstance(event, SaslInit):
+            codec.send_sasl(SaslOutcome(SaslCode.OK))
+        elif isinstance(event, Open):
+            codec.send_open()
+            codec.new_session().send_begin()
+        elif isinstance(event, Began) and event.begin.remote_channel is None:
+            event.session.send_begin()
+        elif isinstance(event, Attached) and event.link.name != "mine":
+            event.link.send_attach(source=event.attach.source, target=event.attach.target)
+            [session] = [each for each in codec.sessions if each is event.link.session]
+            session.new_sender("mine").send_attach(source=Source("x"), target=Target("orders.out"))
+        elif isinstance(event, Detached | Ended):
+            self._ends.append(event.error)
+
+    def abort(self) -> None:
+        self.closed = True
+
+
+def test_another_broker_has_no_use_of_a_link_s_connection() -> None:
+    a = SimBroker(linked(send=SEND["send"]))
+    other = Attaching()
+    links = SimLinks(a, {"b": other})
+    links.run()
+    end, refusal = other.ends
+    assert end is None, "its session is answered, and ended"
+    assert isinstance(refusal, Error)
+    assert refusal.condition == "amqp:not-allowed"
+    assert links.route("orders").state is State.RUNNING
+
+
+def test_routes_that_share_a_queue_hold_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
+    remote = {n: {"queue": f"{n}.there", "transmission-queue": "outbox", "in-doubt": "hold"} for n in ("x", "y")}
+    a, b, links = pair({"remote-queues": remote}, {"match": "outbox", "delivery-count-persistence": "strict"})
+    links.wires["b"].holding = True
+    send(a, "x", "1", "2")
+    send(a, "y", "3")
+    links.wires["b"].deliver_there()
+    links.cut()
+    a = a.restart()
+    links = SimLinks(a, {"b": b})
+    links.advance(1_000)
+    assert (links.route("x").in_doubt, links.route("y").in_doubt) == (2, 1)
+    links.do(links.links.resolve, "b", "x", discard=True)
+    assert bodies(a, "outbox") == ["3"], "what the other route holds is its own"
+
+
+def test_another_address_under_a_topics_route_s_name_is_refused() -> None:
+    a = SimBroker(linked(topics={"news": {"address": "news.#"}}))
+    a.shut_down()
+    with pytest.raises(AlreadyInUse, match=r"link\.b\.news exists with another address"):
+        SimBroker(linked(topics={"news": {"address": "olds.#"}}), files=a.files)
