@@ -1,0 +1,136 @@
+"""Links over TLS between brokers in processes of their own: by password, by certificate, and not by a stranger's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from broker.security.users_file import StoredUser
+from tests.support.certificates import Authority
+from tests.support.daemon import DaemonProcess, running
+from tests.support.peers import free_port
+from tests.support.process import PATIENCE_S
+from tests.support.sim_gate import cheap_user
+from tests.support.stomp_py import DURABLE, connected
+
+MESSAGES = 20
+
+FAR = """
+[acceptors.stomp]
+protocol = "stomp"
+[acceptors.http]
+protocol = "http"
+[acceptors.amqp]
+protocol = "amqp"
+[acceptors.amqp.tls]
+certificate = "{certificate}"
+key = "{key}"
+client-ca = "{ca}"
+want-client-auth = true
+[acceptors.mqtt]
+protocol = "mqtt"
+[acceptors.mqtt.tls]
+certificate = "{certificate}"
+key = "{key}"
+[[certificate-users]]
+subject = "CN=*"
+user = "%cn"
+[addresses.orders.queues.orders]
+routing-type = "ANYCAST"
+[addresses."site1.sensors.a".queues.sensors]
+routing-type = "MULTICAST"
+"""
+
+LINK = """
+[links.far]
+url = "{scheme}://localhost:{port}"
+retry-interval = "100ms"
+retry-interval-max = "200ms"
+{login}
+"""
+AMQP_ROUTE = """
+[links.far.send.orders]
+queue = "orders.out"
+address = "orders"
+"""
+MQTT_ROUTE = """
+[links.far.mqtt.sensors]
+topic = "sensors/#"
+qos = 2
+remote-prefix = "site1/"
+"""
+
+
+def awaited(broker: DaemonProcess, fits: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+    """The link once it is as it should be."""
+    deadline = time.monotonic() + PATIENCE_S
+    found: dict[str, Any]
+    while not fits(found := broker.get("links/far")):
+        assert time.monotonic() < deadline, found
+    return found
+
+
+def logins(authority: Authority, directory: Path) -> dict[str, str]:
+    """Ways to log in, as settings of a link."""
+    good, bad = directory / "good.password", directory / "bad.password"
+    good.write_text("secret\n")
+    bad.write_text("wrong\n")
+    certificate, key = authority.issue("alice")
+    stranger = Authority(directory / "other", "Other CA")
+    ca = f'ca = "{authority.path}"'
+    return {
+        "password": f'{ca}\nuser = "link"\npassword-file = "{good}"',
+        "certificate": f'{ca}\ncertificate = "{certificate}"\nkey = "{key}"',
+        "wrong password": f'{ca}\nuser = "link"\npassword-file = "{bad}"',
+        "nothing": ca,
+        "another authority": f'ca = "{stranger.path}"\nuser = "link"\npassword-file = "{good}"',
+    }
+
+
+@pytest.mark.parametrize(
+    ("scheme", "login", "error"),
+    [
+        ("amqps", "password", ""),
+        ("amqps", "certificate", ""),
+        ("amqps", "wrong password", "does not let in user link"),
+        ("amqps", "nothing", "and not by ANONYMOUS or EXTERNAL"),
+        ("amqps", "another authority", "certificate"),
+        ("mqtts", "password", ""),
+        ("mqtts", "wrong password", "refused"),
+        ("mqtts", "another authority", "certificate"),
+    ],
+)
+def test_links_over_tls(tmp_path: Path, scheme: str, login: str, error: str) -> None:
+    authority = Authority(tmp_path / "ca")
+    certificate, key = authority.issue("broker", file="server")
+    far_directory, near_directory = tmp_path / "far", tmp_path / "near"
+    far_directory.mkdir()
+    near_directory.mkdir()
+    stored = {"link": cheap_user("secret", "amq"), "alice": StoredUser(frozenset({"amq"}))}
+    port, protocol = free_port(), scheme.removesuffix("s")
+    settings = LINK.format(scheme=scheme, port=port, login=logins(authority, tmp_path)[login])
+    settings += AMQP_ROUTE if protocol == "amqp" else MQTT_ROUTE
+    text = FAR.format(certificate=certificate, key=key, ca=authority.path)
+    with (
+        running(far_directory, text, stored=stored, fixed={protocol: port}) as far,
+        running(near_directory, settings) as near,
+    ):
+        if error:
+            assert error in awaited(near, lambda link: link["attempts"] > 1)["error"]
+            return
+        destination, queue = ("/queue/orders.out", "orders") if protocol == "amqp" else ("/topic/sensors.a", "sensors")
+        awaited(near, lambda link: link["state"] == "running" and link["routes"][0]["state"] == "running")
+        with connected(near.port) as client:
+            for n in range(MESSAGES // 2):
+                client.put(destination, str(n), DURABLE)
+            awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES // 2)
+            far.kill()
+            for n in range(MESSAGES // 2, MESSAGES):
+                client.put(destination, str(n), DURABLE)
+        far.start()
+        awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
+        assert far.queue(queue)["messages"] == MESSAGES
