@@ -68,7 +68,8 @@ link-tests: $(TESTING) $(ARTEMIS_HOME)/bin/artemis
 	BARTLEBY_LINK_TESTS=1 ARTEMIS_HOME=$(ARTEMIS_HOME) $(BIN)/pytest tests/interop -k test_links
 
 $(CURDIR)/build/$(ARTEMIS)/bin/artemis:
-	mvn --quiet --batch-mode dependency:unpack -DoutputDirectory=$(CURDIR)/build \
+	mkdir -p build
+	cd build && mvn --quiet --batch-mode dependency:unpack -DoutputDirectory=$(CURDIR)/build \
 	    -Dartifact=org.apache.activemq:apache-artemis:$(ARTEMIS:apache-artemis-%=%):tar.gz:bin
 
 # The console in a real browser, which has to be there: apt-get install chromium chromium-driver.
