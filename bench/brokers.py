@@ -162,15 +162,28 @@ class RabbitMQ(Measured):
 
 
 class Artemis(Measured):
-    """ActiveMQ Artemis, its journal syncing as is its default; `create` tunes it to the disk."""
+    """ActiveMQ Artemis, its journal syncing as is its default; `create` tunes it to the disk.
+
+    `broker_xml` makes another configuration of the ports.
+    """
 
     name = "artemis"
     protocols: Sequence[str] = peers.Artemis.protocols
     warm_up_s = 10.0  # the JVM compiles its hot paths meanwhile
 
-    def __init__(self, parent: Path | None, home: Path | None, heap: str = "2g") -> None:
-        options = ("--java-memory", heap)
-        super().__init__(parent, lambda directory: peers.Artemis(directory, home, *options, patience_s=START_S))
+    def __init__(
+        self,
+        parent: Path | None,
+        home: Path | None,
+        heap: str = "2g",
+        *,
+        broker_xml: Callable[[dict[str, int]], str] | None = None,
+    ) -> None:
+        def make(directory: Path) -> peers.Artemis:
+            options = ("--java-memory", heap)
+            return peers.Artemis(directory, home, *options, broker_xml=broker_xml, patience_s=START_S)
+
+        super().__init__(parent, make)
 
     def target(self, protocol: str) -> Target:
         """See Broker."""

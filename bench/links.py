@@ -1,13 +1,14 @@
 """How fast a link passes messages on, beside a producer and a consumer at one broker.
 
-    python -m bench.links [--rounds 3] [--duration 5]
+    python -m bench.links [--rounds 3] [--duration 5] [--artemis HOME]
 
 Durable messages of 50 to 150 bytes to 16 queues, one producer and one consumer, in rounds that take turns:
 
     local    both at one broker
     link     the producer at one, the consumer at another, and a link with a route for each queue between them
 
-Every message is counted and compared.
+With --artemis the same between Artemis brokers, by a broker connection with a sender for each queue.  Every message is
+counted and compared.
 """
 
 from __future__ import annotations
@@ -21,12 +22,31 @@ from typing import Final
 
 from bench import amqp_generator
 from bench.amqp_messages import AmqpPool
-from bench.brokers import Bartleby, Measured
+from bench.brokers import Artemis, Bartleby, Measured
 from bench.generator import Load, Outcome
 from bench.messages import FrameTemplate
 
 #: Queues, each with a route.
 QUEUES: Final = 16
+
+_ARTEMIS_XML: Final = """\
+<?xml version="1.0"?>
+<configuration xmlns="urn:activemq"><core xmlns="urn:activemq:core">
+<name>bench</name><persistence-enabled>true</persistence-enabled><max-disk-usage>-1</max-disk-usage>
+<critical-analyzer>false</critical-analyzer>
+<acceptors><acceptor name="amqp">tcp://127.0.0.1:{port}?protocols=AMQP;amqpCredits=1000;amqpLowCredits=300</acceptor>
+</acceptors>
+{connection}
+<security-settings><security-setting match="#"><permission type="send" roles="amq"/>
+<permission type="consume" roles="amq"/><permission type="browse" roles="amq"/></security-setting></security-settings>
+<addresses>{queues}</addresses>
+</core></configuration>
+"""
+_ARTEMIS_QUEUE: Final = '<address name="{0}"><anycast><queue name="{0}"/></anycast></address>'
+_ARTEMIS_CONNECTION: Final = (
+    '<broker-connections><amqp-connection uri="tcp://127.0.0.1:{port}" name="other" user="bench" password="bench"'
+    ' retry-interval="100">{senders}</amqp-connection></broker-connections>'
+)
 
 _ROUTE: Final = '[links.other.send."{0}"]\nqueue = "{0}"\naddress = "{0}"\n'
 
@@ -72,17 +92,38 @@ def bartlebys(directory: Path, config: Path) -> Pair:
     return Pair("bartleby", alone, first, second)
 
 
+def artemises(directory: Path, home: Path) -> Pair:
+    """Three Artemis brokers, started."""
+    queues = "".join(map(_ARTEMIS_QUEUE.format, names()))
+
+    def started(connection: str = "") -> Artemis:
+        def text(ports: dict[str, int]) -> str:
+            return _ARTEMIS_XML.format(port=ports["amqp"], connection=connection, queues=queues)
+
+        broker = Artemis(directory, home, "1g", broker_xml=text)
+        broker.start()
+        return broker
+
+    alone, second = started(), started()
+    senders = "".join([f'<sender queue-name="{name}"/>' for name in names()])
+    first = started(_ARTEMIS_CONNECTION.format(port=second.target("amqp").port, senders=senders))
+    return Pair("artemis", alone, first, second)
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--duration", type=float, default=5.0, help="seconds of a run")
     parser.add_argument("--config", type=Path, default=Path("etc/broker.toml"))
+    parser.add_argument("--artemis", type=Path, help="directory of ActiveMQ Artemis")
     options = parser.parse_args()
     shape = FrameTemplate(prefix="/queue/bench.", destinations=QUEUES, durable=True, size_min=50, size_max=150)
     pools = AmqpPool(shape), AmqpPool(shape)
     with tempfile.TemporaryDirectory(prefix="bench-links-") as directory:
         pairs = [bartlebys(Path(directory), options.config)]
+        if options.artemis is not None:
+            pairs.append(artemises(Path(directory), options.artemis))
         try:
             for number in range(options.rounds + 1):
                 for pair in pairs:

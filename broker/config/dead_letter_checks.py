@@ -10,7 +10,7 @@ from broker.config.explain import shown
 from broker.config.model import Config
 from broker.engine import RULES_MAX, Action, DeadLetterRule, InvalidFilter, compile_filter, unreached
 from broker.engine.model.errors import InvalidName
-from broker.engine.model.names import WildcardSyntax, check_queue_name, check_sendable, split_fqqn
+from broker.engine.model.names import check_target
 from broker.engine.model.row import kebab
 from broker.engine.model.settings_match import InvalidMatch, matcher
 
@@ -48,7 +48,7 @@ def _problems(config: Config, section: RuleSection) -> Iterator[Found]:
         yield (f"{key}.{kebab(name)}", f"{key}.action"), "", f"it does nothing with {section.action}: remove it"
     if section.action is Action.MOVE:
         fix = "name one address or queue"
-        yield from _checked(lambda name: _check_target(name, syntax), f"{key}.to", section.to, fix)
+        yield from _checked(lambda name: check_target(name, syntax), f"{key}.to", section.to, fix)
     yield from _checked(compile_filter, f"{key}.selector", section.selector, "correct the selector")
     markers = config.wildcard_addresses.literal_match_markers
     for name in ("queue", "origin_address", "origin_queue"):
@@ -60,14 +60,6 @@ def _problems(config: Config, section: RuleSection) -> Iterator[Found]:
                 match,
                 "correct it",
             )
-
-
-def _check_target(name: str, syntax: WildcardSyntax) -> None:
-    """Raises InvalidName if a name is none that messages can be moved to."""
-    address, queue = split_fqqn(name)
-    check_sendable(address, syntax)
-    if queue is not None:
-        check_queue_name(queue)
 
 
 def _unreached(rules: list[DeadLetterRule]) -> Iterator[Found]:

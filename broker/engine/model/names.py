@@ -173,6 +173,14 @@ def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> Non
         )
 
 
+def check_target(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
+    """The rules for an address, queue or FQQN that messages are moved to.  Raises InvalidName."""
+    address, queue = split_fqqn(name)
+    check_sendable(address, syntax)
+    if queue is not None:
+        check_queue_name(queue)
+
+
 def _check(kind: str, name: str) -> None:
     if not name:
         raise InvalidName(f"the {kind} name is empty")

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+from broker.engine.model import names
 from broker.engine.model.errors import EngineError, NotReadable
 from broker.engine.model.message import DL_HOPS, DL_RETRIES, DL_RULE, Annotations, Message, RoutingType
 from broker.engine.model.timetable import Timetable
@@ -159,6 +160,10 @@ class DeadLetterRules(Watcher):
     def name_pattern(self, match: str) -> Fits | None:
         """Whether a name is meant by a match, as in address settings; None if that is empty.  Raises InvalidMatch."""
         return self._state.settings_table.matcher(match) if match else None
+
+    def check_target(self, name: str) -> None:
+        """That messages may be moved to a name, whether it is there or not.  Raises InvalidName."""
+        names.check_target(name, self._state.syntax)
 
     def watches(self, queue: Queue) -> bool:
         """Whether the rules in force are for a queue."""

@@ -63,10 +63,12 @@ class Rule(Body):
     selector: str = Field("", description="Only messages that match this selector.")
     every: int = Field(60_000, ge=EVERY_MIN, le=ID_MAX, description="The time between attempts of a retry.")
     at_most: int = Field(3, ge=1, le=AT_MOST_MAX, description="Attempts of a retry.")
-    to: str = Field("", description="Where a move goes; it is not looked at here.")
+    to: str = Field("", description="Where a move goes: an address, a queue or address::queue.")
 
     def rule(self, rules: DeadLetterRules) -> DeadLetterRule:
-        """The engine's rule.  Raises InvalidMatch, InvalidSelector."""
+        """The engine's rule.  Raises InvalidMatch, InvalidSelector, InvalidName."""
+        if self.action == Action.MOVE.value:
+            rules.check_target(self.to)
         return DeadLetterRule(
             name=self.name,
             action=Action(self.action),

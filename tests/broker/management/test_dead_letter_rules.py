@@ -107,3 +107,10 @@ def test_the_api_and_the_configuration_have_the_same_rules() -> None:
     mine = Rule(name="leave-1", action="leave")
     for name in Rule.model_fields.keys() - {"reasons"}:
         assert getattr(mine, name) == getattr(section, name), name
+
+
+@pytest.mark.parametrize("target", ["", "a::", "::b", "a::b::c", "news.#"])
+async def test_a_target_that_no_message_can_be_moved_to(broker: TestBroker, client: Client, target: str) -> None:
+    await die(broker, "a", b"1")
+    answer = await client.call("POST", TRY, json={"rules": [{"name": "m", "action": "move", "to": target}]})
+    assert (answer.status, answer.json["code"]) == (400, "invalid-name")
