@@ -52,9 +52,16 @@ def operate(broker: DaemonProcess, *arguments: str, status: int = 0) -> subproce
     return result
 
 
+#: What runs a command so that it hears SIGINT, which the tests may ignore.
+HEARS: Final = (
+    "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+    " runpy.run_module('broker', run_name='__main__', alter_sys=True)"
+)
+
+
 def begin(broker: DaemonProcess, *arguments: str) -> subprocess.Popen[str]:
-    """`bartleby ARGUMENTS`, which goes on."""
-    command = [sys.executable, "-m", "broker", *arguments, "--data", str(broker.data)]
+    """`bartleby ARGUMENTS`, which goes on until it is interrupted."""
+    command = [sys.executable, "-c", HEARS, *arguments, "--data", str(broker.data)]
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
