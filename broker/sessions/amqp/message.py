@@ -11,7 +11,6 @@ What the broker notes on a message (header.annotations) goes out as message anno
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -22,6 +21,7 @@ from broker.engine import DeadLetterReason, DeliveryState, Queue
 from broker.engine.model.annotation import TypedInt, TypedText
 from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, Message, MessageHeader, RoutingType
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
+from broker.sessions.amqp.link_id import PREFIX
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import NOT_IMPLEMENTED, DecodeError
@@ -47,7 +47,13 @@ DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 ROUTING_TYPE: Final = "x-opt-routing-type"
 
 #: How annotations that the broker obeys begin: looked for in the bytes before anything is decoded.
-_OBEYED: Final = re.compile(b"x-opt-(?:delivery-|routing-type)")
+_OBEYED: Final = b"x-opt-delivery-"
+_OBEYED_ROUTING: Final = b"x-opt-routing-type"
+
+#: How the names of annotations begin that are no standard's, and those among them that brokers tell each other.
+_OPTIONAL: Final = b"x-opt-"
+_OF_LINKS: Final = PREFIX.encode()
+
 _SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
 
 #: Annotations of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
@@ -108,7 +114,7 @@ def take_apart(payload: bytes, *, linked: bool = False) -> tuple[bytes, bytes, b
     """
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     section = payload[:header_end]
-    noted = begin != end and _OBEYED.search(payload, begin, end) is not None
+    noted = begin != end and (payload.find(_OBEYED, begin, end) >= 0 or payload.find(_OBEYED_ROUTING, begin, end) >= 0)
     decides = properties_at and has_property(payload, properties_at, ABSOLUTE_EXPIRY, GROUP_ID)
     if noted or decides:
         head, broker_annotations = _special_head(payload, payload[bare_at:body_at], noted=noted, decides=bool(decides))
@@ -119,7 +125,10 @@ def take_apart(payload: bytes, *, linked: bool = False) -> tuple[bytes, bytes, b
         head = payload[begin:body_at]
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
-    if (_Q in head and b"_AMQ_" in head) or (begin != end and b"x-opt-" in head):
+    others = head.count(_OPTIONAL) if begin != end else 0  # annotations but for those that brokers tell each other
+    if others and linked:
+        others -= head.count(_OF_LINKS)
+    if others or (_Q in head and b"_AMQ_" in head):
         head = genuine(head, linked=linked)
     return section, head, payload[body_at:], None
 
