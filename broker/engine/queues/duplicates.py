@@ -61,6 +61,9 @@ LINK_IDS_MAX: Final = 20_000
 LINK_BROKERS_MAX: Final = 32
 _BROKER_BYTES: Final = 16
 
+#: Bytes of a record without its id.
+_RECORD_BYTES: Final = record.DUPLICATE_ID_FIXED.size
+
 #: Ids copied forward in one step: less than 2 MiB of records.
 COPIED_MAX: Final = 16_384
 
@@ -81,26 +84,33 @@ _NONE: Final[Ids] = {}
 class Seen:
     """The ids of one address.
 
-    `ids` are those of clients, `links` those of links by whose they are, who sent last at the end.
+    `ids` are those of clients, `links` those of links by whose they are, who sent last at the end.  Those of the last,
+    `recent`, begin with `prefix` and end with `suffix`: messages come in runs, and in one all are of one broker.
     """
 
     ids: Ids = field(default_factory=dict)
     links: dict[bytes, Ids] = field(default_factory=dict)
+    recent: Ids = field(default_factory=dict)
+    prefix: bytes = LINK
+    suffix: bytes = bytes(ID_BYTES_MAX + 1)  # longer than any id: nobody has sent yet
 
     def cache(self, id: bytes) -> Ids:
         """The ids among which this one is, if it is remembered."""
+        if id.startswith(self.prefix) and id.endswith(self.suffix):
+            return self.recent
         return self.links.get(_whose(id), _NONE) if id.startswith(LINK) else self.ids
 
     def put(self, id: bytes, message_id: int, segment: int) -> None:
         """Remember an id, as the youngest one unless it is known."""
-        if not id.startswith(LINK):
+        if id.startswith(self.prefix) and id.endswith(self.suffix):
+            self.recent[id] = message_id, segment
+        elif id.startswith(LINK):
+            whose = _whose(id)
+            self.recent = self.links[whose] = self.links.pop(whose, {})
+            self.prefix, self.suffix = id[: len(LINK) + _BROKER_BYTES], id[-_USER_BYTES:]
+            self.recent[id] = message_id, segment
+        else:
             self.ids[id] = message_id, segment
-            return
-        whose = _whose(id)
-        links = self.links.get(whose)
-        if links is None or len(self.links) > 1:
-            links = self.links[whose] = self.links.pop(whose, {})
-        links[id] = message_id, segment
 
     def caches(self) -> list[Ids]:
         """All of them."""
@@ -180,8 +190,8 @@ class Duplicates:
         self._limit(seen, address)
 
     def _pin(self, segment: int, places: list[tuple[int, bytes]]) -> None:
-        """The records of ids are in the open entry: its segment stays as long as they are remembered."""
-        nbytes = len(places) * record.DUPLICATE_ID_FIXED.size + sum([len(id) for _, id in places])
+        """The records of ids are in a segment, which stays as long as they are remembered."""
+        nbytes = len(places) * _RECORD_BYTES + sum([len(id) for _, id in places])
         self._journal.space.pin(segment, nbytes)
         self._places.setdefault(segment, []).extend(places)
 
@@ -193,12 +203,16 @@ class Duplicates:
             self._limit_ids(links, LINK_IDS_MAX)
 
     def _limit_ids(self, ids: Ids, size: int) -> None:
-        for id in list(islice(ids, max(len(ids) - size, 0))):
-            self._release(ids.pop(id)[1], id)
+        self._release([(ids.pop(id)[1], id) for id in list(islice(ids, max(len(ids) - size, 0)))])
 
-    def _release(self, segment: int, id: bytes) -> None:
-        if segment:
-            self._journal.space.unpin(segment, _record_bytes(id))
+    def _release(self, forgotten: Iterable[tuple[int, bytes]]) -> None:
+        """The records of ids, each in its segment (0: none), are not needed any more."""
+        freed: dict[int, int] = {}
+        for segment, id in forgotten:
+            if segment:
+                freed[segment] = freed.get(segment, 0) + _RECORD_BYTES + len(id)
+        for segment, nbytes in freed.items():
+            self._journal.space.unpin(segment, nbytes)
             if not self._journal.space.pinned(segment):
                 self._places.pop(segment, None)
 
@@ -215,8 +229,7 @@ class Duplicates:
             return 0
         caches = seen.caches()
         for ids in caches:
-            for id, (_, segment) in ids.items():
-                self._release(segment, id)
+            self._release((segment, id) for id, (_, segment) in ids.items())
         return sum(map(len, caches))
 
     # -- the journal -----------------------------------------------------------------------------------------------
@@ -225,8 +238,7 @@ class Duplicates:
         """The ids of an address as the journal has them, in any order: the message and the segment of each."""
         seen = Seen()
         for id, (message_id, segment) in sorted(found.items(), key=lambda item: item[1][0]):
-            self._journal.space.pin(segment, _record_bytes(id))
-            self._places.setdefault(segment, []).append((address.id, id))
+            self._pin(segment, [(address.id, id)])
             seen.put(id, message_id, segment)
         self._limit(seen, address)
         if any(seen.caches()):
@@ -247,7 +259,7 @@ class Duplicates:
             here = self._journal.segment
             self._pin(here, [(address_id, id)])
             seen.cache(id)[id] = (found[0], here)
-            self._release(segment, id)
+            self._release([(segment, id)])
         if len(places) > COPIED_MAX:
             self._places[segment] = places[COPIED_MAX:]
             return True
@@ -282,7 +294,3 @@ def _suffix(user: str) -> bytes:
 def note(found: dict[int, dict[bytes, tuple[int, int]]], stored: DuplicateId, segment: int) -> None:
     """Gather a DUPLICATE_ID record for `restore`; the last of several about one message counts."""
     found.setdefault(stored.address_id, {})[stored.id] = (stored.message_id, segment)
-
-
-def _record_bytes(id: bytes) -> int:
-    return record.DUPLICATE_ID_FIXED.size + len(id)
