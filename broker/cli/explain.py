@@ -24,7 +24,8 @@ def explain(words: tuple[str, ...], output: OutputFormat) -> None:
     """Explain a word or number that the broker, a client or a command shows.
 
     WORD is a dead-letter or removal reason, a log event, an AMQP condition, an MQTT reason code (name or number), the
-    message of a STOMP ERROR, an error of the management API, or an exit status (`exit 3`); or a line that has one.
+    message of a STOMP ERROR, an error of the management API or its status (`http 503`), or an exit status (`exit 3`);
+    or a line that has one.
     Without WORD, all are listed.
     """
     # Imported here: the table needs the engine's errors and the codecs' codes.

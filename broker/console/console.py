@@ -45,7 +45,7 @@ from broker.engine.model.errors import EngineError
 from broker.management.deeds import who
 from broker.management.limits import Limits
 from broker.management.ports import Broker
-from broker.management.problems import kind_of
+from broker.management.problems import status_of
 from broker.management.shared import Shared
 
 #: What a browser may load: what the console serves.  Forms go to it, no page frames it, no base moves its links.
@@ -206,7 +206,7 @@ class Console:
         if isinstance(error, Refused):
             status, detail = error.status, error.detail
         else:
-            status, detail = kind_of(error).status, str(error)
+            status, detail = status_of(error), str(error)
         title = HTTPStatus(status).phrase
         return self._desk.page(visit, "error.html", {"title": title, "detail": detail}, status=status)
 

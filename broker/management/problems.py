@@ -1,21 +1,21 @@
 """Why a call was refused: problem documents (RFC 9457), made here from whatever went wrong.
 
-Each has a `code` for programs: the engine's own for what the engine refuses, and those of `KINDS` for the rest.
+Each has a `code` for programs: a word of broker/reasons, which has its status, its title and what it means.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from operator import attrgetter
+from typing import Any, Final
 
 from fastapi.exceptions import RequestValidationError
 from starlette.responses import Response
 
-from broker.engine.model import errors as engine_errors
 from broker.engine.model.errors import EngineError
 from broker.management.models.base import INVALID_NAME
-from broker.reasons.refusals import PROBLEMS, REFUSALS
+from broker.reasons.table import reasons
 
 MEDIA_TYPE: Final = "application/problem+json"
 
@@ -26,56 +26,12 @@ PAGE: Final = "/api/v1/docs"
 ERRORS_MAX: Final = 20
 
 
-class Kind(NamedTuple):
-    """A kind of problem: the status that it is answered with, its title, what it means, and what to do."""
-
-    status: int
-    title: str
-    meaning: str
-    action: str
-
-
-#: Kinds of problems that are not the engine's, by code.
-KINDS: Final[dict[str, Kind]] = {code: Kind(*each) for code, each in PROBLEMS.items()}
-
-#: What the engine's refusals are answered with, unless 400.
-_STATUS: Final[Mapping[str, int]] = {
-    "denied": 403,
-    "not-found": 404,
-    "in-use": 409,
-    "no-queue": 409,
-    "attributes": 409,
-    "address-full": 409,
-    "max-addresses": 409,
-    "max-queues": 409,
-    "max-tasks": 409,
-    "task-ended": 409,
-    "retained-full": 409,
-    "duplicate": 409,
-    "wrong-state": 409,
-    "too-large": 413,
-    "disk-full": 507,
-    "not-readable": 503,
-}
-
-
-def _engine_kinds() -> dict[str, Kind]:
-    """The engine's refusals by their codes; what each means is the first line of what it is documented as."""
-    kinds = {}
-    for error in vars(engine_errors).values():
-        if isinstance(error, type) and issubclass(error, EngineError) and error is not EngineError:
-            meaning = (error.__doc__ or "").partition("\n")[0]
-            title = error.code.replace("-", " ").capitalize()
-            kinds[error.code] = Kind(_STATUS.get(error.code, 400), title, meaning, REFUSALS.get(error.code, ""))
-    return kinds
-
-
 #: All kinds of problems, by code.
-ALL_KINDS: Final = dict(sorted((_engine_kinds() | KINDS).items()))
+ALL_KINDS: Final = {reason.word: reason for reason in sorted(reasons(), key=attrgetter("word")) if reason.title}
 
 
 class Refused(Exception):
-    """A request that cannot be answered as asked; `code` is one of KINDS."""
+    """A request that cannot be answered as asked; `code` is one of ALL_KINDS."""
 
     def __init__(self, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -94,16 +50,17 @@ def problem(
 ) -> Response:
     """The answer that tells of a problem; `status` 0: that of its kind."""
     kind = ALL_KINDS[code]
+    status = status or _status(code)
     document = {
         "type": f"{PAGE}#{code}",
         "title": kind.title,
-        "status": status or kind.status,
+        "status": status,
         "detail": detail,
         "code": code,
         "errors": list(errors),
     }
     # In ASCII: what a request held may not be encodable.
-    return Response(json.dumps(document), status or kind.status, dict(headers or {}), MEDIA_TYPE)
+    return Response(json.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
 
 
 def of_refusal(error: Refused) -> Response:
@@ -116,9 +73,15 @@ def of_engine(error: EngineError) -> Response:
     return problem(_code(error), str(error))
 
 
-def kind_of(error: EngineError) -> Kind:
-    """The kind of problem that a refusal of the engine's is."""
-    return ALL_KINDS[_code(error)]
+def status_of(error: EngineError) -> int:
+    """The status with which a refusal of the engine's is answered."""
+    return _status(_code(error))
+
+
+def _status(code: str) -> int:
+    status = ALL_KINDS[code].number
+    assert status is not None, "each problem has a status"
+    return status
 
 
 def _code(error: EngineError) -> str:

@@ -19,17 +19,20 @@ _KINDS = {
     "log": (Kind.LOG,),
     "mqtt": (Kind.MQTT,),
     "removal": (Kind.REMOVAL,),
-    "status": (Kind.EXIT, Kind.HTTP),
+    "status": (Kind.EXIT, Kind.ERROR, Kind.HTTP),
     "stays": (Kind.STAYS,),
     "stomp": (Kind.STOMP,),
 }
 #: Words between a kind and a word or number: `mqtt reason code 5`.
 _FILLERS = frozenset({"code", "condition", "reason", "return", "status"})
 
+#: The status of an answer over HTTP, as it begins, and as curl tells of it.
+_STATUS = re.compile(r"(?:HTTP/[0-9.]+|.* returned error:) ([0-9]{3})\b.*")
+
 #: What a sentence says: words that are not too short to mean anything.
 _WORD = re.compile(r"[a-z]{4,}")
 
-_SPLIT = re.compile(r"[\s\"'`,;()\[\]{}=]+")
+_SPLIT = re.compile(r"[\s\"'`,;()\[\]{}=#]+")
 #: In a word: any text.
 _ANYTHING = "*"
 
@@ -77,6 +80,8 @@ def _alike(reasons: Sequence[Reason], sentence: str) -> list[str]:
 
 def _kind_of(text: str) -> tuple[tuple[Kind, ...], str]:
     """The kinds that the first word names, and what follows; none, and the text."""
+    if status := _STATUS.fullmatch(text.strip()):
+        return _KINDS["http"], status[1]
     first, _, rest = text.strip().partition(" ")
     kinds = _KINDS.get(first.casefold())
     if kinds is None or not rest:
@@ -96,6 +101,14 @@ def _keys(reason: Reason) -> Iterable[str]:
     yield _key(reason.word)
     if reason.kind is Kind.AMQP:
         yield _key(reason.word.rpartition("amqp:")[2])
+    if reason.title:
+        yield _key(reason.title)
+
+
+def _phrases(reason: Reason) -> Iterable[str]:
+    """What a line may hold of more than one word."""
+    names = (reason.word.casefold(), reason.title.casefold())
+    return (name for name in names if " " in name and _ANYTHING not in name)
 
 
 def _number(text: str) -> int | None:
@@ -128,9 +141,8 @@ def _within(reasons: Sequence[Reason], line: str) -> list[Reason]:
     marked: list[Reason] = []
     plain: list[Reason] = []
     for reason in reasons:
-        if " " in reason.word:
-            if _ANYTHING not in reason.word and re.search(rf"\b{re.escape(reason.word.casefold())}\b", text):
-                marked.append(reason)
-        elif not tokens.isdisjoint(_keys(reason)):
+        if any(re.search(rf"\b{re.escape(phrase)}\b", text) for phrase in _phrases(reason)):
+            marked.append(reason)
+        elif " " not in reason.word and not tokens.isdisjoint(_keys(reason)):
             (marked if re.search(r"[.:-]", reason.word) else plain).append(reason)
     return marked or plain

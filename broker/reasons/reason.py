@@ -65,14 +65,16 @@ _SHOWN = {
     ),
     Kind.ERROR: (
         "Refusals",
-        "Why the broker refused a request, whatever its protocol: `code` in answers of the management API. AMQP and "
-        "MQTT clients get the condition or reason code named beside it, STOMP clients its sentence in an ERROR frame.",
+        "Why the broker refused a request, whatever its protocol: `code` in answers of the management API, whose HTTP "
+        "status is the number. AMQP and MQTT clients get the condition or reason code named beside it, STOMP clients "
+        "its sentence in an ERROR frame.",
         "refusal",
     ),
     Kind.HTTP: (
-        "Management API errors",
-        "What the management API itself answers, besides the refusals above. The number is the HTTP status.",
-        "management API error",
+        "Answers of the management API",
+        "What the management API itself answers, besides the refusals above: `code` of an error, or a path that says "
+        "it by its status alone. The number is the HTTP status.",
+        "management API answer",
     ),
     Kind.AMQP: (
         "AMQP conditions",
@@ -104,7 +106,8 @@ class Reason:
     """A word and what it means.
 
     `number`: its number there, None if it has none; `return_code`: of MQTT, what it is in CONNACK before 5.0; `level`:
-    of a log event, else empty; `see`: what clients are told for it, or what it comes from, as `KIND WORD` of the table.
+    of a log event, else empty; `see`: what clients are told for it, or what it comes from, as `KIND WORD` of the table;
+    `title`: of a problem that the management API answers with, else empty.
     """
 
     kind: Kind
@@ -115,6 +118,7 @@ class Reason:
     return_code: int | None = None
     level: str = ""
     see: tuple[str, ...] = ()
+    title: str = ""
 
     @property
     def number_shown(self) -> str:
@@ -132,6 +136,7 @@ class Reason:
             "kind": self.kind.value,
             "word": self.word,
             "number": self.number,
+            "title": self.title or None,
             "return_code": self.return_code,
             "level": self.level or None,
             "meaning": self.meaning,

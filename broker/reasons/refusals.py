@@ -7,37 +7,60 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from broker.reasons.reason import Text
+
+
+class Refusal(NamedTuple):
+    """What to do about a refusal, and the HTTP status that tells of it; None: no call is refused so."""
+
+    action: str
+    status: int | None = 400
+
+
 #: By the code of the error's class.
 REFUSALS: Final = {
-    "denied": "Add one of the user's roles to the matching `security-settings`; the log has `access.denied`.",
-    "not-browsable": "Browse the queue of a subscription instead.",
-    "not-found": "Correct the name, create it (`bartleby queue create`), or allow `auto-create-addresses`.",
-    "no-queue": "Create the queue before sending to it, or allow `auto-create-queues`.",
-    "invalid-name": "Correct the name; the sentence says what is wrong with it.",
-    "invalid-selector": "Correct the selector; the sentence has the place of the mistake.",
-    "invalid-attribute": "Correct the attribute; the sentence names those that there are.",
-    "invalid-edit": "Correct the edit; the sentence says what is wrong with it.",
-    "invalid-task": "Correct the task; the sentence says what is wrong with it.",
-    "task-ended": "Read `why` of the task (`bartleby task show`), and begin another one for what is left.",
-    "max-tasks": "Wait until a task ends (`bartleby task list`), or cancel one.",
-    "attributes": "Ask for the queue as it is, or delete it first.",
-    "max-consumers": "Close another consumer (`bartleby consumer list`), or raise `max-consumers` of the queue.",
-    "max-queues": "Delete a queue of this user, or raise `max-queues` in `resource-limit-settings`.",
-    "max-addresses": "Delete unused addresses, or raise `limits.addresses-max`.",
-    "routing-type": "Use the prefix of the address's routing type, or add the type to the address.",
-    "in-use": "Use another name, or close or delete what is there first; the sentence names it.",
-    "onto-itself": "Name another target.",
-    "wrong-state": "Look at its state (`bartleby link list`); the sentence says which it is in.",
-    "address-full": "Let consumers catch up, raise `max-size-bytes`, or choose the policy PAGE or BLOCK.",
-    "retained-full": "Clear retained messages, or raise `limits.retained-messages-max` or `retained-bytes-max`.",
-    "disk-full": "Make room on the disk of the journal; the broker notices it by itself.",
-    "not-readable": "See the log for `paging.failed` or `body.unreadable`, and check the disk.",
-    "unknown-delivery": "Acknowledge each message once, on the subscription and connection that got it.",
-    "duplicate": "Roll the transaction back: the message had been accepted before.",
-    "transaction-closed": "Begin again with a shorter transaction, or raise `transaction-timeout`.",
-    "too-large": "Send smaller messages or transactions, or raise `limits.transaction-bytes-max`.",
-    "too-many": "Let sessions expire or unsubscribe, or raise `limits.sessions-max` or "
-    "`limits.subscriptions-per-connection-max`.",
+    "denied": Refusal(
+        "Add one of the user's roles to the matching `security-settings`; the log has `access.denied`.", 403
+    ),
+    "not-browsable": Refusal("Browse the queue of a subscription instead."),
+    "not-found": Refusal(
+        "Correct the name, create it (`bartleby queue create`), or allow `auto-create-addresses`.", 404
+    ),
+    "no-queue": Refusal("Create the queue before sending to it, or allow `auto-create-queues`.", 409),
+    "invalid-name": Refusal("Correct the name; the sentence says what is wrong with it."),
+    "invalid-selector": Refusal("Correct the selector; the sentence has the place of the mistake."),
+    "invalid-attribute": Refusal("Correct the attribute; the sentence names those that there are."),
+    "invalid-edit": Refusal("Correct the edit; the sentence says what is wrong with it."),
+    "invalid-task": Refusal("Correct the task; the sentence says what is wrong with it."),
+    "task-ended": Refusal(
+        "Read `why` of the task (`bartleby task show`), and begin another one for what is left.", 409
+    ),
+    "max-tasks": Refusal("Wait until a task ends (`bartleby task list`), or cancel one.", 409),
+    "attributes": Refusal("Ask for the queue as it is, or delete it first.", 409),
+    "max-consumers": Refusal(
+        "Close another consumer (`bartleby consumer list`), or raise `max-consumers` of the queue."
+    ),
+    "max-queues": Refusal("Delete a queue of this user, or raise `max-queues` in `resource-limit-settings`.", 409),
+    "max-addresses": Refusal("Delete unused addresses, or raise `limits.addresses-max`.", 409),
+    "routing-type": Refusal("Use the prefix of the address's routing type, or add the type to the address."),
+    "in-use": Refusal("Use another name, or close or delete what is there first; the sentence names it.", 409),
+    "onto-itself": Refusal("Name another target."),
+    "wrong-state": Refusal("Look at its state (`bartleby link list`); the sentence says which it is in.", 409),
+    "address-full": Refusal("Let consumers catch up, raise `max-size-bytes`, or choose the policy PAGE or BLOCK.", 409),
+    "retained-full": Refusal(
+        "Clear retained messages, or raise `limits.retained-messages-max` or `retained-bytes-max`.", 409
+    ),
+    "disk-full": Refusal("Make room on the disk of the journal; the broker notices it by itself.", 507),
+    "not-readable": Refusal("See the log for `paging.failed` or `body.unreadable`, and check the disk.", 503),
+    "unknown-delivery": Refusal("Acknowledge each message once, on the subscription and connection that got it."),
+    "duplicate": Refusal("Roll the transaction back: the message had been accepted before.", 409),
+    "transaction-closed": Refusal("Begin again with a shorter transaction, or raise `transaction-timeout`."),
+    "too-large": Refusal("Send smaller messages or transactions, or raise `limits.transaction-bytes-max`.", 413),
+    "too-many": Refusal(
+        "Let sessions expire or unsubscribe, or raise `limits.sessions-max` or "
+        "`limits.subscriptions-per-connection-max`.",
+        None,
+    ),
 }
 
 
@@ -135,5 +158,25 @@ PROBLEMS: Final[dict[str, Problem]] = {
         "The broker failed",
         "A bug in the broker made it fail.",
         "Report the traceback in the log (`broker.error`).",
+    ),
+}
+
+#: What the management API says by a status alone.
+ANSWERS: Final = {
+    "ok": (200, Text("It is done, or this is what was asked for.")),
+    "created": (201, Text("It is there now, and on disk if it is durable.")),
+    "/livez": (
+        503,
+        Text(
+            "No tick has ended for some seconds: the broker serves nobody.", "Start it again; report what its log says."
+        ),
+    ),
+    "/readyz": (
+        503,
+        Text(
+            "Clients should not be sent to this broker: it starts or stops, its disk is full, or an acceptor does not "
+            "listen.",
+            "`reasons` of the answer says which; wait, or make room.",
+        ),
     ),
 }

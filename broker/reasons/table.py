@@ -18,7 +18,7 @@ from broker.reasons.conditions import AMQP, MQTT, STOMP
 from broker.reasons.log_events import ACTIONS
 from broker.reasons.messages import DEAD_LETTERS, REMOVALS, STAYS
 from broker.reasons.reason import NOTHING, Kind, Reason
-from broker.reasons.refusals import PROBLEMS, REFUSALS
+from broker.reasons.refusals import ANSWERS, PROBLEMS, REFUSALS
 from broker.sessions.amqp import terms as amqp_terms
 from broker.sessions.mqtt import terms as mqtt_terms
 from protocols.mqtt.codes import RETURN_CODES, ReasonCode
@@ -32,7 +32,7 @@ def reasons() -> tuple[Reason, ...]:
         *(Reason(Kind.REMOVAL, each.word, *text, each.value) for each, text in REMOVALS.items()),
         *(Reason(Kind.STAYS, word, *text) for word, text in STAYS.items()),
         *_refusals(),
-        *(Reason(Kind.HTTP, word, each.meaning, each.action, each.status) for word, each in PROBLEMS.items()),
+        *sorted(_answers(), key=lambda reason: reason.number or 0),
         *(Reason(Kind.AMQP, word, *text, see=_causes(f"amqp {word}")) for word, text in AMQP.items()),
         *(_mqtt(code) for code in MQTT),
         *(Reason(Kind.STOMP, word, *text) for word, text in sorted(STOMP.items())),
@@ -56,7 +56,16 @@ def _classes(values: Iterable[object]) -> Iterator[type[EngineError]]:
 
 def _refusals() -> Iterator[Reason]:
     for code, refusal in refusal_classes().items():
-        yield Reason(Kind.ERROR, code, _meaning(refusal), REFUSALS[code], see=told(refusal))
+        action, status = REFUSALS[code]
+        title = "" if status is None else code.replace("-", " ").capitalize()
+        yield Reason(Kind.ERROR, code, _meaning(refusal), action, status, see=told(refusal), title=title)
+
+
+def _answers() -> Iterator[Reason]:
+    for code, (status, title, meaning, action) in PROBLEMS.items():
+        yield Reason(Kind.HTTP, code, meaning, action, status, title=title)
+    for word, (status, text) in ANSWERS.items():
+        yield Reason(Kind.HTTP, word, *text, status)
 
 
 def _meaning(refusal: type[EngineError]) -> str:

@@ -19,7 +19,8 @@ class ReasonShown(Shown):
 
     kind: KindName
     word: str
-    number: int | None = Field(description="Its number there; null: it has none.")
+    number: int | None = Field(description="Its number there, of an answer over HTTP its status; null: it has none.")
+    title: str | None = Field(description="Of a problem that the management API answers with.")
     return_code: int | None = Field(description="Of an MQTT reason code, what it is in CONNACK before MQTT 5.")
     level: str | None = Field(description="Of a log event.")
     meaning: str

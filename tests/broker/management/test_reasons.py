@@ -7,10 +7,18 @@ from urllib.parse import quote
 import pytest
 
 from broker.management.models.base import WORD_CHARS_MAX
+from broker.reasons.reason import Kind
 from broker.reasons.table import reasons
 from tests.broker.management.harness import Client
 
 REASONS = "/api/v1/reasons"
+
+
+async def test_each_status_of_the_management_api_is_explained(client: Client) -> None:
+    document = await client.get("/api/v1/openapi.json")
+    calls = [call for methods in document["paths"].values() for call in methods.values()]
+    answered = {int(status) for call in calls for status in call["responses"]}
+    assert answered <= {reason.number for reason in reasons() if reason.kind in (Kind.ERROR, Kind.HTTP)}
 
 
 async def test_all_of_them(client: Client) -> None:
@@ -23,6 +31,7 @@ async def test_all_of_them(client: Client) -> None:
         ("max-deliveries", ["max-deliveries"]),
         ("0x97", ["Quota exceeded"]),
         ("exit 3", ["unreachable"]),
+        ("http 503", ["not-readable", "/livez", "/readyz"]),
         ("2026-11-21T09:57:12Z WARNING login.refused remote=a/b", ["login.refused"]),
         ("x" * (WORD_CHARS_MAX - 17) + " max-deliveries", ["max-deliveries"]),
     ],

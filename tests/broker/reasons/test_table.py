@@ -20,7 +20,7 @@ from broker.reasons import exit_status
 from broker.reasons.exit_status import ExitStatus
 from broker.reasons.log_events import ACTIONS
 from broker.reasons.reason import NOTHING, Kind, Reason
-from broker.reasons.refusals import PROBLEMS
+from broker.reasons.refusals import ANSWERS, PROBLEMS
 from broker.reasons.table import reasons, told
 from broker.sessions.mqtt.terms import TooMany
 from protocols.amqp import errors as amqp
@@ -146,8 +146,14 @@ def test_errors_of_the_management_api() -> None:
             said.update(shapes(node.args[0]))
         elif isinstance(node, ast.Assign | ast.FunctionDef):  # chosen before the call
             said.update(text for each in ast.walk(node) if isinstance(each, ast.Constant) for text in _problems(each))
-    assert said == set(of(Kind.HTTP))
-    assert set(problems.KINDS) == set(of(Kind.HTTP))
+    assert said | set(ANSWERS) == set(of(Kind.HTTP))
+
+
+def test_each_problem_of_the_management_api_is_explained_with_its_status() -> None:
+    answered = {word: reason for kind in (Kind.ERROR, Kind.HTTP) for word, reason in of(kind).items() if reason.title}
+    assert answered == problems.ALL_KINDS
+    assert set(of(Kind.ERROR)) - set(answered) == {TooMany.code}, "what only a session refuses"
+    assert all(400 <= (reason.number or 0) < 600 for reason in answered.values())
 
 
 def _problems(node: ast.Constant) -> list[str]:
