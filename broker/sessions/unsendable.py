@@ -46,8 +46,12 @@ class Unsendable:
             if why.passing:
                 engine.consumers.postpone(consumer, message, str(why))
             else:
-                engine.consumers.undeliverable(consumer, message, str(why), why.reason)
+                self.give_up(consumer, message, why)
         return [each[0] for each in found]
+
+    def give_up(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
+        """A message that its consumer, which holds it, will never get."""
+        self._tick.engine.consumers.undeliverable(consumer, message, str(why), why.reason)
 
 
 def report_render_fault(engine: Engine, message: Message, why: ConversionError) -> None:

@@ -26,7 +26,7 @@ from broker.sessions.amqp.terms import ANONYMOUS_RELAY, QUEUE, TOPIC, AmqpOption
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link, Route, RouteSettings, State
-from broker.sessions.links.routes import ReceivingRoute, SendingRoute, words
+from broker.sessions.links.routes import ReceivingRoute, SendingRoute, UnsendableByRoutes, words
 from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
@@ -93,6 +93,7 @@ class AmqpLinkSession(AmqpEndpoint):
         codec = AmqpConnection(limits, container_id=options.container_id, server=False, mechanisms=("ANONYMOUS",))
         super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
         self.access = UNRESTRICTED
+        self.unsendable = UnsendableByRoutes(tick)
         self._links = links
         self._link = link
         self._broker_name = broker_name
@@ -341,8 +342,10 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def may_die(self, route: Route, message: Message) -> bool:
         """Whether what the other end refuses becomes a dead letter here."""
-        if not route.settings.use_dead_letter:
-            return False
+        return route.settings.use_dead_letter and self.is_kept(route, message)
+
+    def is_kept(self, route: Route, message: Message) -> bool:
+        """Whether nothing durable is lost if a message dies here."""
         queue = self.engine.queues.get(route.settings.local)
         return not message.header.durable or (queue is not None and self.engine.messages.may_die(queue, message))
 

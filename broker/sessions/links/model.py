@@ -49,7 +49,7 @@ ROUTE: Final[Mapping[State, Mapping[str, State]]] = {
         "doubt": _S.IN_DOUBT,
     },
     _S.RUNNING: {"refused": _S.RETRYING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT, "pause": _S.PAUSED},
-    _S.RETRYING: {"attach": _S.STARTING, "lost": _S.STOPPED, "pause": _S.PAUSED},
+    _S.RETRYING: {"attach": _S.STARTING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT, "pause": _S.PAUSED},
     _S.PAUSED: {"attach": _S.STARTING, "lost": _S.STOPPED, "doubt": _S.IN_DOUBT},
     _S.IN_DOUBT: {"resolve": _S.STOPPED, "lost": _S.IN_DOUBT},
 }

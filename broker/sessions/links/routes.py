@@ -5,11 +5,14 @@ A sending route is a consumer here (`OutgoingLink`), whose settlements are the o
     accepted                  it leaves here: forwarded, or consumed if the other end is no Bartleby
     rejected                  a dead letter, with the other end's words
     released, modified        back to the head of the queue, as a failed delivery; the route waits a while
+    too large, no way to say  the same, without asking it
     no answer                 back as it was: the connection was lost, and that is no fault of a message
     an error instead          all go back and are sent one by one: the one under way when it happens again is to blame
 
 Where a dead letter is not wanted (use-dead-letter = false), or a durable message would find no dead-letter queue,
-nothing counts as failed: the route waits, and tries again with one message until that is taken.
+nothing counts as failed: the route waits, and tries again with one message until that is taken.  A message with too
+many hops is no matter of the other end's: it is a dead letter whatever use-dead-letter says, and waits only for want of
+a dead-letter queue.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from broker.engine.model.message import Message
 from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.outgoing import OutgoingLink
-from broker.sessions.convert import TooManyHops
+from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.model import Route, State
+from broker.sessions.unsendable import Unsendable
 from protocols.amqp.events import Credit, Dispositions
 from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
 from protocols.amqp.receiver import Receiver
@@ -151,6 +155,20 @@ class SendingRoute(OutgoingLink):
                 engine.consumers.give_back(consumer, id, redelivery.rejected(text))
                 self.wait(text)
 
+    def give_up(self, message: Message, why: ConversionError) -> None:
+        """A message cannot be sent as it is: it dies, if it may."""
+        consumers, session, route = self._owner.engine.consumers, self._session, self.route
+        if isinstance(why, TooManyHops):
+            text, dies = str(why), session.is_kept(route, message)
+        else:
+            text, dies = f"{session.where(route)}: {why}", session.may_die(route, message)
+            route.refused += 1
+        if dies:
+            consumers.undeliverable(self.attached, message, text, why.reason)
+        else:
+            consumers.withdraw(self.attached, [message])
+            self.wait(text)
+
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, text: str) -> None:
@@ -199,6 +217,18 @@ class SendingRoute(OutgoingLink):
         self.route.unsettled = 0
         if held:
             self._session.left_in_doubt(self.route, held)
+
+
+class UnsendableByRoutes(Unsendable):
+    """What the routes of a connection cannot send."""
+
+    __slots__ = ()
+
+    def give_up(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
+        """See Unsendable."""
+        route = consumer.sink
+        assert isinstance(route, SendingRoute)
+        route.give_up(message, why)
 
 
 class ReceivingRoute(IncomingLink):

@@ -10,6 +10,7 @@ import pytest
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message
 from broker.sessions.amqp.session import AmqpSession
+from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.model import State
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.events import Attached, Began, Detached, Ended
@@ -188,6 +189,42 @@ def test_without_a_dead_letter_address_durable_messages_wait(durable: bool) -> N
     assert (links.route("orders").state is State.RETRYING) is durable
 
 
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_message_that_is_too_large_waits_where_it_may_not_die(monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
+    sends = {"orders": {"queue": "orders.out", "address": "orders", "use-dead-letter": kept}}
+    a, b, links = pair({"send": sends}, {"match": "orders.out", "dead-letter-address": "" if kept else "DLQ"})
+    monkeypatch.setattr(Sender, "message_bytes_max", 2_000)
+    send(a, "orders.out", "1", "x" * 3_000, "2")
+    links.run()
+    route = links.route("orders")
+    assert [each[:1] for each in bodies(a, "orders.out")] == ["x"]
+    assert held(a, "DLQ") == []
+    assert route.state is State.RETRYING
+    assert "orders: 3" in route.error
+    assert "the receiver accepts 2000" in route.error
+    send(a, "orders.out", "3")
+    links.advance(5_000)
+    assert bodies(b, "orders") == ["1", "2"], "what is behind it waits"
+    monkeypatch.setattr(Sender, "message_bytes_max", 5_000)
+    links.advance(5_000)
+    assert [each[:1] for each in bodies(b, "orders")] == ["1", "2", "3", "x"]
+    assert links.route("orders").state is State.RUNNING
+
+
+def test_a_message_that_is_too_large_is_a_dead_letter_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    a, b, links = pair()
+    monkeypatch.setattr(Sender, "message_bytes_max", 2_000)
+    send(a, "orders.out", "1", "x" * 3_000, "2")
+    links.run()
+    assert bodies(b, "orders") == ["1", "2"]
+    [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
+    annotations = letter.header.annotations or {}
+    assert annotations["_AMQ_DL_REASON"] == "too-large"
+    assert "link b at amqp://b:5672: orders: " in str(annotations["_AMQ_DL_TEXT"])
+    assert links.route("orders").refused == 1
+    assert links.route("orders").state is State.RUNNING
+
+
 def test_fast_messages_leave_at_once() -> None:
     sends = {"orders": {"queue": "orders.out", "address": "orders", "non-durable": "fast"}}
     a, b, links = pair({"send": sends})
@@ -364,6 +401,24 @@ def test_what_is_in_doubt_is_held(monkeypatch: pytest.MonkeyPatch, discard: bool
     assert held(a, "orders.out") == []
 
 
+def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other end has given one back, and says nothing of the others before the connection is lost."""
+    monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
+    sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
+    a, b, links = pair({"send": sends})
+    links.wires["b"].holding = True
+    send(a, "orders.out", "1", "2")
+    links.wires["b"].deliver_there()
+    session = links.links.connections["b"]
+    assert isinstance(session, AmqpLinkSession)
+    links.do(session.route_waits, links.route("orders"), "given back")
+    links.cut()
+    assert links.route("orders").state is State.IN_DOUBT
+    links.advance(5_000)
+    assert links.route("orders").in_doubt == 2
+    assert bodies(b, "orders") == ["1", "2"]
+
+
 def test_what_is_in_doubt_is_held_after_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.attach._OFFERED_SENDERS", ())
     sends = {"orders": {"queue": "orders.out", "address": "orders", "in-doubt": "hold"}}
@@ -445,6 +500,23 @@ def test_a_loop_ends_as_a_dead_letter() -> None:
     assert (letters[0].header.annotations or {})["_AMQ_DL_REASON"] == "link-hops"
     assert letters[0].hops == 4
     assert held(a, "q") == held(b, "q") == []
+
+
+@pytest.mark.parametrize("address", ["", "DLQ"])
+def test_a_message_that_goes_round_waits_if_nothing_keeps_dead_letters(address: str) -> None:
+    a = SimBroker(linked(send=SEND["send"]))
+    sends = {"back": {"queue": "orders", "address": "orders", "use-dead-letter": False}}
+    link: dict[str, Any] = {"max-hops": 1, "send": sends}
+    kept: dict[str, object] = {"match": "orders", "dead-letter-address": address}
+    b = SimBroker(linked(kept, name="b", **link))
+    there, back = SimLinks(a, {"b": b}), SimLinks(b, {"b": a})
+    send(a, "orders.out", "1")
+    there.run()
+    back.run()
+    assert bodies(b, "orders") == ([] if address else ["1"])
+    assert bodies(b, "DLQ") == (["1"] if address else [])
+    assert back.route("back").state is (State.RUNNING if address else State.RETRYING)
+    assert back.route("back").error == ("" if address else "it has passed 1 brokers, and max-hops is 1")
 
 
 def test_a_message_that_ends_the_amqp_link_dies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
