@@ -71,7 +71,7 @@ REMOVALS = {
     ),
     RemovalReason.MOVED: Text("An operator or a rule moved it to another queue, or back to where it came from."),
     RemovalReason.DELETED: Text(
-        "Its queue was deleted.",
+        "Its queue was deleted, or an operator had begun to delete it.",
         "The log has `queue.deleted`, `queue.auto_deleted` or `config.deleted`; `bartleby journal replay` can bring it "
         "back.",
     ),

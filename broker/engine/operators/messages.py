@@ -24,6 +24,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
+from store.record import RemovalReason
 
 #: The largest message id.
 MESSAGE_ID_MAX: Final = (1 << 63) - 1
@@ -70,13 +71,14 @@ class QueueMessages:
                 return consumer.unacked[id], "delivering"
         raise NotFound(f"queue {queue.name} has no message {id}")
 
-    def purge(self, queue: Queue) -> int:
-        """Remove ready and scheduled messages by name (purged), as many as other clients can wait for.
+    def purge(self, queue: Queue, *, deleting: bool = False) -> int:
+        """Remove ready and scheduled messages by name, as many as other clients can wait for.
 
-        Returns how many, 0: all are gone.
+        They are purged, or deleted if their queue is about to be.  Returns how many, 0: all are gone.
         """
         settle_acknowledged(self._state)
-        return clearing.purge(self._state, queue)
+        reason = RemovalReason.DELETED if deleting else RemovalReason.PURGED
+        return clearing.purge(self._state, queue, reason)
 
     def retry(self, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
         """Move messages back to where they came from, one step.  Raises NotReadable."""

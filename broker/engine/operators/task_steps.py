@@ -85,9 +85,10 @@ class TaskSteps:
         if request.dry_run:
             return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
         below = task.progress.below or self._state.journal.allocate_ids(1)  # larger than that of any message so far
-        some = self._messages.purge(queue) if remaining else 0
+        deleting = request.kind is TaskKind.DELETE_QUEUE
+        some = self._messages.purge(queue, deleting=deleting) if remaining else 0
         complete = some == 0 or some >= remaining
-        if complete and request.kind is TaskKind.DELETE_QUEUE:
+        if complete and deleting:
             some += queue.message_count
             self._administration.delete_queue(queue, with_messages=True)
         return MoveResult(below, 0, complete, moved=some, looked_at=some)

@@ -20,14 +20,14 @@ from store.record import RemovalReason
 REMOVE_RUN_MAX: Final = 8192
 
 
-def purge(state: State, queue: Queue) -> int:
-    """Remove some of the ready and scheduled messages by name (purged), paged ones first; how many, 0: all are gone.
+def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURGED) -> int:
+    """Remove some of the ready and scheduled messages by name, paged ones first; how many, 0: all are gone.
 
     About `purge_step_max` of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
     """
     queue.check_public()
     most = state.limits.purge_step_max
-    purged = upkeep.clear(state, queue, RemovalReason.PURGED, most)
+    purged = upkeep.clear(state, queue, reason, most)
     if queue.tail is not None and not queue.tail.active:
         depage.drop(state, queue)
     messages = queue.take_head(most - purged) if purged < most else []
@@ -36,7 +36,7 @@ def purge(state: State, queue: Queue) -> int:
         due, message = queue.scheduled.pop(id)
         state.schedule.remove(due, (queue.id, id))
         messages.append(message)
-    _remove(state, queue, messages, RemovalReason.PURGED)
+    _remove(state, queue, messages, reason)
     queue.counters.purged += purged + len(messages)
     return purged + len(messages)
 

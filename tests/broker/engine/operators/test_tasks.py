@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -27,7 +28,8 @@ from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, Task
 from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.tasks import ACTIVE_MAX, ENDED_KEPT, IDS_MAX, OTHER_TARGETS, RATE_MAX, TARGETS_MAX
 from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
-from tests.simulation.world import check_accounts, check_counters, small
+from store.record import RemovalReason
+from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons, small
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 RETRY, MOVE, PURGE, DELETE = TaskKind.RETRY, TaskKind.MOVE, TaskKind.PURGE, TaskKind.DELETE_QUEUE
@@ -222,6 +224,27 @@ def test_a_queue_is_deleted_with_its_messages(limit: int) -> None:
     bench.sent("a", *(b"%d" % n for n in range(10)))
     task = done(bench, DELETE, "a")
     assert (task.state, task.progress.moved, "a" in bench.engine.queues) == (TaskState.COMPLETED, 10, False)
+    assert deleted(bench, "a") == {RemovalReason.DELETED: 10}, "however many steps it takes"
+
+
+def deleted(bench: Bench, name: str) -> Counter[RemovalReason]:
+    """By which ways messages left a queue that was deleted."""
+    found = accounts(bench.broker.files, journal_directory(bench.broker.config)).values()
+    (account,) = [account for account in found if account.name == name]
+    assert account.deleted
+    assert not account.present
+    return reasons(account)
+
+
+def test_a_deletion_that_is_cancelled_leaves_the_queue_with_what_is_left() -> None:
+    bench = Bench(engine_limits={"purge_step_max": 3})
+    bench.sent("a", *(b"%d" % n for n in range(10)))
+    task = start(bench, DELETE, "a")
+    bench.engine.tasks.steer(task, TaskVerb.CANCEL)
+    bench.run()
+    assert (task.progress.moved, len(bench.bodies("a"))) == (3, 7)
+    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.DELETED: 3}
+    check_counters(bench.broker)
 
 
 @pytest.mark.parametrize("kind", [RETRY, MOVE, PURGE, DELETE])
@@ -473,4 +496,31 @@ def test_its_counts_are_exact_wherever_the_power_goes(kind: TaskKind) -> None:
         assert 20 - len(again.bodies("DLQ")) == sum(task.progress.moved for task in tasks) == 20 * len(tasks)
         assert all(task.state is TaskState.COMPLETED for task in tasks)
         partly += "task.completed" in {code for code, _ in broker.reports}
+    assert partly, "the power went while some were done"
+
+
+def test_a_deletion_leaves_the_queue_with_what_is_left_or_none_wherever_the_power_goes() -> None:
+    limits = {"move_step_max": 3, "purge_step_max": 3, "task_pending_max": 0}
+    at = partly = 0
+    while True:
+        at += 1
+        files = SimFiles(at)
+        bench = Bench(running=EngineBroker(small(), files=files, engine_limits=limits))
+        bench.sent("a", *(b"%d" % n for n in range(20)))
+        files.plan(at, Fault.CRASH)
+        with suppress(Crash):
+            start(bench, DELETE, "a")
+            bench.run()
+        if not files.faults:
+            break
+        files.crash()
+        again = Bench(running=EngineBroker(small(), files=files, seed=1, engine_limits=limits))
+        check_accounts(again.broker)
+        tasks = again.engine.tasks.all()
+        if tasks:
+            assert [(task.state, task.progress.moved) for task in tasks] == [(TaskState.COMPLETED, 20)]
+            assert deleted(again, "a") == {RemovalReason.DELETED: 20}
+        else:
+            assert len(again.bodies("a")) == 20
+        partly += "task.completed" in {code for code, _ in again.broker.reports}
     assert partly, "the power went while some were done"
