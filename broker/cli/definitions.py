@@ -28,6 +28,9 @@ DEFINITIONS_PER_CALL: Final = 200
 #: Bytes of a document: some 500,000 queues.
 DOCUMENT_BYTES_MAX: Final = 256 << 20
 
+#: Definitions that the last line names: those on a screen; all are in what is printed.
+NAMED_MAX: Final = 10
+
 #: Where a document has what users log in with.
 USERS_FILE: Final = "users_file"
 
@@ -93,7 +96,7 @@ def import_(file: IO[bytes], dry_run: bool, users: bool, output: OutputFormat, *
     """Create and change in the running broker what FILE has.  Nothing is deleted.
 
     Address settings, permissions and users are in files of the broker: the command shows how they differ, and what to
-    put where.  Exit status 5 if something was refused, or is left to do by hand.
+    put where.  Exit status 5 if something was refused, or is left to do by hand; with --dry-run if it would be.
     """
     document = _read(file)
     tables = document.pop(USERS_FILE, None)
@@ -109,9 +112,8 @@ def import_(file: IO[bytes], dry_run: bool, users: bool, output: OutputFormat, *
         print_json({"dry_run": dry_run, "changes": changes})
     else:
         _print(changes, document, dry_run=dry_run)
-    left = Counter(each["outcome"] for each in changes)
-    if not dry_run and left["refused"] + left["by-hand"]:
-        raise Failure(PARTIAL, f"{left['refused']} definitions were refused, {left['by-hand']} are left to do by hand")
+    if left := list(_left(changes, dry_run=dry_run)):
+        raise Failure(PARTIAL, "; ".join(left))
 
 
 def _read(file: IO[bytes]) -> dict[str, Any]:
@@ -194,6 +196,21 @@ def _print(changes: list[dict[str, Any]], document: dict[str, Any], *, dry_run: 
         f"{counts['created']} {done}created, {counts['changed']} {done}changed, {counts['same']} the same,"
         f" {counts['refused']} {done}refused, {counts['by-hand']} to do by hand"
     )
+
+
+def _left(changes: list[dict[str, Any]], *, dry_run: bool) -> Iterator[str]:
+    """What an import does not do, and of which definitions."""
+    for outcome, (one, more), what in (
+        ("refused", ("was", "were"), "refused"),
+        ("by-hand", ("is", "are"), "left to do by hand"),
+    ):
+        names = [f"{each['kind']} {each['name']}" for each in changes if each["outcome"] == outcome]
+        if not names:
+            continue
+        count = "1 definition" if len(names) == 1 else f"{len(names)} definitions"
+        verb = "would be" if dry_run else one if len(names) == 1 else more
+        others = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+        yield printable(f"{count} {verb} {what}: {', '.join(names[:NAMED_MAX])}{others}")
 
 
 def _details(change: dict[str, Any]) -> str:

@@ -167,6 +167,10 @@ class Administration:
         """Give a queue other attributes, and leave the rest; whether that changed anything.  Raises AlreadyInUse."""
         return alter.change(self._state, queue, asked)
 
+    def check_changeable(self, queue: Queue, asked: Asked) -> None:
+        """Raises AlreadyInUse if the queue may not get these attributes now."""
+        alter.check(queue, asked)
+
     def is_of_client(self, queue: Queue) -> bool:
         """Whether a client has made a queue, by sending or subscribing: it makes it again when it comes back."""
         made = queue.auto_created or queue.temporary or bool(queue.creator) or queue.reader is not None

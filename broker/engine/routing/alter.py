@@ -38,12 +38,7 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     before = queue.attributes
     if attributes == before:
         return False
-    essential = any(getattr(attributes, name) != getattr(before, name) for name in _ESSENTIAL)
-    if essential and (queue.consumers or queue.delivering):
-        raise AlreadyInUse(
-            f"queue {queue.name} is in use: last-value, last-value-key and non-destructive change only while"
-            " it has no consumers"
-        )
+    essential = _check(queue, attributes)
     if not may_page(attributes):
         depage.unpage(state, queue)
     kind = queue.kind
@@ -63,6 +58,22 @@ def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
     state.dirty[queue] = None
     _define(state, queue)
     return True
+
+
+def check(queue: Queue, asked: Asked) -> None:
+    """Raises AlreadyInUse if `change` would."""
+    _check(queue, with_asked(queue.attributes, asked))
+
+
+def _check(queue: Queue, attributes: QueueAttributes) -> bool:
+    """Whether its messages would become something else to each other or to consumers.  Raises AlreadyInUse."""
+    essential = any(getattr(attributes, name) != getattr(queue.attributes, name) for name in _ESSENTIAL)
+    if essential and (queue.consumers or queue.delivering):
+        raise AlreadyInUse(
+            f"queue {queue.name} is in use: last-value, last-value-key and non-destructive change only while"
+            " it has no consumers"
+        )
+    return essential
 
 
 def limit(state: State, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:

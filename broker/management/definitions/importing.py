@@ -247,6 +247,10 @@ def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefini
         )
     if queue.configured and attributes.keys() - {"enabled"}:
         return plan.refuse(_CONFIGURED)
+    try:
+        engine.operators.check_changeable(queue, attributes)
+    except EngineError as error:
+        return plan.refuse(str(error))
 
     def do(tell: Tell) -> None:
         if attributes and engine.operators.change(queue, attributes):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from broker.cli.definitions import NAMED_MAX
 from broker.security.users_file import NAME, read_users, write_users
 from tests.broker.cli.harness import Operator, introduced
 from tests.broker.management.harness import TestBroker, serving
@@ -31,13 +32,16 @@ async def test_an_export_is_imported_elsewhere(operator: Operator, tmp_path: Pat
     async with serving(other_directory) as (other, client):
         elsewhere = introduced(other_directory, client)
         dry = await elsewhere.run("definitions", "import", str(file), "--dry-run")
-        assert dry.exit_code == 0
+        assert dry.exit_code == 5, "as the import itself"
+        assert dry.stderr == (
+            'bartleby: 2 definitions would be left to do by hand: address-setting a"\\, permission a\n'
+        )
         assert "+ queue prices\n" in dry.stdout
         assert "2 would be created" in dry.stdout
         assert not other.engine.queues
         done = await elsewhere.run("definitions", "import", str(file))
         assert done.exit_code == 5
-        assert done.stderr == "bartleby: 0 definitions were refused, 2 are left to do by hand\n"
+        assert done.stderr == 'bartleby: 2 definitions are left to do by hand: address-setting a"\\, permission a\n'
         assert '# permission a: send (none) -> ["team"]; ' not in done.stdout
         toml = tomllib.loads(done.stdout.partition("reload:\n")[2].partition("2 created")[0])
         assert toml["address-settings"][0]["match"] == 'a"\\'
@@ -49,6 +53,20 @@ async def test_an_export_is_imported_elsewhere(operator: Operator, tmp_path: Pat
         assert again.stdout.endswith(
             "0 would be created, 1 would be changed, 1 the same, 0 would be refused, 2 to do by hand\n"
         )
+
+
+async def test_of_many_refused_the_first_are_named(operator: Operator, tmp_path: Path) -> None:
+    file = tmp_path / "definitions.json"
+    queues = [{"name": f"q{n}", "address": "", "routing_type": "ANYCAST"} for n in range(NAMED_MAX + 2)]
+    settings = {"a": {"max-delivery-attempts": 3}}
+    file.write_text(json.dumps({"version": 1, "queues": queues, "address_settings": settings}))
+    told = ", ".join(f"queue q{n}" for n in range(NAMED_MAX))
+    dry = await operator.run("definitions", "import", str(file), "--dry-run")
+    assert (dry.exit_code, dry.stderr) == (
+        5,
+        f"bartleby: {NAMED_MAX + 2} definitions would be refused: {told} and 2 more;"
+        " 1 definition would be left to do by hand: address-setting a\n",
+    )
 
 
 async def test_many_take_several_calls(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
@@ -75,9 +93,10 @@ async def test_what_users_log_in_with_goes_from_file_to_file(operator: Operator,
         write_users(other_directory / NAME, {"alice": cheap_user("other", "team")})
         dry = await elsewhere.run("definitions", "import", "--users", str(file), "--dry-run")
         assert "+ user eva\n" in dry.stdout
+        assert (dry.exit_code, dry.stderr) == (5, "bartleby: 1 definition would be refused: user alice\n")
         assert read_users(other_directory / NAME).keys() == {"alice"}
         done = await elsewhere.run("definitions", "import", "--users", str(file))
-        assert done.exit_code == 5
+        assert (done.exit_code, done.stderr) == (5, "bartleby: 1 definition was refused: user alice\n")
         assert "! user alice: a user of this name has other roles or another password" in done.stdout
         users = read_users(other_directory / NAME)
         assert users["eva"] == stored["eva"]

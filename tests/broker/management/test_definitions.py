@@ -118,6 +118,20 @@ async def test_what_cannot_be_is_refused_and_the_rest_done(
     assert broker.engine.queue("prices").address.name == "prices"
 
 
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_what_consumers_would_notice_is_refused_also_in_a_dry_run(
+    broker: TestBroker, client: Client, dry_run: bool
+) -> None:
+    await fill(client)
+    inbox = Inbox()
+    broker.tick.enter()
+    broker.engine.consumers.subscribe(inbox, SubscribeRequest("prices", RoutingType.ANYCAST))
+    queue = {"name": "prices", "address": "prices", "routing_type": "ANYCAST", "attributes": {"non-destructive": True}}
+    changes = await imported(client, {"version": 1, "queues": [queue]}, dry_run=dry_run)
+    assert changes["queue", "prices"]["outcome"] == "refused"
+    assert "while it has no consumers" in changes["queue", "prices"]["why"]
+
+
 async def test_the_configurations_own_is_refused(broker: TestBroker, client: Client) -> None:
     broker.tick.enter()
     operators = broker.engine.operators

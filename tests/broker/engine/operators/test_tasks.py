@@ -27,8 +27,8 @@ from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.task import STEERING, Task, TaskKind, TaskRequest, TaskState, TaskVerb, read_task
 from broker.engine.operators.administration import NewQueue
 from broker.engine.operators.tasks import ACTIVE_MAX, ENDED_KEPT, IDS_MAX, OTHER_TARGETS, RATE_MAX, TARGETS_MAX
-from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
 from store.record import RemovalReason
+from tests.broker.engine.engine_harness import Bench, EngineBroker, fill
 from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons, small
 from tests.support.sim_files import Crash, Fault, SimFiles
 
