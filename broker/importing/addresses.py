@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 from broker.engine.model.attributes import ATTRIBUTES
@@ -83,6 +84,31 @@ def _routing_types(address: Element, kinds: list[Element], draft: Draft, name: s
     bare = sorted({kind.name.upper() for kind in kinds if kind.find("queue") is None})
     if bare:
         draft.put(place(address, f"address {name}", ", ".join(bare)), ("addresses", name, "routing-types"), bare)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfiguredQueue:
+    """A queue of the file."""
+
+    name: str
+    address: str
+    routing_type: str
+
+
+def configured_queues(core: Element) -> dict[str, ConfiguredQueue]:
+    """The queues of the file, by name."""
+    found: dict[str, ConfiguredQueue] = {}
+    for section in core.all("addresses"):
+        for address in section.children:
+            for kind in ("anycast", "multicast"):
+                for queue in (queue for each in address.all(kind) for queue in each.all("queue")):
+                    name = queue.attributes.get("name", "")
+                    each = ConfiguredQueue(name, address.attributes.get("name", ""), kind.upper())
+                    found.setdefault(name, each)
+    for queue in (queue for section in core.all("queues") for queue in section.all("queue")):
+        name = queue.attributes.get("name", "")
+        found.setdefault(name, ConfiguredQueue(name, queue.get("address") or name, "MULTICAST"))
+    return found
 
 
 def queues(element: Element, draft: Draft, core: Element) -> None:

@@ -8,6 +8,8 @@ from typing import Final
 from broker.config.diverts import WildcardsSection
 from broker.importing.acceptors import acceptors, http_acceptor
 from broker.importing.addresses import address_settings, addresses, diverts, queues
+from broker.importing.artemis_bridges import bridges, connectors
+from broker.importing.artemis_connections import broker_connections
 from broker.importing.artemis_tables import APART, CORE, WILDCARDS
 from broker.importing.draft import Draft
 from broker.importing.report import Outcome, place
@@ -130,6 +132,9 @@ _APART: Final[dict[str, Callable[[Element, Draft, Element], None]]] = {
     "queues": queues,
     "diverts": diverts,
     "acceptors": acceptors,
+    "bridges": bridges,
+    "broker-connections": broker_connections,
+    "connectors": connectors,
     "security-settings": security_settings,
     "resource-limit-settings": resource_limits,
     "persist-delivery-count-before-delivery": _persist_counts,

@@ -36,8 +36,8 @@ _OF_TLS: Final = frozenset(
 )
 
 #: Parameters of TLS that change nothing about who comes in.
-_STORES: Final = re.compile("^(keyStore|trustStore|trustAll|ssl|keyManager|forceSSLParameters)")
-_STORE_LEFT: Final = "Java's key stores are not read: certificates are PEM files in the tls section, docs/security.md"
+STORES: Final = re.compile("^(keyStore|trustStore|trustAll|ssl|keyManager|forceSSLParameters)")
+STORE_LEFT: Final = "Java's key stores are not read: certificates are PEM files in the tls section, docs/security.md"
 
 #: Parameters that nothing here stands for, and what to do.
 _STRICTER: Final[dict[str, str]] = {
@@ -64,14 +64,14 @@ def guard(draft: Draft, element: Element, what: str, name: str, given: Mapping[s
             if not tls and parameter != "sslEnabled":
                 draft.report.left(found, "it has an effect with TLS only, which this acceptor does not speak")
         elif parameter in _STRICTER and text.lower() != "false":
-            _shut(draft, found, name, _STRICTER[parameter])
+            shut(draft, found, name, _STRICTER[parameter])
         elif parameter == "saslMechanisms" and "PLAIN" not in _listed(text):
-            _shut(draft, found, name, "PLAIN and SCRAM are offered wherever there are users with passwords")
+            shut(draft, found, name, "PLAIN and SCRAM are offered wherever there are users with passwords")
         elif parameter == "autoStart" and text.lower() == "false":
             change = "as in the file, it does not listen until an operator enables it: set enabled = true"
             draft.put(found, ("acceptors", name, "enabled"), False, change=change)
-        elif parameter in _STRICTER or _STORES.match(parameter):
-            draft.report.left(found, _STORE_LEFT)
+        elif parameter in _STRICTER or STORES.match(parameter):
+            draft.report.left(found, STORE_LEFT)
         else:
             continue
         done.add(parameter)
@@ -140,10 +140,11 @@ def _hosts(draft: Draft, found: Place, name: str, text: str) -> None:
         plain = [each.replace("\\", "") for each in names]
         draft.put(found, ("acceptors", name, "tls", "sni-hosts"), plain, change="names instead of a regular expression")
     else:
-        _shut(draft, found, name, "write the names that it means into sni-hosts of the tls section")
+        shut(draft, found, name, "write the names that it means into sni-hosts of the tls section")
 
 
-def _shut(draft: Draft, found: Place, name: str, why: str) -> None:
+def shut(draft: Draft, found: Place, name: str, why: str) -> None:
+    """Say what kept clients away from an acceptor, which does not listen until an operator has seen to it."""
     draft.report.add(found, Outcome.STRICTER, why=f"{why}; {_SHUT}")
     if not draft.has(("acceptors", name, "enabled")):
         draft.put(found, ("acceptors", name, "enabled"), False, quiet=True)

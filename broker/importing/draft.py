@@ -58,6 +58,7 @@ class Draft:
         *,
         change: str = "",
         factor: int = 1,
+        quiet: bool = False,
         vital: bool = False,
     ) -> None:
         """Put what a text of XML says, as the kind of value that the key takes; `factor` is for other units."""
@@ -68,7 +69,7 @@ class Draft:
             return
         if factor != 1 and isinstance(value, int) and value > 0:
             value *= factor
-        self.put(place, key, value, change=change, vital=vital)
+        self.put(place, key, value, change=change, quiet=quiet, vital=vital)
 
     def put(
         self,
@@ -99,6 +100,13 @@ class Draft:
         self._claims[key] = _Claim(place, value, change, quiet, vital)
         for end in range(1, len(key) + 1):
             self._tables.setdefault(key[:end], {})[key] = None
+
+    def drop(self, key: Key, why: str) -> None:
+        """Take out all that stands below the key, and say why."""
+        for other in list(self._tables.get(key, ())):
+            claim = self._remove(other)
+            if not claim.quiet:
+                self.report.left(claim.place, why)
 
     def settle(self) -> Config:
         """Take out what the models refuse, and report all claims."""
@@ -181,15 +189,8 @@ class Draft:
                 note = f"{why}; the default stays" if stays else why
                 self.report.left(claim.place, note)
             if claim.vital:
-                self._drop_table(other[:-1], f"not without {claim.place.what}, which has no counterpart")
+                self.drop(other[:-1], f"not without {claim.place.what}, which has no counterpart")
         return bool(found)
-
-    def _drop_table(self, key: Key, why: str) -> None:
-        """Take out all that stands below the key."""
-        for other in list(self._tables.get(key, ())):
-            claim = self._remove(other)
-            if not claim.quiet:
-                self.report.left(claim.place, why)
 
     def _remove(self, key: Key) -> _Claim:
         for end in range(1, len(key) + 1):

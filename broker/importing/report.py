@@ -13,7 +13,7 @@ from broker.importing.xml import Element
 
 VALUE_CHARS_MAX: Final = 75
 """Characters of a value in the report: enough to find it."""
-_SECRET: Final = re.compile("passw|passphrase|codec", re.IGNORECASE)
+_SECRET: Final = re.compile("passw|passphrase|codec|psk$|kpass|_opt_", re.IGNORECASE)
 
 
 class Outcome(Enum):
@@ -38,13 +38,16 @@ class Place:
 
 def place(element: Element, what: str, value: str | None = None) -> Place:
     """A thing of this element: its text, or the value given."""
-    shown = element.text if value is None else value
-    if shown and _SECRET.search(what.rpartition(":")[2]):
-        shown = "(not shown)"
-    shown = " ".join("".join(c if c.isprintable() else " " for c in shown).split())
-    if len(shown) > VALUE_CHARS_MAX:
-        shown = f"{shown[:VALUE_CHARS_MAX]}..."
-    return Place(element.line, what, shown, tuple(element.properties))
+    text = element.text if value is None else value
+    return Place(element.line, what, shown(what, text), tuple(element.properties))
+
+
+def shown(what: str, text: str) -> str:
+    """A value as the report has it: on one line, cut, and not at all if what it belongs to is a secret."""
+    if text and _SECRET.search(what.rpartition(":")[2]):
+        return "(not shown)"
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return f"{text[:VALUE_CHARS_MAX]}..." if len(text) > VALUE_CHARS_MAX else text
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from broker.config.dead_letter_checks import SECTION, dead_letter_rule_problems
 from broker.config.dead_letter_rules import RuleSection
 from broker.config.model import Config
 from broker.engine import AT_MOST_MAX
-from broker.importing.report import VALUE_CHARS_MAX, Outcome, Place, Report
+from broker.importing.report import Outcome, Place, Report, shown
 from broker.importing.runmqdlq_table import Entry, Given, read_table
 from broker.importing.xml import InvalidFile
 
@@ -95,9 +95,7 @@ def translate(data: bytes, report: Report) -> str:
 
 
 def _place(given: Given) -> Place:
-    shown = " ".join("".join(c if c.isprintable() else " " for c in given.value).split())
-    shown = f"{shown[:VALUE_CHARS_MAX]}..." if len(shown) > VALUE_CHARS_MAX else shown
-    return Place(given.line, given.keyword, shown)
+    return Place(given.line, given.keyword, shown(given.keyword, given.value))
 
 
 def _whole(entry: Entry) -> Place:

@@ -1,0 +1,87 @@
+"""What the links of all brokers have in common: names, where they connect to, who logs in, which routes they have.
+
+Each connection of the file gets a link of its own, whatever else is named like it: what two of them pass on must not
+become the routes of one.  Names keep letters, digits, `_`, `-` and, of links, `.`: they are parts of the names of
+queues and of password files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from broker.config.link_rules import NAME_CHARS_MAX
+from broker.importing.draft import Draft
+from broker.importing.kinds import Key
+from broker.importing.report import Place
+
+SECTION: Final = "links"
+
+ALWAYS_TRIES: Final = "a link tries again until it is stopped: `bartleby link stop`"
+NO_ROUTE: Final = "nothing of it is a route of a link, so there is none"
+_KINDS: Final = ("send", "receive", "topics", "mqtt")
+_MASKED: Final = "ENC("
+
+
+class Login(NamedTuple):
+    """Who logs in at the other broker: where the file says it, and the user."""
+
+    user: Place | None = None
+    name: str = ""
+    password: Place | None = None
+
+
+def connect(draft: Draft, found: Place, wanted: str, urls: Sequence[str], change: str = "") -> Key:
+    """Put a link to these URLs, which are tried in turn; its key."""
+    name = _fresh(re.sub(r"[^\w.-]+", "-", wanted) or "link", lambda name: draft.has((SECTION, name)))
+    if wanted and name != wanted:
+        renamed = f"it is named {name}: a link has a name of its own, of letters, digits, _ - and ."
+        change = f"{change}; {renamed}" if change else renamed
+    link = (SECTION, name)
+    draft.put(found, (*link, "url"), urls[0] if len(urls) == 1 else list(urls), change=change, vital=True)
+    return link
+
+
+def route(draft: Draft, link: Key, kind: str, wanted: str) -> Key:
+    """The key of a new route, named after what it carries."""
+    clean = re.sub(r"[^\w-]+", "-", wanted).strip("-") or "all"
+    return (*link, kind, _fresh(clean, lambda name: any(draft.has((*link, each, name)) for each in _KINDS)))
+
+
+def log_in(draft: Draft, link: Key, login: Login, *, quiet: bool = False) -> None:
+    """Put the user, and the file that the password is to be written to: the password itself goes nowhere."""
+    if login.user is not None and login.name.startswith(_MASKED):
+        draft.report.left(login.user, "it is encrypted: write user and password-file by hand")
+    elif login.user is not None and login.name:
+        draft.put(login.user, (*link, "user"), login.name, quiet=quiet)
+    if login.password is None:
+        return
+    if draft.has((*link, "user")):
+        path = f"/etc/bartleby/{link[-1]}.password"
+        why = "write the password into the first line of that file: until it is there the broker does not start"
+        draft.put(login.password, (*link, "password-file"), path, change=why)
+    else:
+        draft.report.left(login.password, "a password needs a user")
+
+
+def put_retry_interval(draft: Draft, found: Place, link: Key, text: str, *, constant: bool, factor: int = 1) -> None:
+    """Put the time between attempts.  constant: it stays so, whereas that of a link doubles unless it may not."""
+    key = (*link, "retry-interval")
+    draft.put_text(found, key, text, factor=factor)
+    if constant and draft.has(key):
+        draft.put_text(found, (*link, "retry-interval-max"), text, factor=factor, quiet=True)
+
+
+def drop_without_routes(draft: Draft, link: Key) -> None:
+    """Take the link out again if nothing passes over it."""
+    if not any(draft.has((*link, kind)) for kind in _KINDS):
+        draft.drop(link, NO_ROUTE)
+
+
+def _fresh(wanted: str, taken: Callable[[str], bool]) -> str:
+    name, number = wanted[:NAME_CHARS_MAX], 1
+    while taken(name):
+        number += 1
+        name = f"{wanted[: NAME_CHARS_MAX - len(str(number)) - 1]}-{number}"
+    return name
