@@ -13,6 +13,9 @@ from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 SETTINGS: Final = """
+[broker]
+max-disk-usage = -1
+
 [log]
 level = "warning"
 

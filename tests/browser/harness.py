@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 from urllib.parse import urlencode
 
 from selenium import webdriver
-from selenium.common.exceptions import StaleElementReferenceException
+from selenium.common.exceptions import StaleElementReferenceException, WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
@@ -48,11 +48,11 @@ class Operator:
 
     def link(self, text: str) -> None:
         """Click on a link with this text."""
-        self.until(lambda: next(iter(self.chromium.find_elements(By.LINK_TEXT, text)), None)).click()
+        self.until(lambda: _clicked(self.chromium.find_elements(By.LINK_TEXT, text)))
 
     def press(self, text: str) -> None:
         """Press a button with this text."""
-        self.until(lambda: next((each for each in self.all("main button") if each.text == text), None)).click()
+        self.until(lambda: _clicked(each for each in self.all("main button") if each.text == text))
 
     @property
     def text(self) -> str:
@@ -65,8 +65,7 @@ class Operator:
 
     def until(self, look: Callable[[], Result | None], what: str = "") -> Result:
         """Wait until there is something."""
-        waiting = WebDriverWait(self.chromium, PATIENCE_S, 0.05, [StaleElementReferenceException])
-        found = waiting.until(lambda _: look(), what)
+        found = WebDriverWait(self.chromium, PATIENCE_S, 0.05).until(lambda _: _unless_replaced(look), what)
         assert found is not None
         return found
 
@@ -79,3 +78,23 @@ class Operator:
         told = [each["message"] for each in entries]
         wrong = [message for message in told if "Content Security Policy" in message or "Uncaught" in message]
         assert not wrong, wrong
+
+
+def _clicked(found: Iterable[WebElement]) -> bool | None:
+    """Click on the first of them; None if there is none."""
+    for each in found:
+        each.click()
+        return True
+    return None
+
+
+def _unless_replaced(look: Callable[[], Result | None]) -> Result | None:
+    """What a look finds; None if the page was replaced meanwhile, which Chromium tells in two ways."""
+    try:
+        return look()
+    except StaleElementReferenceException:
+        return None
+    except WebDriverException as error:
+        if "does not belong to the document" not in (error.msg or ""):
+            raise
+        return None
