@@ -48,6 +48,7 @@ class Consumers:
             access=request.access,
             forwards=request.forwards,
             link=request.link,
+            on_demand=request.on_demand,
         )
         consumer_lifecycle.on_attach(self._state, consumer)
         return consumer

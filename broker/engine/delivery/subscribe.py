@@ -40,7 +40,8 @@ class SubscribeRequest:
     `access` is what the subscriber may do, `asked` the attributes that its queue shall have.  With `filtered` its own
     queue on a wildcard address takes what it may read, and it need not be permitted to read all that the address
     matches.  What a consumer that `forwards` acknowledges has not been consumed: another Bartleby has it.
-    `link` is the name of the link that it reads for.
+    `link` is the name of the link that it reads for.  One `on_demand` is another broker's link, which fetches for who
+    waits there.
     """
 
     destination: str
@@ -64,6 +65,7 @@ class SubscribeRequest:
     filtered: bool = False
     forwards: bool = False
     link: str = ""
+    on_demand: bool = False
 
 
 def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:

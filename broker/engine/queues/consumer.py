@@ -68,6 +68,7 @@ class Consumer:
         "held",
         "id",
         "link",
+        "on_demand",
         "order",
         "paused",
         "predicate",
@@ -102,6 +103,7 @@ class Consumer:
         access: Access = UNRESTRICTED,
         forwards: bool = False,
         link: str = "",
+        on_demand: bool = False,
     ) -> None:
         self.id = id
         self.queue = queue
@@ -122,6 +124,7 @@ class Consumer:
         self.access = access
         self.forwards = forwards  # what it acknowledges is with another broker now: it leaves as FORWARDED
         self.link = link  # the link that it reads for, by its name
+        self.on_demand = on_demand  # a link of another broker, which fetches for whoever waits there
         self.revoked = False  # closed because its peer lost the right to consume
         self.paused = False
         self.closed = False

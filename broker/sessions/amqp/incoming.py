@@ -22,12 +22,12 @@ from broker.engine.model.errors import EngineError, NotFound
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
-from broker.sessions.amqp.link_id import take_link_id
+from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
 from broker.sessions.amqp.terms import REJECTED, refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
-from broker.sessions.convert import JMS_KINDS
+from broker.sessions.convert import JMS_KINDS, TooManyHops
 from broker.sessions.upload import Uploading
 from protocols.amqp.check import check_body
 from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
@@ -121,8 +121,10 @@ class _Run(Send):
 class IncomingLink:
     """A producer's link.  `target` is what its ATTACH names, `place` what is there; the anonymous relay has neither.
 
-    `peer` says whether the producer is another broker's link.
+    `peer` says whether the producer is another broker's link; `hops_max` is how many brokers a message may have passed.
     """
+
+    hops_max = 0  # any number: whoever sends judges
 
     def __init__(
         self, owner: LinkOwner, link: Receiver, target: SendTarget, place: Place | None, peer: Peer = Peer.CLIENT
@@ -161,6 +163,7 @@ class IncomingLink:
                 check_body(body)
                 if linked:
                     link_id, head = take_link_id(head)
+                    self.check_hops(head)
                 if relay:
                     target = self._stated_target(payload)
                 if (
@@ -269,6 +272,11 @@ class IncomingLink:
         run.section, run.tx, run.alone = section, tx, broker_annotations is not None
         run.settled, run.second = event.settled, event.second
         return run
+
+    def check_hops(self, head: bytes) -> None:
+        """See that a message has not passed too many brokers.  Raises DecodeError."""
+        if self.hops_max and (hops := len(hops_of(head))) > self.hops_max:
+            raise _TooManyHops(hops, self.hops_max)
 
     def publish_large(self, run: _Run, message: Message, link_id: bytes | None, event: Portion) -> None:
         """A run of one message, whose body is in a file."""
@@ -428,6 +436,7 @@ class _Large:
         taken = take_apart(event.payload, linked=link.peer is not Peer.CLIENT)
         self._header, head, self.body, self._broker_annotations = taken
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
+        link.check_hops(self._head)
         self._target = link.target(self._head + _NO_BODY)
         self.durable = link.make(self._target, self._header, self._broker_annotations, event, tx).header.durable
         self._link = link
@@ -489,6 +498,13 @@ def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
     address = engine.addresses.get(name)
     if (stated and address is None) or (is_temporary(name) and (address is None or not address.owned)):
         raise NotFound(f"the temporary destination {name} is gone")
+
+
+class _TooManyHops(DecodeError):
+    def __init__(self, hops: int, most: int) -> None:
+        super().__init__(0, "")
+        self.condition = TOO_MANY_HOPS
+        self.description = str(TooManyHops(hops, most))
 
 
 class _NoAddress(DecodeError):

@@ -24,6 +24,12 @@ from protocols.amqp.types import Symbol
 #: The capability of a link between Bartlebys.
 LINK_CAPABILITY: Final = "bartleby-link"
 
+#: The property of a receiver that asks for no more than consumers at its own broker wait for.
+ON_DEMAND: Final = "bartleby-on-demand"
+
+#: The condition of a message that is refused for its hops.
+TOO_MANY_HOPS: Final = "bartleby:too-many-hops"
+
 #: How the names of these annotations begin.
 PREFIX: Final = "x-opt-bartleby-"
 LINK_ID: Final = PREFIX + "link-id"

@@ -23,6 +23,7 @@ from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.amqp.large import LargeMessage, LargeOut
 from broker.sessions.amqp.link_encoder import LinkEncoder, Stamp
+from broker.sessions.amqp.link_id import TOO_MANY_HOPS
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, past_of
 from broker.sessions.amqp.terms import refused
@@ -56,6 +57,7 @@ class OutgoingLink:
         self.consumer: Consumer | None = None  # until the engine has attached it
         replies = owner.options.of_replies
         self.encoder = Encoder(replies) if stamp is None else LinkEncoder(replies, stamp)
+        self._linked = stamp is not None
         self._once = stamp is not None and bool(stamp.broker_id)  # what is sent again is taken in once
         self.large: LargeOut | None = None
         self._owner = owner
@@ -223,12 +225,19 @@ class OutgoingLink:
         for id in ids:
             if isinstance(outcome, Accepted):
                 engine.consumers.acknowledge(consumer, id, inner, kept=kept)
+            elif isinstance(outcome, Rejected) and self._circled(outcome):
+                why = DeadLetterReason.LINK_HOPS
+                engine.consumers.undeliverable(consumer, consumer.unacked[id], _text(outcome.error), why)
             elif isinstance(outcome, Rejected):
                 engine.consumers.reject(consumer, id, text=_text(outcome.error), tx=inner)
             elif isinstance(outcome, Released):
                 engine.consumers.give_back(consumer, id, redelivery.RELEASED, inner)
             else:
                 self._modify(outcome, id, inner)
+
+    def _circled(self, outcome: Rejected) -> bool:
+        """Whether another broker's link refuses a message because it has passed too many brokers."""
+        return self._linked and outcome.error is not None and outcome.error.condition == TOO_MANY_HOPS
 
     def _modify(self, outcome: Modified, id: int, inner: object) -> None:
         engine, consumer = self._owner.engine, self.attached

@@ -19,6 +19,7 @@ from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.dynamic import COPY, MOVE, lasting, properties
+from broker.sessions.amqp.link_id import ON_DEMAND
 from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown
 from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, Source, TerminusDurability
@@ -101,7 +102,8 @@ def request(
     if name and routing is None and stated is None:
         routing = RoutingType.MULTICAST
     shared = SHARED in source.capabilities
-    priority = (attach.properties or {}).get("priority", query.priority)
+    told = attach.properties or {}
+    priority = told.get("priority", query.priority)
     return SubscribeRequest(
         address,
         routing if stated is None else stated,
@@ -119,6 +121,7 @@ def request(
         user=access.user,
         access=access,
         asked=query.asked,
+        on_demand=told.get(ON_DEMAND) is True,
     )
 
 

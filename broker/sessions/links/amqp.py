@@ -21,7 +21,7 @@ from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import Peer as Sending
 from broker.sessions.amqp.incoming import Place
 from broker.sessions.amqp.link_encoder import Stamp
-from broker.sessions.amqp.link_id import LINK_CAPABILITY
+from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND
 from broker.sessions.amqp.terms import ANONYMOUS_RELAY, QUEUE, TOPIC, AmqpOptions
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.links.links import Links
@@ -269,7 +269,7 @@ class AmqpLinkSession(AmqpEndpoint):
             target=Target(settings.local),
             snd_settle_mode=SenderSettleMode.UNSETTLED,
             desired_capabilities=(LINK_CAPABILITY,),
-            properties={"priority": settings.priority} if settings.priority else None,
+            properties=_stated(settings),
         )
 
     def _on_attached(self, event: Attached) -> None:
@@ -467,6 +467,14 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         raise link_error(NOT_ALLOWED, "a link has no transactions")
+
+
+def _stated(settings: RouteSettings) -> dict[str, object] | None:
+    """What a receiver tells the other end of itself."""
+    told: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
+    if settings.only_with_consumers:
+        told[ON_DEMAND] = True
+    return told or None
 
 
 class _Attempt:

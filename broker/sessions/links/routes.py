@@ -238,6 +238,7 @@ class ReceivingRoute(IncomingLink):
         self.route = route
         self._session = owner
         settings = route.settings
+        self.hops_max = route.link.settings.max_hops
         super().__init__(owner, link, SendTarget(settings.local, settings.routing_type, False), place, peer)
 
     def top_up(self) -> None:
@@ -251,12 +252,15 @@ class ReceivingRoute(IncomingLink):
             super().top_up()
 
     def fetch_for_consumers(self) -> None:
-        """Credit for as many messages as consumers here wait for, beyond what waits for them."""
+        """Credit for as many messages as consumers here wait for, beyond what waits for them.
+
+        Links that fetch for consumers elsewhere do not count: brokers would wait for each other, and nobody for them.
+        """
         place = self._place
         assert place is not None
         wanted = 0
         for queue in place.address.queues:
-            takers = [each for each in queue.consumers if not each.paused and each.credit > 0]
+            takers = [each for each in queue.consumers if not each.paused and each.credit > 0 and not each.on_demand]
             free = sum(min(each.credit, self._owner.options.credits) for each in takers)
             wanted = max(wanted, free - queue.ready - queue.landing)
         wanted = 0 if self._blocked else max(min(wanted, self._owner.options.credits), 0)

@@ -306,6 +306,25 @@ def test_messages_are_fetched_for_consumers_that_wait() -> None:
     assert len(other.take()) == 7, "consumers there come first"
 
 
+def test_brokers_that_fetch_from_each_other_do_not_wait_for_each_other() -> None:
+    """Once a consumer has made both ask, nothing moves for the other's asking alone."""
+    route = {"queue": "orders", "address": "orders", "only-with-consumers": True, "priority": -1}
+    a, b = (SimBroker(linked(name=name, receive={"orders": route})) for name in "ab")
+    both = SimLinks(a, {"b": b}), SimLinks(b, {"b": a})
+    client = AmqpSim(a)
+    client.receiver("orders", "queue", credit=100)
+    for links in both * 3:
+        links.advance(1_000)
+    client.abort()
+    for links in both * 3:
+        links.advance(1_000)
+    send(b, "orders", "1", "2", "3")
+    for links in both * 3:
+        links.advance(1_000)
+    assert bodies(b, "orders") == ["1", "2", "3"], "nobody waits for them at a"
+    assert [links.route("orders").passed for links in both] == [0, 0]
+
+
 # -- exactly once ------------------------------------------------------------------------------------------------------
 
 
@@ -487,9 +506,10 @@ def test_topics_both_ways_do_not_go_round() -> None:
     assert held(a, "DLQ") == held(b, "DLQ") == []
 
 
-def test_a_loop_ends_as_a_dead_letter() -> None:
-    a = SimBroker(linked(send={"there": {"queue": "q", "address": "q"}}))
-    b = SimBroker(linked(name="b", url="amqp://a:5672", send={"back": {"queue": "q", "address": "q"}}))
+@pytest.mark.parametrize("kind", ["send", "receive"])
+def test_a_loop_ends_as_a_dead_letter(kind: str) -> None:
+    routes: dict[str, Any] = {kind: {"round": {"queue": "q", "address": "q"}}}
+    a, b = SimBroker(linked(**routes)), SimBroker(linked(name="b", url="amqp://a:5672", **routes))
     there, back = SimLinks(a, {"b": b}), SimLinks(b, {"b": a})
     send(a, "q", "round")
     for _ in range(40):
@@ -497,7 +517,9 @@ def test_a_loop_ends_as_a_dead_letter() -> None:
         back.run()
     letters = [each for broker in (a, b) for each, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
     assert len(letters) == 1
-    assert (letters[0].header.annotations or {})["_AMQ_DL_REASON"] == "link-hops"
+    said = letters[0].header.annotations or {}
+    assert said["_AMQ_DL_REASON"] == "link-hops"
+    assert "max-hops is 4" in str(said["_AMQ_DL_TEXT"])
     assert letters[0].hops == 4
     assert held(a, "q") == held(b, "q") == []
 
