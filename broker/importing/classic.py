@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from broker.importing.acceptors import http_acceptor, listen, parse, split
+from broker.importing.classic_links import network_connectors
 from broker.importing.classic_policies import policies, redelivery, time_stamps
 from broker.importing.classic_security import authorization, simple_users
 from broker.importing.classic_tables import BROKER, BROKER_ELEMENTS, NOT_KNOWN, PLUGINS, TRANSPORT
@@ -224,6 +225,7 @@ _ELEMENTS: Final[dict[str, Callable[[Element, Draft], None]]] = {
     "destinationInterceptors": _interceptors,
     "destinationPolicy": policies,
     "destinations": _destinations,
+    "networkConnectors": network_connectors,
     "plugins": _plugins,
     "systemUsage": _usage,
     "transportConnectors": _connectors,

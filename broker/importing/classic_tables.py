@@ -6,7 +6,7 @@ from typing import Final
 
 from broker.importing.rules import Always, Leave, Rule, Take, leave_all
 
-_ONE_BROKER: Final = "this version is one broker, without networks of brokers, replicas or failover lists"
+_ONE_BROKER: Final = "there are links to other brokers, but no networks that follow demand, and no replicas"
 _JAVA: Final = "Bartleby is not a Java program"
 _OWN_USERS: Final = "Bartleby has users of its own: make them again, docs/security.md"
 
@@ -90,7 +90,7 @@ BROKER: Final[dict[str, Rule]] = leave_all(
 #: Elements of <broker>.
 BROKER_ELEMENTS: Final[dict[str, Rule]] = leave_all(
     {
-        _ONE_BROKER: ("networkConnectors", "proxyConnectors", "jmsBridgeConnectors"),
+        "links to other brokers are written by hand: docs/links.md": ("proxyConnectors", "jmsBridgeConnectors"),
         _JAVA: ("managementContext", "shutdownHooks", "services", "persistenceFactory", "tempDataStore"),
         "messages are in Bartleby's own journal: see [journal] in docs/configuration.md": (
             "persistenceAdapter",
@@ -158,7 +158,7 @@ POLICY: Final[dict[str, tuple[str, str]]] = {
     "doOptimzeMessageStorage": ("", _WAYS),
     "doOptimizeMessageStorage": ("", _WAYS),
     "blockedProducerWarningInterval": ("", "a full address is logged once each time"),
-    "gcWithNetworkConsumers": ("", "there are no networks of brokers"),
+    "gcWithNetworkConsumers": ("", _ONE_BROKER),
     "tempQueue": ("", "temporary queues have the settings of their own names"),
     "tempTopic": ("", "temporary queues have the settings of their own names"),
     "advisoryForConsumed": ("", _ADVISORIES),
@@ -185,7 +185,7 @@ POLICY_ELEMENTS: Final[dict[str, Rule]] = leave_all(
             "pendingMessageLimitStrategy",
             "messageEvictionStrategy",
         ),
-        "there are no networks of brokers": ("networkBridgeFilterFactory",),
+        _ONE_BROKER: ("networkBridgeFilterFactory",),
     }
 )
 
@@ -204,6 +204,48 @@ TRANSPORT: Final[dict[str, tuple[str, str]]] = {
 TIME_STAMPS: Final = {
     "futureOnly": "only times to live are changed, never the time that a message came with",
     "processNetworkMessages": _ONE_BROKER,
+}
+
+_ROUTES: Final = "a route passes on all that it reads, without asking who waits for it"
+_SUBSCRIBES: Final = "a link subscribes to nothing at the other broker"
+
+#: Attributes of <networkConnector> that classic_links.py does not read itself.
+NETWORK: Final[dict[str, Rule]] = leave_all(
+    {
+        _ROUTES: (
+            "conduitNetworkQueueSubscriptions",
+            "conduitSubscriptions",
+            "consumerPriorityBase",
+            "consumerTTL",
+            "decreaseNetworkConsumerPriority",
+            "destinationFilter",
+            "dynamicOnly",
+            "staticBridge",
+            "suppressDuplicateQueueSubscriptions",
+            "suppressDuplicateTopicSubscriptions",
+            "syncDurableSubs",
+            "useVirtualDestSubs",
+        ),
+        _SUBSCRIBES: ("advisoryAckPercentage", "advisoryPrefetchSize", "clientIdToken", "useBrokerNamesAsIdSeed"),
+        "max-hops of the link says how many brokers a message may pass; one more and it is a dead letter": (
+            "messageTTL",
+            "networkTTL",
+        ),
+        "window of the link says how many messages may be under way": ("prefetchSize",),
+        "a message leaves here when the other broker has accepted it": ("alwaysSyncSend", "dispatchAsync"),
+        "temporary queues are not passed on": ("bridgeTempDestinations",),
+        "messages are passed on as they are": ("useCompression",),
+        "a message that the other broker refuses is a dead letter": ("advisoryForFailedForward",),
+        "the link shows at this broker what passes: `bartleby link show`": ("gcDestinationViews", "gcSweepTime"),
+        "a Bartleby at the other end knows messages again, another broker does not": (
+            "checkDuplicateMessagesOnDuplex",
+        ),
+        _JAVA: ("bridgeFactory", "brokerName", "brokerURL", "id", "objectName"),
+        "broker.toml has no users: the broker itself reads its queues": ("password", "userName"),
+        "a password needs a user": ("remotePassword",),
+    }
+) | {
+    "duplex": Always("false", "what comes the other way needs receive routes here, or a link there"),
 }
 
 NOT_KNOWN: Final = Leave("unknown to this importer: see whether docs/configuration.md has something like it")

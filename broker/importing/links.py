@@ -49,19 +49,24 @@ def route(draft: Draft, link: Key, kind: str, wanted: str) -> Key:
     return (*link, kind, _fresh(clean, lambda name: any(draft.has((*link, each, name)) for each in _KINDS)))
 
 
-def log_in(draft: Draft, link: Key, login: Login, *, quiet: bool = False) -> None:
-    """Put the user, and the file that the password is to be written to: the password itself goes nowhere."""
+def log_in(draft: Draft, link: Key, login: Login, like: Key | None = None) -> None:
+    """Put the user, and the file that the password is to be written to: the password itself goes nowhere.
+
+    like: another link of the same connection, of which all this was told; both read one password file.
+    """
+    quiet = like is not None
     if login.user is not None and login.name.startswith(_MASKED):
-        draft.report.left(login.user, "it is encrypted: write user and password-file by hand")
+        if not quiet:
+            draft.report.left(login.user, "it is encrypted: write user and password-file by hand")
     elif login.user is not None and login.name:
         draft.put(login.user, (*link, "user"), login.name, quiet=quiet)
     if login.password is None:
         return
     if draft.has((*link, "user")):
-        path = f"/etc/bartleby/{link[-1]}.password"
+        path = f"/etc/bartleby/{(like or link)[-1]}.password"
         why = "write the password into the first line of that file: until it is there the broker does not start"
-        draft.put(login.password, (*link, "password-file"), path, change=why)
-    else:
+        draft.put(login.password, (*link, "password-file"), path, change=why, quiet=quiet)
+    elif not quiet:
         draft.report.left(login.password, "a password needs a user")
 
 
@@ -73,10 +78,10 @@ def put_retry_interval(draft: Draft, found: Place, link: Key, text: str, *, cons
         draft.put_text(found, (*link, "retry-interval-max"), text, factor=factor, quiet=True)
 
 
-def drop_without_routes(draft: Draft, link: Key) -> None:
+def drop_without_routes(draft: Draft, link: Key, why: str = NO_ROUTE) -> None:
     """Take the link out again if nothing passes over it."""
     if not any(draft.has((*link, kind)) for kind in _KINDS):
-        draft.drop(link, NO_ROUTE)
+        draft.drop(link, why)
 
 
 def _fresh(wanted: str, taken: Callable[[str], bool]) -> str:
