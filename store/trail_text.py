@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -14,6 +14,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def told(step: TrailStep) -> str:
     """What a record says of the message."""
     return _TELL[step.kind](step)
+
+
+def told_unknown(id: int, next_id: int, problems: Sequence[str] = ()) -> str:
+    """Why nothing is known of a message; ids from `next_id` on were never given, `problems` are the trail's."""
+    if id >= next_id:
+        return f"there never was a message {id}: ids count from 1, and this broker's have come to {next_id - 1} so far"
+    found = (
+        f"the journal knows nothing of message {id}: it was not durable, or it has left and the journal has dropped "
+        "what told of it, or the number is no message's: queues, addresses and tasks have ids too"
+    )
+    return "; ".join([found, *problems])
 
 
 def _stored(step: TrailStep) -> str:

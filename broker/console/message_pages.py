@@ -48,7 +48,7 @@ class MessagePages:
         """One message."""
         desk, queue = self._desk, self._desk.engine.queue(visit.text("queue"))
         desk.enter()
-        message, state = desk.engine.messages.find(queue, visit.number("id"))
+        message, state = desk.engine.messages.find(queue, visit.id)
         found = message_shown(message, queue, state).model_dump()
         context = {"queue": queue, "message": found, "body": body_of(message), "death": death_of(message)}
         return desk.page(visit, "message.html", context)
@@ -56,7 +56,7 @@ class MessagePages:
     async def download(self, visit: Visit) -> Response:
         """The body of one message, all of it, to be saved."""
         queue = self._desk.engine.queue(visit.text("queue"))
-        message, _ = self._desk.enter().messages.find(queue, visit.number("id"))
+        message, _ = self._desk.enter().messages.find(queue, visit.id)
         return whole_body(message)
 
     # -- what is done with messages --------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ class TaskPages:
 
     def _about(self, visit: Visit) -> None:
         """For who manages the queue of a task."""
-        require_task(visit.access, self._desk.engine.tasks.task(visit.number("id")))
+        require_task(visit.access, self._desk.engine.tasks.task(visit.id))
 
     async def show_all(self, visit: Visit) -> Response:
         """Tasks under way, and the last that ended, the latest first."""
@@ -66,7 +66,7 @@ class TaskPages:
 
     async def show(self, visit: Visit) -> Response:
         """One task."""
-        task = self._desk.engine.tasks.task(visit.number("id"))
+        task = self._desk.engine.tasks.task(visit.id)
         context = {
             "task": task,
             "summary": summary(task),
@@ -78,7 +78,7 @@ class TaskPages:
 
     async def steer(self, visit: Visit) -> Response:
         """Pause, resume or cancel a task."""
-        task = self._desk.engine.tasks.task(visit.number("id"))
+        task = self._desk.engine.tasks.task(visit.id)
         verb, code = _VERBS[visit.request.url.path]
         self._desk.enter().tasks.steer(task, verb)
         visit.tell(code, **task.about)

@@ -32,11 +32,11 @@ class TrailPages:
         if not visit.text("queue"):
             require_whole(visit.access)
         require_queue(visit.access, self._desk.engine, visit.text("queue"))
-        self._desk.enter().messages.find(self._desk.engine.queue(visit.text("queue")), visit.number("id"))
+        self._desk.enter().messages.find(self._desk.engine.queue(visit.text("queue")), visit.id)
 
     async def show(self, visit: Visit) -> Response:
         """What the journal knows of a message, by any id that it ever had; without one, where to give it."""
-        id = visit.number("id")
+        id = visit.id
         found = None
         if id:
             try:
@@ -48,6 +48,7 @@ class TrailPages:
         context = {
             "id": id,
             "found": found,
+            "unknown": "" if found is None or found.steps else self._finder.unknown(id, found),
             "steps": [] if found is None else [(step, told(step)) for step in found.steps],
             "queues": self._desk.engine.queues,
         }

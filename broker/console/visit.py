@@ -18,7 +18,7 @@ from broker.console.sessions import Session
 from broker.engine.model.access import Access
 from broker.engine.model.report import Report
 from broker.management.deeds import who
-from broker.management.models.base import ID_MAX
+from broker.management.models.base import DIGITS_MAX, ID_MAX
 
 #: Bytes of a form: a message of some 300 KiB, however its characters are encoded.
 FORM_BYTES_MAX: Final = 1 << 20
@@ -72,6 +72,11 @@ class Visit:
     def number(self, name: str, default: int = 0, largest: int = ID_MAX) -> int:
         """A number.  Raises Refused."""
         return number(self.text(name), name, default, largest)
+
+    @property
+    def id(self) -> int:
+        """The id of a message or a task, which need not be there; 0: none.  Raises Refused."""
+        return self.number("id", largest=10**DIGITS_MAX - 1)
 
     @property
     def page(self) -> int:

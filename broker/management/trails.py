@@ -11,6 +11,7 @@ from broker.management.ports import Broker
 from store.files import OsFiles
 from store.trail import Trail
 from store.trail_search import find_trail
+from store.trail_text import told_unknown
 
 #: Searches at a time: each has a segment in memory, 64 MiB, and a thread.  Others wait for their turn.
 SEARCHES_MAX: Final = 2
@@ -29,10 +30,12 @@ class TrailFinder:
     async def find(self, id: int) -> Trail:
         """What the journal knows of a message, by any id that it ever had; see `Trail`.
 
-        Nothing of one that the journal does not know (its `steps` are empty), as of those that are not durable.
+        Nothing of one that the journal does not know: its `steps` are empty, and `unknown` says why.
         Takes half a second for a journal of 10 GiB.  Raises OSError if the journal cannot be read.
         """
         engine = self._broker.engine
+        if id >= engine.messages.next_id:
+            return Trail([], [], [], "", [], 0, 0)
         names = {queue.id: queue.name for queue in engine.queues.values()}
         names |= {session.id: session.name for session in engine.sessions.all()}
         rest = partial(clock.rest, REST_SECONDS)
@@ -40,3 +43,7 @@ class TrailFinder:
             return await asyncio.to_thread(
                 find_trail, OsFiles(), f"{self._broker.data_directory}/journal", id, names=names, rest=rest
             )
+
+    def unknown(self, id: int, found: Trail) -> str:
+        """What to say of a message of which the journal knows nothing."""
+        return told_unknown(id, self._broker.engine.messages.next_id, found.problems)

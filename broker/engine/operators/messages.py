@@ -36,6 +36,11 @@ class QueueMessages:
     def __init__(self, state: State) -> None:
         self._state = state
 
+    @property
+    def next_id(self) -> int:
+        """No message has had this id yet, or a larger one."""
+        return self._state.journal.next_id
+
     def browse(self, queue: Queue, selector: str = "", access: Access = UNRESTRICTED) -> Iterator[tuple[Message, str]]:
         """All messages of a queue with where each is: ready, scheduled, delivering.  Raises Denied, InvalidSelector."""
         access.require(Permission.BROWSE, queue.address.name, queue.name)

@@ -20,6 +20,9 @@ LIMIT_MAX: Final = 1_000
 #: The largest message id.
 ID_MAX: Final = (1 << 63) - 1
 
+#: Digits of a number in a path or query: more than any has that could be meant.
+DIGITS_MAX: Final = 100
+
 #: How long a call may wait for the end of a task, in ms: less than proxies wait for an answer.
 WAIT_MS_MAX: Final = 20_000
 
@@ -83,8 +86,8 @@ def _unquoted(text: object) -> object:
 def number(text: object) -> object:
     """A number of digits; pydantic would also take 1.0, and digits of other scripts."""
     if isinstance(text, str):
-        if not (text.isascii() and text.isdigit() and len(text) <= len(str(ID_MAX))):
-            raise PydanticCustomError("not-a-number", "must be a whole number in digits")
+        if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+            raise PydanticCustomError("not-a-number", f"must be a whole number of at most {DIGITS_MAX} digits")
         return int(text)
     return text
 
@@ -109,14 +112,14 @@ UploadId = Annotated[
 Word = Annotated[
     str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
 ]
-TaskId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(number), Path(description="The task's number.")]
+TaskId = Annotated[int, Field(ge=1), BeforeValidator(number), Path(description="The task's number.")]
 Wait = Annotated[
     int,
     Field(ge=0, le=WAIT_MS_MAX),
     BeforeValidator(number),
     Query(description="Wait so many ms at most until it runs no more."),
 ]
-MessageId = Annotated[int, Field(ge=1, le=ID_MAX), BeforeValidator(number), Path(description="The message's id.")]
+MessageId = Annotated[int, Field(ge=1), BeforeValidator(number), Path(description="The message's id.")]
 Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(number), Query(description="At most so many.")]
 PageLimit = Annotated[
     int,

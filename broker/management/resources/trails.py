@@ -30,6 +30,6 @@ class TrailCalls:
         except OSError as error:
             raise NotReadable(f"the journal cannot be read: {error.strerror or error}") from None
         if not trail.steps:
-            raise NotFound(f"message {id} is not in the journal: it never was, or is no longer, or was not durable")
+            raise NotFound(self._finder.unknown(id, trail))
         text = await asyncio.to_thread(lambda: trail_shown(trail).model_dump_json())  # thousands of steps take a while
         return Response(text, media_type="application/json")

@@ -51,4 +51,4 @@ async def test_a_trail_is_told_in_sentences(broker: TestBroker, operator: Operat
 async def test_a_trail_of_a_message_that_is_not_known(broker: TestBroker, operator: Operator) -> None:
     result = await operator.run("message", "trail", "4711")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "message 4711 is not in the journal" in result.stderr
+    assert "there never was a message 4711: ids count from 1, and this broker's have come to 0" in result.stderr

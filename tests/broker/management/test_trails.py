@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from broker.engine import MessageRange
 from broker.management import trails
+from broker.management.models.base import DIGITS_MAX
 from tests.broker.management.harness import NOW, Client, TestBroker, die
 
 
@@ -44,10 +47,47 @@ async def test_a_message_that_the_journal_does_not_know(broker: TestBroker, clie
     [[message, _]] = broker.engine.messages.browse(broker.queue("orders"))
     unknown = await client.call("GET", f"/api/v1/messages/{message.id}/trail")
     assert (unknown.status, unknown.json["code"]) == (404, "not-found")
+    assert unknown.json["detail"] == (
+        f"the journal knows nothing of message {message.id}: it was not durable, or it has left and the journal has "
+        "dropped what told of it, or the number is no message's: queues, addresses and tasks have ids too"
+    )
     assert (await client.call("GET", "/api/v1/messages/0/trail")).status == 400
 
 
+@pytest.mark.parametrize("id", [2**63 - 1, 2**64 - 1, 10**DIGITS_MAX - 1])
+async def test_a_message_that_never_was(broker: TestBroker, client: Client, id: int) -> None:
+    await die(broker, "orders", b"1")
+    last = broker.engine.messages.next_id - 1
+    never = await client.call("GET", f"/api/v1/messages/{id}/trail")
+    assert (never.status, never.json["code"]) == (404, "not-found")
+    assert never.json["detail"] == (
+        f"there never was a message {id}: ids count from 1, and this broker's have come to {last} so far"
+    )
+    assert (await client.call("GET", f"/api/v1/messages/{last + 1}/trail")).json["detail"].startswith("there never was")
+    assert (await client.call("GET", f"/api/v1/queues/DLQ/messages/{id}")).status == 404
+    assert (await client.call("GET", f"/api/v1/tasks/{id}")).status == 404
+
+
+async def test_damage_is_told_of_a_message_that_is_not_found(broker: TestBroker, client: Client) -> None:
+    await die(broker, "orders", b"1")
+    [path] = (broker.data_directory / "journal").glob("*.journal")
+    whole = path.read_bytes()
+    path.write_bytes(bytes(8) + whole[8:])
+    unknown = await client.call("GET", "/api/v1/messages/1/trail")
+    path.write_bytes(whole)
+    assert unknown.status == 404
+    assert f"{path} is damaged: " in unknown.json["detail"]
+
+
+@pytest.mark.parametrize("id", ["4711x", "-1", "1.0", "9" * (DIGITS_MAX + 1)])
+async def test_what_is_no_id(client: Client, id: str) -> None:
+    wrong = await client.call("GET", f"/api/v1/messages/{id}/trail")
+    assert (wrong.status, wrong.json["code"]) == (400, "invalid-parameter")
+    assert wrong.json["detail"] == f"id must be a whole number of at most {DIGITS_MAX} digits"
+
+
 async def test_a_journal_that_cannot_be_read_is_told(broker: TestBroker, client: Client) -> None:
+    await die(broker, "orders", b"1")
     (broker.data_directory / "journal").rename(broker.data_directory / "away")
     refused = await client.call("GET", "/api/v1/messages/1/trail")
     (broker.data_directory / "away").rename(broker.data_directory / "journal")
