@@ -11,10 +11,11 @@ A sender that has lost its connection does not know whether its last messages ar
    message, and is remembered after a restart; that of another one is forgotten with it.
 4. What the broker itself moves (dead letters, expired messages, diverted copies, retries) is not asked for its id.
 5. What another broker sends over a link has a link id instead, which that broker gave it.  Link ids are remembered
-   apart, whatever `id-cache-size` says: of each address and sending broker the last LINK_IDS_MAX.  So neither clients
-   nor other brokers push them out, while a broker is away that will send again what nobody told it had arrived.  A user
-   cannot use up the ids of another user's messages: its name is part of them.  In a transaction, too, a message whose
-   link id is known is left out, and the others are taken.
+   apart, whatever `id-cache-size` says: of each address, sending broker and priority the last LINK_IDS_MAX.  So neither
+   clients nor other brokers push them out, while a broker is away that will send again what nobody told it had arrived;
+   nor do messages of a higher priority, which that broker sends before.  A user cannot use up the ids of another user's
+   messages: its name is part of them.  In a transaction, too, a message whose link id is known is left out, and the
+   others are taken.
 
 An id is remembered by the message that brought it, so that the order survives when its record is copied forward (see
 `cleaning`): after a restart the youngest of them count.  As long as an id is remembered, the segment
@@ -48,17 +49,19 @@ _MARK: Final = b"DUPL"
 #: the length, and an address remembers thousands.
 ID_BYTES_MAX: Final = 64
 
-#: How a link id begins as it is remembered; then the id itself, and USER_BYTES of its sender's name as SHA-256.
+#: How a link id begins as it is remembered; then the id itself, and so many bytes of a SHA-256: of its sender's name
+#: and the message's priority.
 LINK: Final = b"link:"
-_USER_BYTES: Final = 8
+_SUFFIX_BYTES: Final = 8
 
-#: Link ids that an address remembers of one broker, by one user.  It sends again what was under way when a connection
-#: was lost: 1,000 messages of a route (`window`) unless it is told otherwise, and 10,000 at most.
+#: Link ids that an address remembers of one broker, by one user and of one priority.  It sends again what was under way
+#: when a connection was lost: 1,000 messages of a route (`window`) unless it is told otherwise, and 10,000 at most.
 LINK_IDS_MAX: Final = 20_000
 
-#: Brokers, each by one user, whose link ids an address remembers: more than will have links to one address, and a bound
-#: for a sender that invents brokers.  Beyond it, the one is forgotten that has sent nothing for the longest time.
-LINK_BROKERS_MAX: Final = 32
+#: Brokers, each by one user and with one priority, whose link ids an address remembers: 32 brokers that use all ten,
+#: more than will have links to one address, and a bound for a sender that invents brokers.  Beyond it, the one is
+#: forgotten that has sent nothing for the longest time.
+LINK_SENDERS_MAX: Final = 320
 _BROKER_BYTES: Final = 16
 
 #: Bytes of a record without its id.
@@ -85,7 +88,8 @@ class Seen:
     """The ids of one address.
 
     `ids` are those of clients, `links` those of links by whose they are, who sent last at the end.  Those of the last,
-    `recent`, begin with `prefix` and end with `suffix`: messages come in runs, and in one all are of one broker.
+    `recent`, begin with `prefix` and end with `suffix`: messages come in runs, and in one all are of one broker, and of
+    one priority mostly.
     """
 
     ids: Ids = field(default_factory=dict)
@@ -107,7 +111,7 @@ class Seen:
         elif id.startswith(LINK):
             whose = _whose(id)
             self.recent = self.links[whose] = self.links.pop(whose, {})
-            self.prefix, self.suffix = id[: len(LINK) + _BROKER_BYTES], id[-_USER_BYTES:]
+            self.prefix, self.suffix = id[: len(LINK) + _BROKER_BYTES], id[-_SUFFIX_BYTES:]
             self.recent[id] = message_id, segment
         else:
             self.ids[id] = message_id, segment
@@ -152,7 +156,7 @@ class Duplicates:
         for message in messages:
             link_id = None if link_ids is None else link_ids.get(message)
             if link_id is not None:
-                id: bytes | None = of_link(link_id, message.header.user)
+                id: bytes | None = of_link(link_id, message.header.user, message.header.priority)
             else:
                 id = id_of(message) if asked else None
             if id is None:
@@ -197,7 +201,7 @@ class Duplicates:
 
     def _limit(self, seen: Seen, address: Address) -> None:
         self._limit_ids(seen.ids, max(address.settings.id_cache_size, 0))
-        for whose in list(islice(seen.links, max(len(seen.links) - LINK_BROKERS_MAX, 0))):
+        for whose in list(islice(seen.links, max(len(seen.links) - LINK_SENDERS_MAX, 0))):
             self._limit_ids(seen.links.pop(whose), 0)
         for links in seen.links.values():
             self._limit_ids(links, LINK_IDS_MAX)
@@ -267,8 +271,8 @@ class Duplicates:
 
 
 def _whose(id: bytes) -> bytes:
-    """Of a remembered link id, the broker and the user."""
-    return id[len(LINK) : len(LINK) + _BROKER_BYTES] + id[-_USER_BYTES:]
+    """Of a remembered link id, the broker, the user and the priority."""
+    return id[len(LINK) : len(LINK) + _BROKER_BYTES] + id[-_SUFFIX_BYTES:]
 
 
 def id_of(message: Message) -> bytes | None:
@@ -281,14 +285,14 @@ def id_of(message: Message) -> bytes | None:
     return id if len(id) <= ID_BYTES_MAX and not id.startswith(LINK) else sha256(id).digest()
 
 
-def of_link(id: bytes, user: str) -> bytes:
+def of_link(id: bytes, user: str, priority: int) -> bytes:
     """A link id as it is remembered; `user` is the sender's, as it logged in."""
-    return LINK + id + _suffix(user)
+    return LINK + id + _suffix(user, priority)
 
 
-@lru_cache(maxsize=64)
-def _suffix(user: str) -> bytes:
-    return sha256(user.encode()).digest()[:_USER_BYTES]
+@lru_cache(maxsize=640)
+def _suffix(user: str, priority: int) -> bytes:
+    return sha256(b"%b\0%d" % (user.encode(), priority)).digest()[:_SUFFIX_BYTES]
 
 
 def note(found: dict[int, dict[bytes, tuple[int, int]]], stored: DuplicateId, segment: int) -> None:

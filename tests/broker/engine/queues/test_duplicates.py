@@ -313,10 +313,25 @@ def test_brokers_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("restart", [False, True])
+def test_priorities_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
+    """What nobody answered is sent again only after all that is more urgent, however much that is."""
+    monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 3)
+    bench = Bench({"match": "a"})
+    passed_on(bench, "a", 1, 2, 3, priority=0)
+    passed_on(bench, "a", *range(10, 30), priority=9)
+    if restart:
+        bench = bench.restart()
+    assert ids(bench, "a") == 6
+    before = bench.queue("a").message_count
+    passed_on(bench, "a", 1, 2, 3, priority=0)
+    assert bench.queue("a").message_count == before
+
+
+@pytest.mark.parametrize("restart", [False, True])
 def test_an_address_remembers_the_ids_of_so_many_brokers(restart: bool) -> None:
     """The one is forgotten that has sent nothing for the longest time."""
     bench = Bench({"match": "a"})
-    limit = duplicates.LINK_BROKERS_MAX
+    limit = duplicates.LINK_SENDERS_MAX
     for broker in range(limit):
         passed_on(bench, "a", 1, broker=broker)
     passed_on(bench, "a", 2, broker=0)
