@@ -99,8 +99,8 @@ class World:
         """Another client, that waits long for its answers."""
         return Link.connect(self.host, self.port)
 
-    def filled(self, queue: str, headers: str = "persistent:true\n", destination: str = "") -> None:
-        """A queue with so many messages."""
+    def filled(self, queue: str, headers: str = "persistent:true\n", destination: str = "", *, last: str = "") -> None:
+        """A queue with so many messages; `last`: headers of one in `RUN`."""
         link = self.link()
         frame = f"SEND\ndestination:{destination or '/queue/' + queue}\n{headers}%s\n".encode() + BODY + b"\0"
         done = 0
@@ -108,7 +108,7 @@ class World:
             run = min(RUN, self.messages - done)
             link.sock.setblocking(True)
             link.sock.sendall(b"".join([frame % b""] * (run - 1)))
-            ask(link, frame % b"receipt:r\n")
+            ask(link, frame % f"receipt:r\n{last}".encode())
             done += run
         link.close()
 
@@ -182,7 +182,7 @@ def rule(world: World) -> Callable[[], object]:
     return work
 
 
-def finish(remote: Remote, kind: str, queue: str, **more: str) -> None:
+def finish(remote: Remote, kind: str, queue: str, **more: str | int) -> None:
     """A task, from its start to its end."""
     task = remote.post("/api/v1/tasks", {"kind": kind, "queue": queue} | more)
     while task["state"] == "running":
@@ -200,6 +200,12 @@ def discard(world: World) -> Callable[[], object]:
     """`queue purge` with a filter."""
     world.filled("filtered", "persistent:true\ncolour:red\n")
     return lambda: finish(world.remote, "purge", "filtered", filter="colour = 'red'")
+
+
+def rare(world: World) -> Callable[[], object]:
+    """`queue purge --rate` with a filter that fits one message in `RUN`."""
+    world.filled("rare", last="colour:red\n")
+    return lambda: finish(world.remote, "purge", "rare", filter="colour = 'red'", rate=100)
 
 
 def purge(world: World) -> Callable[[], object]:
@@ -277,6 +283,7 @@ CASES: Final = {
         trail,
         move,
         discard,
+        rare,
         purge,
         delete,
         subscriptions,

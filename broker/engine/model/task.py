@@ -78,8 +78,8 @@ class TaskRequest:
 
     `ids` names messages one by one, `filter` is a selector, `group` the values of a group of dead letters (fields of
     `DeadLetterGroup`); none of these: all that are there when the task starts.
-    `target`: where a move goes.  `rate`: messages a second, 0: as fast as other clients allow.  `dry_run`: only count.
-    `by`: who started it, as the log has it.
+    `target`: where a move goes.  `rate`: messages a second that are moved, 0: as fast as other clients allow.
+    `dry_run`: only count.  `by`: who started it, as the log has it.
     `name`: of an import or replay, which have no `queue`; `total`: how many messages its client has for it, 0: it does
     not know.  `remove`: an export takes messages away once they are in its file.
     """
@@ -98,6 +98,11 @@ class TaskRequest:
     name: str = ""
     total: int = 0
     remove: bool = False
+
+    @property
+    def pace(self) -> int:
+        """Messages a second that the task moves at most; 0: no limit, as of a dry run, which moves none."""
+        return 0 if self.dry_run else self.rate
 
     @property
     def chooses(self) -> bool:

@@ -77,7 +77,7 @@ class MessageRange:
     the last step on.
 
     `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
-    A step looks at `most` messages, 0: at `move_step_max`.
+    A step looks at `move_step_max` messages, and takes `most` of those that are chosen, 0: all.
     """
 
     filter: Filter | None = None
@@ -184,17 +184,21 @@ def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) 
     if selection.ids:
         return _named(state, queue, selection.ids, extra)
     below = selection.below or state.journal.allocate_ids(1)  # larger than that of any message so far
-    most = selection.most or state.limits.move_step_max
-    run = upkeep.between(state, queue, selection.after, below, most)
-    complete = len(run) < most
-    complete = not shorten(run, extra) and complete
-    step = MoveResult(below, max(below - 1, 0) if complete else run[-1].id, complete, looked_at=len(run))
+    most = state.limits.move_step_max
+    looked_at = upkeep.between(state, queue, selection.after, below, most)
+    complete = len(looked_at) < most
+    complete = not shorten(looked_at, extra) and complete
     filter, group = selection.filter, selection.group
+    run = looked_at
     if group is not None:
         run = [message for message in run if group.has(queue, message)]
     if filter is not None:
         run = [message for message in run if filter.matches(PropertyView(message))]
-    return step, run
+    if 0 < selection.most < len(run):  # those behind the last that is taken come in the next step
+        run, complete = run[: selection.most], False
+        looked_at = [message for message in looked_at if message.id <= run[-1].id]
+    last = max(below - 1, 0) if complete else looked_at[-1].id
+    return MoveResult(below, last, complete, looked_at=len(looked_at)), run
 
 
 def shorten(run: list[Message], extra: int = 0) -> bool:

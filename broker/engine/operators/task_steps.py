@@ -42,14 +42,9 @@ class TaskSteps:
             after=progress.last,
             below=progress.below,
             group=DeadLetterGroup(**request.group) if request.group else None,  # type: ignore[arg-type]
-            most=self._most(request),
+            most=most_in_step(request),
         )
         return self._verb(request, queue, selection)
-
-    def _most(self, request: TaskRequest) -> int:
-        """Messages that a step looks at: as many as go in a tenth of a second at the task's rate."""
-        most = self._state.limits.move_step_max
-        return min(most, max(request.rate // 10, 1)) if request.rate else most
 
     def _verb(self, request: TaskRequest, queue: Queue, selection: MessageRange) -> MoveResult:
         options = MoveOptions(request.first_origin, request.edit, request.dry_run)
@@ -61,8 +56,9 @@ class TaskSteps:
 
     def _named(self, task: Task, queue: Queue) -> MoveResult:
         """A step with messages that are named; `last` counts those that have been looked at."""
-        ids, first = task.request.ids, task.progress.last
-        result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + self._most(task.request)]))
+        ids, first, limit = task.request.ids, task.progress.last, self._state.limits.move_step_max
+        most = min(most_in_step(task.request) or limit, limit)
+        result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + most]))
         last = first + result.looked_at
         result.below, result.last, result.complete = 0, last, last == len(ids)
         return result
@@ -72,7 +68,7 @@ class TaskSteps:
         request = task.request
         if request.kind is TaskKind.DELETE_QUEUE:
             return True
-        if request.chooses or request.rate or request.kind is not TaskKind.PURGE:
+        if request.chooses or request.pace or request.kind is not TaskKind.PURGE:
             return False
         arrivals = (queue.id, queue.counters.added)
         if not task.progress.below:
@@ -92,3 +88,8 @@ class TaskSteps:
             some += queue.message_count
             self._administration.delete_queue(queue, with_messages=True)
         return MoveResult(below, 0, complete, moved=some, looked_at=some)
+
+
+def most_in_step(request: TaskRequest) -> int:
+    """Messages that a step moves at most: as many as go in a tenth of a second at the task's rate; 0: it has none."""
+    return max(request.pace // 10, 1) if request.pace else 0

@@ -30,7 +30,7 @@ from broker.engine.moves.replay import NAME_CHARS_MAX
 from broker.engine.moves.transfer import DISK_FULL, MessageRange, MoveResult
 from broker.engine.operators.administration import Administration
 from broker.engine.operators.messages import QueueMessages
-from broker.engine.operators.task_steps import TaskSteps
+from broker.engine.operators.task_steps import TaskSteps, most_in_step
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
@@ -126,7 +126,7 @@ class Tasks:
         if task.state.ended:
             self._tell_ended(task)
         self._save(task)
-        self._plan(task)
+        self._plan(task, task.progress.moved)
         self._forget_old()
         return task
 
@@ -186,12 +186,12 @@ class Tasks:
 
     def most(self, task: Task) -> int:
         """Messages that the next step of a task moves at most: as many as go in a tenth of a second at its rate."""
-        return max(task.request.rate // 10, 1) if task.request.rate else IDS_MAX
+        return most_in_step(task.request) or IDS_MAX
 
     def stepped(self, task: Task, *, looked_at: int, moved: int, refused: Mapping[str, int]) -> None:
         """A step of a client's task was made, in this tick.  Raises TaskEnded."""
-        if self.may_step(task, task.request.kind) and task.request.rate:
-            self._turns[task.id] = due = self._state.now + 1000 * moved // task.request.rate
+        if self.may_step(task, task.request.kind) and task.request.pace:
+            self._turns[task.id] = due = self._state.now + 1000 * moved // task.request.pace
             self._state.alarms.at(("turn", task.id), due, lambda: self._notify(task))
         if task.request.remove:  # what has left the queue counts
             moved = 0
@@ -254,8 +254,8 @@ class Tasks:
             if self._state.tasks.get(task.id) is task and task.state is TaskState.RUNNING:
                 self._state.alarms.at(key, self._state.now, lambda: self._step(task))
 
-        if task.request.rate:
-            state.alarms.at(key, state.now + max(1000 * done // task.request.rate, 1), lambda: self._step(task))
+        if task.request.pace and done:
+            state.alarms.at(key, state.now + max(1000 * done // task.request.pace, 1), lambda: self._step(task))
         elif state.journal.pending_bytes > state.limits.task_pending_max and not state.journal.empty:
             state.work.waiters[_Pace(go_on)] = None
         else:

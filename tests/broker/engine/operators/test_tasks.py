@@ -292,6 +292,35 @@ def test_a_rate_is_kept() -> None:
     assert task.state is TaskState.COMPLETED
 
 
+def test_a_rate_bounds_what_is_done_not_what_is_looked_at() -> None:
+    bench = Bench(engine_limits={"move_step_max": 7})
+    dead(bench, "a", 100)
+    nothing = done(bench, RETRY, rate=1, filter="FALSE")
+    assert (nothing.state, nothing.progress.looked_at) == (TaskState.COMPLETED, 100), "at once"
+    bench.sent("DLQ", *(b"%d" % n for n in range(10)), priority=7)
+    some = done(bench, PURGE, rate=20, filter="AMQPriority = 7")
+    assert some.progress.moved == 2, "a tenth of a second's worth, behind all the others"
+    bench.broker.advance(200)
+    assert some.progress.moved in (4, 6)
+    bench.broker.advance(300)
+    assert (some.state, some.progress.moved, some.progress.looked_at) == (TaskState.COMPLETED, 10, 110)
+
+
+def test_a_step_goes_on_where_its_rate_has_stopped_it() -> None:
+    bench = Bench()
+    ids = [message.id for message in dead(bench, "a", 10)]
+    task = start(bench, RETRY, rate=30, filter="TRUE")
+    assert (task.progress.moved, task.progress.looked_at, task.progress.last) == (3, 3, ids[2])
+
+
+def test_a_rate_holds_up_no_dry_run() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    for asked in ({}, {"filter": "TRUE"}):
+        task = done(bench, PURGE, rate=1, dry_run=True, **asked)
+        assert (task.state, task.progress.moved, len(bench.bodies("DLQ"))) == (TaskState.COMPLETED, 100, 100)
+
+
 def test_a_task_is_paused_resumed_and_cancelled() -> None:
     bench = Bench()
     dead(bench, "a", 100)
@@ -408,7 +437,7 @@ def test_the_limits_themselves_are_allowed() -> None:
 def test_so_many_tasks_may_run_and_so_many_ended_ones_are_kept() -> None:
     bench = Bench()
     dead(bench, "a", 100)
-    running = [done(bench, RETRY, rate=10, filter="FALSE") for _ in range(ACTIVE_MAX)]
+    running = [done(bench, RETRY, rate=1) for _ in range(ACTIVE_MAX)]
     with pytest.raises(TooManyTasks):
         start(bench, RETRY)
     for task in running:
@@ -457,7 +486,7 @@ def test_a_task_goes_on_after_a_restart(crash: bool) -> None:
     bench = Bench()
     dead(bench, "a", 100)
     task = done(bench, RETRY, rate=20)
-    paused = done(bench, RETRY, rate=20, filter="FALSE")
+    paused = start(bench, PURGE, rate=1, ids=(1, 2))
     bench.enter().tasks.steer(paused, TaskVerb.PAUSE)
     bench.run()
     again = bench.restart(crash=crash)
