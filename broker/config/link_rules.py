@@ -31,7 +31,7 @@ def link_problems(config: Config) -> Iterator[Found]:
         key = f"links.{name}"
         yield from _named(key, name, link)
         yield from _connection(key, link)
-        yield from _routes(config, key, link)
+        yield from _routes(config, name, link)
     yield from _twice(config)
 
 
@@ -64,7 +64,8 @@ def _connection(key: str, link: LinkSection) -> Iterator[Found]:
         yield keys, shown(link.retry_interval), f"give at most retry-interval-max ({link.retry_interval_max} ms)"
 
 
-def _routes(config: Config, key: str, link: LinkSection) -> Iterator[Found]:
+def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Found]:
+    key = f"links.{link_name}"
     if link.speaks_mqtt:
         for kind in ("send", "receive", "remote-queues", "topics"):
             for name in getattr(link, kind.replace("-", "_")):
@@ -87,9 +88,9 @@ def _routes(config: Config, key: str, link: LinkSection) -> Iterator[Found]:
     for name, remote in link.remote_queues.items():
         where = f"{key}.remote-queues.{name}"
         yield from _checked(one_address, where, name, "name one address of this broker")
-        queue = remote.transmission_queue
-        if queue:
-            yield from _checked(check_queue_name, f"{where}.transmission-queue", queue, "name a queue of this broker")
+        queue = remote.waits_on(link_name)
+        fix = "rename the link" if not remote.transmission_queue else "name a queue of this broker"
+        yield from _checked(one_address, f"{where}.transmission-queue", queue, fix)
         if queue == name:
             yield (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go round"
     for name, topics in link.topics.items():

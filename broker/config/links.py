@@ -124,6 +124,10 @@ class RemoteQueueSection(_Sending):
     transmission_queue: str = ""
     """The queue here where messages wait for the link; empty: link.NAME, which is made."""
 
+    def waits_on(self, link: str) -> str:
+        """The queue where its messages wait for the link of this name."""
+        return self.transmission_queue or f"link.{link}"
+
 
 class TopicsSection(_Sending):
     """Multicast addresses here whose messages the other end gets under the same names."""

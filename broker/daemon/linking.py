@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from broker import __version__, clock
 from broker.config import Config, LinkSection, RemoteQueueSection, SendSection, TopicsSection
-from broker.daemon.wiring import transmission_queue
 from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
 from broker.net.dialer import Dialer, Endpoint, LinkSession
@@ -29,11 +29,14 @@ from protocols.mqtt.runs import Shared
 
 def link_settings(config: Config) -> list[LinkSettings]:
     """The links of the configuration.  Raises OSError for a password file that cannot be read."""
+    sharing = Counter(
+        remote.waits_on(name) for name, link in config.links.items() for remote in link.remote_queues.values()
+    )
     return [
         LinkSettings(
             name,
             tuple(map(str, section.urls)),
-            tuple(_routes(name, section)),
+            tuple(_routes(name, section, sharing)),
             enabled=section.enabled,
             user=section.user,
             password=_password(section),
@@ -53,7 +56,8 @@ def _password(section: LinkSection) -> bytes:
     return section.password_file.read_bytes().partition(b"\n")[0].rstrip(b"\r")
 
 
-def _routes(link: str, section: LinkSection) -> Iterator[RouteSettings]:
+def _routes(link: str, section: LinkSection, sharing: Mapping[str, int]) -> Iterator[RouteSettings]:
+    """The routes of a link; `sharing`: how many remote queues, of any link, have a transmission queue."""
     for name, send in section.send.items():
         yield _sending(name, Kind.SEND, send.queue, send.address, send, send.routing_type)
     for name, receive in section.receive.items():
@@ -67,10 +71,9 @@ def _routes(link: str, section: LinkSection) -> Iterator[RouteSettings]:
             priority=receive.priority,
             only_with_consumers=receive.only_with_consumers,
         )
-    sharing = [transmission_queue(link, remote) for remote in section.remote_queues.values()]
     for name, remote in section.remote_queues.items():
-        queue = transmission_queue(link, remote)
-        origin = name if sharing.count(queue) > 1 else ""
+        queue = remote.waits_on(link)
+        origin = name if sharing[queue] > 1 else ""
         yield _sending(name, Kind.REMOTE_QUEUE, queue, remote.queue, remote, RoutingType.ANYCAST, origin)
     for name, topics in section.topics.items():
         yield _sending(name, Kind.TOPICS, f"link.{link}.{name}", "", topics, RoutingType.MULTICAST)

@@ -11,7 +11,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from broker import __version__
-from broker.config import AmqpAcceptor, Config, RemoteQueueSection, StompAcceptor, rules_of
+from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
 from broker.engine import Address, DiskWatch, Divert, Engine, Restored, Steady
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
@@ -248,12 +248,7 @@ class _OfLink(NamedTuple):
 def _of_links(config: Config) -> Iterator[_OfLink]:
     for name, link in config.links.items():
         for remote_name, remote in link.remote_queues.items():
-            queue = transmission_queue(name, remote)
+            queue = remote.waits_on(name)
             yield _OfLink(name, queue, queue, RoutingType.ANYCAST, remote_name)
         for route, topics in link.topics.items():
             yield _OfLink(name, f"link.{name}.{route}", topics.address, RoutingType.MULTICAST)
-
-
-def transmission_queue(link: str, remote: RemoteQueueSection) -> str:
-    """The queue where the messages of a remote queue wait for their link."""
-    return remote.transmission_queue or f"link.{link}"

@@ -15,6 +15,7 @@ SETTING = '[[address-settings]]\nmatch = "#"\n'
 PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
 RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
 JWT = '[security.jwt]\nissuer = "https://i"\n'
+REMOTE_QUEUE = "[links.'{link}']\nurl = 'amqp://b'\n[links.'{link}'.remote-queues.r]\nqueue = 'q'\n"
 MQTT_ROUTE = "[links.a]\nurl = 'mqtt://b'\n[links.a.mqtt.r]\n"
 RULE = "[[dead-letter-rules]]\nname = 'a'\n"
 TELEMETRY = "[telemetry]\nendpoint = "
@@ -195,6 +196,18 @@ def read(directory: Path, text: str) -> Config:
             "dead-letter-rules",
             "257",
             "at most 256",
+        ),
+        (
+            REMOTE_QUEUE.format(link="a.#"),
+            "links.a.#.remote-queues.r.transmission-queue",
+            '"link.a.#"',
+            "rename the link",
+        ),
+        (
+            REMOTE_QUEUE.format(link="a") + "transmission-queue = 'out.*'\n",
+            "links.a.remote-queues.r.transmission-queue",
+            '"out.*"',
+            "name a queue of this broker",
         ),
         (
             MQTT_ROUTE + "topic = 'a/#/b'\n",
