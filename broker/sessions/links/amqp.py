@@ -201,7 +201,10 @@ class AmqpLinkSession(AmqpEndpoint):
         self.touch()
 
     def check(self) -> None:
-        """What is due: routes that wait try again."""
+        """What is due: routes that wait try again; one that has passed messages on for long enough is well again.
+
+        Not at once: where little is taken now and then, it is the same trouble still.
+        """
         for attempt in self._attempts:
             attempt.end(attempt.route.error)
         self._attempts.clear()
@@ -209,10 +212,20 @@ class AmqpLinkSession(AmqpEndpoint):
         for route in self._link.routes.values():
             if route.state is State.RETRYING and route.retry_at <= now:
                 self._start(route)
-            elif route.state is State.RUNNING and route.settings.only_with_consumers:
-                running = self._running.get(route.name)
-                if isinstance(running, ReceivingRoute):
+                continue
+            running = self._running.get(route.name)
+            if running is None or route.state is not State.RUNNING:
+                continue
+            if isinstance(running, ReceivingRoute):
+                if route.settings.only_with_consumers:
                     running.top_up()
+            elif route.error and not running.probing and route.since + self._link.settings.retry_interval <= now:
+                self._well(route)
+
+    def _well(self, route: Route) -> None:
+        """A route passes messages on, and nothing is wrong with it."""
+        route.error = ""
+        self.report("link.route_running", link=self._link.name, route=route.name)
 
     def _start(self, route: Route) -> None:
         running = self._running.get(route.name)
@@ -298,9 +311,8 @@ class AmqpLinkSession(AmqpEndpoint):
         self._running[route.name] = made
         route.bartleby = bartleby
         route.move("attached")
-        route.error = ""
         if route.state is State.RUNNING:  # not paused meanwhile
-            self.report("link.route_running", link=self._link.name, route=route.name)
+            self._well(route)
         if isinstance(made, SendingRoute):
             made.pause(self.window.paused)
             made.more_room()

@@ -55,7 +55,7 @@ class SendingRoute(OutgoingLink):
         self.route = route
         self._session = owner
         self._full = False  # the socket takes nothing for now
-        self._probing = False  # one message at a time, until one is taken
+        self.probing = False  # one message at a time, until one is taken
         self._fast: list[int] = []  # sent settled with this tick: gone when they have left
 
     # -- going out -------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ class SendingRoute(OutgoingLink):
         consumer = self.attached
         if not consumer.closed:
             room = self.link.room - len(self._pending) - consumer.held
-            window = 1 if self._probing or self.route.suspects else self._session.window_messages
+            window = 1 if self.probing or self.route.suspects else self._session.window_messages
             self._owner.engine.consumers.grant(consumer, max(min(room, window - len(consumer.unacked)), 0))
         self.route.unsettled = len(consumer.unacked)
 
@@ -132,7 +132,7 @@ class SendingRoute(OutgoingLink):
 
     def _passed(self, count: int) -> None:
         if count:
-            self._probing = False
+            self.probing = False
             self.route.passed += count
             self._answered(count)
 
@@ -179,7 +179,7 @@ class SendingRoute(OutgoingLink):
 
     def go_on(self) -> None:
         """Try again, with one message."""
-        self._probing = True
+        self.probing = True
         self._apply_pause()
         self.more_room()
 

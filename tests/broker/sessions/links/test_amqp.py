@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.config import LinkSection
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message
 from broker.sessions.amqp.session import AmqpSession
@@ -108,6 +109,27 @@ def test_remote_queues_may_share_a_transmission_queue() -> None:
     assert held(a, "outbox") == []
 
 
+def test_links_may_share_a_transmission_queue() -> None:
+    config = linked()
+    sections = {
+        name: LinkSection.model_validate(
+            {
+                "url": f"amqp://{name}:5672",
+                "remote-queues": {f"{name}.x": {"queue": "x", "transmission-queue": "outbox"}},
+            }
+        )
+        for name in "bc"
+    }
+    a, b, c = SimBroker(config.model_copy(update={"links": sections})), SimBroker(configured()), SimBroker(configured())
+    links = SimLinks(a, {"b": b, "c": c})
+    links.run()
+    send(a, "b.x", "1", "2", "3")
+    send(a, "c.x", "4", "5", "6")
+    links.run()
+    assert bodies(b, "x") == ["1", "2", "3"]
+    assert bodies(c, "x") == ["4", "5", "6"]
+
+
 def test_a_lost_connection_is_nobody_s_fault() -> None:
     a, b, links = pair()
     for _ in range(15):
@@ -162,6 +184,13 @@ def test_without_dead_letters_the_route_waits_and_goes_on() -> None:
     assert held(a, "orders.out") == []
     assert held(a, "DLQ") == []
     assert route.state is State.RUNNING
+    assert route.error == "", "it is well again"
+    assert [each["route"] for each in a.reported("link.route_waiting")] == ["orders"]
+    assert [each["route"] for each in a.reported("link.route_running")] == ["orders", "other", "orders"]
+    client.drop()
+    send(a, "orders.out", "4", "5", "6")
+    links.run()
+    assert len(a.reported("link.route_waiting")) == 2, "it is told again"
 
 
 def test_an_address_that_is_not_there_costs_attempts() -> None:
