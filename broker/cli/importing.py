@@ -24,9 +24,10 @@ from broker.log import printable
     help="Where to write the report.  [default: standard error]",
 )
 def import_(file: Path, output: Path | None, report: Path | None) -> None:
-    """Make a broker.toml from the configuration of ActiveMQ, or from IBM MQ's rules for dead letters.
+    """Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.
 
-    FILE is Artemis's broker.xml, ActiveMQ Classic's activemq.xml, or a rules table of runmqdlq.
+    FILE is Artemis's broker.xml, ActiveMQ Classic's activemq.xml, a mosquitto.conf, or a rules table of runmqdlq; the
+    command sees which.
 
     The report says whether each thing in FILE was taken over, taken over with a change, or has no counterpart, and
     why.  Existing files are not overwritten.

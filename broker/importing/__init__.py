@@ -1,8 +1,11 @@
 """Other brokers' configurations become a broker.toml, with a report of what became of each thing in them.
 
-runmqdlq_table.py and runmqdlq.py are about IBM MQ's rules for dead letters, all else is about ActiveMQ: xml.py reads
-safely; artemis.py and classic.py walk through what they know, most of it tables; draft.py keeps what came
-out and asks the models of broker/config what they take; report.py says it.
+xml.py and mosquitto_file.py read; artemis.py, classic.py and mosquitto.py walk through what they know, most of it
+tables; draft.py keeps what came out and asks the models of broker/config what they take; report.py says it.
+runmqdlq_table.py and runmqdlq.py are about IBM MQ's rules for dead letters.
+
+What a file is, its beginning tells: XML with `<` is ActiveMQ's; `*`, or a keyword with a value in parentheses, is a
+rules table; all else is Mosquitto's, if one of its lines is a setting of Mosquitto's.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from dataclasses import dataclass
 from typing import Final
 
-from broker.importing import artemis, classic, runmqdlq
+from broker.importing import artemis, classic, mosquitto, runmqdlq
 from broker.importing.draft import Draft
 from broker.importing.report import Outcome, Report
+from broker.importing.runmqdlq_table import is_table
 from broker.importing.xml import XML_BYTES_MAX, Element, InvalidFile, read
 
 __all__ = ["XML_BYTES_MAX", "Imported", "InvalidFile", "Outcome", "Report", "translate"]
@@ -41,26 +45,33 @@ _RULES_HEAD: Final = """\
 
 
 def translate(data: bytes) -> Imported:
-    """Translate a file: XML is ActiveMQ's, all else a rules table of IBM MQ's.  Raises InvalidFile."""
+    """Translate a file of any kind.  Raises InvalidFile."""
     report = Report()
-    if not data.removeprefix(BOM_UTF8).lstrip().startswith(b"<") and data[:2] not in (BOM_UTF16_LE, BOM_UTF16_BE):
+    draft = Draft(report)
+    if data.removeprefix(BOM_UTF8).lstrip().startswith(b"<") or data[:2] in (BOM_UTF16_LE, BOM_UTF16_BE):
+        origin = _activemq(read(data), draft)
+    elif is_table(data):
         text = runmqdlq.translate(data, report)
         return Imported(_RULES_HEAD.format(summary=report.summary()) + text, report)
-    root = read(data)
-    draft = Draft(report)
-    if _is_artemis(root):
-        origin = "ActiveMQ Artemis"
-        artemis.translate(root, draft)
-    elif classic.broker_of(root) is not None:
-        origin = "ActiveMQ Classic"
-        classic.translate(root, draft)
     else:
-        raise InvalidFile(
-            f"<{root.name}> is neither Artemis's broker.xml (<configuration> with a <core>) nor ActiveMQ Classic's"
-            " activemq.xml (<beans> with a <broker>): name one of these"
-        )
+        origin = "Mosquitto"
+        mosquitto.translate(data, draft)
     draft.settle()
     return Imported(_HEAD.format(origin=origin, summary=report.summary()) + draft.text(), report)
+
+
+def _activemq(root: Element, draft: Draft) -> str:
+    """Translate a file of either ActiveMQ; which of them it is."""
+    if _is_artemis(root):
+        artemis.translate(root, draft)
+        return "ActiveMQ Artemis"
+    if classic.broker_of(root) is not None:
+        classic.translate(root, draft)
+        return "ActiveMQ Classic"
+    raise InvalidFile(
+        f"<{root.name}> is neither Artemis's broker.xml (<configuration> with a <core>) nor ActiveMQ Classic's"
+        " activemq.xml (<beans> with a <broker>): name one of these"
+    )
 
 
 def _is_artemis(root: Element) -> bool:

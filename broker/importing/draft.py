@@ -154,8 +154,13 @@ class Draft:
             return False
         indexes = _indexes(raw)
         names = {dotted(_path(key, indexes), raw): key for key, below in self._tables.items() if below}
-        refused = [self._refuse_first(clash.keys, names, clash.fix) for clash in found]
-        assert any(refused), f"nothing of the file is to blame for {found}"
+        claimed = {text for text, key in names.items() if key in self._claims}
+        refused = False
+        for clash in found:
+            # one whose cause has just gone with another is over, or is found again
+            if all(text not in claimed or names[text] in self._claims for text in clash.keys):
+                refused = self._refuse_first(clash.keys, names, clash.fix) or refused
+        assert refused, f"nothing of the file is to blame for {found}"
         return True
 
     def _refuse_first(self, keys: Sequence[str], names: dict[str, Key], why: str) -> bool:
@@ -189,7 +194,8 @@ class Draft:
                 note = f"{why}; the default stays" if stays else why
                 self.report.left(claim.place, note)
             if claim.vital:
-                self.drop(other[:-1], f"not without {claim.place.what}, which has no counterpart")
+                without = f"not without {claim.place.what}, which has no counterpart"
+                self.drop(other[:-1], why if claim.quiet else without)
         return bool(found)
 
     def _remove(self, key: Key) -> _Claim:

@@ -72,6 +72,15 @@ class Entry:
         return any(keyword in CONTROL for keyword in self.given)
 
 
+def is_table(data: bytes) -> bool:
+    """Whether a file begins as a table does: `*` of a comment, a keyword, a value in parentheses; or is empty."""
+    text = data[:RULES_BYTES_MAX].decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
+    word = _KEYWORD.match(text)
+    if word is None:
+        return not text or text.startswith(("*", "+", "-"))
+    return word[1].upper() in (*CONTROL, *PATTERN, *ACTION) or text[word.end() :].startswith("(")
+
+
 def read_table(data: bytes) -> tuple[Entry | None, list[Entry]]:
     """The control data, if there is any, and the rules.  Raises InvalidFile with the line."""
     if len(data) > RULES_BYTES_MAX:

@@ -15,6 +15,7 @@ from broker.importing.xml import Element
 HERE = Path(__file__).parent
 ARTEMIS = (HERE / "broker.xml").read_bytes()
 CLASSIC = (HERE / "activemq.xml").read_bytes()
+MOSQUITTO = (HERE / "mosquitto.conf").read_bytes()
 
 
 def core(inner: str) -> bytes:
