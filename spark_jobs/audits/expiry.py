@@ -113,11 +113,14 @@ def _expired(journal: Journal, read: DataFrame) -> DataFrame:
 
 
 def _overdue(journal: Journal, read: DataFrame, end: int) -> DataFrame:
-    """Messages that are on a queue although their time was over at the end of what was read."""
+    """Messages that are on a queue although their time was over at the end of what was read.
+
+    Of those that were copied forward, the copy may be all that there is.
+    """
     columns = ("message_id", "queue_ids", "address", "expiration")
-    brief = journal.records(("message",), columns, not_null=("expiration",))
+    brief = journal.records(("message", "copied"), columns, not_null=("expiration",))
     brief = journal.addressed(brief.where(F.col("expiration") <= F.timestamp_millis(F.lit(end))))
-    entered = brief.select(F.explode("queue_ids").alias("queue_id"), "message_id", "address", "expiration")
+    entered = brief.select(F.explode("queue_ids").alias("queue_id"), "message_id", "address", "expiration").distinct()
     removed = journal.records(("removed",), ("queue_id", "message_id"))
     gone = read.where(F.col("record_type") == "queue-deleted").select("queue_id").distinct()
     return (

@@ -95,6 +95,10 @@ def ledger(lines: Iterable[Line]) -> dict[int, Account]:
         if isinstance(record, decode.Message):
             for queue_id in record.facts.queue_ids:
                 accounts[queue_id].entered[record.id].append(line.position)
+        elif isinstance(record, decode.Copied):
+            for queue_id in record.facts.queue_ids:
+                if record.id not in accounts[queue_id].entered:  # else the record that stored it is there
+                    accounts[queue_id].entered[record.id].append(line.position)
         elif isinstance(record, decode.Removed):
             for id in record.ids:
                 accounts[record.queue_id].left[id].append((line.position, RemovalReason(record.reason).word))

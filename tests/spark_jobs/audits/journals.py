@@ -68,6 +68,35 @@ def lived(directory: Path) -> SimBroker:
     return broker
 
 
+def copied(directory: Path, *, retained: bool = False) -> SimBroker:
+    """A journal in `directory`/journal whose oldest segments are gone, unless they are `retained`: of what is older
+    there are only copies.
+
+    On `held` a consumer has four messages, of which two are past their time; on a topic's subscription `slow` one
+    expired just now, which `quick` had long consumed.  On `busy` messages came and went meanwhile.
+    """
+    broker = SimBroker(small(segment_bytes=SMALL_SEGMENT_BYTES, retained=retained))
+    sender, idle, busy = broker.connect(), broker.connect(), broker.connect()
+    quick, slow = (broker.connect(**{"client-id": name}) for name in ("quick", "slow"))
+    for name, client in (("quick", quick), ("slow", slow)):
+        client.subscribe("/topic/both", id="t", ack="client", **{"durable-subscription-name": name})
+    idle.subscribe("/queue/held", id="h", ack="client")
+    busy.subscribe("/queue/busy", id="b", ack="auto")
+    soon, late = str(broker.now + 5_000), str(broker.now + 5_000_000)
+    sender.confirmed("/topic/both", b"both", expires=soon)
+    quick.ack(quick.messages()[-1])
+    for n in range(4):
+        sender.confirmed("/queue/held", b"%d" % n, expires=soon if n % 2 else late)
+    for n in range(100):
+        sender.confirmed("/queue/busy", b"%d" % n + bytes(500), expires=late)
+        busy.messages()
+        broker.advance(100)
+    slow.drop()
+    broker.run()
+    dump(broker.files, journal_directory(broker.config), directory / "journal")
+    return broker
+
+
 def _orders(broker: SimBroker, sender: SimClient, worker: SimClient) -> None:
     for n in range(3):
         sender.confirmed("/queue/orders", b"poison", **{"correlation-id": f"p{n % 2}", "JMSXGroupID": "g"})

@@ -15,6 +15,7 @@ from spark_jobs.audits.options import Options
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
 from store import decode
+from tests.spark_jobs.audits.journals import copied
 from tests.spark_jobs.audits.results import counted, ms, nearest_rank, rows
 from tests.support import books as oracle
 
@@ -80,13 +81,40 @@ def still_there(lines: list[oracle.Line]) -> list[tuple[int, int, int]]:
     """(expiration, message, queue) of what is past its expiration at the end and on a queue."""
     end = lines[-1].time
     accounts = oracle.ledger(lines)
-    messages = [line.record for line in lines if isinstance(line.record, decode.Message)]
+    messages = [line.record for line in lines if isinstance(line.record, decode.Message | decode.Copied)]
     return sorted(
-        (message.facts.expiration, message.id, queue)
-        for message in messages
-        for queue in message.facts.queue_ids
-        if 0 < message.facts.expiration <= end and message.id in accounts[queue].present
+        {
+            (message.facts.expiration, message.id, queue)
+            for message in messages
+            for queue in message.facts.queue_ids
+            if 0 < message.facts.expiration <= end and message.id in accounts[queue].present
+        }
     )
+
+
+def test_what_lies_there_only_as_a_copy_counts(spark: SparkSession, tmp_path: Path) -> None:
+    copied(tmp_path)
+    lines = oracle.read(tmp_path / "journal")
+    stored = {line.record.id for line in lines if isinstance(line.record, decode.Message)}
+    result = expiry(spark, take([str(tmp_path)]), Options(top=1000))
+    found = [(ms(row["expiration"]), row["message"], row["queue id"]) for row in rows(result, "overdue")]
+    assert found == still_there(lines)
+    assert len(found) == result.summary["past their time and still there"] == 2
+    assert not stored & {message for _, message, _ in found}
+    (expired,) = oracle.expiries(lines)
+    assert expired.record.old_id not in stored
+    assert [(row["address"], row["queue"], row["expired"]) for row in rows(result, "places")] == [
+        ("both", expired.queue, 1)
+    ]
+
+
+def test_a_message_and_its_copies_count_once(spark: SparkSession, tmp_path: Path) -> None:
+    """With retention on, what was copied forward is still there too."""
+    copied(tmp_path, retained=True)
+    lines = oracle.read(tmp_path / "journal")
+    assert any(isinstance(line.record, decode.Copied) for line in lines)
+    result = expiry(spark, take([str(tmp_path)]), Options())
+    assert result.summary["past their time and still there"] == len(still_there(lines)) == 2
 
 
 def test_a_story(spark: SparkSession, lived: Path) -> None:
