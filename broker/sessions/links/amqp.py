@@ -238,6 +238,9 @@ class AmqpLinkSession(AmqpEndpoint):
                 running.top_up()
             self.touch()
             return
+        if route in self._routes.values():  # on its way since before a pause
+            route.move("attach")
+            return
         try:
             session = self.codec.new_session()
         except AmqpError as error:

@@ -301,6 +301,28 @@ def test_a_paused_link_stays_paused_when_it_is_connected_again() -> None:
     assert bodies(b, "orders") == ["1"]
 
 
+def test_a_link_that_is_paused_and_started_while_its_route_attaches() -> None:
+    a, b, links = pair({"enabled": False, **SEND})
+    links.links.start("b")
+    links.look()
+    for _ in range(20):
+        if links.link().state is not State.RUNNING:
+            links.wires["b"].carry()
+            a.run()
+            b.run()
+    assert links.route("orders").state is State.STARTING
+    a.tick.enter()
+    for _ in range(2):
+        links.links.pause("b")
+        links.links.start("b")
+    links.run()
+    assert links.route("orders").state is State.RUNNING
+    assert len(a.engine.queue("orders.out").consumers) == 1, "it has begun once"
+    send(a, "orders.out", "1")
+    links.run()
+    assert bodies(b, "orders") == ["1"]
+
+
 def test_back_off_doubles_up_to_its_limit() -> None:
     a, _b, links = pair({"retry-interval": "1s", "retry-interval-max": "8s", **SEND})
     links.down.add("b")
