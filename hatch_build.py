@@ -77,19 +77,25 @@ def sources_of(modules: dict[str, list[str]]) -> list[str]:
     return [f"{folder}/{name}.py" for folder, names in modules.items() for name in names]
 
 
+def translate_modules(root: Path, sources: list[str], made: Path) -> list[Any]:
+    """Makes C of the sources; the extensions, as setuptools describes them.  Exits with what mypyc cannot translate."""
+    from mypyc.build import mypycify  # only installed where it is wanted
+
+    with chdir(root):  # mypy finds modules, and mypyc names them, from there
+        arguments = [f"--cache-dir={made / 'mypy'}", *sources]
+        found: list[Any] = mypycify(arguments, multi_file=True, group_name="bartleby", target_dir=str(made / "c"))
+    return found
+
+
 def compile_modules(root: Path, sources: list[str], made: Path) -> list[Path]:
     """Compiles the sources, paths relative to `root`; the paths of the extensions, relative to `made`.
 
     Raises NotPossible without a C compiler.
     """
-    from mypyc.build import mypycify  # only installed where it is wanted
-
     gcc = shlex.split(sysconfig.get_config_var("CC"))
     if shutil.which(gcc[0]) is None:
         raise NotPossible(f"{ASKED}=1 needs a C compiler, and there is no {gcc[0]}: install it, or unset {ASKED}")
-    with chdir(root):  # mypy finds modules, and mypyc names them, from there
-        arguments = [f"--cache-dir={made / 'mypy'}", *sources]
-        extensions = mypycify(arguments, multi_file=True, group_name="bartleby", target_dir=str(made / "c"))
+    extensions = translate_modules(root, sources, made)
     flags = shlex.split(f"{sysconfig.get_config_var('CFLAGS')} {sysconfig.get_config_var('CCSHARED')}")
     include = sysconfig.get_path("include")
     paths = []

@@ -291,7 +291,7 @@ def trimmed(segments: Sequence[int]) -> bytes:
 
 # -- sessions and duplicates -------------------------------------------------------------------------------------------
 
-DUPLICATE_ID_FIXED: Final = TABLES[RecordType.DUPLICATE_ID].fixed
+DUPLICATE_ID_FIXED: Final[Struct] = TABLES[RecordType.DUPLICATE_ID].fixed
 
 _inflight: Final = TABLES[RecordType.INFLIGHT].encode
 _released: Final = TABLES[RecordType.RELEASED].encode

@@ -16,7 +16,7 @@ import pytest
 from hatchling.metadata.core import ProjectMetadata
 
 from broker.build import COMPILED, VERSION_SHOWN, compiled
-from hatch_build import ASKED, CompilingHook, NotPossible, compile_modules, sources_of, wanted
+from hatch_build import ASKED, CompilingHook, NotPossible, compile_modules, sources_of, translate_modules, wanted
 from tests.support import tidy
 
 ROOT: Final = Path(__file__).parents[2]
@@ -51,6 +51,14 @@ def test_the_modules_are_there_and_named_once() -> None:
     sources = sources_of(CONFIG["modules"])
     assert [source for source in sources if not (ROOT / source).is_file()] == []
     assert len(sources) == len(set(sources))
+
+
+@pytest.mark.slow
+def test_the_modules_can_be_compiled(tmp_path: Path) -> None:
+    """As far as it depends on them: what mypyc makes of them, C compilers take (make test-compiled)."""
+    sources = sources_of(CONFIG["modules"])
+    made = translate_modules(ROOT, sources, tmp_path)
+    assert len(made) == len(sources) + 1, "each module, and what they share"
 
 
 def test_whoever_is_not_asked_needs_no_compiler(hook: CompilingHook, monkeypatch: pytest.MonkeyPatch) -> None:
