@@ -34,6 +34,7 @@ COPY etc/nightly-audit.sh /opt/bartleby/bin/nightly-audit
 FROM python:3.11-slim AS base
 RUN groupadd --system --gid 10001 bartleby \
  && useradd --system --uid 10001 --gid 10001 --home-dir /var/lib/bartleby --no-create-home --shell /usr/sbin/nologin bartleby \
+ && install -d -o 10001 -g 10001 -m 0700 /etc/bartleby/secrets \
  && install -d -o 10001 -g 10001 -m 0750 /var/lib/bartleby /var/lib/bartleby-audit
 COPY etc/broker.toml /etc/bartleby/broker.toml
 ENV PATH=/opt/bartleby/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1

@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo storm torture fuzz strangers interop link-tests link-storm browser-tests coverage bench reference docs pyfiles wheel wheels clean
+.PHONY: run test test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm browser-tests coverage bench reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -33,6 +33,10 @@ explore: $(TESTING)
 # Orders, poison messages, messages that expire, a SIGKILL in the middle, what became of every message, and the audits.
 demo: $(SHOWING)
 	$(BIN)/python -m demo
+
+# Three linked brokers: orders sent to any, worked off at any, a SIGKILL in the middle, and one ledger over the journals.
+cluster: $(SHOWING)
+	$(BIN)/python -m demo.cluster
 
 # The kill -9 loop of `make test`, for long.
 storm: $(TESTING)

@@ -22,6 +22,21 @@ from demo.audits import Audits, Json, print_dead_letters, print_expired, print_l
 from demo.broker import Broker
 from demo.orders import Client, Order, story
 
+SETTINGS: Final = """
+[log]
+level = "warning"
+
+[[address-settings]]
+match = "#"
+dead-letter-address = "DLQ"
+expiry-address = "ExpiryQueue"
+max-delivery-attempts = 3
+
+[[address-settings]]
+match = "orders"
+delivery-count-persistence = "strict"
+"""
+
 #: The order that is in the worker's hands when the broker is killed.
 IN_HAND: Final = 6
 
@@ -46,7 +61,9 @@ def main(picture: str = "") -> int:
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # that the broker goes away is part of the story
     orders = story()
     with tempfile.TemporaryDirectory(prefix="bartleby-demo-") as directory:
-        broker = Broker(Path(directory))
+        config = Path(directory) / "broker.toml"
+        config.write_text(SETTINGS)
+        broker = Broker(Path(directory) / "data", config)
         try:
             _first_life(broker, orders)
             _second_life(broker, orders)
@@ -56,7 +73,7 @@ def main(picture: str = "") -> int:
             _print_fates(orders, places)
             balanced = _print_balance(orders, places)
             console.export_text()  # forgets what was recorded so far
-            proved = _audit(Audits(broker.data, Path(directory)), orders)
+            proved = _audit(Audits(("--data", str(broker.data)), Path(directory)), orders)
             if sys.stdin.isatty() and not picture:
                 _look_around(broker)
         finally:

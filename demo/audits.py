@@ -1,10 +1,10 @@
-"""The books of the story as its journal has them: `bartleby audit`, three times in one Spark session."""
+"""The books of a story as its journals have them: `bartleby audit` in one Spark session."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any, Final
@@ -29,10 +29,13 @@ Json = dict[str, Any]
 
 
 class Audits:
-    """The three audits of one data directory; what they find is JSON, as any program could have it."""
+    """Audits of some journals; what they find is JSON, as any program could have it.
 
-    def __init__(self, data: Path, directory: Path) -> None:
-        self._data = data
+    `journals`: the arguments that name them.
+    """
+
+    def __init__(self, journals: Sequence[str], directory: Path) -> None:
+        self._journals = journals
         self._directory = directory
 
     @contextmanager
@@ -44,7 +47,7 @@ class Audits:
     def run(self, *arguments: str) -> Json:
         """`bartleby audit ARGUMENTS`.  Raises RuntimeError when the audit itself fails."""
         out = self._directory / f"{arguments[0]}.json"
-        command = ["audit", *arguments, "--data", str(self._data), "--format", "json", "--out", str(out)]
+        command = ["audit", *arguments, *self._journals, "--format", "json", "--out", str(out)]
         command += ["--priority", "normal"]  # the story goes on in this process, with nobody else's broker beside it
         said = io.StringIO()
         with redirect_stderr(said):

@@ -3,53 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 from urllib.request import Request, urlopen
-
-SETTINGS: Final = """
-[broker]
-max-disk-usage = -1
-
-[log]
-level = "warning"
-
-[[address-settings]]
-match = "#"
-dead-letter-address = "DLQ"
-expiry-address = "ExpiryQueue"
-max-delivery-attempts = 3
-
-[[address-settings]]
-match = "orders"
-delivery-count-persistence = "strict"
-"""
 
 #: How long the broker may take to stop, in seconds.
 STOP_S: Final = 10
 
 
 class Broker:
-    """`python -m broker run` with the settings above."""
+    """`python -m broker run` with a configuration, and more settings of its environment.
 
-    def __init__(self, directory: Path) -> None:
-        self.data = directory / "data"
-        self._config = directory / "broker.toml"
-        self._config.write_text(SETTINGS)
+    `ports` fixes where some of its acceptors listen; the others listen anywhere.
+    """
+
+    def __init__(
+        self, data: Path, config: Path, *, environment: Mapping[str, str] = {}, ports: Mapping[str, int] = {}
+    ) -> None:
+        self.data = data
+        self._config = config
+        # However full this machine's disk is: little is stored, and not for long.
+        self._environment = {**os.environ, "BARTLEBY_BROKER__MAX_DISK_USAGE": "-1", **environment}
+        self._fixed = ports
         self._process: subprocess.Popen[str] | None = None
         self._ports: dict[str, int] = {}
 
     def start(self) -> None:
         """Start, and wait until it is ready.  Raises RuntimeError with what it said instead."""
         command = [sys.executable, "-m", "broker", "run", "--config", str(self._config), "--data", str(self.data)]
-        for acceptor in ("stomp", "amqp", "http"):
-            command += ["--listen", f"{acceptor}=127.0.0.1:0"]
-        process = self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for acceptor in ("stomp", "amqp", "mqtt", "http"):
+            command += ["--listen", f"{acceptor}=127.0.0.1:{self._fixed.get(acceptor, 0)}"]
+        process = self._process = subprocess.Popen(command, env=self._environment, stdout=subprocess.PIPE, text=True)
         assert process.stdout is not None
         ready = process.stdout.readline()
         if not ready.startswith("READY"):
@@ -99,9 +90,14 @@ class Broker:
         """What its owner logs in with."""
         return (self.data / "management.token").read_text().strip()
 
+    def call(self, path: str) -> dict[str, Any]:
+        """What a management call answers."""
+        url = f"{self.console}api/v1/{path}"
+        with urlopen(Request(url, headers={"Authorization": f"Bearer {self.token}"})) as answer:
+            found: dict[str, Any] = json.load(answer)
+        return found
+
     def messages(self, queue: str) -> list[dict[str, Any]]:
         """What is on a queue, without taking it."""
-        url = f"{self.console}api/v1/queues/{quote(queue, safe='')}/messages"
-        with urlopen(Request(url, headers={"Authorization": f"Bearer {self.token}"})) as answer:
-            found: list[dict[str, Any]] = json.load(answer)["messages"]
+        found: list[dict[str, Any]] = self.call(f"queues/{quote(queue, safe='')}/messages")["messages"]
         return found

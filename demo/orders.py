@@ -45,12 +45,12 @@ def story() -> list[Order]:
 class Client(stomp.ConnectionListener):  # type: ignore[misc]
     """A connection whose frames wait until somebody takes them."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, user: str | None = None, password: str | None = None) -> None:
         self.frames: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._receipts: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._connection = stomp.StompConnection12([("127.0.0.1", port)], reconnect_attempts_max=1)
         self._connection.set_listener("demo", self)
-        self._connection.connect(wait=True, headers={"client-id": "warehouse"})
+        self._connection.connect(user, password, wait=True, headers={"client-id": "warehouse"})
 
     def on_message(self, frame: Any) -> None:
         self.frames.put(frame)
@@ -70,6 +70,16 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         """Subscribe, one message at a time."""
         headers = {"consumer-window-size": "0"}
         self._connection.subscribe(f"/queue/{destination}", "work", "client-individual", headers)
+
+    def hear(self, topic: str) -> None:
+        """Subscribe to a topic; returns when that is so."""
+        self._connection.subscribe(f"/topic/{topic}", topic, "auto", {"receipt": topic})
+        self._receipts.get(timeout=PATIENCE_S)
+
+    def tell(self, topic: str, text: str) -> None:
+        """Publish on a topic; returns when the broker has it on disk."""
+        self._connection.send(f"/topic/{topic}", text.encode(), "text/plain", {"persistent": "true", "receipt": topic})
+        self._receipts.get(timeout=PATIENCE_S)
 
     def take(self, seconds: float = PATIENCE_S) -> Any:
         """The next message.  Raises queue.Empty."""

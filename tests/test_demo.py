@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from demo.__main__ import _agrees, _fate, _look_around, _print_balance
+from demo.__main__ import SETTINGS, _agrees, _fate, _look_around, _print_balance
 from demo.broker import Broker
 from demo.orders import Order
 
@@ -46,7 +46,9 @@ def test_the_journal_has_the_last_word(status: int, consumed: int, present: int,
 def test_its_broker_can_be_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broker = Broker(tmp_path)
+    config = tmp_path / "broker.toml"
+    config.write_text(SETTINGS)
+    broker = Broker(tmp_path / "data", config)
     broker.start()
     try:
         monkeypatch.setattr("builtins.input", lambda: _logged_in(capsys.readouterr().out))

@@ -17,6 +17,7 @@ import pytest
 from broker.engine.model import message
 from store.record import DeadLetterReason
 from tests.support.story import check as check_story
+from tests.support.story import check_cluster
 
 ROOT: Final = Path(__file__).parents[1]
 README: Final = (ROOT / "README.md").read_text()
@@ -101,13 +102,22 @@ def test_make_demo(clone: Path) -> None:
     check_story(result)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_make_cluster(clone: Path) -> None:
+    """Three brokers, of which one is killed, and Spark at the end."""
+    environment = {**os.environ, "COLUMNS": "80"}
+    result = subprocess.run(make(clone, "cluster"), env=environment, capture_output=True, text=True, timeout=280)
+    check_cluster(result)
+
+
 def test_make_test_is_there(clone: Path) -> None:
     """It is not run here, being what runs this."""
     assert "pytest" in shell(clone, "make -n test")
 
 
 def test_every_command_is_run_by_a_test() -> None:
-    ours = {"make run", "make demo", "make test"}
+    ours = {"make run", "make demo", "make cluster", "make test"}
     assert {command for command in COMMANDS if not command.startswith(".venv/bin/bartleby ")} == ours
 
 

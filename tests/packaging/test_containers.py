@@ -1,6 +1,6 @@
 """Dockerfile and docker-compose.yml: what they name exists, and the broker accepts what they tell it.
 
-There is no container engine here, so the files are read, and what they would run is run as far as it can be.
+Tests have no container engine: the files are read, and what they would run is run as far as it can be.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ FINAL: Final = STAGES[""]
 AUDIT: Final = STAGES["audit"]
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 BROKER: Final[dict[str, Any]] = COMPOSE["services"]["broker"]
+CLUSTER: Final = ("amsterdam", "berlin", "paris")
+SECRETS: Final = "/etc/bartleby/secrets"
 AUDITING: Final[dict[str, dict[str, Any]]] = {
     name: service for name, service in COMPOSE["services"].items() if service.get("profiles") == ["audit"]
 }
@@ -300,3 +302,113 @@ def test_spark_takes_the_command_lines_of_the_profile(name: str, tmp_path: Path)
         command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, "Usage: " in done.stderr) == (0, True), done.stderr
+
+
+# -- the profile `cluster` ---------------------------------------------------------------------------------------------
+
+
+def _services() -> dict[str, dict[str, Any]]:
+    """The three brokers."""
+    return {name: COMPOSE["services"][name] for name in CLUSTER}
+
+
+def _mounted(service: dict[str, Any]) -> dict[str, tuple[str, bool]]:
+    """What is mounted where, and whether it can be written to."""
+    split = [entry.split(":") for entry in service["volumes"]]
+    return {target: (source, not rest) for source, target, *rest in split}
+
+
+def test_the_cluster_is_three_brokers_like_the_single_one() -> None:
+    profile = {name for name, service in COMPOSE["services"].items() if service.get("profiles") == ["cluster"]}
+    assert profile == {*CLUSTER, "cluster-users"}
+    of_its_own = {"profiles", "depends_on", "ports", "volumes"}
+    same = {key: value for key, value in BROKER.items() if key not in of_its_own}
+    for service in _services().values():
+        assert {key: value for key, value in service.items() if key not in of_its_own} == same
+        assert service["depends_on"] == {"cluster-users": {"condition": "service_completed_successfully"}}
+    published = [port for service in (BROKER, *_services().values()) for port in service["ports"]]
+    assert all(port.startswith("127.0.0.1:") for port in published)
+    assert len({port.split(":")[1] for port in published}) == len(published) == 4 * 3
+
+
+def test_each_broker_of_the_cluster_has_its_configuration_and_a_journal_of_its_own() -> None:
+    journals = set()
+    for name, service in _services().items():
+        mounted = _mounted(service)
+        assert mounted.pop(_image_environment()["BARTLEBY_CONFIG"]) == (f"./etc/cluster/{name}.toml", False)
+        assert mounted.pop(SECRETS) == ("secrets", False)
+        volume, writable = mounted.pop(DATA)
+        assert writable
+        assert not mounted
+        journals.add(volume)
+    assert len(journals) == 3
+    assert {"secrets", *journals} <= set(COMPOSE["volumes"])
+
+
+def test_the_users_are_made_in_the_volume_that_the_brokers_read(tmp_path: Path) -> None:
+    service = COMPOSE["services"]["cluster-users"]
+    mounted = _mounted(service)
+    assert service["command"] == [SECRETS]
+    assert mounted[SECRETS] == ("secrets", True)
+    [setup] = [rest for word, rest in FINAL if word == "RUN"]
+    uid, gid = _only("USER").split(":")
+    assert f"install -d -o {uid} -g {gid} -m 0700 {SECRETS}" in setup, "a new volume has the owner of what it covers"
+    shell, script = service["entrypoint"]
+    source, writable = mounted[script]
+    assert not writable
+    environment = {"PATH": f"{_bartleby(tmp_path)}:/usr/bin:/bin"}
+    secrets = tmp_path / "secrets"
+
+    def prepare() -> dict[str, str]:
+        subprocess.run([shell, ROOT / source, secrets], env=environment, stderr=subprocess.PIPE, check=True)
+        return {path.name: path.read_text() for path in secrets.iterdir()}
+
+    first = prepare()
+    assert set(first) == {"users.toml", "link.password", "admin.password"}
+    assert {path.stat().st_mode & 0o777 for path in secrets.iterdir()} == {0o600}
+    assert len(first["link.password"].strip()) == len(first["admin.password"].strip()) == 36
+    assert first["link.password"] != first["admin.password"]
+    assert prepare() == first, "started again, it changes nothing"
+    (secrets / "link.password").unlink()
+    again = prepare()
+    assert again["admin.password"] == first["admin.password"]
+    assert again["link.password"] != first["link.password"]
+
+
+def _bartleby(directory: Path) -> Path:
+    """Where the command `bartleby` is."""
+    script = directory / "bin" / "bartleby"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m broker "$@"\n')
+    script.chmod(0o755)
+    return script.parent
+
+
+def test_the_configurations_of_the_cluster_differ_in_names_only() -> None:
+    bare = set()
+    for name in CLUSTER:
+        config = load(ROOT / "etc" / "cluster" / f"{name}.toml", _image_environment() | BROKER["environment"])
+        assert config.broker.name == name
+        assert set(config.links) == {*CLUSTER} - {name}
+        for other, link in config.links.items():
+            assert link.url == (f"amqp://{other}:5672",), "the service's name is the host's"
+            assert str(link.password_file).startswith(SECRETS)
+        text = (ROOT / "etc" / "cluster" / f"{name}.toml").read_text()
+        first, second = (other for other in CLUSTER if other != name)
+        for found, plain in ((name, "a"), (name.capitalize(), "A"), (first, "b"), (second, "c")):
+            text = re.sub(rf"\b{found}\b", plain, text)
+        bare.add(text)
+    assert len(bare) == 1
+
+
+def test_the_ledger_reads_the_journals_of_the_cluster() -> None:
+    service = COMPOSE["services"]["ledger"]
+    assert service["image"] == AUDITING["audit"]["image"]
+    mounted = _mounted(service)
+    context = _parse(service["command"])
+    assert service["entrypoint"] == ["bartleby"]
+    journals = service["command"][2:]
+    assert context.info_name == "audit"
+    assert [mounted[path] for path in journals] == [
+        (_mounted(broker)[DATA][0], False) for broker in _services().values()
+    ]

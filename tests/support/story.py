@@ -1,4 +1,4 @@
-"""What `make demo` tells."""
+"""What `make demo` and `make cluster` tell."""
 
 from __future__ import annotations
 
@@ -30,3 +30,17 @@ def check(result: subprocess.CompletedProcess[str]) -> None:
     assert [int(n) for n in row.groups()] == [12, 9, 3], "eleven sent and one brought back"
     assert "3 died (2 max-deliveries, 1 rejected): 2 still wait,\n1 brought back, of which 1 consumed then." in told
     assert re.search(r"2 expired on offers after \d+\.\d s: 2 never delivered, 2 with no consumer there\.", told)
+
+
+def check_cluster(result: subprocess.CompletedProcess[str]) -> None:
+    """What `make cluster` must have told, on lines of 80 characters; tests/test_readme.py runs it."""
+    assert result.returncode == 0, result.stdout + result.stderr
+    told = result.stdout
+    assert "Heard in amsterdam, berlin and paris." in told
+    assert "SIGKILL berlin" in told
+    assert "90 orders came to the worker, 0 of them more than once." in told
+    assert re.search(r"^│paris +│ +90 │ +89 │ +│ +1 │ +│$", told, re.MULTILINE)
+    outcomes = re.findall(r"^│[a-z]+ +│ [a-z, ]+ │ ([a-z ]+?) +│ +(\d+)│$", told, re.MULTILINE)
+    assert {outcome for outcome, _ in outcomes} == {"passed on"}
+    assert sum(int(count) for _, count in outcomes) >= 61, "60 orders and what was published"
+    assert re.search(r"^Balanced\.$", told, re.MULTILINE)
