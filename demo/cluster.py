@@ -154,7 +154,7 @@ def _publish(cluster: Cluster) -> None:
     publisher = cluster.client(PUBLISHER)
     publisher.tell("events.shop", "the shop is open")
     heard = [name for name, listener in listeners.items() if listener.take().body == "the shop is open"]
-    say(f"{PUBLISHER.capitalize()} publishes that the shop is open. Heard in {_listed(heard)}.")
+    say(f"{PUBLISHER.capitalize()} publishes news, heard in {_listed(heard)}.")
     for client in (publisher, *listeners.values()):
         client.leave()
 

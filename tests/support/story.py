@@ -36,7 +36,7 @@ def check_cluster(result: subprocess.CompletedProcess[str]) -> None:
     """What `make cluster` must have told, on lines of 80 characters; tests/test_readme.py runs it."""
     assert result.returncode == 0, result.stdout + result.stderr
     told = result.stdout
-    assert "Heard in amsterdam, berlin and paris." in told
+    assert "Amsterdam publishes news, heard in amsterdam, berlin and paris." in told
     assert "SIGKILL berlin" in told
     assert "90 orders came to the worker, 0 of them more than once." in told
     assert re.search(r"^│paris +│ +90 │ +89 │ +│ +1 │ +│$", told, re.MULTILINE)
