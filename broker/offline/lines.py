@@ -20,7 +20,7 @@ from broker.engine import DivertRouting
 from broker.engine.model import annotation
 from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Format, Message, MessageHeader, RoutingType
+from broker.engine.model.message import ORIG_MESSAGE_ID, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.names import check_name, check_queue_name
 from broker.engine.model.row import kebab
 
@@ -283,6 +283,13 @@ class MessageLine(_StoredMessage):
     queues: Annotated[list[PlaceLine], Field(min_length=1, max_length=QUEUES_MAX)]
     upload: Text = ""
     body_bytes: Annotated[int, Field(ge=1, lt=1 << 63)] | None = None
+
+    def header(self, format: Format) -> MessageHeader:
+        """As the message had it, but for what it was before: the importing broker has given that id to another one."""
+        header = super().header(format)
+        notes = header.annotations or {}
+        header.annotations = {name: notes[name] for name in notes if name != ORIG_MESSAGE_ID} or None
+        return header
 
 
 class PastLine(_StoredMessage):

@@ -9,6 +9,7 @@ import pytest
 from broker.engine import MessageRange
 from broker.management import trails
 from broker.management.models.base import DIGITS_MAX
+from tests.broker.management.export_calls import IMPORT, asked
 from tests.broker.management.harness import NOW, Client, TestBroker, die
 
 
@@ -39,6 +40,29 @@ async def test_a_trail_is_found_by_each_of_its_ids(broker: TestBroker, client: C
     assert (len(trail["ids"]), trail["ended"], trail["problems"]) == (3, "", [])
     for id in trail["ids"]:
         assert await client.get(f"/api/v1/messages/{id}/trail") == trail
+
+
+async def test_what_an_import_brings_was_no_message_of_this_broker(broker: TestBroker, client: Client) -> None:
+    """Its line names the message that it was elsewhere, by an id that another one has here."""
+    await die(broker, "orders", b"1")
+    [[dead, _]] = broker.engine.messages.browse(broker.queue("DLQ"))
+    [found] = (await client.get("/api/v1/queues/DLQ/messages:export"))["messages"]
+    line = found["line"]
+    line["queues"] = [{"name": "repair"}]
+    assert line["annotations"]["_AMQ_ORIG_MESSAGE_ID"] < dead.id
+    assert (await client.call("POST", IMPORT, json=asked(line, target="repair"))).json["imported"] == 1
+    await broker.settled()
+    [[brought, _]] = broker.engine.messages.browse(broker.queue("repair"))
+    trail = await client.get(f"/api/v1/messages/{brought.id}/trail")
+    assert (trail["ids"], [step["kind"] for step in trail["steps"]]) == ([brought.id], ["stored"])
+    notes = brought.header.annotations
+    assert notes is not None
+    assert notes["_AMQ_DL_REASON"] == "rejected"
+    assert len((await client.get(f"/api/v1/messages/{dead.id}/trail"))["ids"]) == 2
+    broker.tick.enter()
+    broker.engine.messages.retry(broker.queue("repair"), MessageRange())
+    await broker.settled()
+    assert len((await client.get(f"/api/v1/messages/{brought.id}/trail"))["ids"]) == 2
 
 
 async def test_a_message_that_the_journal_does_not_know(broker: TestBroker, client: Client) -> None:
