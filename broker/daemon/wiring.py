@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from broker import __version__
 from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
 from broker.engine import Address, DiskWatch, Divert, Engine, Restored, Steady
+from broker.engine.model.attributes import FIELDS, PLAIN, Asked
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import Format, RoutingType
 from broker.engine.model.report import Report
@@ -32,6 +33,10 @@ from store.writer import Writer
 
 #: What a topics route passes on: no link has brought it here, so that nothing goes round between brokers.
 PUBLISHED_HERE: Final = "AMQHops = 0"
+
+#: Queues that links make are plain, whatever the settings of their address give to others: each message stays until it
+#: has been passed on.  Whether they are enabled is an operator's business.
+PASSED_ON: Final[Asked] = {name: getattr(PLAIN, name) for name in FIELDS if name != "enabled"}
 
 #: Retention counts whole days: a part of one is a day.
 DAY_MS: Final = 86_400_000
@@ -237,7 +242,7 @@ class _OfLink(NamedTuple):
             address = engine.operators.declare(self.address, {self.routing_type})
             selector = "" if self.remote else PUBLISHED_HERE
             queue = engine.operators.declare_queue(
-                address, self.queue, self.routing_type, durable=True, selector=selector
+                address, self.queue, self.routing_type, durable=True, selector=selector, asked=PASSED_ON
             )
         if self.remote:
             engine.operators.declare(self.remote, {RoutingType.ANYCAST})

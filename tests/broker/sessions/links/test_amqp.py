@@ -538,6 +538,23 @@ def test_topics_wait_for_the_link() -> None:
     assert len(client.take()) == 1
 
 
+def test_queues_of_links_keep_what_waits_whatever_the_settings_say() -> None:
+    lossy: dict[str, object] = {"default-purge-on-no-consumers": True, "default-ring-size": 1}
+    settings = ({"match": "news.#", **lossy}, {"match": "link.b", **lossy})
+    routes = {"topics": {"news": {"address": "news.#"}}, "remote-queues": {"far": {"queue": "q"}}}
+    a, b, links = pair(routes, *settings)
+    links.down.add("b")
+    links.cut()
+    publisher = AmqpSim(a)
+    publisher.send(publisher.sender("news.eu", "topic"), message("1"), message("2"))
+    send(a, "far", "3", "4")
+    assert bodies(a, "link.b.news") == ["1", "2"]
+    assert bodies(a, "link.b") == ["3", "4"]
+    links.down.clear()
+    links.advance(5_000)
+    assert bodies(b, "q") == ["3", "4"]
+
+
 def test_topics_both_ways_do_not_go_round() -> None:
     topics = {"news": {"address": "news.#"}}
     a = SimBroker(linked(topics=topics))
