@@ -52,7 +52,7 @@ PLACES: Final = {
     ),
     "import": Place(
         "broker.cli.importing:import_",
-        "Make a broker.toml from the configuration of ActiveMQ, or from IBM MQ's rules for dead letters.",
+        "Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "link": Place(
