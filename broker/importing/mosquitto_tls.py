@@ -1,7 +1,8 @@
 """The TLS of a mosquitto.conf's listener.
 
-Its files are PEM files, and are taken over as they are.  A listener that spoke TLS by other means, or whose clients'
-certificates cannot be checked, becomes an acceptor that does not listen: none speaks plain text by mistake.
+Its files are PEM files, and their names are taken over.  Whether they are here, and can be read by the broker's user,
+nobody knows: the acceptor does not listen until an operator has seen to it.  So it is, and told loudly, where TLS was
+made of other things, or the certificates of clients cannot be checked: none speaks plain text by mistake.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ TLS: Final = frozenset(
     }
 )
 
+_READABLE: Final = (
+    "it does not listen until you have seen that the broker's user can read the files, and set enabled = true"
+)
 _ENGINE: Final = "keys are PEM files: give certificate and key in the tls section"
 _SHARED: Final = "TLS with keys shared in advance is not supported: give certificate and key in the tls section"
 
@@ -75,9 +79,11 @@ def _certificate(draft: Draft, given: dict[str, Line], what: str, name: str) -> 
     for line in files:
         if whole:
             key = {"certfile": "certificate", "keyfile": "key"}[line.name]
-            draft.put(line.place(what), ("acceptors", name, "tls", key), line.value)
+            draft.put(line.place(what), ("acceptors", name, "tls", key), line.value, change=_READABLE)
         else:
             shut(draft, line.place(what), name, "it spoke TLS: give certificate and key in the tls section")
+    if files and not draft.has(("acceptors", name, "enabled")):
+        draft.put(files[0].place(what), ("acceptors", name, "enabled"), False, quiet=True)
     return whole
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from broker.config import load
+from broker.config import Config, load
 from broker.importing import Imported, translate
 from broker.importing.report import Finding
 from broker.importing.xml import Element
+from broker.security.checks import problems
 
 HERE = Path(__file__).parent
 ARTEMIS = (HERE / "broker.xml").read_bytes()
@@ -34,8 +35,15 @@ def imported(data: bytes, tmp_path: Path) -> tuple[dict[str, Any], Imported]:
     found = translate(data)
     file = tmp_path / "broker.toml"
     file.write_text(found.text, encoding="utf-8")
-    load(file)  # raises ConfigError
+    checked(file)
     return tomllib.loads(found.text), found
+
+
+def checked(file: Path) -> Config:
+    """What `bartleby config check` finds nothing wrong with.  Raises ConfigError."""
+    config = load(file)
+    assert problems(config, str(file)) == []
+    return config
 
 
 def finding(found: Imported, what: str) -> Finding:

@@ -11,12 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from broker.config import load
 from broker.importing import InvalidFile, translate
 from broker.importing.artemis_bridges import _ELSEWHERE, _SETTINGS, _VITAL
 from broker.importing.classic_tables import NETWORK
 from broker.importing.mosquitto_tables import BRIDGE, GENERAL, LISTENER
-from tests.broker.importing.harness import broker, core
+from tests.broker.importing.harness import broker, checked, core
 
 SECRET: Final = "hunter2"
 
@@ -37,7 +36,7 @@ def check(data: bytes, place: Path) -> None:
     assert SECRET not in found.text + "\n".join(found.report.lines())
     file = place / "broker.toml"
     file.write_text(found.text, encoding="utf-8")
-    config = load(file)  # raises ConfigError
+    config = checked(file)
     queues = [f"link.{name}.{route}" for name, link in config.links.items() for route in (*link.topics, *link.mqtt)]
     assert len(queues) == len(set(queues))
 

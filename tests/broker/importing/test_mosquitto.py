@@ -277,9 +277,11 @@ def test_websockets(tmp_path: Path) -> None:
     assert finding(found, "listener 1883: protocol").outcome is Outcome.LEFT
 
 
-def test_tls_is_taken_over_as_it_is(tmp_path: Path) -> None:
-    tables, _ = imported(MOSQUITTO, tmp_path)
-    assert "enabled" not in tables["acceptors"]["mqtt-8883"]
+def test_tls_keeps_its_files_and_waits_for_an_operator(tmp_path: Path) -> None:
+    tables, found = imported(MOSQUITTO, tmp_path)
+    assert tables["acceptors"]["mqtt-8883"]["enabled"] is False
+    for name in ("certfile", "keyfile"):
+        assert "set enabled = true" in finding(found, f"listener 8883: {name}").why
     assert tables["acceptors"]["mqtt-8883"]["tls"] == {
         "certificate": "/etc/mosquitto/server.crt",
         "key": "/etc/mosquitto/server.key",
@@ -307,8 +309,8 @@ def test_tls_is_taken_over_as_it_is(tmp_path: Path) -> None:
 )
 def test_tls_without_certificates_of_clients(line: str, outcome: Outcome, tmp_path: Path) -> None:
     found, report = acceptor(f"certfile /c.pem\nkeyfile /k.pem\n{line}", tmp_path)
-    assert "enabled" not in found
     assert "client-ca" not in found["tls"]
+    assert not report.report.count()[Outcome.STRICTER]
     assert finding(report, f"listener 1883: {line.partition(' ')[0]}").outcome is outcome
 
 
