@@ -10,6 +10,7 @@ from broker.engine.model.message import (
     DL_CLIENT,
     DL_CLIENT_ADDRESS,
     DL_COUNT,
+    DL_FIRST_ADDRESS,
     DL_FIRST_QUEUE,
     DL_FIRST_REASON,
     DL_FIRST_TIME,
@@ -18,6 +19,7 @@ from broker.engine.model.message import (
     DL_TIME,
     ORIG_ADDRESS,
     ORIG_QUEUE,
+    Annotations,
     Message,
 )
 from broker.reasons.reason import Kind, Reason
@@ -65,10 +67,16 @@ def death_of(message: Message) -> Death | None:
         time=number(DL_TIME),
         attempts=number(DL_ATTEMPTS),
         deaths=number(DL_COUNT),
-        queue=text(ORIG_QUEUE) or text(ORIG_ADDRESS),
+        queue=_place(notes),
         client=text(DL_CLIENT),
         remote=text(DL_CLIENT_ADDRESS),
         first_queue=text(DL_FIRST_QUEUE),
         first_reason=text(DL_FIRST_REASON),
         first_time=number(DL_FIRST_TIME),
     )
+
+
+def _place(notes: Annotations) -> str:
+    """Where it died last, as far as is noted: a move since then notes where it lay, but leaves the first death."""
+    queue, address = (DL_FIRST_QUEUE, DL_FIRST_ADDRESS) if notes.get(DL_COUNT) == 1 else (ORIG_QUEUE, ORIG_ADDRESS)
+    return str(notes.get(queue) or notes.get(address, ""))

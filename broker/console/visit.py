@@ -76,7 +76,7 @@ class Visit:
     @property
     def id(self) -> int:
         """The id of a message or a task, which need not be there; 0: none.  Raises Refused."""
-        return self.number("id", largest=10**DIGITS_MAX - 1)
+        return number(self.text("id"), "id", largest=None)
 
     @property
     def page(self) -> int:
@@ -96,14 +96,17 @@ class Visit:
         self.session.tell("warning", text)
 
 
-def number(text: str, name: str, default: int = 0, largest: int = ID_MAX) -> int:
-    """A number of a form, `default` without one.  Raises Refused."""
+def number(text: str, name: str, default: int = 0, largest: int | None = ID_MAX) -> int:
+    """A number of a form, `default` without one; `largest` None: it may be as large as it likes.  Raises Refused."""
     text = text.strip()
     if not text:
         return default
-    if not (text.isascii() and text.isdigit() and len(text) <= len(str(largest)) and int(text) <= largest):
+    if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
+        raise Refused(400, "invalid-parameter", f"{name} must be a whole number of at most {DIGITS_MAX} digits")
+    found = int(text)
+    if largest is not None and found > largest:
         raise Refused(400, "invalid-parameter", f"{name} must be a number from 0 to {largest}")
-    return int(text)
+    return found
 
 
 def fields(text: str) -> Fields:

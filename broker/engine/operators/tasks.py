@@ -85,7 +85,7 @@ class Tasks:
         self._messages = messages
         self._steps = TaskSteps(state, messages, administration)
         self._watchers: dict[int, list[Callable[[], None]]] = {}
-        self._turns: dict[int, int] = {}  # when a client may make its task's next step, if that has a rate
+        self._turns: dict[int, int] = {}  # when the next step of a task may be made, if that has a rate
 
     def all(self) -> list[Task]:
         """All tasks that are known, the latest first."""
@@ -255,7 +255,9 @@ class Tasks:
                 self._state.alarms.at(key, self._state.now, lambda: self._step(task))
 
         if task.request.pace and done:
-            state.alarms.at(key, state.now + max(1000 * done // task.request.pace, 1), lambda: self._step(task))
+            self._turns[task.id] = state.now + max(1000 * done // task.request.pace, 1)
+        if self._turns.get(task.id, 0) > state.now:
+            state.alarms.at(key, self._turns[task.id], lambda: self._step(task))
         elif state.journal.pending_bytes > state.limits.task_pending_max and not state.journal.empty:
             state.work.waiters[_Pace(go_on)] = None
         else:

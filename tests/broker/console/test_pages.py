@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from broker.engine import MessageRange
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import Identity
 from broker.engine.model.message import RoutingType
@@ -295,6 +296,19 @@ async def test_pages_about_the_broker_need_all_of_it(broker: TestBroker, browser
         assert (await browser.post(path, {**given, "csrf": csrf})).status == 403, path
 
 
+async def test_a_message_that_was_brought_back_did_not_die_where_it_lay_dead(
+    broker: TestBroker, owner: Browser
+) -> None:
+    await die(broker, "orders", b"1")
+    broker.tick.enter()
+    broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange())
+    await broker.settled()
+    [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
+    page = await owner.get(f"/message?queue=orders&id={message.id}")
+    assert "On queue orders" in page.seen
+    assert "Deaths 1" in page.seen
+
+
 async def test_a_trail_tells_what_became_of_a_message(broker: TestBroker, owner: Browser) -> None:
     await die(broker, "orders", b"1")
     [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
@@ -307,7 +321,7 @@ async def test_a_trail_tells_what_became_of_a_message(broker: TestBroker, owner:
     never = (await owner.get(f"/trail?id={2**64 - 1}")).seen
     assert f"There never was a message {2**64 - 1}: ids count from 1, and this broker's have come to " in never
     assert "The journal knows nothing of message 1: it was not durable, or " in (await owner.get("/trail?id=1")).seen
-    assert (await owner.get("/trail?id=x")).status == 400
+    assert "id must be a whole number of at most 100 digits" in (await owner.get("/trail?id=x")).seen
     assert (await owner.get("/trail")).status == 200
 
 

@@ -313,6 +313,19 @@ def test_a_step_goes_on_where_its_rate_has_stopped_it() -> None:
     assert (task.progress.moved, task.progress.looked_at, task.progress.last) == (3, 3, ids[2])
 
 
+def test_a_rate_holds_over_a_pause() -> None:
+    bench = Bench()
+    dead(bench, "a", 100)
+    task = done(bench, RETRY, rate=1)
+    for _ in range(5):
+        bench.enter().tasks.steer(task, TaskVerb.PAUSE)
+        bench.enter().tasks.steer(task, TaskVerb.RESUME)
+        bench.run()
+    assert task.progress.moved == 1
+    bench.broker.advance(1_000)
+    assert task.progress.moved == 2
+
+
 def test_a_rate_holds_up_no_dry_run() -> None:
     bench = Bench()
     dead(bench, "a", 100)
