@@ -6,8 +6,8 @@ the same address here.  Both are for one queue of this broker, or for all whose 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Final, NamedTuple
 
 from broker.config.diverts import WildcardsSection
 from broker.engine.model.names import DEFAULT_SYNTAX, WildcardSyntax
@@ -43,15 +43,18 @@ _ATTRIBUTES: Final[dict[str, Rule]] = {
 
 def broker_connections(element: Element, draft: Draft, core: Element) -> None:
     """All of them."""
+    queues, syntax = configured_queues(core), _syntax(core)
     for connection in element.children:
         name = connection.attributes.get("name", "")
         if connection.name == "amqp-connection":
-            _connection(connection, draft, core, f"amqp-connection {name}".strip())
+            _connection(connection, draft, f"amqp-connection {name}".strip(), queues, syntax)
         else:
             draft.report.left(place(connection, f"{connection.name} {name}".strip(), ""), _UNKNOWN)
 
 
-def _connection(connection: Element, draft: Draft, core: Element, what: str) -> None:
+def _connection(
+    connection: Element, draft: Draft, what: str, queues: Mapping[str, ConfiguredQueue], syntax: WildcardSyntax
+) -> None:
     given = connection.attributes
     try:
         targets = one_of(given.get("uri", ""))
@@ -64,10 +67,10 @@ def _connection(connection: Element, draft: Draft, core: Element, what: str) -> 
         return
     link = connect_to(draft, connection, what, given.get("name", ""), targets)
     _attributes(connection, draft, link, what)
-    seen: dict[tuple[str, str], int] = {}
+    seen: dict[tuple[str, str], Element] = {}
     for child in connection.children:
         if child.name in ("sender", "receiver"):
-            _route(child, draft, link, f"{what}: {child.name}", core, seen)
+            _routes(child, draft, link, f"{what}: {child.name}", _Wanted(queues, syntax, seen))
         else:
             _left(child, draft, what)
     drop_without_routes(draft, link)
@@ -115,31 +118,45 @@ def _pattern(element: Element) -> str:
     return " ".join(element.attributes[name] for name in names if name in element.attributes)
 
 
-def _route(child: Element, draft: Draft, link: Key, what: str, core: Element, seen: dict[tuple[str, str], int]) -> None:
+class _Wanted(NamedTuple):
+    """The queues of the file, how patterns are written, and which sender or receiver each queue has already."""
+
+    queues: Mapping[str, ConfiguredQueue]
+    syntax: WildcardSyntax
+    seen: dict[tuple[str, str], Element]
+
+    def of(self, child: Element) -> tuple[list[ConfiguredQueue], str]:
+        """The queues that a sender or receiver is for, and what is to be said of that."""
+        name, pattern = child.attributes.get("queue-name"), child.attributes.get("address-match", "")
+        if name is not None and name in self.queues:
+            return [self.queues[name]], ""
+        if name is not None:
+            assumed = "the file has no such queue: one on an anycast address of its name is assumed"
+            return [ConfiguredQueue(name, name, "ANYCAST")], assumed
+        try:
+            matches = matcher(pattern, syntax=self.syntax)
+        except InvalidMatch:
+            return [], ""
+        found = [queue for queue in self.queues.values() if matches(queue.address)]
+        return found, "it is for the queues of the file alone: write a route for each other one that clients make"
+
+
+def _routes(child: Element, draft: Draft, link: Key, what: str, wanted: _Wanted) -> None:
     """A route for each queue that it is for; one that another is for already stays that one's, as in Artemis."""
-    name, pattern = child.attributes.get("queue-name"), child.attributes.get("address-match")
-    for other, text in child.attributes.items():
-        if other not in ("queue-name", "address-match"):
-            draft.report.left(place(child, f"{what}: {other}", text), _UNKNOWN)
-    queues = configured_queues(core)
-    if name is not None:
-        change = (
-            "" if name in queues else "the file has no such queue: one on an anycast address of its name is assumed"
-        )
-        wanted = [queues.get(name, ConfiguredQueue(name, name, "ANYCAST"))]
-    else:
-        wanted = [queue for queue in queues.values() if _matches(pattern or "", queue.address, core)]
-        change = "it is for the queues of the file alone: write a route for each other one that clients make"
-    for queue in wanted:
-        found = place(child, f"{what} {queue.name}", pattern if name is None else "")
-        first = seen.setdefault((child.name, queue.name), child.line)
-        if first != child.line:
-            draft.report.left(found, f"line {first} passes on what is in it already")
+    for name, text in child.attributes.items():
+        if name not in ("queue-name", "address-match"):
+            draft.report.left(place(child, f"{what}: {name}", text), _UNKNOWN)
+    queues, change = wanted.of(child)
+    for queue in queues:
+        found = place(child, f"{what} {queue.name}", "" if "queue-name" in child.attributes else _pattern(child))
+        first = wanted.seen.setdefault((child.name, queue.name), child)
+        if first is not child:
+            draft.report.left(found, f"line {first.line} passes on what is in it already")
         elif child.name == "sender":
             _send(draft, found, link, queue, change)
         else:
             _receive(draft, found, link, queue, change)
-    if not wanted:
+    if not queues:
         draft.report.left(place(child, what, _pattern(child)), "no queue of the file is on such an address")
 
 
@@ -158,13 +175,6 @@ def _receive(draft: Draft, found: Place, link: Key, queue: ConfiguredQueue, chan
     key = route(draft, link, "receive", queue.name)
     draft.put(found, (*key, "queue"), queue.address, change=change, vital=True)
     draft.put(found, (*key, "address"), queue.address, quiet=True, vital=True)
-
-
-def _matches(pattern: str, address: str, core: Element) -> bool:
-    try:
-        return matcher(pattern, syntax=_syntax(core))(address)
-    except InvalidMatch:
-        return False
 
 
 def _syntax(core: Element) -> WildcardSyntax:

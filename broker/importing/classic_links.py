@@ -151,7 +151,8 @@ def _rest(connector: Element, draft: Draft, what: str) -> None:
                 found = place(each.element, f"{what}: {section.name} {each.kind} {each.name}".strip(), "")
                 draft.report.left(found, _LISTS[section.name])
         elif section.name != "staticallyIncludedDestinations":
-            draft.report.left(place(section, f"{what}: {section.name}", ""), NOT_KNOWN.why)
+            found = place(section, f"{what}: {section.name}", "")
+            apply(draft, NETWORK.get(section.name, NOT_KNOWN), found, "")
 
 
 def _login(connector: Element) -> tuple[str, str]:

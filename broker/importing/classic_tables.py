@@ -209,7 +209,7 @@ TIME_STAMPS: Final = {
 _ROUTES: Final = "a route passes on all that it reads, without asking who waits for it"
 _SUBSCRIBES: Final = "a link subscribes to nothing at the other broker"
 
-#: Attributes of <networkConnector> that classic_links.py does not read itself.
+#: Attributes and elements of <networkConnector> that classic_links.py does not read itself.
 NETWORK: Final[dict[str, Rule]] = leave_all(
     {
         _ROUTES: (
@@ -219,6 +219,7 @@ NETWORK: Final[dict[str, Rule]] = leave_all(
             "consumerTTL",
             "decreaseNetworkConsumerPriority",
             "destinationFilter",
+            "durableDestinations",
             "dynamicOnly",
             "staticBridge",
             "suppressDuplicateQueueSubscriptions",
@@ -233,6 +234,7 @@ NETWORK: Final[dict[str, Rule]] = leave_all(
         ),
         "window of the link says how many messages may be under way": ("prefetchSize",),
         "a message leaves here when the other broker has accepted it": ("alwaysSyncSend", "dispatchAsync"),
+        "certificates are PEM files: give ca, certificate and key of the link": ("sslContext",),
         "temporary queues are not passed on": ("bridgeTempDestinations",),
         "messages are passed on as they are": ("useCompression",),
         "a message that the other broker refuses is a dead letter": ("advisoryForFailedForward",),

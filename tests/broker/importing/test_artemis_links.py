@@ -185,8 +185,9 @@ def test_wildcards_are_those_of_the_file(tmp_path: Path) -> None:
     assert tables["links"]["x"]["send"]["a-b"]["queue"] == "a/b"
 
 
-def test_a_queue_has_one_sender_in_a_connection(tmp_path: Path) -> None:
-    link, found = connection('<sender queue-name="a.two"/>\n<sender address-match="a.two"/>', tmp_path)
+@pytest.mark.parametrize("other", ['<sender address-match="a.two"/>', '\n<sender queue-name="a.two"/>'])
+def test_a_queue_has_one_sender_in_a_connection(other: str, tmp_path: Path) -> None:
+    link, found = connection(f'<sender queue-name="a.two"/>{other}', tmp_path)
     assert link["send"].keys() == {"a-two"}
     whys = [each.why for each in found.report.findings if each.place.what == "amqp-connection x: sender a.two"]
     assert any("passes on what is in it already" in why for why in whys)

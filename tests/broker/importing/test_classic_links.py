@@ -157,6 +157,14 @@ def test_a_login_that_cannot_be_is_told_once(attributes: str, tmp_path: Path) ->
     assert "hunter" not in found.text + "\n".join(found.report.lines())
 
 
+def test_certificates_of_java_are_told(tmp_path: Path) -> None:
+    context = '<sslContext><sslContext keyStore="k" keyStorePassword="hunter"/></sslContext>'
+    links, found = connector("static:(ssl://a)", tmp_path, f"{QUEUE}{context}")
+    assert links["x"]["url"] == "amqps://a:5671"
+    assert "PEM files" in finding(found, "networkConnector x: sslContext").why
+    assert "hunter" not in "\n".join(found.report.lines())
+
+
 def test_unknown_attributes_are_told(tmp_path: Path) -> None:
     _, found = connector("static:(tcp://a?wireFormat.tightEncodingEnabled=true)", tmp_path, attributes='shoeSize="4"')
     assert "unknown" in finding(found, "networkConnector x: shoeSize").why
