@@ -95,11 +95,16 @@ class SendingRoute(OutgoingLink):
 
     def _send_alike(self, messages: list[Message]) -> None:
         """Messages that are all durable, or all to be sent once and for all."""
-        self._settled = not messages[0].header.durable
+        fast = self._settled = not messages[0].header.durable
         super()._send(messages)
-        if self._settled:
-            self._fast += [message.id for message in messages]
         self._settled = False
+        if fast:
+            waiting = {message.id for message in self._pending}
+            self._fast += [each.id for each in messages if isinstance(each.body, bytes) and each.id not in waiting]
+
+    def _begin_large(self, message: Message) -> None:
+        self._settled = False  # it takes a while to leave: kept until it is there
+        super()._begin_large(message)
 
     def flushed(self) -> None:
         consumer, fast = self.attached, self._fast

@@ -18,6 +18,7 @@ from protocols.amqp.events import Attached, Began, Detached, Ended
 from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import Error, Open, SaslCode, SaslInit, SaslOutcome, Source, Target
 from protocols.amqp.sender import Sender
+from tests.broker.sessions import large
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.bodies import body_of
@@ -266,6 +267,27 @@ def test_fast_messages_leave_at_once() -> None:
     links.wires["b"].holding = False
     links.run()
     assert bodies(b, "orders") == ["1", "2", "3"]
+    assert held(a, "orders.out") == []
+
+
+def test_a_large_message_among_fast_ones_is_kept_until_it_is_there() -> None:
+    sends = {"orders": {"queue": "orders.out", "address": "orders", "non-durable": "fast"}}
+    config = large.config(header_bytes_max=large.LARGE)
+    sections = {"acceptors": config.acceptors, "limits": config.limits}
+    a, b = SimBroker(linked(sections=sections, send=sends)), SimBroker(configured())
+    links = SimLinks(a, {"b": b})
+    links.run()
+    links.do(links.links.pause, "b")
+    client = AmqpSim(a, limits=Limits(frame_bytes_max=600))
+    payloads = [large.message(data, durable=False) for data in (b"1", b"x" * 30 * large.LARGE, b"2")]
+    client.send(client.sender("orders.out", "queue"), *payloads)
+    a.run()
+    links.wires["b"].holding = True
+    links.do(links.links.start, "b")
+    assert [each[:1] for each in bodies(a, "orders.out")] == ["x"]
+    links.wires["b"].holding = False
+    links.run()
+    assert [each[:1] for each in bodies(b, "orders")] == ["1", "2", "x"]
     assert held(a, "orders.out") == []
 
 
