@@ -42,6 +42,9 @@ from broker.engine.model.message import RESERVED_PREFIXES, Message, RoutingType
 from broker.engine.model.names import is_temporary
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.sessions.amqp.format import AMQP_FORMAT, AmqpFormat, id_text
+from broker.sessions.amqp.link_id import HOPS as AMQP_HOPS
+from broker.sessions.amqp.link_id import hops_of
+from broker.sessions.mqtt.format import HOPS as MQTT_HOPS
 from broker.sessions.mqtt.format import MQTT_FORMAT, correlation_text, read_properties
 from broker.sessions.plain_values import header_text, to_json
 from broker.sessions.stomp.format import BROKERS, STOMP_FORMAT, StompFormat, encode_head, header_pairs
@@ -86,7 +89,7 @@ TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 
 #: Finds whether a head may have message annotations that cross.
-_NOTED: Final = re.compile(f"{JMS_REPLY_TO}|{TRACE_PARENT}".encode()).search
+_NOTED: Final = re.compile(f"{JMS_REPLY_TO}|{TRACE_PARENT}|{AMQP_HOPS}".encode()).search
 
 #: What a JMS client may note of a destination: a queue, a topic, a temporary queue, a temporary topic.
 JMS_KINDS: Final = (
@@ -153,6 +156,7 @@ class Neutral:
     user_id: str = ""
     created: int | None = None
     properties: dict[str, object] = field(default_factory=dict)
+    hops: list[str] = field(default_factory=list)  # the brokers that it has passed
 
 
 def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
@@ -179,11 +183,11 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
     )
     kind = DATA if isinstance(neutral.body, bytes) else AMQP_VALUE
     application = encode_application_properties(neutral.properties)
-    noted = b""
+    noted: dict[object, object] = {AMQP_HOPS: neutral.hops} if neutral.hops else {}
     if neutral.reply_routing is not None:
-        place = JMS_KINDS.index((neutral.reply_routing, is_temporary(neutral.reply_to)))
-        noted = encode_annotations(MESSAGE_ANNOTATIONS, {JMS_REPLY_TO: Byte(place)})
-    return noted + encode(properties) + application + encode_section(kind, neutral.body)
+        noted[JMS_REPLY_TO] = Byte(JMS_KINDS.index((neutral.reply_routing, is_temporary(neutral.reply_to))))
+    section = encode_annotations(MESSAGE_ANNOTATIONS, noted) if noted else b""
+    return section + encode(properties) + application + encode_section(kind, neutral.body)
 
 
 def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
@@ -250,6 +254,7 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
     reserved = _reserved(message)
     properties = neutral.properties.items()
     pairs += user_properties({name: value for name, value in properties if not name.startswith(reserved)})
+    pairs += [(USER_PROPERTY, (MQTT_HOPS, each)) for each in neutral.hops if is_text(each)]
     return MqttProperties(pairs), data
 
 
@@ -358,6 +363,7 @@ def _from_amqp(message: Message) -> Neutral:
         user_id=(properties.user_id or b"").decode("utf-8", "replace"),
         created=properties.creation_time,
         properties=_amqp_properties(application, noted),
+        hops=hops_of(message.head),
     )
 
 
@@ -393,6 +399,8 @@ def _from_mqtt(message: Message) -> Neutral:
         attribute = _MQTT_NAMES.get(name)
         if attribute is not None:
             setattr(neutral, attribute, value)
+        elif name == MQTT_HOPS:
+            neutral.hops.append(value)
         else:
             neutral.properties[name] = value
     if properties.get(PAYLOAD_FORMAT_INDICATOR):

@@ -79,13 +79,13 @@ class LinkEncoder(Encoder):
         ):
             before, behind = _first_hop(stamp, self._now)
             return before + (id or b"") + behind + head + message.body
-        hops = [*hops_of(head), hop(stamp.broker, stamp.link, self._now)]
+        payload = as_amqp(message, self._replies)
+        hops = [*hops_of(payload), hop(stamp.broker, stamp.link, self._now)]
 
         def annotate(own: dict[object, object]) -> dict[object, object]:
             first: dict[object, object] = {} if id is None else {LINK_ID: id}
             return first | {name: value for name, value in (own | notes).items() if name != LINK_ID} | {HOPS: hops}
 
-        payload = as_amqp(message, self._replies)
         return annotated(header, _addressed(payload, header.address) if stamp.relayed else payload, annotate)
 
     def _notes(self, annotations: Annotations | None) -> dict[object, object]:

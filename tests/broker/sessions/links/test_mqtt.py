@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from broker.config.addresses import AddressSection
 from broker.sessions.links.model import State
 from broker.sessions.mqtt.format import HOPS
 from protocols.mqtt.codes import BRIDGE, V5, V311, PacketType
@@ -511,3 +512,21 @@ def test_an_end_that_only_listens_is_asked_for_a_sign_of_life() -> None:
         here.publish("sensors/1", b"x", 0)
         links.advance(1_000)
     assert len(other.of(Pingreq)) == 1
+
+
+def test_hops_are_counted_over_bridges_and_amqp_links_together() -> None:
+    """By the bridge from a to b, by the AMQP link from b to c, by the bridge from c to d."""
+    d = SimBroker(configured())
+    c = SimBroker(linked(name="c", url="mqtt://d:1883", mqtt={"on": OUT}))
+    kept = AddressSection.model_validate({"queues": {"kept": {"routing-type": "MULTICAST"}}})
+    on = {"queue": "kept", "address": "sensors.1", "routing-type": "MULTICAST"}
+    b = SimBroker(linked(name="b", url="amqp://c:5672", sections={"addresses": {"sensors.1": kept}}, send={"on": on}))
+    from_c, from_b = SimLinks(c, {"b": d}), SimLinks(b, {"b": c})
+    a, _, from_a = pair(there=b, on=OUT)
+    reader = client(d, "reader", "sensors/#", qos=1)
+    client(a, "sender").publish("sensors/1", b"20", 1)
+    for links in (from_a, from_b, from_c):
+        links.run()
+    [found] = reader.take()
+    hops = [value for name, value in found.properties.get_all(USER_PROPERTY) if name == HOPS]
+    assert [each.split()[0] for each in hops] == ["a", "b", "c"]
