@@ -17,8 +17,17 @@ from broker.cli.failure import USAGE, Failure
 from broker.cli.output import OutputFormat, output_option
 from broker.cli.remote import connect, queue_path, remote_options
 from broker.cli.task import task_options
+from broker.reasons.messages import DEAD_LETTERS
 
 Command = TypeVar("Command", bound=Callable[..., object])
+
+
+def _reason(context: click.Context, parameter: click.Parameter, word: str | None) -> str | None:
+    """One that the journal has; empty: of what did not die.  Raises BadParameter, since a slip would match nothing."""
+    words = [each.word for each in DEAD_LETTERS]
+    if word and word not in words:
+        raise click.BadParameter(f"no such reason: give one of {', '.join(words)}")
+    return word
 
 
 def selecting(command: Command) -> Command:
@@ -27,7 +36,9 @@ def selecting(command: Command) -> Command:
         click.option("--words", default=None, help="Only dead letters of which the consumer said just this."),
         click.option("--first-origin", default=None, metavar="QUEUE", help="Only what died on this queue first."),
         click.option("--origin", default=None, metavar="QUEUE", help="Only what died on this queue last."),
-        click.option("--reason", default=None, help="Only what died for this reason: `max-deliveries`."),
+        click.option(
+            "--reason", default=None, callback=_reason, help="Only what died for this reason: `max-deliveries`."
+        ),
         click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable."),
         click.option("--filter", "selector", default="", help="Only messages that match this selector."),
     ):

@@ -104,6 +104,15 @@ async def test_those_of_a_group(broker: TestBroker, operator: Operator) -> None:
 
 
 @pytest.mark.usefixtures("dead_letters")
+async def test_a_reason_that_there_is_not(operator: Operator) -> None:
+    slip = await operator.run("queue", "retry", "DLQ", "--reason", "rejectd", "--dry-run")
+    assert slip.exit_code == 2
+    assert "no such reason: give one of max-deliveries, rejected, expired, " in slip.stderr
+    of_none = await operator.run("queue", "purge", "DLQ", "--reason", "", "--dry-run")
+    assert of_none.stdout == "1 messages would be removed\n", "what did not die"
+
+
+@pytest.mark.usefixtures("dead_letters")
 async def test_messages_are_mended_on_the_way(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
     (tmp_path / "body").write_bytes(b"mended")
     edits = ("--set", "currency=EUR", "--unset", "legacy", "--body", str(tmp_path / "body"))
