@@ -85,8 +85,17 @@ def drop_without_routes(draft: Draft, link: Key, why: str = NO_ROUTE) -> None:
 
 
 def _fresh(wanted: str, taken: Callable[[str], bool]) -> str:
-    name, number = wanted[:NAME_CHARS_MAX], 1
-    while taken(name):
-        number += 1
-        name = f"{wanted[: NAME_CHARS_MAX - len(str(number)) - 1]}-{number}"
-    return name
+    """The name, or with the first number behind it that is free: they are given in their order, so halving finds it."""
+
+    def numbered(number: int) -> str:
+        end = f"-{number}" if number > 1 else ""
+        return wanted[: NAME_CHARS_MAX - len(end)] + end
+
+    free = 1
+    while taken(numbered(free)):
+        free *= 2
+    low = free // 2
+    while free - low > 1:
+        middle = (low + free) // 2
+        low, free = (middle, free) if taken(numbered(middle)) else (low, middle)
+    return numbered(free)

@@ -275,3 +275,50 @@ def test_connections_of_one_name_stay_two_links(tmp_path: Path) -> None:
         "link": ["four"],
     }
     assert any("named x-2" in each.why for each in found.report.findings if each.place.line == 4)
+
+
+#: As hosted brokers describe it, with comments where people put them.
+HOSTED = b"""
+listener 1883
+allow_anonymous true
+
+# Bridge to a hosted broker
+connection hosted # the name is one word
+address abc123-ats.iot.example.com:8883
+#topic to_cloud out 1
+topic sensor/values both 1
+topic awsiot_to_localgateway in 1   # from there
+  topic localgateway_to_awsiot out 1
+bridge_protocol_version mqttv311
+bridge_insecure false
+cleansession true
+clientid bridgeawsiot
+start_type automatic
+notifications false
+log_type all
+bridge_cafile /etc/mosquitto/certs/rootCA.pem
+bridge_certfile /etc/mosquitto/certs/cert.crt
+bridge_keyfile /etc/mosquitto/certs/private.key
+"""
+
+
+def test_a_bridge_to_a_hosted_broker(tmp_path: Path) -> None:
+    tables, found = imported(HOSTED, tmp_path)
+    link = tables["links"]["hosted"]
+    assert link["url"] == "mqtts://abc123-ats.iot.example.com:8883"
+    assert link["key"] == "/etc/mosquitto/certs/private.key"
+    assert {name: (route["direction"], route["qos"]) for name, route in link["mqtt"].items()} == {
+        "sensor-values": ("both", 1),
+        "awsiot_to_localgateway": ("in", 1),
+        "localgateway_to_awsiot": ("out", 1),
+    }
+    assert tables["security"] == {"anonymous": True}
+    assert finding(found, "connection hosted: clientid").outcome is Outcome.LEFT
+
+
+def test_names_that_are_taken_get_the_next_number(tmp_path: Path) -> None:
+    one = "connection {}\naddress b\ntopic # out\n"
+    names = ["a", "a", "a", "a-4", "a", "a", "b", "y" * 120, "y" * 120]
+    tables, _ = imported("".join(map(one.format, names)).encode(), tmp_path)
+    cut = "y" * 100
+    assert list(tables["links"]) == ["a", "a-2", "a-3", "a-4", "a-5", "a-6", "b", cut, cut[:98] + "-2"]
