@@ -129,6 +129,11 @@ def _targets(bridge: Element, core: Element) -> list[Target]:
 
 def _bridge(bridge: Element, draft: Draft, core: Element, what: str) -> None:
     given = {child.name: child for child in reversed(bridge.children)}
+    for child in bridge.children:
+        if given[child.name] is not child:
+            draft.report.left(
+                place(child, f"{what}: {child.name}", _text(child)), "it is given twice: the first applies"
+            )
     places = {name: place(child, f"{what}: {name}", _text(child)) for name, child in given.items()}
     change = _CORE
     if "use-duplicate-detection" not in given:
@@ -138,7 +143,7 @@ def _bridge(bridge: Element, draft: Draft, core: Element, what: str) -> None:
     link = connect_to(draft, bridge, what, bridge.attributes.get("name", ""), _targets(bridge, core), change)
     user = given["user"].text if "user" in given else ""
     log_in(draft, link, Login(places.get("user"), user, places.get("password")))
-    _route(bridge, draft, link, core, places)
+    _route(given, draft, link, core, places)
     _times(given, draft, link, places)
     for name, found in places.items():
         if name == "static-connectors":
@@ -150,8 +155,10 @@ def _bridge(bridge: Element, draft: Draft, core: Element, what: str) -> None:
             draft.report.left(place(bridge, f"{what}: {name}", text), _UNKNOWN)
 
 
-def _route(bridge: Element, draft: Draft, link: Key, core: Element, places: dict[str, Place]) -> None:
-    name, address, kind = (bridge.get(each) or "" for each in ("queue-name", "forwarding-address", "routing-type"))
+def _route(given: dict[str, Element], draft: Draft, link: Key, core: Element, places: dict[str, Place]) -> None:
+    name, address, kind = (
+        given[each].text if each in given else "" for each in ("queue-name", "forwarding-address", "routing-type")
+    )
     known = configured_queues(core).get(name)
     queue = known or ConfiguredQueue(name, name, "ANYCAST")
     key = route(draft, link, "send", name)
@@ -160,7 +167,8 @@ def _route(bridge: Element, draft: Draft, link: Key, core: Element, places: dict
     if address:
         draft.put(places["forwarding-address"], (*key, "address"), address, vital=True)
     else:
-        found = replace(source, what=f"{source.what}, no forwarding-address", value="")
+        bare = replace(source, what=f"{source.what}, no forwarding-address", value="")
+        found = places.get("forwarding-address", bare)
         change = "messages kept their own addresses: here all go to that of the queue"
         draft.put(found, (*key, "address"), queue.address, change=change, vital=True)
     if kind in ("ANYCAST", "MULTICAST"):

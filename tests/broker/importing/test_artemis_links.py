@@ -145,6 +145,21 @@ def test_what_a_bridge_does_not_say_comes_from_its_queue(tmp_path: Path) -> None
     assert "the file does not have" in finding(found, "bridge x: routing-type").why
 
 
+def test_what_a_bridge_may_not_say_is_told(tmp_path: Path) -> None:
+    inner = "<queue-name>a.two</queue-name><forwarding-address/><ha>false</ha><ha>true</ha>"
+    text = f"""<connectors><connector name="c">tcp://b</connector></connectors>
+      <bridges><bridge name="x" forwarding-address="z" routing-type="ANYCAST">{inner}<static-connectors>
+      <connector-ref>c</connector-ref></static-connectors></bridge></bridges>"""
+    tables, found = imported(core(QUEUES + text), tmp_path)
+    assert tables["links"]["x"]["send"]["a-two"]["address"] == "a.two"
+    told = [each.why for each in found.report.findings if each.place.what == "bridge x: forwarding-address"]
+    assert sorted(told) == [
+        "messages kept their own addresses: here all go to that of the queue",
+        "unknown to this importer",
+    ]
+    assert any("given twice" in each.why for each in found.report.findings if each.place.what == "bridge x: ha")
+
+
 @pytest.mark.parametrize(
     ("given", "taken"),
     [
