@@ -16,6 +16,7 @@ from typing import Final
 
 from broker.importing import artemis, classic, mosquitto, runmqdlq
 from broker.importing.draft import Draft
+from broker.importing.links import drop_idle
 from broker.importing.report import Outcome, Report
 from broker.importing.runmqdlq_table import is_table
 from broker.importing.xml import XML_BYTES_MAX, Element, InvalidFile, read
@@ -56,7 +57,7 @@ def translate(data: bytes) -> Imported:
     else:
         origin = "Mosquitto"
         mosquitto.translate(data, draft)
-    draft.settle()
+    draft.settle(drop_idle)
     return Imported(_HEAD.format(origin=origin, summary=report.summary()) + draft.text(), report)
 
 

@@ -8,7 +8,7 @@ choice, which takes its place if the first is refused; that is told too.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,8 +108,8 @@ class Draft:
             if not claim.quiet:
                 self.report.left(claim.place, why)
 
-    def settle(self) -> Config:
-        """Take out what the models refuse, and report all claims."""
+    def settle(self, prune: Callable[[Draft], None]) -> None:
+        """Take out what the models refuse, then what means nothing without that, and report all claims."""
         while True:
             raw = self.raw()
             merged = copy.deepcopy(SHIPPED) | raw
@@ -122,10 +122,10 @@ class Draft:
                 continue
             if not self._without_clashes(config, raw):
                 break
+        prune(self)
         for key, claim in self._claims.items():
             if not claim.quiet:
                 self._report(key, claim)
-        return config
 
     def raw(self) -> dict[str, object]:
         """The tables as they stand in the file."""

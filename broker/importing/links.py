@@ -84,6 +84,13 @@ def drop_without_routes(draft: Draft, link: Key, why: str = NO_ROUTE) -> None:
         draft.drop(link, why)
 
 
+def drop_idle(draft: Draft) -> None:
+    """Take out the links whose routes were all refused."""
+    links = draft.raw().get(SECTION)
+    for name in links if isinstance(links, dict) else ():
+        drop_without_routes(draft, (SECTION, name))
+
+
 def _fresh(wanted: str, taken: Callable[[str], bool]) -> str:
     """The name, or with the first number behind it that is free: they are given in their order, so halving finds it."""
 

@@ -20,6 +20,13 @@ def test_the_file_and_the_report_go_where_they_are_told(tmp_path: Path) -> None:
     assert invoke("config", "check", "--config", str(output)).exit_code == 0
 
 
+@pytest.mark.parametrize("name", ["broker.xml", "activemq.xml", "mosquitto.conf"])
+def test_the_configuration_check_accepts_what_comes_out(name: str, tmp_path: Path) -> None:
+    output = tmp_path / "broker.toml"
+    assert invoke("import", str(HERE / name), "-o", str(output)).exit_code == 0
+    assert invoke("config", "check", "--config", str(output)).exit_code == 0
+
+
 def test_without_options_it_prints_both(tmp_path: Path) -> None:
     result = invoke("import", str(HERE / "activemq.xml"))
     assert result.exit_code == 0
@@ -39,6 +46,9 @@ def test_what_cannot_be_imported_is_2(tmp_path: Path) -> None:
     wrong = tmp_path / "wrong.xml"
     wrong.write_text("<web-app/>")
     assert "is neither Artemis's" in invoke("import", str(wrong)).stderr
+    wrong = tmp_path / "wrong.conf"
+    wrong.write_text("\n# a comment\nsomething else\n")
+    assert f"{wrong}: line 3: something is no setting of Mosquitto's" in invoke("import", str(wrong)).stderr
     missing = invoke("import", str(tmp_path / "none.xml"))
     assert missing.exit_code == 2
     assert "No such file" in missing.stderr

@@ -37,6 +37,7 @@ def check(data: bytes, place: Path) -> None:
     file = place / "broker.toml"
     file.write_text(found.text, encoding="utf-8")
     config = checked(file)
+    assert all(link.send or link.receive or link.topics or link.mqtt for link in config.links.values())
     queues = [f"link.{name}.{route}" for name, link in config.links.items() for route in (*link.topics, *link.mqtt)]
     assert len(queues) == len(set(queues))
 

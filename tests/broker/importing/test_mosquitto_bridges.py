@@ -194,6 +194,13 @@ def test_a_bridge_without_topics_is_no_link(tmp_path: Path) -> None:
     assert "nothing of it is a route" in finding(found, "connection x").why
 
 
+def test_a_bridge_whose_topics_are_all_refused_is_no_link(tmp_path: Path) -> None:
+    link, found = bridge("remote_username me\nremote_password hunter", tmp_path, topic="topic a#b out\n")
+    assert link == {}
+    assert "give a topic filter" in finding(found, "connection x: topic").why
+    assert "nothing of it is a route" in finding(found, "connection x: remote_password").why
+
+
 def test_what_is_of_a_bridge_needs_a_connection(tmp_path: Path) -> None:
     _, found = imported(b"topic # out\nremote_password hunter\nconnection x\naddress b\ntopic a in\n", tmp_path)
     assert "no connection is before it" in finding(found, "topic").why
