@@ -87,6 +87,8 @@ class TaskSteps:
         if complete and deleting:
             some += queue.message_count
             self._administration.delete_queue(queue, with_messages=True)
+            messages = task.progress.moved + some
+            self._state.report("queue.deleted", queue=queue.name, messages=messages, **request.by)
         return MoveResult(below, 0, complete, moved=some, looked_at=some)
 
 

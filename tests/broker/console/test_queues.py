@@ -182,7 +182,7 @@ async def test_a_queue_is_made_stopped_switched_off_and_deleted(broker: TestBrok
     assert (await owner.send(page, "/queue/delete", force="1")).to == "/queues"
     assert "new" not in broker.engine.queues
     told = [code for code, _ in broker.reports if code.startswith("queue.")]
-    assert told == [f"queue.{deed}" for deed in ("made", "paused", "resumed", "changed", "changed")]
+    assert told == [f"queue.{deed}" for deed in ("made", "paused", "resumed", "changed", "changed", "deleted")]
     assert [fields["kind"] for fields in broker.reported("task.completed")] == ["delete-queue"]
 
 

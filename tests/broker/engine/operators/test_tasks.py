@@ -225,6 +225,7 @@ def test_a_queue_is_deleted_with_its_messages(limit: int) -> None:
     task = done(bench, DELETE, "a")
     assert (task.state, task.progress.moved, "a" in bench.engine.queues) == (TaskState.COMPLETED, 10, False)
     assert deleted(bench, "a") == {RemovalReason.DELETED: 10}, "however many steps it takes"
+    assert bench.broker.reported("queue.deleted") == [{"queue": "a", "messages": 10, "user": "ada"}]
 
 
 def deleted(bench: Bench, name: str) -> Counter[RemovalReason]:
