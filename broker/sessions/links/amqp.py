@@ -241,13 +241,13 @@ class AmqpLinkSession(AmqpEndpoint):
         if route in self._routes.values():  # on its way since before a pause
             route.move("attach")
             return
+        route.move("attach")
         try:
             session = self.codec.new_session()
         except AmqpError as error:
             self.route_waits(route, str(error.description))
             return
         self._routes[session] = route
-        route.move("attach")
         session.send_begin()
         self.touch()
 

@@ -14,10 +14,12 @@ from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.model import State
 from protocols.amqp.connection import AmqpConnection
+from protocols.amqp.errors import RESOURCE_LIMIT_EXCEEDED, connection_error
 from protocols.amqp.events import Attached, Began, Detached, Ended
 from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import Error, Open, SaslCode, SaslInit, SaslOutcome, Source, Target
 from protocols.amqp.sender import Sender
+from protocols.amqp.session import Session
 from tests.broker.sessions import large
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
@@ -725,6 +727,21 @@ class AttachingEnd:
 
     def abort(self) -> None:
         self.closed = True
+
+
+def test_a_route_waits_while_the_other_end_has_no_session_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none_free(_: AmqpConnection) -> Session:
+        raise connection_error(RESOURCE_LIMIT_EXCEEDED, "no channel is free")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AmqpConnection, "new_session", none_free)
+        a, b, links = pair()
+    assert links.link().state is State.RUNNING
+    assert links.route("orders").state is State.RETRYING
+    assert links.route("orders").error == "no channel is free"
+    send(a, "orders.out", "1")
+    links.advance(5_000)
+    assert bodies(b, "orders") == ["1"]
 
 
 def test_another_broker_has_no_use_of_a_link_s_connection() -> None:
