@@ -3,8 +3,8 @@
 1. A line is a name, a space, and a value; blank lines, and those whose first character is `#`, are nothing.
 2. `listener` and `connection` begin a section, to which the settings of listeners and of bridges belong that follow,
    whatever stands in between.
-3. Settings of listeners before any `listener` are those of the default one, which is there if `port` or `bind_address`
-   is given, or no `listener` at all.
+3. Settings of listeners before any `listener`, and those behind `port` and `bind_address`, are those of the default
+   one, which is there if one of these two is given, or no `listener` at all.
 4. With `per_listener_settings true` some settings of the broker are each listener's own.
 5. Of a setting that is given twice the last one holds, unless it makes a list.
 """
@@ -98,6 +98,9 @@ def read_conf(data: bytes) -> Conf:
         elif line.name == "connection":
             bridge = Section(line)
             conf.bridges.append(bridge)
+        elif line.name in ("port", "bind_address"):
+            listener = conf.default
+            listener.lines.append(line)
         elif line.name in BRIDGE:
             (bridge.lines if bridge.head else conf.stray).append(line)
         elif line.name in LISTENER or (own and (line.name in OWN or line.name.startswith(OPTIONS))):

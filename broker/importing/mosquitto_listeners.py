@@ -95,17 +95,15 @@ def _listener(section: Section, draft: Draft) -> Acceptor | None:
 
 
 def _endpoint(section: Section) -> tuple[str, str]:
-    """The port and the address of a listener, as far as the file says them."""
-    port, bound = section.get("port"), section.get("bind_address")
-    anywhere = "::" if (domain := section.get("socket_domain")) is not None and domain.word == "ipv6" else "0.0.0.0"
+    """The port and the address of a listener."""
+    domain, port, bound = (section.get(name) for name in ("socket_domain", "port", "bind_address"))
+    anywhere = "::" if domain is not None and domain.word == "ipv6" else "0.0.0.0"
     if section.head is not None:
-        words = [*section.head.value.split(), "", ""]
-        return words[0], anywhere if words[1].startswith("#") else words[1] or anywhere
+        number, address, *_ = [*section.head.value.split(), "", ""]
+        return number, address if address and not address.startswith("#") else anywhere
     if bound is not None:
-        anywhere = bound.value
-    elif port is None:
-        anywhere = "127.0.0.1"
-    return "1883" if port is None else port.word, anywhere
+        return port.word if port is not None else "1883", bound.value
+    return ("1883", "127.0.0.1") if port is None else (port.word, anywhere)
 
 
 def _impossible(section: Section, port: str) -> str:
@@ -113,7 +111,7 @@ def _impossible(section: Section, port: str) -> str:
     protocol = section.get("protocol")
     if port == "0":
         return "there are no acceptors on Unix sockets"
-    if not (port.isascii() and port.isdigit() and int(port) <= 65_535):
+    if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65_535):
         return "a listener has a port from 1 to 65535"
     return "" if protocol is None else _OTHERS.get(protocol.word, "")
 

@@ -243,12 +243,20 @@ def test_where_it_listens(text: str, host: str, port: int, tmp_path: Path) -> No
     assert told >= set(range(1, 2 + len(text.splitlines())))
 
 
+def test_port_and_address_are_the_default_listeners_wherever_they_stand(tmp_path: Path) -> None:
+    tables, _ = conf("listener 1884 10.0.0.1\nbind_address 10.0.0.2\nmax_qos 1\n", tmp_path)
+    ours, named, _ = tables["acceptors"].values()
+    assert (ours["host"], ours["port"], ours["maximum-qos"]) == ("10.0.0.2", 1883, 1)
+    assert (named["host"], named["port"]) == ("10.0.0.1", 1884)
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ("listener 0 /run/mosquitto.sock", "Unix sockets"),
         ("listener many", "from 1 to 65535"),
         ("listener 65536", "from 1 to 65535"),
+        ("listener " + "9" * 5000, "from 1 to 65535"),
         ("listener", "from 1 to 65535"),
         ("listener 8080\nprotocol http_api", "the acceptor for HTTP"),
         ("listener 1884\nprotocol mqttsn", "not spoken"),
