@@ -25,7 +25,7 @@ from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND
 from broker.sessions.amqp.terms import ANONYMOUS_RELAY, QUEUE, TOPIC, AmqpOptions
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.links.links import Links
-from broker.sessions.links.model import Link, Route, RouteSettings, State
+from broker.sessions.links.model import Link, Route, RouteSettings, State, has_come
 from broker.sessions.links.routes import ReceivingRoute, SendingRoute, UnsendableByRoutes, words
 from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
@@ -208,9 +208,9 @@ class AmqpLinkSession(AmqpEndpoint):
         for attempt in self._attempts:
             attempt.end(attempt.route.error)
         self._attempts.clear()
-        now = self.engine.now
+        now, interval = self.engine.now, self._link.settings.retry_interval
         for route in self._link.routes.values():
-            if route.state is State.RETRYING and route.retry_at <= now:
+            if route.state is State.RETRYING and has_come(route.retry_at, now, interval):
                 self._start(route)
                 continue
             running = self._running.get(route.name)
@@ -219,7 +219,7 @@ class AmqpLinkSession(AmqpEndpoint):
             if isinstance(running, ReceivingRoute):
                 if route.settings.only_with_consumers:
                     running.top_up()
-            elif route.error and not running.probing and route.since + self._link.settings.retry_interval <= now:
+            elif route.error and not running.probing and has_come(route.since + interval, now, interval):
                 self._well(route)
 
     def _well(self, route: Route) -> None:

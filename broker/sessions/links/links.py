@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from broker.engine import Engine, MessageRange
 from broker.engine.model.errors import NotFound, WrongState
-from broker.sessions.links.model import Link, LinkSettings, Route, State
+from broker.sessions.links.model import Link, LinkSettings, Route, State, has_come
 
 #: What is said of a connection that ends without a word, after the other end had let the link in and before.
 _LOST: Final = "the connection was lost"
@@ -124,7 +124,7 @@ class Links:
         found = []
         now = self._engine.now
         for link in self.by_name.values():
-            if link.state is State.RETRYING and link.retry_at <= now:
+            if link.state is State.RETRYING and has_come(link.retry_at, now, link.settings.retry_interval_max):
                 link.move("due")
             if link.state is State.STARTING and link.name not in self.connections:
                 found.append(link)

@@ -55,6 +55,14 @@ ROUTE: Final[Mapping[State, Mapping[str, State]]] = {
 }
 
 
+def has_come(at: int, now: int, longest: int) -> bool:
+    """Whether a time has come that was set to be at most so many ms away.
+
+    It has, too, if it is further away than that: the clock was set back since.
+    """
+    return not now < at <= now + longest
+
+
 class Kind(StrEnum):
     """What a route does."""
 

@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 from broker.engine.model.errors import EngineError
 from broker.sessions.links.bridge import Bridge, BridgeRenderer, BridgeRoute
 from broker.sessions.links.links import Links
-from broker.sessions.links.model import State
+from broker.sessions.links.model import State, has_come
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.client_session import ClientSession
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
@@ -329,9 +329,9 @@ class MqttLinkSession(MqttEndpoint):
         self._bridge.count()
         if self._pausing:
             return
-        now = self.engine.now
+        now, longest = self.engine.now, self._link.settings.retry_interval_max
         for each in self._bridge.routes:
-            if each.route.state is State.RETRYING and each.route.retry_at <= now:
+            if each.route.state is State.RETRYING and has_come(each.route.retry_at, now, longest):
                 self._start(session, each)
                 self.touch()
 

@@ -365,6 +365,28 @@ def test_back_off_doubles_up_to_its_limit() -> None:
     assert links.link().shown is State.RUNNING
 
 
+def test_a_clock_that_is_set_back_keeps_no_link_and_no_route_waiting() -> None:
+    full = {"match": "orders", "max-size-bytes": 1, "address-full-policy": "FAIL"}
+    sends = {"orders": {"queue": "orders.out", "address": "orders", "use-dead-letter": False}}
+    a, b, links = pair({"send": sends}, there=(full,))
+    send(a, "orders.out", "1", "2")
+    links.run()
+    assert links.route("orders").state is State.RETRYING
+    a.jump(-3_600_000)
+    client = AmqpSim(b)
+    client.receiver("orders", "queue")
+    for _ in range(5):
+        client.settle(*client.take())
+        links.advance(1_000)
+    assert held(a, "orders.out") == []
+    assert links.route("orders").error == ""
+    links.cut()
+    assert links.link().state is State.RETRYING
+    a.jump(-3_600_000)
+    links.advance(1_000)
+    assert links.link().state is State.RUNNING
+
+
 def test_messages_are_fetched_for_consumers_that_wait() -> None:
     route = {"queue": "orders", "address": "orders", "only-with-consumers": True, "priority": -1}
     a, b, links = pair({"receive": {"orders": route}})
