@@ -58,8 +58,9 @@ class ClientSubscriptions:
             filtered=client.filtered and subscription.wildcard and not subscription.shared,
         )
         if subscription.borrowed:
-            subscription.consumer = self._consumers.subscribe(sink, request)
-            return subscription.consumer
+            subscription.consumer = consumer = self._consumers.subscribe(sink, request)
+            consumer.away = not client.connected
+            return consumer
         existing = state.queues.get(subscription.name)
         durable = subscription.shared or (client.lasting and subscription.qos > 0)
         if existing is not None and not subscription.shared:
@@ -72,6 +73,7 @@ class ClientSubscriptions:
             shared=subscription.shared,
         )
         subscription.consumer = consumer = self._consumers.subscribe(sink, request)
+        consumer.away = not client.connected
         if existing is None:
             alter.limit(state, consumer.queue, client.queued_max, drop_oldest=client.drop_oldest)
         self._update_durable_only(subscription)
@@ -93,11 +95,14 @@ class ClientSubscriptions:
         """The client of a subscription is connected again, and its consumer has stayed."""
         assert subscription.consumer is not None, "it has stayed"
         subscription.consumer.remote = subscription.client.remote
+        subscription.consumer.away = False
         self._update_durable_only(subscription)
 
     def disconnected(self, subscription: ClientSubscription) -> None:
         """The client of a session that lasts is away: the consumer goes with it, or `stays`."""
         consumer = subscription.attached
+        if consumer is not None:
+            consumer.away = True
         if consumer is not None and not subscription.stays:
             how = redelivery.INTERRUPTED if subscription.borrowed else redelivery.CLOSED
             subscription.consumer = None

@@ -58,6 +58,7 @@ class Consumer:
     __slots__ = (
         "access",
         "ack_mode",
+        "away",
         "browse",
         "client_id",
         "closed",
@@ -127,6 +128,7 @@ class Consumer:
         self.on_demand = on_demand  # a link of another broker, which fetches for whoever waits there
         self.revoked = False  # closed because its peer lost the right to consume
         self.paused = False
+        self.away = False  # its client is not connected; it stays with what that has in flight
         self.closed = False
         self.unacked: dict[int, Message] = {}
         self.held = 0  # the youngest of `unacked`: they are with the journal and not yet with the sink (strict mode)

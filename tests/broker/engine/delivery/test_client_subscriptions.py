@@ -7,7 +7,9 @@ import pytest
 from broker.engine import Client, ClientSubscription
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.queue import Queue
+from store import decode
 from tests.broker.engine.engine_harness import Bench, Taker
+from tests.simulation.world import journal_records
 
 
 def client(id: str) -> Client:
@@ -49,6 +51,22 @@ def test_a_client_that_comes_back_is_at_another_place(bench: Bench) -> None:
     bench.engine.subscriptions.reconnected(subscription)
     [queue] = queues(bench).values()
     assert ([consumer.remote for consumer in queue.consumers], queue.durable_only) == (["there"], False)
+
+
+@pytest.mark.parametrize(("here", "consumers"), [(True, 1), (False, 0)])
+def test_what_expires_says_whether_the_client_was_there(bench: Bench, here: bool, consumers: int) -> None:
+    subscription = subscribe(bench, client("c"), qos=1)
+    assert subscription.attached is not None
+    bench.enter().consumers.pause(subscription.attached)  # it reads nothing now
+    subscription.client.disconnected = 1
+    bench.engine.subscriptions.disconnected(subscription)
+    if here:
+        subscription.client.disconnected = 0
+        bench.enter().subscriptions.reconnected(subscription)
+    bench.sent("a", b"1", routing_type=RoutingType.MULTICAST, expiration=bench.broker.now + 1_000)
+    bench.broker.advance(60_000)
+    [expired] = [record for record in journal_records(bench.broker) if isinstance(record, decode.Expired)]
+    assert expired.consumers == consumers
 
 
 def test_a_share_takes_all_while_a_client_is_here_whoever_leaves(bench: Bench) -> None:
