@@ -35,6 +35,22 @@ def dead_letter_rule_problems(config: Config) -> Iterator[Found]:
         yield from _unreached(rules_of(config))
 
 
+def doubts(config: Config) -> Iterator[Found]:
+    """What is no problem, and may not be meant: the entry that gives every address a dead-letter address is missing.
+
+    Address settings of a file take the place of the shipped ones as a whole, and with them of this one.
+    """
+    every = syntax_of(config).any_words
+    if not any(
+        each.match == every and "dead_letter_address" in each.model_fields_set for each in config.address_settings
+    ):
+        fix = (
+            f'no entry with match = "{every}" has a dead-letter-address: what dies on an address without one is '
+            'removed (message.killed). Add one: dead-letter-address = "DLQ", or "" if that is meant'
+        )
+        yield (("address-settings",), "", fix)
+
+
 def rules_of(config: Config) -> list[DeadLetterRule]:
     """The engine's rules.  Raises InvalidMatch, InvalidFilter."""
     wildcards = config.wildcard_addresses
