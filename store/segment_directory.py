@@ -6,7 +6,7 @@ move to retention/, or go, between two looks; `read` raises FileNotFoundError th
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from struct import Struct
@@ -83,7 +83,7 @@ class Segment:
         """How many records there are of each type and version.  Raises Corrupt as `records` does, in half the time."""
         data, sound = self.data, True
         unpack, shortest = _START.unpack_from, _RECORD_HEAD_BYTES
-        counts = [0] * (1 << 16)
+        counts: defaultdict[int, int] = defaultdict(int)
         for entry in self.found.entries:
             offset = entry.offset + ENTRY_HEADER_BYTES
             try:
@@ -96,7 +96,7 @@ class Segment:
             except StructError:  # beyond the end of the segment
                 sound = False
             sound = sound and offset <= entry.end
-        found = Counter({(kind & 0xFF, kind >> 8): n for kind, n in enumerate(counts) if n})
+        found = Counter({(kind & 0xFF, kind >> 8): n for kind, n in counts.items()})
         if not (sound and all(is_known(type, version) for type, version in found)):
             deque(self.records(), maxlen=0)  # it raises at the first that cannot be read
         return found
