@@ -10,6 +10,9 @@ SHOWING := $(VENV)/.installed-demo
 TESTING := $(VENV)/.installed-test
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
+# Where this is set, as in many containers, each process of the tests would compile anew whatever it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
 .PHONY: run test test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm browser-tests coverage bench reference docs pyfiles wheel wheels clean
@@ -24,7 +27,7 @@ test: check
 check: $(TESTING)
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 # The property tests with examples that nobody has seen yet, each many times; what fails is printed with its example.
 explore: $(TESTING)
