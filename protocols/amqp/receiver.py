@@ -99,6 +99,8 @@ class Receiver(Link):
 
     def __init__(self, session: Channel, name: str) -> None:
         super().__init__(session, name)
+        #: How many messages may still come: those that were on their way when credit was taken back, too (2.6.7).
+        self._granted = 0
         #: Deliveries of links with the same order keep their places among each other; None: among those of all links.
         self.order: str | None = None
         self._progress = DeliveryState.NOT_RCVD
@@ -110,8 +112,12 @@ class Receiver(Link):
         self._streamed = 0  # bytes of the message that is coming in portions, 0 if there is none
 
     def send_credit(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
-        """FLOW: the sender may send `credit` more messages from what we have seen; with `drain` it uses them up."""
+        """FLOW: the sender may send `credit` more messages from what we have seen; with `drain` it uses them up.
+
+        Less than before takes credit back; what the sender has already used of it still comes.
+        """
         self.credit = credit
+        self._granted = max(self._granted, credit)
         self.drain = drain
         if self.sends:
             self.session.send_flow(self, echo=echo)
@@ -137,7 +143,7 @@ class Receiver(Link):
             advanced = difference(flow.delivery_count, self.delivery_count)
             if advanced > 0:
                 self.delivery_count = flow.delivery_count
-                self.credit = max(self.credit - advanced, 0)
+                self._use(advanced)
         self.available = flow.available or 0
         events.append(Available(self))
 
@@ -151,13 +157,17 @@ class Receiver(Link):
     @property
     def run_room(self) -> int:
         """How many whole deliveries in single frames can come now without anything being wrong."""
-        return self.credit if self._progress is DeliveryState.NOT_RCVD and self.reads else 0
+        return self._granted if self._progress is DeliveryState.NOT_RCVD and self.reads else 0
 
     def count(self, deliveries: int) -> None:
         """Count deliveries that have come."""
-        self.credit -= deliveries
+        self._use(deliveries)
         self.delivery_count = add(self.delivery_count, deliveries)
         self.available = max(self.available - deliveries, 0)
+
+    def _use(self, credit: int) -> None:
+        self.credit = max(self.credit - credit, 0)
+        self._granted = max(self._granted - credit, 0)
 
     def receive_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
         """One frame of a delivery.  Raises AmqpError."""
@@ -190,7 +200,7 @@ class Receiver(Link):
             raise session_error(INVALID_FIELD, f"transfer: the next delivery-id is {wanted}, not {delivery_id}.")
         if tag is None or len(tag) > TAG_BYTES_MAX:
             raise link_error(INVALID_FIELD, f"transfer: a delivery needs a tag of up to {TAG_BYTES_MAX} bytes.")
-        if self.credit <= 0:
+        if not self._granted:
             raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {shown(self.name)} has no credit.")
         assert self.local is not None
         if self.local.incomplete_unsettled and not transfer.resume:

@@ -267,6 +267,21 @@ def test_no_credit_at_all() -> None:
     assert not session.failed
 
 
+def test_what_was_on_its_way_when_credit_was_taken_back_still_comes() -> None:
+    """The sender had used it before it heard (2.6.7)."""
+    codec, link = receiving_server()
+    granted = link.credit
+    link.send_credit(0)
+    assert told(receive(codec, transfer(0, b"a"))) == [(0, b"0", b"a")]
+    assert (link.credit, link.delivery_count) == (0, 1)
+    link.send_credit(1)
+    rest = b"".join([transfer(number) for number in range(1, granted)])
+    assert len(told(receive(codec, rest))) == granted - 1
+    assert (link.credit, link.delivery_count) == (0, granted)
+    [failed] = of(receive(codec, transfer(granted)), LinkFailed)
+    assert failed.error.condition == TRANSFER_LIMIT_EXCEEDED
+
+
 def test_settling_second_where_first_was_agreed() -> None:
     assert link_failure(transfer(0, rcv_settle_mode=1)).condition == INVALID_FIELD
     codec, _ = receiving_server()

@@ -422,6 +422,35 @@ def test_brokers_that_fetch_from_each_other_do_not_wait_for_each_other() -> None
     assert [links.route("orders").passed for links in both] == [0, 0]
 
 
+def test_a_pause_breaks_nothing_that_is_on_its_way() -> None:
+    a, b, links = pair({"receive": {"invoices": {"queue": "invoices", "address": "invoices.in"}}})
+    links.wires["b"].holding = True
+    send(b, "invoices", "1", "2")
+    b.run()
+    links.do(links.links.pause, "b")
+    links.wires["b"].holding = False
+    links.run()
+    assert bodies(a, "invoices.in") == ["1", "2"]
+    assert (links.route("invoices").state, links.route("invoices").error) == (State.PAUSED, "")
+
+
+def test_what_was_on_its_way_to_a_consumer_that_has_left_stays_here() -> None:
+    route = {"queue": "orders", "address": "orders", "only-with-consumers": True}
+    a, b, links = pair({"receive": {"orders": route}})
+    client = AmqpSim(a)
+    client.receiver("orders", "queue", credit=3)
+    links.advance(1_000)
+    links.wires["b"].holding = True
+    send(b, "orders", "1", "2", "3", "4")
+    b.run()
+    client.abort()
+    links.advance(1_000)
+    links.wires["b"].holding = False
+    links.advance(1_000)
+    assert (bodies(a, "orders"), bodies(b, "orders")) == (["1", "2", "3"], ["4"])
+    assert (links.route("orders").state, links.route("orders").error) == (State.RUNNING, "")
+
+
 # -- exactly once ------------------------------------------------------------------------------------------------------
 
 
