@@ -17,7 +17,7 @@ what came before the start (ids below `acquired_below`) may have been with any c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -258,6 +258,13 @@ class Queue:
     def ready(self) -> int:
         """Messages in memory that a consumer could get now."""
         return len(self.backlog) if self.selective is None else len(self.selective)
+
+    def ready_for(self, consumers: Iterable[Consumer]) -> int:
+        """Messages in memory of which some are for one of these consumers."""
+        selective = self.selective
+        if selective is not None and not any([selective.has_for(each.id, 0) for each in consumers]):
+            return 0
+        return self.ready
 
     @property
     def paged(self) -> int:

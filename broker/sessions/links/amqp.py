@@ -102,6 +102,7 @@ class AmqpLinkSession(AmqpEndpoint):
         self._routes: dict[Channel, Route] = {}  # by our end of its AMQP session
         self._running: dict[str, SendingRoute | ReceivingRoute] = {}  # by the route's name
         self._attempts: list[_Attempt] = []
+        self._parts_made = 0
         self._why = ""  # the connection ends
 
     @property
@@ -218,7 +219,7 @@ class AmqpLinkSession(AmqpEndpoint):
                 continue
             if isinstance(running, ReceivingRoute):
                 if route.settings.only_with_consumers:
-                    running.top_up()
+                    running.fetch_for_consumers()
             elif route.error and not running.probing and has_come(route.since + interval, now, interval):
                 self._well(route)
 
@@ -275,10 +276,36 @@ class AmqpLinkSession(AmqpEndpoint):
             desired_capabilities=(LINK_CAPABILITY,),
         )
 
-    def _attach_receiver(self, receiver: Receiver, settings: RouteSettings) -> None:
+    def begin_part(self, whole: ReceivingRoute, selector: str) -> ReceivingRoute:
+        """A receiver of a route for the consumers here that have this selector."""
+        route = whole.route
+        self._parts_made += 1
+        session = whole.link.session
+        assert isinstance(session, Session)
+        receiver = session.new_receiver(f"{self.options.container_id}.{route.name}.{self._parts_made}")
+        receiver.order = whole.link.order
+        self._attach_receiver(receiver, route.settings, selector)
+        part = ReceivingRoute(self, receiver, route, whole.place, whole.peer, selector)
+        self.incoming[receiver] = part
+        self.touch()
+        return part
+
+    def end_part(self, part: ReceivingRoute) -> None:
+        """No consumer has had its selector for a while."""
+        self.drop(part.link, closed=False)
+        part.link.send_detach()
+        self.touch()
+
+    def _is_part(self, route: Route | None, link: AmqpLink) -> bool:
+        """Whether a link is only a part of a route that runs."""
+        running = None if route is None else self._running.get(route.name)
+        return running is not None and running.link is not link
+
+    def _attach_receiver(self, receiver: Receiver, settings: RouteSettings, selector: str = "") -> None:
         filters: dict[str, object] = {}
-        if settings.selector:
-            filters["selector"] = Described(_SELECTOR, settings.selector)
+        asked = [each for each in (settings.selector, selector) if each]
+        if asked:
+            filters["selector"] = Described(_SELECTOR, asked[0] if len(asked) == 1 else "({}) AND ({})".format(*asked))
         receiver.streams = receiver.session.limits.streamed_bytes_max > 0
         receiver.send_attach(
             source=Source(settings.remote, _KEPT, filter=filters or None, outcomes=_OUTCOMES, capabilities=(QUEUE,)),
@@ -299,6 +326,8 @@ class AmqpLinkSession(AmqpEndpoint):
         refused = attach.target is None if isinstance(link, Sender) else attach.source is None
         if refused:
             return  # DETACH follows, and says why
+        if self._is_part(route, link):
+            return
         if not route.settings.remote and isinstance(link, Sender) and not self._relays:
             self._end_session(route, "the other broker has no anonymous relay, which a topics route needs")
             return
@@ -406,11 +435,14 @@ class AmqpLinkSession(AmqpEndpoint):
     ) -> None:
         super().drop(link, closed=closed, detached=detached, how=how)
         route = self._routes.get(link.session)
-        if route is not None:
+        if route is not None and not self._is_part(route, link):
             self._running.pop(route.name, None)
 
     def _on_route_detached(self, event: Detached) -> None:
         route = self._routes.get(event.link.session)
+        if self._is_part(route, event.link):  # the consumers of its selector get what comes here by itself
+            self._on_detached(event)
+            return
         ran = self._blame(route, event.error)
         self._on_detached(event)
         if route is not None:

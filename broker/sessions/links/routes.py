@@ -19,15 +19,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from broker.engine import Consumer, DeliveryOutcome, redelivery
+from broker.engine import Consumer, DeliveryOutcome, Queue, redelivery
 from broker.engine.model.message import Message
 from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.convert import ConversionError, TooManyHops
-from broker.sessions.links.model import Route, State
+from broker.sessions.links.model import Route, State, has_come
 from broker.sessions.unsendable import Unsendable
-from protocols.amqp.events import Credit, Dispositions
+from protocols.amqp.events import Credit, Dispositions, Transfers
 from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
@@ -38,6 +38,16 @@ if TYPE_CHECKING:
 
 #: What comes back without the other end having refused it: it may have left, and nothing has failed.
 _BACK: Final = DeliveryOutcome(0, False, "the link was interrupted", left=True)
+
+#: Selectors that a route fetches for at a time, a link of the connection each: more are a sign of one a request.
+PARTS_MAX: Final = 64
+
+#: How long a receiver outlasts the last consumer of its selector, in ms: what is under way arrives, and one that comes
+#: again finds it.
+LINGER_MS: Final = 5_000
+
+#: What messages are taken to have, in bytes, before one has come: consumers with a window in bytes wait for so many.
+_MESSAGE_BYTES: Final = 16 << 10
 
 
 def words(error: Error | None) -> str:
@@ -237,14 +247,29 @@ class UnsendableByRoutes(Unsendable):
 
 
 class ReceivingRoute(IncomingLink):
-    """A route that fills an address here."""
+    """A route that fills an address here.
 
-    def __init__(self, owner: AmqpLinkSession, link: Receiver, route: Route, place: Place, peer: Peer) -> None:
+    Where it fetches for consumers, it has a receiver for those without a selector, and one more for each selector that
+    others have in common (`parts`): what none of them takes stays where it is.
+    """
+
+    def __init__(
+        self, owner: AmqpLinkSession, link: Receiver, route: Route, place: Place, peer: Peer, selector: str = ""
+    ) -> None:
         self.route = route
+        self.place = place
+        self.selector = selector
+        self.parts: dict[str, ReceivingRoute] = {}
         self._session = owner
+        self.wanted_at = owner.engine.now  # when a consumer with the selector was last here
+        self._message_bytes = _MESSAGE_BYTES
         settings = route.settings
         self.hops_max = route.link.settings.max_hops
         super().__init__(owner, link, SendTarget(settings.local, settings.routing_type, False), place, peer)
+
+    def add(self, event: Transfers) -> None:
+        self._message_bytes = max(sum(map(len, event.payloads)) // len(event.payloads), 1)
+        super().add(event)
 
     def top_up(self) -> None:
         self.route.passed += self.taken
@@ -252,27 +277,50 @@ class ReceivingRoute(IncomingLink):
         if self.route.state is not State.RUNNING:
             return
         if self.route.settings.only_with_consumers:
-            self.fetch_for_consumers()
+            self._fetch()
         else:
             super().top_up()
 
     def fetch_for_consumers(self) -> None:
-        """Credit for as many messages as consumers here wait for, beyond what waits for them.
+        """Ask for what consumers here wait for, each selector's by a receiver of its own, while there are such."""
+        now, parts = self._owner.engine.now, self.parts
+        wanted = {
+            each.selector for queue in self.place.address.queues for each in queue.consumers if not each.on_demand
+        }
+        for selector, part in list(parts.items()):
+            if selector in wanted:
+                part.wanted_at = now
+            elif has_come(part.wanted_at + LINGER_MS, now, LINGER_MS):
+                self._session.end_part(parts.pop(selector))
+        for selector in sorted(wanted - {"", *parts})[: PARTS_MAX - len(parts)]:
+            parts[selector] = self._session.begin_part(self, selector)
+        for each in (self, *parts.values()):
+            each.top_up()
 
-        Links that fetch for consumers elsewhere do not count: brokers would wait for each other, and nobody for them.
-        """
-        place = self._place
-        assert place is not None
-        wanted = 0
-        for queue in place.address.queues:
-            takers = [each for each in queue.consumers if not each.paused and each.credit > 0 and not each.on_demand]
-            free = sum(min(each.credit, self._owner.options.credits) for each in takers)
-            wanted = max(wanted, free - queue.ready - queue.landing)
-        wanted = 0 if self._blocked else max(min(wanted, self._owner.options.credits), 0)
+    def _fetch(self) -> None:
+        most = self._owner.options.credits
+        lacking = max([self._lacking(queue, most) for queue in self.place.address.queues], default=0)
+        wanted = 0 if self._blocked else max(min(lacking, most), 0)
         if wanted != self.link.credit and (not wanted or not self.link.credit or 2 * self.link.credit < wanted):
             self.link.send_credit(wanted)
             self._owner.touch()
 
+    def _lacking(self, queue: Queue, most: int) -> int:
+        """How many messages the consumers of a queue wait for, at most so many each, beyond what is there for them.
+
+        Links that fetch for consumers elsewhere do not count: brokers would wait for each other, and nobody for them.
+        """
+        takers = [
+            each
+            for each in queue.consumers
+            if each.selector == self.selector and each.credit > 0 and not (each.paused or each.on_demand)
+        ]
+        if queue.stopped or not takers:
+            return 0
+        free = [each.credit if each.counted else max(each.credit // self._message_bytes, 1) for each in takers]
+        return sum([min(each, most) for each in free]) - queue.ready_for(takers) - queue.landing
+
     def stop(self) -> None:
         """Ask for no more."""
-        self.link.send_credit(0)
+        for each in (self, *self.parts.values()):
+            each.link.send_credit(0)

@@ -13,6 +13,7 @@ from broker.engine.model.message import Message
 from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.model import State
+from broker.sessions.links.routes import LINGER_MS
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import RESOURCE_LIMIT_EXCEEDED, connection_error
 from protocols.amqp.events import Attached, Began, Detached, Ended
@@ -20,11 +21,13 @@ from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import Error, Open, SaslCode, SaslInit, SaslOutcome, Source, Target
 from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
+from protocols.amqp.types import Described
 from tests.broker.sessions import large
+from tests.broker.sessions.amqp.harness import SELECTOR
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.bodies import body_of
-from tests.support.sim_broker import SimBroker, SimPeer, configured
+from tests.support.sim_broker import SimBroker, SimClient, SimPeer, configured
 from tests.support.sim_links import SimLinks, linked
 
 SEND = {"send": {"orders": {"queue": "orders.out", "address": "orders"}}}
@@ -420,6 +423,91 @@ def test_brokers_that_fetch_from_each_other_do_not_wait_for_each_other() -> None
         links.advance(1_000)
     assert bodies(b, "orders") == ["1", "2", "3"], "nobody waits for them at a"
     assert [links.route("orders").passed for links in both] == [0, 0]
+
+
+ON_DEMAND = {"queue": "orders", "address": "orders", "only-with-consumers": True, "priority": -1}
+
+
+def selecting(selector: str) -> dict[str, object]:
+    """The filter of a source."""
+    return {"selector": Described(SELECTOR, selector)}
+
+
+def coloured(broker: SimBroker, **numbers: int) -> None:
+    """Send so many orders of each colour, whose bodies are the colours."""
+    for colour, number in numbers.items():
+        send(broker, "orders", *[colour] * number, application={"colour": colour})
+
+
+def test_consumers_with_selectors_are_fetched_what_they_take() -> None:
+    a, b, links = pair({"receive": {"orders": ON_DEMAND}})
+    red, blue = AmqpSim(a), AmqpSim(a)
+    red.receiver("orders", "queue", credit=10, filter=selecting("colour = 'red'"))
+    blue.receiver("orders", "queue", credit=2, filter=selecting("colour = 'blue'"))
+    links.advance(1_000)
+    coloured(b, green=20, red=4, blue=4)
+    links.advance(1_000)
+    assert [len(each.take()) for each in (red, blue)] == [4, 2]
+    assert sorted(set(bodies(b, "orders"))) == ["blue", "green"]
+    assert len(held(a, "orders")) == 6, "no more than they asked for"
+
+
+def test_brokers_whose_consumers_take_no_such_message_leave_it_where_it_is() -> None:
+    a, b = (SimBroker(linked(name=name, receive={"orders": ON_DEMAND})) for name in "ab")
+    both = SimLinks(a, {"b": b}), SimLinks(b, {"b": a})
+    for broker in (a, b):
+        AmqpSim(broker).receiver("orders", "queue", credit=10, filter=selecting("colour = 'red'"))
+    coloured(b, blue=2)
+    for links in both * 3:
+        links.advance(1_000)
+    assert bodies(b, "orders") == ["blue", "blue"]
+    assert [links.route("orders").passed for links in both] == [0, 0]
+
+
+def test_a_selector_that_no_consumer_has_any_more_is_not_asked_for() -> None:
+    a, b, links = pair({"receive": {"orders": ON_DEMAND | {"selector": "size = 1"}}})
+    client = AmqpSim(a)
+    client.receiver("orders", "queue", credit=10, filter=selecting("colour = 'red'"))
+    links.advance(1_000)
+    there = b.engine.queue("orders")
+    assert [each.selector for each in there.consumers] == ["size = 1", "(size = 1) AND (colour = 'red')"]
+    client.abort()
+    links.advance(1_000)
+    assert [each.credit for each in there.consumers] == [0, 0]
+    links.advance(LINGER_MS)
+    assert [each.selector for each in there.consumers] == ["size = 1"]
+    assert links.route("orders").state is State.RUNNING
+
+
+def test_a_selector_that_the_other_end_refuses_is_no_trouble_of_the_route() -> None:
+    most = {"match": "orders", "default-max-consumers": 1}
+    a, b, links = pair({"receive": {"orders": ON_DEMAND}}, there=(most,))
+    first, second = AmqpSim(a), AmqpSim(a)
+    first.receiver("orders", "queue", credit=10, filter=selecting("colour = 'red'"))
+    second.receiver("orders", "queue", credit=10)
+    links.advance(1_000)
+    coloured(b, blue=1)
+    links.advance(1_000)
+    assert len(second.take()) == 1
+    assert (links.route("orders").state, links.route("orders").error) == (State.RUNNING, "")
+
+
+def test_nothing_is_fetched_for_a_queue_that_is_paused() -> None:
+    a, b, links = pair({"receive": {"orders": ON_DEMAND}})
+    AmqpSim(a).receiver("orders", "queue", credit=10)
+    links.do(a.engine.operators.pause, a.engine.queue("orders"), paused=True)
+    send(b, "orders", "1")
+    links.advance(1_000)
+    assert bodies(b, "orders") == ["1"]
+
+
+def test_a_window_in_bytes_is_for_as_many_messages_as_fit() -> None:
+    a, b, links = pair({"receive": {"orders": ON_DEMAND}})
+    SimClient(a, "1.2", a.number()).connect().subscribe("orders", subscription_type="ANYCAST")
+    links.advance(1_000)
+    send(b, "orders", *["x" * 100_000] * 200)
+    links.advance(1_000)
+    assert len(held(a, "orders")) < 80, "1 MiB is ten of them"
 
 
 def test_a_pause_breaks_nothing_that_is_on_its_way() -> None:
