@@ -32,7 +32,7 @@ class NotBrowsable(EngineError):
 
 
 class NotFound(EngineError):
-    """The address or queue does not exist and may not be created automatically."""
+    """What is named does not exist: an address or queue that may not be created automatically, a message, a task."""
 
     code = "not-found"
 
