@@ -88,6 +88,15 @@ class _Lines:
                 self.path.unlink()
 
 
+def _begun(path: Path | None) -> _Lines:
+    """The lines of a new file.  Raises Failure."""
+    try:
+        return _Lines(path)
+    except OSError as error:
+        why = "it exists: an export writes a new file" if isinstance(error, FileExistsError) else error.strerror
+        raise Failure(CHECK_FAILED, f"{path}: {why}") from None
+
+
 class _Export:
     """One export of a queue into a file of lines."""
 
@@ -252,10 +261,7 @@ def export_(
         with driven(remote, asked) as steps:
             _write_bodies(remote, steps, name, bodies, ids, limit)
         return
-    try:
-        lines = _Lines(to)
-    except OSError as error:
-        raise Failure(CHECK_FAILED, f"{to}: {error.strerror}: an export writes a new file") from None
+    lines = _begun(to)
     export = _Export(remote, name, lines, remove=remove)
     told: list[str] = []
     failed = True

@@ -333,7 +333,8 @@ async def test_files_that_are_no_exports(
     [
         (["--remove"], "--remove: give a file with --to"),
         (["--to", "a", "--bodies", "b"], "exclude each other"),
-        (["--to", "{there}"], "an export writes a new file"),
+        (["--to", "{there}"], "there: it exists: an export writes a new file\n"),
+        (["--to", "{there}/nowhere"], "there/nowhere: Not a directory\n"),
     ],
 )
 async def test_what_an_export_refuses(
