@@ -186,6 +186,7 @@ class AmqpLinkSession(AmqpEndpoint):
     # -- routes ----------------------------------------------------------------------------------------------------
 
     def start_routes(self) -> None:
+        self._end_attempts()
         for route in self._link.routes.values():
             if route.state in (State.STOPPED, State.PAUSED):
                 self._start(route)
@@ -206,9 +207,7 @@ class AmqpLinkSession(AmqpEndpoint):
 
         Not at once: where little is taken now and then, it is the same trouble still.
         """
-        for attempt in self._attempts:
-            attempt.end(attempt.route.error)
-        self._attempts.clear()
+        self._end_attempts()
         now, interval = self.engine.now, self._link.settings.retry_interval
         for route in self._link.routes.values():
             if route.state is State.RETRYING and has_come(route.retry_at, now, interval):
@@ -222,6 +221,12 @@ class AmqpLinkSession(AmqpEndpoint):
                     running.fetch_for_consumers()
             elif route.error and not running.probing and has_come(route.since + interval, now, interval):
                 self._well(route)
+
+    def _end_attempts(self) -> None:
+        """What could not even be sent goes back, before a route begins that would send what comes behind it."""
+        for attempt in self._attempts:
+            attempt.end(attempt.route.error)
+        self._attempts.clear()
 
     def _well(self, route: Route) -> None:
         """A route passes messages on, and nothing is wrong with it."""

@@ -9,7 +9,7 @@ import pytest
 
 from broker.config import LinkSection
 from broker.engine.model.errors import AlreadyInUse
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, RoutingType
 from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.model import State
@@ -211,6 +211,28 @@ def test_an_address_that_is_not_there_costs_attempts() -> None:
     assert held(a, "orders.out") == []
     [letter] = [each for each, _ in a.engine.messages.browse(a.engine.queue("DLQ"))]
     assert "amqp:not-found" in str((letter.header.annotations or {})["_AMQ_DL_TEXT"])
+
+
+def test_what_failed_for_want_of_an_address_comes_before_what_is_sent_later() -> None:
+    """The address is there now, and an operator starts the link before the failed attempt would be over."""
+    nowhere = {"match": "orders", "auto-create-addresses": False, "auto-create-queues": False}
+    a, b, links = pair({"enabled": False, "window": 1, **SEND}, there=(nowhere,))
+    send(a, "orders.out", "1")
+    links.do(links.links.start, "b")
+    assert links.route("orders").state is State.RETRYING
+    b.tick.enter()
+    address = b.engine.operators.declare("orders", {RoutingType.ANYCAST})
+    b.engine.operators.declare_queue(address, "orders", RoutingType.ANYCAST, durable=True, selector="")
+    send(a, "orders.out", "2")
+    a.tick.enter()
+    links.links.pause("b")
+    links.links.start("b")
+    for _ in range(20):
+        links.wires["b"].carry()
+        a.run()
+        b.run()
+    links.advance(1_000)
+    assert [content(each) for each, _ in b.engine.messages.browse(b.engine.queue("orders"))] == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("durable", [True, False])
