@@ -18,9 +18,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Annotated, Any, Final
+from inspect import Parameter, signature
+from typing import Annotated, Any, Final, NamedTuple
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
@@ -28,6 +29,7 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
@@ -158,6 +160,8 @@ class Calls:
 
     def __init__(self, app: FastAPI, guard: Guard, tag: str) -> None:
         self._app = app
+        if not hasattr(app.state, "calls"):
+            app.state.calls = {}
         self._guard = guard
         self._tag = tag
 
@@ -179,24 +183,72 @@ class Calls:
         `problems`: the statuses by which it may be refused, beside those of all calls; `body_bytes_max`: of its body,
         if it has one; `documented`: answers that are no models, by status; `more`: as FastAPI's `add_api_route`.
         """
-        guard = self._guard
+        key = (method, path, getattr(endpoint, "__func__", endpoint))
+        self._app.state.calls[key] = _Call(self._guard, endpoint, about)
+        if key not in _READ:
+            _READ[key] = self._read(
+                key,
+                methods=[method],
+                status_code=status,
+                tags=[self._tag],
+                responses={**{each: _DOCUMENTED for each in _refusals(path, problems)}, **(documented or {})},
+                route_class_override=_route_class(key, body_bytes_max),
+                name=f"{endpoint.__name__.replace('_', ' ').capitalize()}",
+                operation_id=f"{self._tag.replace(' ', '-').lower()}-{endpoint.__name__.replace('_', '-')}",
+                **more,
+            )
+        self._app.router.routes.append(_READ[key])
 
-        async def begun(request: Request, allowed: None = Depends(about)) -> None:
-            guard.begin(request)
+    def _read(self, key: _Key, **more: Any) -> BaseRoute:
+        """The route to a call of this application's, and of others' with the same key."""
+        call: _Call = self._app.state.calls[key]
 
-        self._app.router.add_api_route(
-            PREFIX + path,
-            endpoint,
-            methods=[method],
-            status_code=status,
-            tags=[self._tag],
-            dependencies=[Depends(begun)],
-            responses={**{each: _DOCUMENTED for each in _refusals(path, problems)}, **(documented or {})},
-            route_class_override=_route_class(guard, body_bytes_max),
-            name=f"{endpoint.__name__.replace('_', ' ').capitalize()}",
-            operation_id=f"{self._tag.replace(' ', '-').lower()}-{endpoint.__name__.replace('_', '-')}",
-            **more,
+        async def begun(request: Request, allowed: None = Depends(_asked(key, "about", call.about))) -> None:
+            _call(request, key).guard.begin(request)
+
+        router = APIRouter()
+        router.add_api_route(
+            PREFIX + key[1], _asked(key, "endpoint", call.endpoint), dependencies=[Depends(begun)], **more
         )
+        return router.routes[0]
+
+
+#: What a route is to: a method, a path, and the function without the object that it may be bound to.
+_Key = tuple[str, str, Callable[..., Any]]
+
+#: The routes to all calls as FastAPI has read them.  That takes it a tenth of a second, once for all applications of a
+#: process: what a call leads to, `_Call`, is looked up in the application that is asked.
+_READ: Final[dict[_Key, BaseRoute]] = {}
+
+
+class _Call(NamedTuple):
+    """What a route leads to in one application."""
+
+    guard: Guard
+    endpoint: Endpoint
+    about: About
+
+
+def _call(request: Request, key: _Key) -> _Call:
+    call: _Call = request.app.state.calls[key]
+    return call
+
+
+def _asked(key: _Key, part: str, function: Endpoint) -> Endpoint:
+    """A coroutine with the parameters and the answer of this one, which awaits its like of the application asked."""
+
+    async def found(request: Request) -> Endpoint:
+        endpoint: Endpoint = getattr(_call(request, key), part)
+        return endpoint
+
+    async def asked(*, _found: Endpoint, **arguments: Any) -> Any:
+        return await _found(**arguments)
+
+    declared = signature(function, eval_str=True)
+    more = Parameter("_found", Parameter.KEYWORD_ONLY, annotation=Annotated[Any, Depends(found)])
+    vars(asked)["__signature__"] = declared.replace(parameters=[*declared.parameters.values(), more])
+    asked.__doc__ = function.__doc__
+    return asked
 
 
 _DOCUMENTED: Final[dict[str, Any]] = {
@@ -211,7 +263,7 @@ def _refusals(path: str, more: Sequence[int]) -> list[int]:
     return sorted({*_COMMON, *named, *more})
 
 
-def _route_class(guard: Guard, body_bytes_max: int) -> type[APIRoute]:
+def _route_class(key: _Key, body_bytes_max: int) -> type[APIRoute]:
     """Routes whose requests the guard sees first."""
 
     class Guarded(APIRoute):
@@ -222,7 +274,7 @@ def _route_class(guard: Guard, body_bytes_max: int) -> type[APIRoute]:
 
             async def handler(request: Request) -> Response:
                 _check_body(request, longest)
-                return await guard.answer(request, checked)
+                return await _call(request, key).guard.answer(request, checked)
 
             async def checked(request: Request) -> Response:
                 _check_parameters(request, known)

@@ -30,6 +30,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Final
+from unittest.mock import MagicMock
 
 #: Bytes of a request: an environment is a tenth of it.
 REQUEST_BYTES_MAX: Final = 131_072
@@ -145,7 +146,10 @@ def main() -> None:
     """Import, serve; and in a forked process be a broker."""
     import_module("broker.daemon.run")  # which the command does not import before it is called
     from broker.cli.main import cli
+    from broker.management.api import application
+    from broker.management.limits import Limits
 
+    application(MagicMock(), "", Limits(), metrics_open=True)  # whose calls are read once a process
     gc.collect()
     gc.freeze()  # collections in a broker leave alone what it shares with the others
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
