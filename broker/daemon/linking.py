@@ -22,6 +22,7 @@ from broker.sessions.tick import Tick, Transport
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
 from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.fields import STRING_BYTES_MAX
 from protocols.mqtt.limits import WHOLE_BYTES_MIN
 from protocols.mqtt.limits import Limits as MqttLimits
 from protocols.mqtt.runs import Shared
@@ -128,7 +129,10 @@ class LinkSessions:
             whole_bytes_max=config.limits.header_bytes_max,
             streamed_bytes_max=config.limits.large_body_bytes_max + config.limits.header_bytes_max,
         )
+        # A topic that is too long for an address is refused by itself: the other end would send it again for ever.
         self._mqtt_limits = MqttLimits(
+            topic_bytes_max=STRING_BYTES_MAX,
+            topic_levels_max=STRING_BYTES_MAX + 1,
             packet_bytes_max=min(config.limits.large_body_bytes_max + config.limits.header_bytes_max, PACKET_BYTES_MAX),
             whole_bytes_max=max(config.limits.header_bytes_max, WHOLE_BYTES_MIN),
         )

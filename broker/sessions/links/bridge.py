@@ -36,6 +36,9 @@ from protocols.mqtt.topics import parse_topic_filter, prefixed
 #: Topics whose route is remembered: what a link costs by that is some hundreds of KiB.
 TOPICS_REMEMBERED_MAX: Final = 1_024
 
+#: Their characters: the longest ones, which are no addresses here, do not cost more.
+CHARS_REMEMBERED_MAX: Final = 256 << 10
+
 #: The versions in which a link introduces itself, and whether as a bridge: the next one if one is refused.
 VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
 
@@ -102,6 +105,7 @@ class InwardTopics:
     def __init__(self, routes: Iterable[BridgeRoute]) -> None:
         self._routes = list(routes)
         self._known: dict[str, tuple[str, Route] | None] = {}
+        self._chars = 0
         self.by_topic: dict[str, Route] = {}  # of here
 
     def publish(self, run: Publish) -> list[int]:
@@ -118,9 +122,11 @@ class InwardTopics:
     def _find(self, topic: str) -> tuple[str, Route] | None:
         if topic in self._known:
             return self._known[topic]
-        if len(self._known) >= TOPICS_REMEMBERED_MAX:
+        if len(self._known) >= TOPICS_REMEMBERED_MAX or self._chars >= CHARS_REMEMBERED_MAX:
             self._known.clear()
             self.by_topic.clear()
+            self._chars = 0
+        self._chars += len(topic)
         found = None
         for each in self._routes:
             here = each.taken(topic)
@@ -185,7 +191,9 @@ class Bridge:
         self.common = Common(tick, MqttOptions(), codec, sessions, sessions.heads, self.inward)
         self._sessions = sessions
         self._tried = 0
-        self._certain = False  # the other end has said that it does not speak a version
+        self._certain = False  # the other end has said that it does not speak a version,
+        self._rude = False  # ... or hangs up on MQTT 5 although it is there
+        self._reached = 0  # the earlier version in which it is there, while MQTT 5 is tried once more
         self.session = self._open()
 
     # -- the session -----------------------------------------------------------------------------------------------
@@ -237,8 +245,23 @@ class Bridge:
 
     def try_another(self, *, certain: bool) -> None:
         """The other end does not speak this version: it has said so (`certain`), or only hung up."""
+        if self._reached and not certain:
+            self._tried, self._reached, self._rude = self._reached, 0, True
+            return
         self._tried = (self._tried + 1) % len(VERSIONS_TRIED)
         self._certain = self._certain or certain
+
+    def stays(self) -> bool:
+        """Whether to stay with the version in which the other end lets us in.
+
+        It may have been starting, or a proxy before it, when it hung up on MQTT 5: then that is tried once more.
+        """
+        if not self._tried:
+            self._rude, self._reached = False, 0
+        if not self._tried or self._certain or self._rude:
+            return True
+        self._reached, self._tried, self.link.attempts = self._tried, 0, 0
+        return False
 
     def begin_anew(self) -> None:
         """A connection has ended: unless the newest version was refused for certain, it is tried again."""

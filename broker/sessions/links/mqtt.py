@@ -209,6 +209,9 @@ class MqttLinkSession(MqttEndpoint):
             super().send(packet)
         elif self.codec.state is not Conversation.DISCONNECTED:  # what it has brought about is durable
             assert self.session is not None
+            if not self._bridge.stays():
+                self._give_up("it may have been starting when it hung up on MQTT 5, which is tried once more")
+                return
             self.opened("MQTT", self.session.client.access)
             self._links.opened(self._link, self, f"MQTT {VERSIONS[self.codec.version]}")
 
@@ -305,6 +308,8 @@ class MqttLinkSession(MqttEndpoint):
         session = self.session
         assert session is not None
         assert session.other is not None
+        if unsuback.packet_id != self._unsubscribing:
+            return  # nobody has asked
         session.deliveries.outgoing.ids.release([unsuback.packet_id])
         self._unsubscribing = 0
         session.other.filters = [each.there.text for each in self._bridge.incoming if not self._echoes(each)]

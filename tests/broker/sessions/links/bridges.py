@@ -74,6 +74,7 @@ class Script:
         self.levels = levels
         self.present = present
         self.rude = rude
+        self.starting = 0  # so many connections are closed without a word
         self.silent: set[PacketType] = set()  # packets that it does not answer
         self.connects: list[int] = []
         self.heard: list[Packet] = []
@@ -109,6 +110,10 @@ class ScriptedEnd:
         if self.codec.version == 0:
             level = data[data.index(b"MQTT") + 4]
             script.connects.append(level)
+            if script.starting:
+                script.starting -= 1
+                self.closed = True
+                return
             if level not in script.levels:
                 self.closed = True
                 if not script.rude:

@@ -10,8 +10,9 @@ import pytest
 from broker.config.addresses import AddressSection
 from broker.sessions.links.model import State
 from broker.sessions.mqtt.format import HOPS
+from broker.sessions.mqtt.terms import LINK_CLIENTS
 from protocols.mqtt.codes import BRIDGE, V5, V311, PacketType
-from protocols.mqtt.packets import Ack, Connect, Pingreq, Publish, Subscribe
+from protocols.mqtt.packets import Ack, Connect, Pingreq, Publish, Subscribe, Unsuback
 from protocols.mqtt.properties import CONTENT_TYPE, RESPONSE_TOPIC, SESSION_EXPIRY_INTERVAL, TOPIC_ALIAS, USER_PROPERTY
 from tests.broker.sessions.links.bridges import Script, client, dead_letters, pair, scripted
 from tests.broker.sessions.mqtt.harness import with_mqtt
@@ -386,8 +387,8 @@ def test_a_link_that_is_no_more_leaves_its_queues() -> None:
 def test_a_broker_of_an_earlier_version(rude: bool) -> None:
     old = Script(V311, rude=rude)
     a, links = scripted(old, out=OUT, back=IN, both=BOTH)
-    links.advance(5_000)
-    assert old.connects == [V5, V311 | BRIDGE, V311]
+    links.advance(9_000)
+    assert old.connects == [V5, V311 | BRIDGE, V311, *([V5, V311] if rude else [])]
     assert links.link().peer == "MQTT 3.1.1"
     states = {name: route.state for name, route in links.link().routes.items()}
     assert states == {"out": State.RUNNING, "back": State.RUNNING, "both": State.RETRYING}
@@ -406,6 +407,45 @@ def test_a_broker_that_knows_bridges() -> None:
     assert links.route("both").state is State.RUNNING
     [connect] = old.of(Connect)
     assert (connect.client_id, connect.clean_start, connect.keep_alive) == ("a.b", True, 60)
+
+
+@pytest.mark.parametrize("starting", [1, 2, 3])
+def test_one_that_hung_up_while_it_started_is_spoken_to_in_mqtt_5(starting: int) -> None:
+    """An earlier version would carry no user properties, hops among them, and no expiry."""
+    other = Script(V5, V311 | BRIDGE, V311)
+    other.starting = starting
+    _a, links = scripted(other, both=BOTH)
+    links.advance(15_000)
+    assert links.link().peer == "MQTT 5.0"
+    assert (links.link().state, links.route("both").state) == (State.RUNNING, State.RUNNING)
+    assert other.connects[-1] == V5
+
+
+def test_a_topic_that_is_too_long_for_an_address_is_refused_by_itself() -> None:
+    other = Script(V5)
+    a, links = scripted(other, back=IN)
+    here = client(a, "here", "#", qos=1)
+    other.end.publish("orders/" + "x" * 65_528, b"1", 1, 1)
+    other.end.publish("orders/1", b"2", 1, 2)
+    links.run()
+    assert [(each.packet_ids, each.reason_code) for each in other.of(Ack)] == [([1], 0x90), ([2], 0)]
+    assert got(here) == [("orders/1", b"2")]
+    assert (links.route("back").refused, links.link().state) == (1, State.RUNNING)
+
+
+def test_an_unsuback_that_answers_nothing_frees_no_packet_identifier() -> None:
+    other = Script(V5)
+    other.silent.add(PacketType.PUBLISH)
+    a, links = scripted(other, out=OUT)
+    client(a, "here").publish("sensors/1", b"1", 1)
+    links.run()
+    [sent] = other.of(Publish)
+    other.end.codec.send(Unsuback(sent.packet_ids[0], [0]))
+    other.end.say()
+    links.run()
+    session = a.accepting.mqtt_sessions.get(LINK_CLIENTS + "b")
+    assert session is not None
+    assert len(session.deliveries.outgoing.ids) == 1, "it is still under way"
 
 
 @pytest.mark.parametrize(("rude", "then"), [(False, [V311 | BRIDGE]), (True, [V5, V311 | BRIDGE])])
