@@ -20,12 +20,14 @@ from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link, Route
 from broker.sessions.mqtt.client_session import ClientSession, Common, MqttSessions
 from broker.sessions.mqtt.format import HOPS, hops_of
+from broker.sessions.mqtt.publish import Refused
 from broker.sessions.mqtt.render import Heads, Renderer
 from broker.sessions.mqtt.subscription import Subscription
 from broker.sessions.mqtt.terms import LINK_CLIENTS, MqttOptions
 from broker.sessions.tick import Tick
-from protocols.mqtt.codes import V5, V311
+from protocols.mqtt.codes import V5, V311, ReasonCode
 from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.errors import shown
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import Publish
 from protocols.mqtt.packets import Subscription as Asked
@@ -100,24 +102,35 @@ class BridgeRoute:
 
 
 class InwardTopics:
-    """The topics of what the other end publishes: the first incoming route that matches takes a message."""
+    """What the other end publishes, as it is here: the first incoming route that matches takes a message.
 
-    def __init__(self, routes: Iterable[BridgeRoute]) -> None:
+    Nobody there notes a hop on what we have subscribed to, so that is done here.
+    """
+
+    def __init__(self, link: Link, routes: Iterable[BridgeRoute]) -> None:
+        self._link = link
         self._routes = list(routes)
         self._known: dict[str, tuple[str, Route] | None] = {}
         self._chars = 0
         self.by_topic: dict[str, Route] = {}  # of here
 
-    def publish(self, run: Publish) -> list[int]:
-        """Put the topics as they are here into a run; the places of those that no route takes."""
-        strange = []
+    def publish(self, run: Publish) -> dict[int, Refused]:
+        """Put the topics as they are here into a run, and a hop; what no route takes, or has too many hops."""
+        link, most = self._link, self._link.settings.max_hops
+        hops = len(hops_of(b"\0" + run.properties.raw))
+        refused = {}
         for at, topic in enumerate(run.topics):
             found = self._find(topic)
             if found is None:
-                strange.append(at)
-            else:
-                run.topics[at] = found[0]
-        return strange
+                why = f"no route of this link takes the topic {shown(topic)}"
+                refused[at] = Refused(ReasonCode.TOPIC_NAME_INVALID, why)
+                continue
+            run.topics[at] = found[0]
+            if hops >= most:
+                refused[at] = Refused(ReasonCode.NOT_AUTHORIZED, str(TooManyHops(hops, most)))
+        mark = (USER_PROPERTY, (HOPS, hop(link.name, link.name, link.now())))
+        run.properties = Properties([*run.properties, mark])
+        return refused
 
     def _find(self, topic: str) -> tuple[str, Route] | None:
         if topic in self._known:
@@ -186,7 +199,7 @@ class Bridge:
         self.routes = [BridgeRoute(each) for each in link.routes.values()]
         self.outgoing = {each.here.text: each for each in self.routes if each.route.settings.outward}
         self.incoming = [each for each in self.routes if each.route.settings.inward]
-        self.inward = InwardTopics(self.incoming)
+        self.inward = InwardTopics(link, self.incoming)
         self.heads = {text: Heads(sessions.syntax, each) for text, each in self.outgoing.items()}
         self.common = Common(tick, MqttOptions(), codec, sessions, sessions.heads, self.inward)
         self._sessions = sessions

@@ -265,7 +265,8 @@ class MqttLinkSession(MqttEndpoint):
         (each.asked,) = session.deliveries.outgoing.ids.allocate(1)
         wanted = Subscription(each.there, each.route.settings.qos)
         if self.codec.version == V5:
-            wanted.no_local = wanted.retain_as_published = True
+            wanted.no_local = not each.there.share  # a shared subscription cannot have it
+            wanted.retain_as_published = True
             wanted.retain_handling = _RETAINED_ONCE
         self.send(Subscribe(each.asked, [wanted]))
 

@@ -7,11 +7,12 @@ a session of another one.  `$SYS` is the broker's, and the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final, Protocol
 
 from broker.sessions.mqtt.format import read_properties
+from broker.sessions.mqtt.publish import Refused
 from protocols.mqtt.packets import Publish, Will
 from protocols.mqtt.properties import RESPONSE_TOPIC, Properties
 from protocols.mqtt.topics import SEPARATOR, SHARE_PREFIX, TopicFilter, prefixed
@@ -22,8 +23,8 @@ _SYSTEM: Final = "$SYS"
 class Inward(Protocol):
     """The topics of what the other end publishes, as they are here."""
 
-    def publish(self, run: Publish) -> Sequence[int]:
-        """Put them into a run; the places of messages whose topics are none here."""
+    def publish(self, run: Publish) -> Mapping[int, Refused]:
+        """Put them into a run; what is not to be taken of it, by its places."""
 
 
 class Outward(Protocol):
@@ -62,7 +63,7 @@ class MountPoint:
         share = "" if named.share is None else f"{SHARE_PREFIX}{named.share}{SEPARATOR}"
         return TopicFilter(share + pattern, pattern, named.share)
 
-    def publish(self, run: Publish) -> Sequence[int]:
+    def publish(self, run: Publish) -> Mapping[int, Refused]:
         """Put the prefix before the topics of what a client publishes, all of them."""
         whole: dict[str, str] = {}
         for topic in run.topics:
@@ -70,7 +71,7 @@ class MountPoint:
                 whole[topic] = self.whole(topic)
         run.topics = [whole[topic] for topic in run.topics]
         run.properties = self._properties(run.properties)
-        return ()
+        return {}
 
     def will(self, will: Will) -> Will:
         """The will that a client means."""

@@ -22,7 +22,7 @@ from broker.sessions.mqtt.terms import refusal
 from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
 from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
-from protocols.mqtt.errors import MqttError, shown
+from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack, Begun, Part, Publish
 
 #: Why a connection is not read.
@@ -52,7 +52,7 @@ class Receiver:
     def publish(self, run: Publish) -> None:
         """Messages in one piece each.  Raises MqttError."""
         check_publish(run.qos, run.retain, self._options)
-        strange = () if self._mount is None else self._mount.publish(run)
+        strange = {} if self._mount is None else self._mount.publish(run)
         self._traffic.received += len(run.topics)
         left: list[int] = []  # places of messages that are not published
         noted: Noted | None = None
@@ -65,9 +65,7 @@ class Receiver:
         for at in large:
             if at not in left:
                 outcomes[at] = self._too_large(len(run.payloads[at]))
-        for at in strange:
-            if at not in left:
-                outcomes[at] = _strange(run.topics[at])
+        outcomes.update({at: why for at, why in strange.items() if at not in left})
         self.answer(run, outcomes)
         self._look()
 
@@ -149,14 +147,14 @@ class Receiver:
         """A message whose payload comes in parts.  Raises MqttError."""
         self._run = run = begun.publish
         check_publish(run.qos, run.retain, self._options)
-        strange = () if self._mount is None else self._mount.publish(run)
+        strange = {} if self._mount is None else self._mount.publish(run)
         incoming = self._session.incoming
         self._repeated = run.qos == 2 and run.packet_ids[0] in incoming
         if self._repeated:
             incoming.receive(run.qos, run.packet_ids)
             return
         if strange:
-            self._refused = _strange(run.topics[0])
+            self._refused = strange[0]
             return
         if 0 <= self._options.payload_bytes_max < begun.nbytes:
             self._refused = self._too_large(begun.nbytes)
@@ -210,7 +208,3 @@ class Receiver:
         """The connection ends."""
         self._engine.stop_waiting(self)
         self._uploading.abandon()
-
-
-def _strange(topic: str) -> Refused:
-    return Refused(ReasonCode.TOPIC_NAME_INVALID, f"no route of this link takes the topic {shown(topic)}")

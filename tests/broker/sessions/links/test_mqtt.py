@@ -554,6 +554,39 @@ def test_an_end_that_only_listens_is_asked_for_a_sign_of_life() -> None:
     assert len(other.of(Pingreq)) == 1
 
 
+@pytest.mark.parametrize("direction", ["in", "out", "both"])
+def test_a_ring_of_bridges_comes_to_an_end(direction: str) -> None:
+    names = ("a", "b", "c")
+    route = {"topic": "news/#", "direction": direction, "qos": 1}
+    brokers = {
+        name: SimBroker(linked(name=name, url=f"mqtt://{other}:1883", mqtt={"news": route}))
+        for name, other in zip(names, "bca", strict=True)
+    }
+    ring = [SimLinks(brokers[name], {"b": brokers[other]}) for name, other in zip(names, "bca", strict=True)]
+    for links in ring:
+        links.advance(500)
+    subscriber = client(brokers["a"], "subscriber", "news/#", qos=1)
+    client(brokers["b"], "publisher").publish("news/1", b"x", 1)
+    for links in ring * 12:
+        links.advance(500)
+    heard = len(got(subscriber))
+    assert heard <= 5
+    for links in ring * 12:
+        links.advance(500)
+    assert got(subscriber) == []
+
+
+def test_a_shared_subscription_there_is_one_of_several_readers() -> None:
+    a, b, links = pair(back=IN | {"topic": "$share/readers/orders/#"})
+    here, other = client(a, "here", "#", qos=1), client(b, "other", "$share/readers/orders/#", qos=1)
+    publisher = client(b, "publisher")
+    for number in range(4):
+        publisher.publish("orders/1", b"%d" % number, 1)
+    links.run()
+    assert links.route("back").state is State.RUNNING
+    assert sorted(each.payload for each in [*here.take(), *other.take()]) == [b"0", b"1", b"2", b"3"]
+
+
 def test_hops_are_counted_over_bridges_and_amqp_links_together() -> None:
     """By the bridge from a to b, by the AMQP link from b to c, by the bridge from c to d."""
     d = SimBroker(configured())
