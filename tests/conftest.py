@@ -29,11 +29,21 @@ TOGETHER: Final = (
 )
 
 
+def scope(nodeid: str) -> str:
+    """What of `TOGETHER` a test belongs to; without that, the test itself."""
+    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Of the tests that share nothing, the slow ones come first: at the end no process waits for another's."""
+    items.sort(key=lambda item: scope(item.nodeid) != item.nodeid or item.get_closest_marker("slow") is None)
+
+
 class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Tests go to whichever process is free, but those of some folders all to one."""
+    """Tests go to whichever process is free, the largest scopes first."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
+        return scope(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Folders:
