@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import combinations
 
 from broker.config.divert_rules import Found, syntax_of
 from broker.config.explain import shown
@@ -11,6 +12,7 @@ from broker.config.model import Config
 from broker.engine import InvalidFilter, compile_filter
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import check_name, check_queue_name, check_sendable
+from broker.engine.model.permissions import Span
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.topics import check_topic_filter, check_topic_name, prefixed
@@ -95,6 +97,11 @@ def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Found
             yield (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go round"
     for name, topics in link.topics.items():
         yield from _checked(check_name, f"{key}.topics.{name}.address", topics.address, "name an address or a pattern")
+    for (one, first), (other, second) in combinations(link.topics.items(), 2):
+        if Span(first.address, syntax).overlaps(syntax.words(second.address)):
+            keys = (f"{key}.topics.{one}.address", f"{key}.topics.{other}.address")
+            fix = f"some topics are also those of {first.address}: make one route of both, or links of their own"
+            yield keys, shown(second.address), fix
 
 
 def _topics(key: str, link: LinkSection) -> Iterator[Found]:

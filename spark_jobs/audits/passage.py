@@ -6,7 +6,7 @@ entry that stores it, a duplicate id that names the sender, the message's id the
 
     left      queues that it left as `forwarded`: a message of a topic may be passed on by several routes
     taken     duplicate ids of it in the books of all brokers; what copies one forward is the same
-    arrived   addresses that these are of
+    arrived   addresses that these are of, and queues that it left for them
     there     queues of its origin that it is still on
 
 and, of queues that links read, `erased` (purged, or deleted with the queue) and `ended` (left for any other reason).
@@ -14,7 +14,7 @@ and, of queues that links read, `erased` (purged, or deleted with the queue) and
     outcome            when
     -----------------  ---------------------------------------------------------------------------------------------
     unknown origin     the journal of its origin is not given
-    doubled            taken more than once at an address, or in more places than it left
+    doubled            taken more than once at an address from a queue, or in more places than it left
     in transit         not arrived, and it left when the other books ended, or later
     cannot be told     not arrived, or arrived too often, and the books that could tell do not reach back so far
     lost               not arrived otherwise
@@ -60,6 +60,9 @@ MARGIN_MS: Final = 60_000
 _FORWARDED: Final = "forwarded"
 _ERASED: Final = ("purged", "deleted")
 _KEY: Final = ("origin", "message_id")
+_LINK_ID: Final = ("link_broker_id", "link_message_id", "link_queue_id")
+#: Where a message arrives once: at an address, from a queue.
+_PLACE: Final = ("broker", "address_id", "link_queue_id")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +81,16 @@ class Books:
 def crossings(journals: Sequence[Journal]) -> DataFrame:
     """What left by link under its own id, and what arrived under the id that it had there: a row each message.
 
-    (origin, message_id, queues, taken, enqueued, left_time): `queues` that it left, and (broker, address_id, taken_as)
-    of each time that it was taken in.
+    (origin, message_id, queues, taken, enqueued, left_time): `queues` that it left, and (broker, address_id,
+    link_queue_id, taken_as) of each time that it was taken in.
     """
     types = ("removed", "duplicate-id")
     columns = ("broker_id", "time", "message_id", "queue_id", "reason", "address_id", "enqueued")
-    read = _all([journal.records(types, (*columns, "link_broker_id", "link_message_id")) for journal in journals])
+    read = _all([journal.records(types, (*columns, *_LINK_ID)) for journal in journals])
     arrived = F.col("link_broker_id").isNotNull()
     left = F.col("reason") == _FORWARDED
-    place = F.struct(F.col("broker_id").alias("broker"), "address_id", F.col("message_id").alias("taken_as"))
+    broker = F.col("broker_id").alias("broker")
+    place = F.struct(broker, "address_id", "link_queue_id", F.col("message_id").alias("taken_as"))
     events = read.where(left | arrived).select(
         F.coalesce("link_broker_id", "broker_id").alias("origin"),
         F.coalesce("link_message_id", "message_id").alias("message_id"),
@@ -142,7 +146,7 @@ def known(journals: Sequence[Journal], open_: DataFrame, present: DataFrame, que
 
 def judged(open_: DataFrame, known: DataFrame, books: Sequence[Books]) -> DataFrame:
     """The `outcome` of messages, with what it was told by."""
-    places = F.transform("taken", lambda each: F.struct(each["broker"], each["address_id"]))
+    places = F.transform("taken", lambda each: F.struct(*[each[name] for name in _PLACE]))
     found = open_.join(known, [*_KEY], "left").select(
         *open_.columns,
         "sent",

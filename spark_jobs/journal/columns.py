@@ -255,11 +255,16 @@ def _link_broker_id(batch: Batch) -> pa.Array:
     return names.take(_int64(indices, valid))
 
 
-def _link_message_id(batch: Batch) -> pa.Array:
-    rows, ids = _link_ids(batch)
-    values, valid = np.zeros(batch.rows, np.int64), np.zeros(batch.rows, np.bool_)
-    values[rows], valid[rows] = ids["message_id"], True
-    return _int64(values, valid)
+def _of_link_ids(field: str) -> Callable[[Batch], pa.Array]:
+    """The column of a number in link ids."""
+
+    def column(batch: Batch) -> pa.Array:
+        rows, ids = _link_ids(batch)
+        values, valid = np.zeros(batch.rows, np.int64), np.zeros(batch.rows, np.bool_)
+        values[rows], valid[rows] = ids[field], True
+        return _int64(values, valid)
+
+    return column
 
 
 def _enqueued(batch: Batch) -> pa.Array:
@@ -358,7 +363,8 @@ COLUMNS: Final[dict[str, Maker]] = dict(
         _number("address_id", {T.DUPLICATE_ID: "address_id"}),
         ("duplicate_id", lambda batch: batch.pieces(_DUPLICATE_IDS)),
         ("link_broker_id", _link_broker_id),
-        ("link_message_id", _link_message_id),
+        ("link_message_id", _of_link_ids("message_id")),
+        ("link_queue_id", _of_link_ids("queue_id")),
         _string("definition", dict.fromkeys((*_DEFINING, *_NAMED_ONLY, T.OPENED), "json")),
         ("properties", _properties),
         ("body", _body),

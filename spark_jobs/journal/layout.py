@@ -47,10 +47,10 @@ REFERENCE: Final = np.dtype({"names": ["id", "nbytes", "crc"], "formats": ["<u8"
 #: A duplicate id that another broker gave a message (docs/journal-format.md, DUPLICATE_ID).
 LINK_ID: Final = np.dtype(
     {
-        "names": ["mark", "broker_id", "message_id", "enqueued"],
-        "formats": ["S5", "V16", ">i8", ">i8"],
-        "offsets": [0, 5, 21, 29],
-        "itemsize": 45,
+        "names": ["mark", "broker_id", "message_id", "enqueued", "queue_id"],
+        "formats": ["S5", "V16", ">i8", ">i8", ">i8"],
+        "offsets": [0, 5, 21, 29, 37],
+        "itemsize": 53,
     }
 )
 LINK_MARK: Final = b"link:"

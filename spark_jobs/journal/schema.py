@@ -101,6 +101,7 @@ RECORDS: Final = _columns(
         ("duplicate_id", "binary", "duplicate-id: the id, or its SHA-256"),
         ("link_broker_id", "string", "duplicate-id, of a link: the broker that sent the message"),
         ("link_message_id", "bigint", "duplicate-id, of a link: the message's id there"),
+        ("link_queue_id", "bigint", "duplicate-id, of a link: the queue that it left there, 0: any"),
         ("definition", "string", "address, queue, session and their deletions, opened: the JSON object"),
         ("properties", "map<string,string>", "message: its headers, of AMQP the application properties; null for MQTT"),
         ("body", "binary", "message: its body, null if that is in a file"),

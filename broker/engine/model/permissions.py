@@ -121,7 +121,7 @@ class _Rights:
             syntax=syntax,
         )
         self._full_names = {match for match, _ in entries if FQQN_SEPARATOR in match}
-        self._spans = {match: _Span(match, syntax) for match, _ in entries if FQQN_SEPARATOR not in match}
+        self._spans = {match: Span(match, syntax) for match, _ in entries if FQQN_SEPARATOR not in match}
 
     def grants(self, roles: Roles, permission: Permission, address: str, queue: str = "") -> bool:
         """Whether the entry that decides for an address, or for a queue on it, gives the permission (rules 1, 2)."""
@@ -154,7 +154,7 @@ def _has(fields: Mapping[str, object], permission: Permission, roles: Roles) -> 
     return isinstance(granted, frozenset) and not granted.isdisjoint(roles)
 
 
-class _Span:
+class Span:
     """The addresses that a match fits, against those that a wildcard address matches."""
 
     def __init__(self, match: str, syntax: WildcardSyntax) -> None:

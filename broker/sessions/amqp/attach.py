@@ -147,7 +147,7 @@ class Attacher:
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome, stamp=stamp)
         forwards = stamp is not None and not settled
         wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, forwards=forwards)
-        made.consumer = owner.engine.consumers.subscribe(made, wanted)
+        made.subscribe(wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name, False
         queue = made.attached.queue

@@ -44,7 +44,7 @@ class LinkEncoder(Encoder):
     them.
     """
 
-    __slots__ = ("_now", "_stamp")
+    __slots__ = ("_now", "_queue_id", "_stamp")
 
     _as_they_came: ClassVar[int] = -1  # none
 
@@ -52,6 +52,11 @@ class LinkEncoder(Encoder):
         super().__init__(replies)
         self._stamp = stamp
         self._now = 0
+        self._queue_id = 0
+
+    def read(self, queue_id: int) -> None:
+        """The messages are of this queue; what is relayed comes once, however many subscriptions of a link have it."""
+        self._queue_id = 0 if self._stamp.relayed else queue_id
 
     def encode(
         self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
@@ -68,7 +73,7 @@ class LinkEncoder(Encoder):
 
     def rewritten(self, message: Message) -> bytes:
         header, stamp, head = message.header, self._stamp, message.head
-        id = link_id(stamp.broker_id, message) if stamp.broker_id else None
+        id = link_id(stamp.broker_id, message, self._queue_id) if stamp.broker_id else None
         notes = self._notes(header.annotations)
         if (
             not notes

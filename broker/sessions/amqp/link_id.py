@@ -35,8 +35,8 @@ PREFIX: Final = "x-opt-bartleby-"
 LINK_ID: Final = PREFIX + "link-id"
 HOPS: Final = PREFIX + "hops"
 
-LINK_ID_BYTES: Final = 32
-_NUMBERS: Final = Struct(">QQ")
+LINK_ID_BYTES: Final = 40
+_NUMBERS: Final = Struct(">QQQ")
 _MARK: Final = LINK_ID.encode()
 _HOPS_MARK: Final = HOPS.encode()
 
@@ -46,9 +46,11 @@ _ENTRY_BYTES: Final = len(ENTRY) + LINK_ID_BYTES
 _MAP_8: Final = b"\x00\x53\x72\xc1"
 
 
-def link_id(broker_id: bytes, message: Message) -> bytes:
-    """Of a message of the broker with this id (16 bytes): that id, the message's own, and when it arrived (ms)."""
-    return broker_id + _NUMBERS.pack(message.id, message.header.timestamp)
+def link_id(broker_id: bytes, message: Message, queue_id: int) -> bytes:
+    """Of a message of the broker with this id (16 bytes): that id, the message's own, when it arrived (ms), and the id
+    of the queue that it leaves: several may have it, and each passes it on.  0: they pass it on as one.
+    """
+    return broker_id + _NUMBERS.pack(message.id, message.header.timestamp, queue_id)
 
 
 def take_link_id(head: bytes) -> tuple[bytes | None, bytes]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeadLetterReason, DeliveryOutcome, Unreadable, redelivery
+from broker.engine import AckMode, Consumer, DeadLetterReason, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message
 from broker.sessions.amqp.large import LargeMessage, LargeOut
@@ -69,6 +69,12 @@ class OutgoingLink:
     @property
     def transport(self) -> object:
         return self._owner.transport
+
+    def subscribe(self, request: SubscribeRequest) -> None:
+        """Read a queue from now on.  Raises what `Consumers.subscribe` does."""
+        self.consumer = self._owner.engine.consumers.subscribe(self, request)
+        if isinstance(self.encoder, LinkEncoder):
+            self.encoder.read(self.consumer.queue.id)
 
     @property
     def mode(self) -> AckMode:

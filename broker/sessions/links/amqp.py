@@ -363,7 +363,7 @@ class AmqpLinkSession(AmqpEndpoint):
             broker_id = engine.journal.broker_id if bartleby else b""
             stamp = Stamp(self._broker_name, self._link.name, broker_id, relayed=not settings.remote)
             made = SendingRoute(self, link, route, stamp)
-            made.consumer = engine.consumers.subscribe(made, self._request(settings, forwards=bartleby))
+            made.subscribe(self._request(settings, forwards=bartleby))
             self.outgoing[link] = made
             return made
         assert isinstance(link, Receiver)

@@ -16,6 +16,7 @@ PERMISSIONS = '[[security-settings]]\nmatch = "#"\n'
 RESOURCES = '[[resource-limit-settings]]\nmatch = "alice"\n'
 JWT = '[security.jwt]\nissuer = "https://i"\n'
 REMOTE_QUEUE = "[links.'{link}']\nurl = 'amqp://b'\n[links.'{link}'.remote-queues.r]\nqueue = 'q'\n"
+TOPICS = "[links.a]\nurl = 'amqp://b'\n[links.a.topics.r]\naddress = '{}'\n[links.a.topics.s]\naddress = '{}'\n"
 MQTT_ROUTE = "[links.a]\nurl = 'mqtt://b'\n[links.a.mqtt.r]\n"
 RULE = "[[dead-letter-rules]]\nname = 'a'\n"
 TELEMETRY = "[telemetry]\nendpoint = "
@@ -210,6 +211,12 @@ def read(directory: Path, text: str) -> Config:
             "name a queue of this broker",
         ),
         (
+            TOPICS.format("news.#", "*.sport"),
+            "links.a.topics.r.address",
+            '"*.sport"',
+            "make one route of both",
+        ),
+        (
             MQTT_ROUTE + "topic = 'a/#/b'\n",
             "links.a.mqtt.r.topic",
             '"a/#/b"',
@@ -235,6 +242,11 @@ def test_what_cannot_be(tmp_path: Path, text: str, key: str, value: str, fix: st
     [problem] = caught.value.problems
     assert (problem.key, problem.value) == (key, value)
     assert fix in problem.fix
+
+
+def test_topics_routes_that_share_no_topic(tmp_path: Path) -> None:
+    links = read(tmp_path, TOPICS.format("news.#", "sport.*")).links
+    assert len(links["a"].topics) == 2
 
 
 def test_tokens_need_their_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

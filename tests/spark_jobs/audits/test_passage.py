@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -244,8 +244,8 @@ BEGIN: Final = 4_000_000
 BOOKS: Final = (Books("a", END, 0), Books("b", END, BEGIN), Books("c", END + 5, 0))
 THEN: Final = 6_000_000
 
-#: left, places (broker, address), what else, and the outcome.
-CASES: Final[list[tuple[int, list[tuple[str, int]], Mapping[str, Any], str]]] = [
+#: left, places (broker, address, and the queue that it left if that is not 8), what else, and the outcome.
+CASES: Final[list[tuple[int, Sequence[tuple[str, int] | tuple[str, int, int]], Mapping[str, Any], str]]] = [
     (1, [], {}, passage.LOST),
     (2, [("b", 1)], {}, passage.LOST),
     (1, [], {"left_time": END - passage.MARGIN_MS}, passage.TRANSIT),
@@ -257,6 +257,9 @@ CASES: Final[list[tuple[int, list[tuple[str, int]], Mapping[str, Any], str]]] = 
     (2, [("b", 1), ("c", 1)], {}, passage.PASSED),
     (2, [("b", 1), ("b", 2)], {}, passage.PASSED),
     (2, [("b", 1), ("b", 1)], {}, passage.DOUBLED),
+    (2, [("b", 1, 8), ("b", 1, 9)], {}, passage.PASSED),
+    (2, [("b", 1, 8), ("b", 1, 9), ("b", 1, 9)], {}, passage.DOUBLED),
+    (1, [("b", 1, 8), ("b", 1, 9)], {}, passage.DOUBLED),
     (1, [("b", 1), ("b", 2)], {}, passage.DOUBLED),
     (1, [("b", 1), ("c", 2)], {"there": 1}, passage.DOUBT),
     (1, [("b", 1), ("c", 2)], {"sent": None}, passage.UNTOLD),
@@ -286,11 +289,11 @@ def test_the_rules(spark: SparkSession) -> None:
             "ended": 0,
         }
         row |= more
-        taken = [(broker, address, index) for index, (broker, address) in enumerate(places)]
+        taken = [(*each, *(8,)[len(each) - 2 :], index) for index, each in enumerate(places)]
         times = moment(row["enqueued"]), moment(row["left_time"])
         open_.append((row["origin"], number, [*range(left)], taken, *times))
         known.append((row["origin"], number, moment(row["sent"]), row["erased"], row["ended"], row["there"]))
-    place = "array<struct<broker: string, address_id: bigint, taken_as: bigint>>"
+    place = "array<struct<broker: string, address_id: bigint, link_queue_id: bigint, taken_as: bigint>>"
     schema = f"origin string, message_id bigint, queues array<bigint>, taken {place}, "
     crossings = spark.createDataFrame(open_, schema + "enqueued timestamp, left_time timestamp")
     schema = "origin string, message_id bigint, sent timestamp, erased bigint, ended bigint, there bigint"

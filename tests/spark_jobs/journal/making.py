@@ -35,9 +35,10 @@ def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: b
     return b"".join(parts)
 
 
-def link_id(message_id: int, enqueued: int, broker: bytes = BROKER) -> bytes:
+def link_id(message_id: int, enqueued: int, broker: bytes = BROKER, queue: int = 8) -> bytes:
     """A duplicate id that a broker gives a message on a link."""
-    return b"link:%b%b%b%b" % (broker, message_id.to_bytes(8), enqueued.to_bytes(8), b"12345678")
+    numbers = b"".join(each.to_bytes(8) for each in (message_id, enqueued, queue))
+    return b"link:%b%b%b" % (broker, numbers, b"12345678")
 
 
 def copy(

@@ -150,9 +150,10 @@ def _duplicate_id(record: decode.DuplicateId) -> Row:
         "address_id": record.address_id,
         "duplicate_id": record.id or None,
     }
-    if record.id.startswith(b"link:") and len(record.id) == 45:
+    if record.id.startswith(b"link:") and len(record.id) == 53:
         row["link_broker_id"] = record.id[5:21].hex()
         row["link_message_id"] = int.from_bytes(record.id[21:29], signed=True)
+        row["link_queue_id"] = int.from_bytes(record.id[37:45], signed=True)
         row["enqueued"] = _time(int.from_bytes(record.id[29:37], signed=True))
     return row
 

@@ -9,7 +9,17 @@ import pytest
 from broker.engine.model.message import Message, MessageHeader
 from broker.sessions.amqp.format import AmqpFormat
 from broker.sessions.amqp.link_encoder import LinkEncoder, Stamp
-from broker.sessions.amqp.link_id import HOPS, LINK_CAPABILITY, LINK_ID, hop, hops_of, link_id, passed, take_link_id
+from broker.sessions.amqp.link_id import (
+    HOPS,
+    LINK_CAPABILITY,
+    LINK_ID,
+    LINK_ID_BYTES,
+    hop,
+    hops_of,
+    link_id,
+    passed,
+    take_link_id,
+)
 from broker.sessions.amqp.message import LOOKED_AT, take_apart
 from broker.sessions.stomp.format import StompFormat
 from protocols.amqp.encode import encode
@@ -32,7 +42,7 @@ BROKER_ID: Final = b"broker of paris!"
 
 def notes(number: int = 1, *hops: str, **more: object) -> bytes:
     """Message annotations as a broker writes them."""
-    id = BROKER_ID + number.to_bytes(8) + bytes(8)
+    id = BROKER_ID + number.to_bytes(8) + bytes(16)
     noted: dict[object, object] = {LINK_ID: id, HOPS: list(hops) or ["paris x 1"]}
     return encode_annotations(MESSAGE_ANNOTATIONS, noted | dict(more))
 
@@ -91,7 +101,7 @@ def test_a_large_message_of_a_link_is_taken_in_once_and_passed_on() -> None:
     (found,) = link.take()
     assert found.message.bare == Encoded(payload).bare
     noted = found.message.message_annotations
-    assert noted[LINK_ID] == link_id(broker.engine.journal.broker_id, held)
+    assert noted[LINK_ID] == link_id(broker.engine.journal.broker_id, held, broker.engine.queue("a").id)
     assert noted[HOPS] == ["paris x 1", hop(broker.config.broker.name, "north", broker.now)]
 
 
@@ -112,7 +122,7 @@ def test_a_link_that_receives_gets_a_link_id_and_a_hop_with_each_message(broker:
     assert len(found) == 3
     for delivery, each in zip(found, messages, strict=True):
         noted = delivery.message.message_annotations
-        assert noted[LINK_ID] == link_id(broker.engine.journal.broker_id, each)
+        assert noted[LINK_ID] == link_id(broker.engine.journal.broker_id, each, broker.engine.queue("a").id)
         assert noted[HOPS] == [hop(broker.config.broker.name, "lyon.invoices", broker.now)]
         assert delivery.payload.startswith(delivery.message.section(0x70) + b"\x00\x53\x72")
     assert found[2].message.message_annotations["x-opt-mine"] == 1
@@ -204,7 +214,7 @@ def test_the_bare_message_passes_byte_for_byte(kind: str, bartleby: bool) -> Non
     encoded = Encoded(payload)
     assert encoded.bare == Encoded(BODIES[kind]).bare
     noted = encoded.message_annotations
-    assert noted.get(LINK_ID) == (link_id(BROKER_ID, held) if bartleby else None)
+    assert noted.get(LINK_ID) == (link_id(BROKER_ID, held, 0) if bartleby else None)
     assert noted[HOPS] == [*hops_of(held.head), "the-london-broker to-paris 5678"]
     _, head, body, _ = take_apart(payload, linked=True)
     id, head = take_link_id(head)
@@ -233,14 +243,14 @@ def test_a_message_of_another_protocol_is_converted_and_stamped() -> None:
     assert encoded.application_properties == {"colour": "red"}
 
 
-@pytest.mark.parametrize("id", [b"", b"short", b"x" * 33, "x" * 32, 7])
+@pytest.mark.parametrize("id", [b"", b"short", b"x" * (LINK_ID_BYTES + 1), "x" * LINK_ID_BYTES, 7])
 def test_a_link_id_that_is_none_is_dropped(id: object) -> None:
     head = encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-a": 1, LINK_ID: id})
     assert take_link_id(head) == (None, encode_annotations(MESSAGE_ANNOTATIONS, {"x-opt-a": 1}))
 
 
 def test_a_link_id_may_stand_anywhere_and_alone() -> None:
-    id = bytes(range(32))
+    id = bytes(range(LINK_ID_BYTES))
     kinds: list[dict[object, object]] = [
         {LINK_ID: id},
         {"x-opt-a": 1, LINK_ID: id},

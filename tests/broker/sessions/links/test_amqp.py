@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.config import LinkSection
+from broker.config.addresses import AddressSection
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, RoutingType
 from broker.sessions.amqp.session import AmqpSession
@@ -690,6 +691,24 @@ def test_what_is_in_doubt_is_held_after_a_crash(monkeypatch: pytest.MonkeyPatch)
     assert links.route("orders").in_doubt == 2
     links.do(links.links.resolve, "b", "orders", discard=True)
     assert bodies(b, "orders") == ["1", "2", "3"]
+
+
+def test_two_queues_of_one_address_may_fill_one_address_there() -> None:
+    """Each queue's copy of a message is a message of its own."""
+    kept = AddressSection.model_validate({"queues": {name: {"routing-type": "MULTICAST"} for name in ("x", "y")}})
+    routes = {name: {"queue": name, "address": "orders"} for name in ("x", "y")}
+    a, b = SimBroker(linked(sections={"addresses": {"news": kept}}, send=routes)), SimBroker(configured())
+    links = SimLinks(a, {"b": b})
+    client = AmqpSim(a)
+    client.send(client.sender("news", "topic"), *[message(body, durable=True) for body in "123"])
+    links.run()
+    links.wires["b"].holding = True
+    client.send(client.sender("news", "topic"), message("4", durable=True))
+    links.wires["b"].deliver_there()
+    links.cut()
+    links.advance(5_000)
+    assert bodies(b, "orders") == sorted("1234" * 2), "each copy once"
+    assert held(a, "x") == held(a, "y") == []
 
 
 # -- topics and hops ---------------------------------------------------------------------------------------------------
