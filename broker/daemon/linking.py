@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from broker import __version__, clock
 from broker.config import Config, LinkSection, RemoteQueueSection, SendSection, TopicsSection
@@ -26,6 +27,10 @@ from protocols.mqtt.fields import STRING_BYTES_MAX
 from protocols.mqtt.limits import WHOLE_BYTES_MIN
 from protocols.mqtt.limits import Limits as MqttLimits
 from protocols.mqtt.runs import Shared
+
+#: Bytes of the properties of a message from another MQTT broker, however many they are: it has taken them, and other
+#: brokers take more than a client may send here.
+PROPERTIES_BYTES_MAX: Final = 1 << 20
 
 
 def link_settings(config: Config) -> list[LinkSettings]:
@@ -129,10 +134,13 @@ class LinkSessions:
             whole_bytes_max=config.limits.header_bytes_max,
             streamed_bytes_max=config.limits.large_body_bytes_max + config.limits.header_bytes_max,
         )
-        # A topic that is too long for an address is refused by itself: the other end would send it again for ever.
+        # What ends the connection, the other end sends again for ever: so a topic that is too long for an address is
+        # refused by itself.
         self._mqtt_limits = MqttLimits(
             topic_bytes_max=STRING_BYTES_MAX,
             topic_levels_max=STRING_BYTES_MAX + 1,
+            properties_bytes_max=PROPERTIES_BYTES_MAX,
+            user_properties_max=PROPERTIES_BYTES_MAX,
             packet_bytes_max=min(config.limits.large_body_bytes_max + config.limits.header_bytes_max, PACKET_BYTES_MAX),
             whole_bytes_max=max(config.limits.header_bytes_max, WHOLE_BYTES_MIN),
         )

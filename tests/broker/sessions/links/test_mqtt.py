@@ -12,8 +12,16 @@ from broker.sessions.links.model import State
 from broker.sessions.mqtt.format import HOPS
 from broker.sessions.mqtt.terms import LINK_CLIENTS
 from protocols.mqtt.codes import BRIDGE, V5, V311, PacketType
+from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Ack, Connect, Pingreq, Publish, Subscribe, Unsuback
-from protocols.mqtt.properties import CONTENT_TYPE, RESPONSE_TOPIC, SESSION_EXPIRY_INTERVAL, TOPIC_ALIAS, USER_PROPERTY
+from protocols.mqtt.properties import (
+    CONTENT_TYPE,
+    RESPONSE_TOPIC,
+    SESSION_EXPIRY_INTERVAL,
+    TOPIC_ALIAS,
+    USER_PROPERTY,
+    Properties,
+)
 from tests.broker.sessions.links.bridges import Script, client, dead_letters, pair, scripted
 from tests.broker.sessions.mqtt.harness import with_mqtt
 from tests.simulation.world import held
@@ -431,6 +439,17 @@ def test_a_topic_that_is_too_long_for_an_address_is_refused_by_itself() -> None:
     assert [(each.packet_ids, each.reason_code) for each in other.of(Ack)] == [([1], 0x90), ([2], 0)]
     assert got(here) == [("orders/1", b"2")]
     assert (links.route("back").refused, links.link().state) == (1, State.RUNNING)
+
+
+def test_properties_that_no_client_may_send_here_are_taken() -> None:
+    other = Script(V5)
+    _a, links = scripted(other, back=IN)
+    pairs: Pairs = [(USER_PROPERTY, (f"k{number}", "v" * 3_000)) for number in range(300)]
+    other.end.codec.send_publish(PublishHead(V5, "orders/1", qos=1, properties=Properties(pairs).raw), [b"1"], [1])
+    other.end.say()
+    links.run()
+    assert [each.packet_ids for each in other.of(Ack)] == [[1]]
+    assert (links.route("back").passed, links.link().state) == (1, State.RUNNING)
 
 
 def test_an_unsuback_that_answers_nothing_frees_no_packet_identifier() -> None:
