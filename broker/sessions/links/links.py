@@ -145,6 +145,7 @@ class Links:
 
     def opened(self, link: Link, connection: LinkConnection, peer: str) -> None:
         """The other broker has let a link in."""
+        link.attempts_before, link.opened_at = link.attempts, self._engine.now
         link.peer, link.attempts, link.error = peer, 0, ""
         link.move("opened")
         self._engine.report("link.connected", link=link.name, remote=link.remote, peer=peer)
@@ -156,7 +157,8 @@ class Links:
     def lost(self, link: Link, why: str = "") -> None:
         """A link's connection could not be made, was refused, or has ended; it is tried again after a while.
 
-        `why`: empty, if the other end has not said.
+        One that ends at once was no success: the time between attempts goes on growing.  `why`: empty, if the other end
+        has not said.
         """
         why = why or (_LOST if link.connected else _NOT_LET_IN)
         self.connections.pop(link.name, None)
@@ -165,6 +167,8 @@ class Links:
         if not link.can("lost") or self.closing:
             return
         settings = link.settings
+        if link.connected and self._engine.now - link.opened_at < settings.retry_interval:
+            link.attempts = link.attempts_before
         wait = min(settings.retry_interval << min(link.attempts, 30), settings.retry_interval_max)
         link.attempts += 1
         link.retry_at = self._engine.now + wait

@@ -181,6 +181,8 @@ class Link:
         self.peer = ""  # the other end's product and container, as it introduced itself
         self.remote = ""  # its URL
         self.attempts = 0  # that have failed since the last success
+        self.attempts_before = 0  # that had failed before it
+        self.opened_at = 0
         self.retry_at = 0
         self.pausing = False  # an operator has paused it: it stays so when it is connected again
         self.routes: dict[str, Route] = {each.name: Route(self, each) for each in settings.routes}

@@ -413,6 +413,22 @@ def test_a_clock_that_is_set_back_keeps_no_link_and_no_route_waiting() -> None:
     assert links.link().state is State.RUNNING
 
 
+def test_a_connection_that_ends_at_once_is_a_failure_like_any_other() -> None:
+    a, _b, links = pair({"retry-interval": "1s", "retry-interval-max": "8s", **SEND})
+    links.advance(1_000)
+    waits = []
+    for _ in range(5):
+        links.cut()
+        waits.append(links.link().retry_at - a.now)
+        while links.link().shown is not State.RUNNING:
+            links.advance(250)
+        links.advance(500)
+    assert waits == [1_000, 2_000, 4_000, 8_000, 8_000]
+    links.advance(1_000)
+    links.cut()
+    assert links.link().retry_at - a.now == 1_000, "it has lasted"
+
+
 def test_messages_are_fetched_for_consumers_that_wait() -> None:
     route = {"queue": "orders", "address": "orders", "only-with-consumers": True, "priority": -1}
     a, b, links = pair({"receive": {"orders": route}})
