@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from broker.engine import NEVER_EXPIRES, Client
+from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import MessageHeader
 from broker.sessions.amqp.link_id import hop
-from broker.sessions.convert import TooManyHops
+from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link, Route
 from broker.sessions.mqtt.client_session import ClientSession, Common, MqttSessions
-from broker.sessions.mqtt.format import HOPS, hops_of
+from broker.sessions.mqtt.format import HOPS, hops_of, read_properties
 from broker.sessions.mqtt.publish import Refused
 from broker.sessions.mqtt.render import Heads, Renderer
 from broker.sessions.mqtt.subscription import Subscription
@@ -46,6 +46,9 @@ VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
 
 #: The configuration has checked the filters.
 _LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
+
+#: What a Bartleby takes of its clients, a hop not counted in.
+_CLIENTS: Final = Limits()
 
 
 class BridgeRoute:
@@ -154,7 +157,7 @@ class InwardTopics:
 class BridgeRenderer(Renderer):
     """Messages for the other end of a link: under its topics, signed, as far as it takes QoS and RETAIN."""
 
-    __slots__ = ("_broker", "_hops_max", "_link", "_qos_max", "_retains", "_routes")
+    __slots__ = ("_broker", "_hops_max", "_link", "_picky", "_qos_max", "_retains", "_routes")
 
     def __init__(self, bridge: Bridge, version: int, *, qos_max: int, retains: bool) -> None:
         super().__init__(bridge.common.heads, version)
@@ -163,6 +166,7 @@ class BridgeRenderer(Renderer):
         self._hops_max = bridge.link.settings.max_hops
         self._qos_max = qos_max
         self._retains = retains
+        self._picky = bridge.picky
 
     def head(
         self,
@@ -180,9 +184,19 @@ class BridgeRenderer(Renderer):
         if hops >= self._hops_max:
             raise TooManyHops(hops, self._hops_max)
         mark = Properties([(USER_PROPERTY, (HOPS, hop(self._broker, self._link, now)))]).raw
+        if self._picky:
+            _check_size(properties + mark)
         published, retain = min(published, self._qos_max), retain and self._retains
         of_route = self._routes[subscription.filter.text]
         return of_route.head(subscription, header, published, retain, properties + mark, now, qos, dup)
+
+
+def _check_size(properties: bytes) -> None:
+    """See that properties are no more than a Bartleby takes of a client.  Raises ConversionError."""
+    many = len(read_properties(b"\0" + properties).get_all(USER_PROPERTY))
+    if many > _CLIENTS.user_properties_max or len(properties) > _CLIENTS.properties_bytes_max:
+        text = f"the other broker has refused so much: {many} user properties, {len(properties)} bytes of properties"
+        raise ConversionError(text, DeadLetterReason.TOO_LARGE)
 
 
 class Bridge:
@@ -205,6 +219,7 @@ class Bridge:
         self._sessions = sessions
         self._tried = 0
         self._certain = False  # the other end has said that it does not speak a version,
+        self.picky = False  # the other end has ended a connection for more than it takes
         self._rude = False  # ... or hangs up on MQTT 5 although it is there
         self._reached = 0  # the earlier version in which it is there, while MQTT 5 is tried once more
         self.session = self._open()

@@ -382,6 +382,7 @@ class MqttLinkSession(MqttEndpoint):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def _on_disconnect(self, packet: Disconnect) -> None:
+        self._bridge.picky |= packet.reason_code == ReasonCode.QUOTA_EXCEEDED
         self._give_up(f"the other broker closed the connection: {reason_words(packet.reason_code, packet.properties)}")
 
     def fail_with(self, failure: MqttError) -> None:

@@ -452,6 +452,19 @@ def test_properties_that_no_client_may_send_here_are_taken() -> None:
     assert (links.route("back").passed, links.link().state) == (1, State.RUNNING)
 
 
+def test_properties_that_the_other_end_hangs_up_on_are_a_dead_letter() -> None:
+    """The hop is one user property too many; what is behind it must not wait for ever."""
+    a, b, links = pair(route=OUT)
+    there, here = client(b, "there", "#", qos=1), client(a, "here")
+    pairs: Pairs = [(USER_PROPERTY, (f"k{number}", "v")) for number in range(256)]
+    here.publish("sensors/1", b"1", 1, properties=pairs)
+    here.publish("sensors/2", b"2", 1)
+    links.advance(5_000)
+    assert got(there) == [("sensors/2", b"2")]
+    [letter] = dead_letters(a)
+    assert (letter.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"
+
+
 def test_an_unsuback_that_answers_nothing_frees_no_packet_identifier() -> None:
     other = Script(V5)
     other.silent.add(PacketType.PUBLISH)
