@@ -44,13 +44,21 @@ FAULTS: Final = ("broker.error", "connection.failed")
 TURNS_MAX: Final = 10_000
 
 
+#: Bytes of a segment, the fewest that may be configured: the disk is in memory, and each start prepares two.
+SEGMENT_BYTES: Final = 4 << 20
+
+
 @cache
 def _shipped() -> Config:
-    return load(None)
+    shipped = load(None)
+    return shipped.model_copy(update={"journal": shipped.journal.model_copy(update={"segment_size": SEGMENT_BYTES})})
 
 
 def configured(*settings: dict[str, object], **sections: object) -> Config:
-    """The configuration as shipped, with these address settings on top (keys as in the file) and sections replaced."""
+    """The configuration as shipped but for `SEGMENT_BYTES`, with these address settings on top and sections replaced.
+
+    The keys of settings are those of the file.
+    """
     shipped = _shipped()
     added = tuple(AddressSetting.model_validate(setting) for setting in settings)
     return shipped.model_copy(update={"address_settings": shipped.address_settings + added, **sections})
