@@ -172,7 +172,8 @@ class AddressSetting(_Settings):
 
     def fields(self) -> dict[str, object]:
         """What is set, by the engine's field names."""
-        values = {name: value for name in SETTINGS if (value := self.given(name)) is not None}
+        named = self.model_fields_set
+        values = {name: value for name in SETTINGS if name in named and (value := self.given(name)) is not None}
         older = self.given("last-value-queue")
         if older is not None:
             values.setdefault("default_last_value_queue", older)
