@@ -168,13 +168,13 @@ async def call(client: Client, method: str, path: str, headers: dict[str, str]) 
 
 
 async def prepare(broker: TestBroker, client: Client) -> None:
-    """Two queues, one of them with a message and the other with a consumer, a divert between them, a connection.
+    """Two queues, one of them with two messages and the other with a consumer, a divert between them, a connection.
 
     And two links: one of them is connected and has a route in doubt, the other is stopped.
     """
     linked(broker, replace(PARIS, name="there"), replace(ROME, name="1"))
     Session(broker, "there").open().doubt(SECRET)
-    broker.send("orders", [b"secret"])
+    broker.send("orders", [b"secret", b"what a task leaves for its next step"])
     broker.queue("other")
     broker.engine.consumers.subscribe(
         Inbox(), SubscribeRequest("other", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL)
@@ -374,7 +374,7 @@ DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
     ("PATCH", "/api/v1/queues/orders"): ("queue.changed", {"attributes": "max-consumers=5"}),
     ("PATCH", "/api/v1/addresses/orders"): ("address.paused", {"address": "orders"}),
     ("PUT", "/api/v1/queues/new"): ("queue.made", {"queue": "new", "address": "orders"}),
-    ("DELETE", "/api/v1/queues/orders?force=true"): ("queue.deleted", {"queue": "orders", "messages": 1}),
+    ("DELETE", "/api/v1/queues/orders?force=true"): ("queue.deleted", {"queue": "orders", "messages": 2}),
     ("PUT", "/api/v1/addresses/new"): ("address.made", {"address": "new"}),
     ("DELETE", "/api/v1/addresses/orders?force=true"): ("address.deleted", {"address": "orders", "queues": 1}),
     ("POST", "/api/v1/addresses/orders/messages"): ("address.sent", {"address": "orders", "messages": 1}),

@@ -125,7 +125,7 @@ async def test_messages_are_counted_on_their_way(broker: TestBroker, client: Cli
 
 
 async def test_tasks_under_way(broker: TestBroker, client: Client) -> None:
-    broker.send("a", [b"1", b"2"])
+    broker.send("a", [b"1", b"2", b"3"])
     await broker.settled()
     broker.tick.enter()
     asked = TaskRequest(kind=TaskKind.PURGE, queue="a", rate=1)
