@@ -146,8 +146,14 @@ class Consumers:
         and nothing has failed.
         """
         self._state.report("body.unreadable", remote=consumer.remote, error=why)
+        self.keep(consumer, message, RETRY_MS)
+
+    def keep(self, consumer: Consumer, message: Message, ms: int) -> None:
+        """A delivery to this consumer, which holds the message, comes to nothing and is no failure: it is made again
+        after so many ms.
+        """
         self._state.mark = NO_WAY_BACK
-        redelivery.postpone(self._state, consumer.queue, consumer.settle([message.id]), RETRY_MS)
+        redelivery.postpone(self._state, consumer.queue, consumer.settle([message.id]), ms)
 
     def give_back(self, consumer: Consumer, id: int, how: DeliveryOutcome, tx: Transaction | None = None) -> None:
         """Return a delivery (and, for a cumulative consumer, all before it) to its queue.

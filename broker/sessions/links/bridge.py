@@ -54,10 +54,11 @@ _CLIENTS: Final = Limits()
 class BridgeRoute:
     """The topics of one route, on both sides; `Outward` for the messages that it sends.
 
-    `asked`: in the packet of this identifier it was last asked for, 0: it was not.
+    `asked`: in the packet of this identifier it was last asked for, 0: it was not.  `waiting`: why a message does, as
+    the log was last told.
     """
 
-    __slots__ = ("_counted", "asked", "here", "route", "there")
+    __slots__ = ("_counted", "asked", "here", "route", "there", "waiting")
 
     def __init__(self, route: Route) -> None:
         settings = route.settings
@@ -65,6 +66,7 @@ class BridgeRoute:
         self.here = parse_topic_filter(prefixed(settings.local_prefix, settings.topic), _LIMITS)
         self.there = parse_topic_filter(prefixed(settings.remote_prefix, settings.topic), _LIMITS)
         self.asked = 0
+        self.waiting = ""
         self._counted = (0, 0)
 
     @property

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
+from broker.engine import Consumer
 from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Message
+from broker.sessions.convert import ConversionError
 from broker.sessions.links.bridge import Bridge, BridgeRenderer, BridgeRoute
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import State, has_come
@@ -25,6 +28,7 @@ from broker.sessions.mqtt.publish import Outcomes
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, reason_words
 from broker.sessions.tick import Transport
+from broker.sessions.unsendable import Unsendable
 from protocols.mqtt.codes import FAILURE, V5, VERSIONS, PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
@@ -105,11 +109,27 @@ class BridgeReceiver(Receiver):
         super().answer(run, {at: why for at, why in outcomes.items() if why is not None})
 
 
+class UnsendableByBridge(Unsendable):
+    """What a bridge cannot send."""
+
+    __slots__ = ("_session",)
+
+    def __init__(self, session: MqttLinkSession) -> None:
+        super().__init__(session.tick)
+        self._session = session
+
+    def give_up(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
+        """See Unsendable."""
+        if not self._session.keeps(consumer, message, str(why)):
+            super().give_up(consumer, message, why)
+
+
 class MqttLinkSession(MqttEndpoint):
     """Our side of a link's connection."""
 
     def __init__(self, bridge: Bridge, transport: Transport, links: Links, *, connection_id: str, peer: Peer) -> None:
         super().__init__(bridge.common, transport, connection_id=connection_id, peer=peer)
+        self.unsendable = UnsendableByBridge(self)
         self._bridge = bridge
         self._link = bridge.link
         self._links = links
@@ -352,6 +372,23 @@ class MqttLinkSession(MqttEndpoint):
                     route = self._bridge.outgoing[flying[0].filter.text].route
                     route.error, route.error_at = reason_words(ack.reason_code, ack.properties), route.link.now()
         super()._on_ack(ack)
+
+    def refused(self, consumer: Consumer, message: Message, text: str) -> None:
+        if not self.keeps(consumer, message, text):
+            super().refused(consumer, message, text)
+
+    def keeps(self, consumer: Consumer, message: Message, why: str) -> bool:
+        """Whether a message that the other end does not take waits: no dead-letter address would keep a durable one."""
+        if not message.header.durable or self.engine.messages.may_die(consumer.queue, message):
+            return False
+        self.engine.consumers.keep(consumer, message, self._link.settings.retry_interval_max)
+        for each in self._bridge.outgoing.values():
+            if each.queue == consumer.queue.name:
+                each.route.error, each.route.error_at = why, each.route.link.now()
+                if each.waiting != why:
+                    each.waiting = why
+                    self.report("link.route_waiting", link=self._link.name, route=each.route.name, error=why)
+        return True
 
     def _on_pingresp(self, packet: Pingresp) -> None:
         """It is there."""

@@ -397,7 +397,7 @@ class Deliveries:
         stored, port = self.stored, self.port
         assert port is not None, "somebody has sent this"
         if failed and ack.type is not PacketType.PUBCOMP:
-            self._refused(ack, outcome.settled)
+            self._refused(port, ack, outcome.settled)
         elif outcome.settled:
             self._answered = outcome.settled
             if ack.type is PacketType.PUBREC and stored is not None:
@@ -429,7 +429,7 @@ class Deliveries:
                     if id in consumer.unacked:
                         engine.consumers.acknowledge(consumer, id)
 
-    def _refused(self, ack: Ack, settled: Sequence[Flying]) -> None:
+    def _refused(self, port: Port, ack: Ack, settled: Sequence[Flying]) -> None:
         """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""
         if self.stored is not None and settled:
             self._engine.sessions.returned(self.stored, [m for _, m in settled], list(ack.packet_ids))
@@ -437,7 +437,7 @@ class Deliveries:
         for subscription, message in settled:
             consumer = subscription.attached
             if consumer is not None and message.id in consumer.unacked:
-                self._engine.consumers.reject(consumer, message.id, text=text)
+                port.refused(consumer, message, text)
 
     # -- going on --------------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 
 from broker.engine import Consumer, DeadLetterReason
+from broker.engine.model.message import Message
 from broker.sessions.base import BaseSession
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
@@ -40,6 +41,10 @@ class Port(BaseSession):
     @abstractmethod
     def spend(self, messages: int, nbytes: int) -> None:
         """So many messages of so many bytes go out."""
+
+    def refused(self, consumer: Consumer, message: Message, text: str) -> None:
+        """The client refuses a message for good, which its consumer holds."""
+        self.engine.consumers.reject(consumer, message.id, text=text)
 
     @abstractmethod
     def durable(self, number: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from broker.config.addresses import AddressSection
+from broker.engine.model.message import Message
 from broker.sessions.links.model import State
 from broker.sessions.mqtt.format import HOPS
 from broker.sessions.mqtt.terms import LINK_CLIENTS
@@ -139,6 +140,45 @@ def test_what_is_too_large_for_the_other_end_is_a_dead_letter() -> None:
     assert got(there) == [("sensors/1", bytes(10))]
     [letter] = dead_letters(a)
     assert (letter.header.annotations or {})["_AMQ_DL_REASON"] == "too-large"
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_is_refused_and_has_no_dead_letter_address_waits(qos: int) -> None:
+    full = SimBroker(configured({"match": "sensors.#", "max-size-bytes": 1, "address-full-policy": "FAIL"}))
+    keeping: dict[str, object] = {"match": "sensors.#", "dead-letter-address": ""}
+    a, b, links = pair(keeping, there=full, link={"retry-interval-max": "5s"}, route=OUT | {"qos": qos})
+    kept: dict[str, Any] = {"qos": 1, "clean": False, "properties": [(SESSION_EXPIRY_INTERVAL, FOR_EVER)]}
+    client(b, "there", "#", **kept).drop()
+    here = client(a, "here")
+    for payload in (b"1", b"2"):
+        here.publish("sensors/1", payload, qos)
+    links.advance(11_000)
+    assert [each.body for each in queued(a)] == [b"2"]
+    assert "0x97 quota exceeded" in links.route("route").error
+    assert len(a.reported("link.route_waiting")) == 1, "and not at each attempt"
+    there = client(b, "there", **kept)
+    links.advance(6_000)
+    assert [each.payload for each in there.take()] == [b"1", b"2"]
+    assert queued(a) == []
+    assert (links.route("route").passed, a.reported("message.killed")) == (2, [])
+
+
+def test_what_is_too_large_and_has_no_dead_letter_address_waits() -> None:
+    keeping: dict[str, object] = {"match": "sensors.#", "dead-letter-address": ""}
+    a, b, links = pair(keeping, there=SimBroker(with_mqtt(maximum_packet_size=1_000)), route=OUT)
+    there = client(b, "there", "#")
+    here = client(a, "here")
+    for size in (2_000, 10):
+        here.publish("sensors/1", bytes(size), 1)
+    links.advance(500)
+    assert got(there) == [("sensors/1", bytes(10))]
+    assert [len(each.body) for each in queued(a)] == [2_000]
+    assert "but the client accepts 1000" in links.route("route").error
+
+
+def queued(broker: SimBroker) -> list[Message]:
+    """What waits for the link."""
+    return [each for each, _ in broker.engine.messages.browse(broker.engine.queue("link.b.route"))]
 
 
 def test_an_other_end_that_takes_less() -> None:
