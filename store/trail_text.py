@@ -29,7 +29,7 @@ def told_unknown(id: int, next_id: int, problems: Sequence[str] = ()) -> str:
 
 def _stored(step: TrailStep) -> str:
     verb = "stored" if step.kind is StepKind.STORED else "copied forward"
-    parts = [f"{verb} on {step.address}, {step.size:,} bytes"]
+    parts = [f"{verb} on {step.address}, {_many(step.size, 'byte')}"]
     if step.protocol:
         parts[0] += f" by {step.protocol}"
     if step.user:

@@ -51,6 +51,17 @@ def test_a_life(desk: Desk) -> None:
     assert opened.about == {"version": "1.2", "ends": {}}
 
 
+def test_records_are_added_one_by_one_or_together(desk: Desk) -> None:
+    desk.start()
+    some = [record.duplicate_id(1, id, b"id") for id in (7, 8, 9)]
+    desk.journal.add_all(some[:2])
+    desk.journal.add(some[2])
+    desk.journal.add_all(some)
+    desk.commit()
+    found = [each for *_, each in desk.again() if isinstance(each, decode.DuplicateId)]
+    assert [each.message_id for each in found] == [7, 8, 9, 7, 8, 9]
+
+
 def test_an_abandoned_journal_writes_nothing_more(desk: Desk) -> None:
     desk.start()
     desk.send(10)

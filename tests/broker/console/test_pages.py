@@ -316,7 +316,7 @@ async def test_a_trail_tells_what_became_of_a_message(broker: TestBroker, owner:
     assert f"/trail?id={message.id}&amp;queue=DLQ" in page.text
     page = await owner.get(f"/trail?id={message.id}")
     assert f"Now on DLQ, as message {message.id}" in page.seen
-    assert "stored on orders, 1 bytes by stomp; from sender" in page.seen
+    assert "stored on orders, 1 byte by stomp; from sender" in page.seen
     assert "died after 1 delivery: rejected" in page.seen
     never = (await owner.get(f"/trail?id={2**64 - 1}")).seen
     assert f"There never was a message {2**64 - 1}: ids count from 1, and this broker's have come to " in never

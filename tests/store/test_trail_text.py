@@ -1,0 +1,65 @@
+"""The steps of a trail in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from store.trail import StepKind, TrailStep
+from store.trail_text import told, told_unknown
+
+DAY_2: dict[str, Any] = {"expiration": 86_400_000}
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts", "sentence"),
+    [
+        (StepKind.STORED, {"address": "orders", "size": 1_234}, "stored on orders, 1,234 bytes"),
+        (
+            StepKind.STORED,
+            {"address": "DLQ", "size": 3, "protocol": "mqtt", "user": "ann", "old_id": 7, "scheduled": 1_500, **DAY_2},
+            "stored on DLQ, 3 bytes by mqtt; from ann; it was 7 before; not before 1970-01-01T00:00:01.500+00:00; "
+            "expires 1970-01-02T00:00:00.000+00:00",
+        ),
+        (StepKind.COPIED, {"address": "orders", "size": 1}, "copied forward on orders, 1 byte"),
+        (StepKind.LEFT, {"reason": "consumed"}, "left: consumed"),
+        (StepKind.RETURNED, {"attempts": 1}, "came back, failed 1 time so far"),
+        (StepKind.RETURNED, {"attempts": 2}, "came back, failed 2 times so far"),
+        (StepKind.DELIVERING, {"consumer_id": 5}, "about to leave for consumer 5"),
+        (StepKind.SCHEDULED, {"scheduled": 1_500}, "waits until 1970-01-01T00:00:01.500+00:00"),
+        (StepKind.SCHEDULED, {}, "waits no longer"),
+        (StepKind.IN_FLIGHT, {"client": "phone", "packet_id": 9}, "about to leave for phone as packet 9"),
+        (
+            StepKind.DIED,
+            {"attempts": 1, "reason": "rejected"},
+            "died after 1 delivery: rejected; nothing is left of it",
+        ),
+        (
+            StepKind.DIED,
+            {
+                "attempts": 3,
+                "reason": "max-deliveries",
+                "text": "no such customer",
+                "remote": "10.0.0.1:5",
+                "new_id": 8,
+            },
+            "died after 3 deliveries: max-deliveries (no such customer), last held by 10.0.0.1:5; lives on as 8",
+        ),
+        (
+            StepKind.EXPIRED,
+            {"consumers": 1, "new_id": 8, **DAY_2},
+            "expired (1970-01-02T00:00:00.000+00:00), 1 consumer on the queue; lives on as 8",
+        ),
+    ],
+)
+def test_each_step_in_words(kind: StepKind, facts: dict[str, Any], sentence: str) -> None:
+    step = TrailStep(kind=kind, message=4711, time=0, position=1, segment=1, offset=0, **facts)
+    assert told(step) == sentence
+
+
+def test_why_nothing_is_known() -> None:
+    assert told_unknown(10, 10).startswith("there never was a message 10: ")
+    assert "have come to 9 so far" in told_unknown(10, 10)
+    assert told_unknown(9, 10).startswith("the journal knows nothing of message 9: ")
+    assert told_unknown(9, 10, ["segment 3 is damaged"]).endswith("; segment 3 is damaged")
