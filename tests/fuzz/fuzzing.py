@@ -52,13 +52,9 @@ class Watch:
 
     def feed(self, data: bytes) -> None:
         """One input.  Raises Failed."""
-        figures = self.figures
-        begun = time.thread_time_ns()
-        try:
-            self._target.run(data)
-        except Exception as error:
-            raise Failed(f"{type(error).__name__}: {error}: {data!r}") from error
-        took = (time.thread_time_ns() - begun) / 1e6
+        figures, took = self.figures, self._run(data)
+        if took > INPUT_MS_MAX:  # the machine's page faults count, too: an input that takes long does so again
+            took = min(took, self._run(data))
         figures.inputs += 1
         figures.seconds += took / 1e3
         if took > figures.slowest_ms:
@@ -67,6 +63,15 @@ class Watch:
                 raise Failed(f"{took:.0f} ms: {data!r}")
         if figures.inputs == self._settled:
             figures.settled_bytes = resident_bytes()
+
+    def _run(self, data: bytes) -> float:
+        """The milliseconds that an input takes.  Raises Failed."""
+        begun = time.thread_time_ns()
+        try:
+            self._target.run(data)
+        except Exception as error:
+            raise Failed(f"{type(error).__name__}: {error}: {data!r}") from error
+        return (time.thread_time_ns() - begun) / 1e6
 
     def finish(self) -> Figures:
         """The figures.  Raises Failed if the process has grown."""
