@@ -28,6 +28,7 @@ from tests.broker.sessions.amqp.harness import SELECTOR
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.bodies import body_of
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, SimClient, SimPeer, configured
 from tests.support.sim_links import SimLinks, linked
 
@@ -247,6 +248,7 @@ def test_without_a_dead_letter_address_durable_messages_wait(durable: bool) -> N
     assert (links.route("orders").state is State.RETRYING) is durable
 
 
+@interpreted
 @pytest.mark.parametrize("kept", [True, False])
 def test_a_message_that_is_too_large_waits_where_it_may_not_die(monkeypatch: pytest.MonkeyPatch, kept: bool) -> None:
     sends = {"orders": {"queue": "orders.out", "address": "orders", "use-dead-letter": kept}}
@@ -269,6 +271,7 @@ def test_a_message_that_is_too_large_waits_where_it_may_not_die(monkeypatch: pyt
     assert links.route("orders").state is State.RUNNING
 
 
+@interpreted
 def test_a_message_that_is_too_large_is_a_dead_letter_with_its_address(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b, links = pair()
     monkeypatch.setattr(Sender, "message_bytes_max", 2_000)
@@ -829,6 +832,7 @@ def test_a_message_that_goes_round_waits_if_nothing_keeps_dead_letters(address: 
     assert back.route("back").error == ("" if address else "it has passed 1 brokers, and max-hops is 1")
 
 
+@interpreted
 def test_a_message_that_ends_the_amqp_link_dies_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other end detaches for it and answers nothing: what was under way is sent one by one, until it is found."""
     monkeypatch.setattr(Sender, "message_bytes_max", None)  # some brokers do not say how large one may be
@@ -853,6 +857,7 @@ def test_a_message_that_ends_the_amqp_link_dies_alone(monkeypatch: pytest.Monkey
 # -- other ends that do something else ---------------------------------------------------------------------------------
 
 
+@interpreted
 def test_without_an_anonymous_relay_a_topics_route_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.session.OFFERED", ())
     a, b, links = pair({**SEND, "topics": {"news": {"address": "news.#"}}})
@@ -925,6 +930,7 @@ class AttachingEnd:
         self.closed = True
 
 
+@interpreted
 def test_a_route_waits_while_the_other_end_has_no_session_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def none_free(_: AmqpConnection) -> Session:
         raise connection_error(RESOURCE_LIMIT_EXCEEDED, "no channel is free")
