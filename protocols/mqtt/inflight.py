@@ -286,6 +286,9 @@ class Incoming:
         """The packet ids of QoS 2 that are not done: what a session has to store."""
         return iter(self._exactly_once)
 
+    def __contains__(self, packet_id: object) -> bool:  # compiled classes have no other way than this
+        return packet_id in self._exactly_once
+
     def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
         """A connection begins, with our Receive Maximum: what QoS 1 the last one owed is forgotten, QoS 2 is not."""
         self._receive_maximum = receive_maximum

@@ -19,6 +19,7 @@ from store.decode import DuplicateId
 from store.record import RecordType
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import journal_directory, typed_records
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker
 
 
@@ -265,6 +266,7 @@ def test_a_client_cannot_use_up_link_ids(bench: Bench) -> None:
     assert bench.bodies("a") == [b"client", b"1"]
 
 
+@interpreted
 def test_clients_and_links_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(duplicates, "LINK_IDS_MAX", 3)
     bench = Bench({"match": "a", "id-cache-size": 2})
@@ -296,6 +298,7 @@ def test_an_address_remembers_so_many_link_ids(bench: Bench) -> None:
     assert bench.queue("a").message_count == limit + 2, "the oldest was forgotten for the youngest"
 
 
+@interpreted
 @pytest.mark.parametrize("restart", [False, True])
 def test_brokers_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
     """One that is away for long, and will send again, while others go on."""
@@ -312,6 +315,7 @@ def test_brokers_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatc
     assert bench.queue("a").message_count == before
 
 
+@interpreted
 @pytest.mark.parametrize("restart", [False, True])
 def test_priorities_do_not_push_out_each_other_s_ids(monkeypatch: pytest.MonkeyPatch, restart: bool) -> None:
     """What nobody answered is sent again only after all that is more urgent, however much that is."""
@@ -411,6 +415,7 @@ def test_a_message_of_a_link_that_is_diverted_comes_once() -> None:
     assert bench.bodies("out") == [b"0", b"1", b"2"]
 
 
+@interpreted
 @pytest.mark.parametrize("seed", range(4))
 def test_what_is_remembered_is_what_a_list_would_say(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients and links of two users, on two addresses, in any order, over restarts and copying forward."""
