@@ -1,6 +1,6 @@
 """What brokers note on the messages that they send each other: a link id, and the brokers that a message has passed.
 
-    x-opt-bartleby-link-id    32 bytes: which message of which broker this is, so that it is taken in once
+    x-opt-bartleby-link-id    40 bytes: which message of which broker and queue this is, so that it is taken in once
     x-opt-bartleby-hops       a list of texts, one for each broker: "NAME LINK MS", since when (ms since the epoch) it
                               had left that broker, and by which link
 
@@ -11,6 +11,7 @@ hops stay with the message, and whoever sends it on adds one.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from struct import Struct
 from typing import Final
 
@@ -80,6 +81,18 @@ def hops_of(head: bytes) -> list[str]:
     """The brokers that a message has passed, the first one first, as `hop` writes them."""
     if _HOPS_MARK not in head:
         return []
+    if head.startswith(_MAP_8) and len(head) > len(_MAP_8):
+        return [*_short_hops(head[: len(_MAP_8) + 1 + head[len(_MAP_8)]])]
+    return _decoded_hops(head)
+
+
+@lru_cache(maxsize=64)
+def _short_hops(section: bytes) -> tuple[str, ...]:
+    """Those in annotations of up to 255 bytes, which messages that left in the same millisecond have in common."""
+    return tuple(_decoded_hops(section))
+
+
+def _decoded_hops(head: bytes) -> list[str]:
     try:
         found = Encoded(head).message_annotations.get(HOPS)
     except DecodeError:
