@@ -12,7 +12,7 @@ from broker.config.model import Config
 from broker.engine import InvalidFilter, compile_filter
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.names import check_name, check_queue_name, check_sendable
-from broker.engine.model.permissions import Span
+from broker.engine.model.span import Span
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.topics import check_topic_filter, check_topic_name, prefixed

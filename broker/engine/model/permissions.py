@@ -20,8 +20,8 @@ from enum import StrEnum
 from typing import Final
 
 from broker.engine.model.names import DEFAULT_SYNTAX, ESCAPE, FQQN_SEPARATOR, WildcardSyntax
-from broker.engine.model.pattern import Pattern, Token, Wild
 from broker.engine.model.settings_match import InvalidMatch, SettingsTable
+from broker.engine.model.span import Span
 
 
 class Permission(StrEnum):
@@ -152,59 +152,6 @@ class _Rights:
 def _has(fields: Mapping[str, object], permission: Permission, roles: Roles) -> bool:
     granted = fields.get(permission)
     return isinstance(granted, frozenset) and not granted.isdisjoint(roles)
-
-
-class Span:
-    """The addresses that a match fits, against those that a wildcard address matches."""
-
-    def __init__(self, match: str, syntax: WildcardSyntax) -> None:
-        characters = syntax.characters(match)
-        self._any = bool(characters) and characters[-1] == syntax.any_words
-        text = match[:-1].removesuffix(syntax.delimiter) if self._any else match
-        self._words = syntax.words(text) if text or not self._any else []
-        self._syntax = syntax
-
-    def covers(self, wildcard: list[str]) -> bool:
-        """Whether it fits all of them."""
-        own, syntax = self._words, self._syntax
-        if len(wildcard) < len(own) or (len(wildcard) > len(own) and not self._any):
-            return False
-        begin = wildcard[: len(own)]
-        if syntax.any_words in begin or (not self._any and syntax.any_words in wildcard):
-            return False
-        return all(
-            mine == syntax.single_word or (word != syntax.single_word and self._fits(mine, word))
-            for mine, word in zip(own, begin, strict=True)
-        )
-
-    def overlaps(self, wildcard: list[str]) -> bool:
-        """Whether it fits one of them.  `reached`: how many of the own words what was looked at may have used up."""
-        own, syntax = self._words, self._syntax
-        end = len(own)
-        reached = {0}
-        for word in wildcard:
-            if word == syntax.any_words:
-                reached = set(range(min(reached), end + 1))
-                continue
-            reached = {
-                at + 1 if at < end else end
-                for at in reached
-                if (at == end and self._any) or (at < end and self._meet(own[at], word))
-            }
-            if not reached:
-                return False
-        return end in reached
-
-    def _meet(self, mine: str, word: str) -> bool:
-        return self._syntax.single_word in (mine, word) or self._fits(mine, word)
-
-    def _fits(self, mine: str, word: str) -> bool:
-        if not self._syntax.is_wildcard(mine):
-            return mine == word
-        tokens: list[Token] = []
-        for character in self._syntax.characters(mine):
-            tokens += (Wild.ONE, Wild.RUN) if character == self._syntax.single_word else character
-        return Pattern(tokens).matches(word)
 
 
 __all__ = ["CLIENT", "USER", "Entry", "InvalidMatch", "Permission", "PermissionTable", "Roles"]
