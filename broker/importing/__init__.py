@@ -16,10 +16,11 @@ from typing import Final
 
 from broker.importing import artemis, classic, mosquitto, runmqdlq
 from broker.importing.draft import Draft
+from broker.importing.files import InvalidFile
 from broker.importing.links import drop_idle
 from broker.importing.report import Outcome, Report
 from broker.importing.runmqdlq_table import is_table
-from broker.importing.xml import XML_BYTES_MAX, Element, InvalidFile, read
+from broker.importing.xml import XML_BYTES_MAX, Element, read
 
 __all__ = ["XML_BYTES_MAX", "Imported", "InvalidFile", "Outcome", "Report", "translate"]
 

@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from broker.importing.draft import Draft
+from broker.importing.files import InvalidFile, text_of
 from broker.importing.mosquitto_tables import ALIASES, BRIDGE, GENERAL, LISTENER, LISTS, OPTIONS, OWN
 from broker.importing.report import Place, shown
 from broker.importing.rules import Always, Rule, apply
-from broker.importing.xml import InvalidFile
 
 CONF_BYTES_MAX: Final = 1 << 20
 """Bytes of a file: the longest, with all comments that are shipped, has 40 KiB."""
@@ -140,14 +140,7 @@ def apply_rule(draft: Draft, rule: Rule, line: Line, found: Place) -> None:
 
 
 def _lines(data: bytes) -> Iterator[Line]:
-    if len(data) > CONF_BYTES_MAX:
-        raise InvalidFile(f"it is larger than {CONF_BYTES_MAX >> 20} MiB: no mosquitto.conf is")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        number = data.count(b"\n", 0, error.start) + 1
-        raise InvalidFile(f"line {number}: not UTF-8: save the file as UTF-8") from None
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in enumerate(text_of(data, CONF_BYTES_MAX, "mosquitto.conf").split("\n"), start=1):
         name, _, value = line.strip().partition(" ")
         if name and not name.startswith("#"):
             yield Line(number, name, value.strip())

@@ -20,9 +20,9 @@ from broker.config.dead_letter_checks import SECTION, dead_letter_rule_problems
 from broker.config.dead_letter_rules import RuleSection
 from broker.config.model import Config
 from broker.engine import AT_MOST_MAX
+from broker.importing.files import InvalidFile
 from broker.importing.report import Outcome, Place, Report, shown
 from broker.importing.runmqdlq_table import Entry, Given, read_table
-from broker.importing.xml import InvalidFile
 
 Fields = dict[str, object]
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from broker.importing.xml import InvalidFile
+from broker.importing.files import InvalidFile, text_of
 
 RULES_BYTES_MAX: Final = 1 << 20
 """Bytes of a table: real ones have a few KiB."""
@@ -83,13 +83,7 @@ def is_table(data: bytes) -> bool:
 
 def read_table(data: bytes) -> tuple[Entry | None, list[Entry]]:
     """The control data, if there is any, and the rules.  Raises InvalidFile with the line."""
-    if len(data) > RULES_BYTES_MAX:
-        raise InvalidFile(f"it is larger than {RULES_BYTES_MAX >> 20} MiB: no rules table is")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise InvalidFile(f"line {line}: not UTF-8: save the file as UTF-8") from None
+    text = text_of(data, RULES_BYTES_MAX, "rules table")
     entries = [_entry(whole, starts) for whole, starts in _joined(text)]
     control = entries.pop(0) if entries and entries[0].control else None
     for entry in entries:

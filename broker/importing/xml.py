@@ -20,6 +20,8 @@ from xml.sax.xmlreader import AttributesNSImpl, Locator
 from defusedxml.common import DefusedXmlException
 from defusedxml.expatreader import DefusedExpatParser
 
+from broker.importing.files import InvalidFile
+
 XML_BYTES_MAX: Final = 16 << 20
 """Bytes of a file: real ones have some tens of KiB, one with 100,000 addresses 10 MiB."""
 DEPTH_MAX: Final = 64
@@ -29,10 +31,6 @@ ELEMENTS_MAX: Final = 1_000_000
 
 _XINCLUDE: Final = "http://www.w3.org/2001/XInclude"
 _PROPERTY: Final = re.compile(r"\$\{([^:{}]{1,255})(?::([^{}]*))?\}")
-
-
-class InvalidFile(ValueError):
-    """The file cannot be imported; the text says why and what to do."""
 
 
 @dataclass(slots=True)
