@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from demo.audits import Audits, Json, print_dead_letters, print_expired, print_ledger
 from demo.broker import Broker
 from demo.orders import Client, Order, story
+from demo.telling import console, say
 
 SETTINGS: Final = """
 [log]
@@ -47,13 +47,6 @@ MENDED: Final = 3
 TEXT: Final = "_AMQ_DL_TEXT"
 
 PLACES: Final = ("orders", "offers", "archive", "DLQ", "ExpiryQueue")
-
-console = Console(highlight=False, record=True)
-
-
-def say(text: str) -> None:
-    """One line of the story."""
-    console.print(f"[bold cyan]>[/] {text}")
 
 
 def main(picture: str = "") -> int:

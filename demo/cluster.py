@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from rich.console import Console
 from rich.table import Table
 
 from demo.audits import Audits, Json
 from demo.broker import Broker
 from demo.orders import Client, Order
+from demo.telling import console, say
 
 ETC: Final = Path(__file__).parents[1] / "etc" / "cluster"
 NAMES: Final = ("amsterdam", "berlin", "paris")
@@ -49,13 +49,6 @@ LINKS_S: Final = 30.0
 
 #: What the ledger says of messages between brokers that are where they should be.
 RIGHT: Final = frozenset({"passed on", "waiting for a link"})
-
-console = Console(highlight=False)
-
-
-def say(text: str) -> None:
-    """One line of the story."""
-    console.print(f"[bold cyan]>[/] {text}")
 
 
 class Cluster:
