@@ -220,8 +220,8 @@ class Bridge:
         self.common = Common(tick, MqttOptions(), codec, sessions, sessions.heads, self.inward)
         self._sessions = sessions
         self._tried = 0
-        self._certain = False  # the other end has said that it does not speak a version,
         self.picky = False  # the other end has ended a connection for more than it takes
+        self._certain = False  # the other end has said that it does not speak a version,
         self._rude = False  # ... or hangs up on MQTT 5 although it is there
         self._reached = 0  # the earlier version in which it is there, while MQTT 5 is tried once more
         self.session = self._open()
