@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
+
+if TYPE_CHECKING:
+    from tests.support.postgresql import Pair, PostgreSQL
 
 # A machine that is busy with other things is not a fault of the code: no test fails for being slow.  The examples are
 # the same ones each time, so that what fails is what changed; `make explore` looks for new ones.
@@ -16,8 +20,8 @@ settings.register_profile(
 settings.register_profile("explore", settings.get_profile("bartleby"), derandomize=False, max_examples=2000)
 settings.load_profile("bartleby")
 
-#: Tests that share something expensive (a Spark session, a cluster, a broker, a build) run in one process, one after
-#: the other; the first that fits counts.  The storm shares nothing, and takes longer than any other.
+#: Tests that share something expensive (a Spark session, a cluster, a broker, a database, a build) run in one process,
+#: one after the other; the first that fits counts.  The storm shares nothing, and takes longer than any other.
 TOGETHER: Final = (
     "tests/spark_jobs/test_submit.py",
     "tests/spark_jobs/journal/",
@@ -26,6 +30,7 @@ TOGETHER: Final = (
     "tests/interop/test_storm.py",
     "tests/interop/",
     "tests/browser/",
+    "tests/support/",
 )
 
 
@@ -49,3 +54,31 @@ class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Folders:
     """See xdist."""
     return Folders(config, log)
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[PostgreSQL]:
+    """A place for PostgreSQL servers of the tests' own."""
+    from tests.support.postgresql import PostgreSQL
+    from tests.support.process import NotAvailable
+
+    try:
+        place = PostgreSQL()
+    except NotAvailable as missing:
+        pytest.skip(str(missing))
+    with place:
+        yield place
+
+
+@pytest.fixture
+def pair(postgresql: PostgreSQL) -> Iterator[Pair]:
+    """A primary and its synchronous standby, for a test that may break them."""
+    with postgresql.pair() as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def shared_pair(postgresql: PostgreSQL) -> Iterator[Pair]:
+    """The same for all tests that break nothing."""
+    with postgresql.pair() as pair:
+        yield pair

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final, Self, TypeVar
@@ -32,6 +32,8 @@ PATIENCE_S: Final = 60.0
 
 #: A process of this one, or of the fork server.
 Process = Forked | subprocess.Popen[str]
+
+Figure = TypeVar("Figure", int, float)
 
 #: Lines of a broker's last words.
 _LAST_LINES: Final = 40
@@ -197,11 +199,11 @@ class BrokerProcess:
 
     def cpu_seconds(self) -> float:
         """User and system time of its processes so far."""
-        return sum(map(cpu_seconds, self._processes()))
+        return sum(self._each(cpu_seconds))
 
     def memory_bytes(self) -> int:
         """The resident memory of its processes."""
-        return sum(map(memory_bytes, self._processes()))
+        return sum(self._each(memory_bytes))
 
     def peak_bytes(self) -> int:
         """The most memory that its process ever had."""
@@ -209,13 +211,26 @@ class BrokerProcess:
         assert found is not None
         return int(found[1]) * 1024
 
+    def _each(self, measure: Callable[[int], Figure]) -> Iterator[Figure]:
+        """Of each of its processes that does not end meanwhile."""
+        for pid in self._processes():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                yield measure(pid)
+
     def _processes(self) -> list[int]:
         """The processes of its session."""
         return list(session(self._pid))
 
 
-def spawn(command: Sequence[str], environment: Mapping[str, str] | None = None, *, merged: bool) -> Process:
-    """A process that leads a session of its own; `merged`: its errors go where its output goes."""
+def spawn(
+    command: Sequence[str],
+    environment: Mapping[str, str] | None = None,
+    *,
+    merged: bool,
+    cwd: Path = ROOT,
+    user: str | None = None,
+) -> Process:
+    """A process that leads a session of its own; `merged`: its errors go where its output goes; `user`: whose it is."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -223,8 +238,9 @@ def spawn(command: Sequence[str], environment: Mapping[str, str] | None = None, 
         stderr=subprocess.STDOUT if merged else subprocess.PIPE,
         text=True,
         errors="replace",
-        cwd=ROOT,
+        cwd=cwd,
         env=environment,
+        user=user,
         start_new_session=True,
     )
 
