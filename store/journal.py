@@ -121,19 +121,13 @@ class Journal:
         Raises Corrupt.
         """
         assert self._recovery is not None, "recover comes before replay"
-        sizes: dict[int, int] = {}
-        segment = 0
-        for raw in self._recovery.records():
-            if raw[0] != segment:
-                segment = raw[0]
-                sizes[segment] = len(raw[4])
-            if raw[3] >= RecordType.ADDRESS:
+        recovery, noted = self._recovery, int(RecordType.ADDRESS)
+        for raw in recovery.records():
+            if raw[3] >= noted:
                 self._note(raw)
             yield raw
-        verdict = self._recovery.verdict
-        sizes[verdict.segment] = verdict.end
         for segment in self.space.segments:
-            self.space.completed(segment, sizes.get(segment, 0), self._next_id, self._recovery.ends[segment])
+            self.space.completed(segment, recovery.sizes[segment], self._next_id, recovery.ends[segment])
             self._definitions.completed(segment)
 
     def _note(self, raw: RawRecord) -> None:
@@ -158,7 +152,7 @@ class Journal:
         verdict = recovery.verdict
         self.bodies.restored()
         if verdict.segment:
-            self._log.cut(verdict.segment, verdict.end)
+            self._log.cut(verdict.segment, verdict.end, verdict.torn_bytes)
         self._position = verdict.position
         self.broker_id = recovery.broker_id or self._new_broker_id()
         self.segment = recovery.last_segment

@@ -35,7 +35,6 @@ from store.segment import (
     Entry,
     decode_header,
     encode_header,
-    only_zeros,
     pack_entries,
     segment_name,
     spare_name,
@@ -97,8 +96,8 @@ class Log(Source, Protocol):
     def open(self) -> None:
         """Take possession.  Raises DirectoryLocked, LogFailed."""
 
-    def cut(self, segment: int, end: int) -> None:
-        """Cut a segment at `end`, keeping a copy of what is not zero behind it."""
+    def cut(self, segment: int, end: int, torn_bytes: int) -> None:
+        """Cut a segment at `end`, keeping a copy of so many bytes behind it; what follows these is zero."""
 
     def allocate(self, segment: int) -> None:
         """Get room for a segment ahead of time; sets `ready`, `spare_bytes`, `full`.  Raises LogFailed."""
@@ -201,13 +200,12 @@ class FileLog:
         except OSError as error:
             raise self._fail(f"reading {self.path(segment)}", error) from error
 
-    def cut(self, segment: int, end: int) -> None:
+    def cut(self, segment: int, end: int, torn_bytes: int) -> None:
         """The copy goes to torn/, and is durable before anything is cut."""
         path = self.path(segment)
-        data = self.read(segment)
-        torn = b"" if only_zeros(data, end) else data[end:].rstrip(b"\0")
         try:
-            if torn:
+            if torn_bytes:
+                torn = self._files.read_range(path, end, torn_bytes)
                 self._keep_torn(f"{segment_name(segment)}-{end}.torn", torn)
             file = self._files.open(path)
             try:

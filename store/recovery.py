@@ -65,7 +65,8 @@ class Verdict:
 class Recovery:
     """The verdict, and every record that counts.  `leftovers` are segments that were trimmed but are still there.
 
-    `told` says where older segments ended, by the newest one, `ends` where those that were read do.
+    `told` says where older segments ended, by the newest one, `ends` where those that were read do, as positions;
+    `sizes`: in bytes.
     Not `strict`: a missing segment is no error yet, only reading the records will find it.
     """
 
@@ -78,6 +79,8 @@ class Recovery:
         self.leftovers: list[int] = []
         self.told: dict[int, int] = {}
         self.ends: dict[int, int] = {}
+        self.sizes: dict[int, int] = {}
+        self._newest: Segment | None = None  # until its records have been read
         present = source.segments()
         if present:
             self._judge(present)
@@ -89,7 +92,7 @@ class Recovery:
 
     def _judge(self, present: list[int]) -> None:
         newest = present[-1]
-        segment = self._read(newest)
+        segment = self._newest = self._read(newest)
         found = segment.found
         self.broker_id = segment.header.broker_id
         torn = torn_bytes(segment)
@@ -122,20 +125,28 @@ class Recovery:
         return later
 
     def records(self) -> Iterator[RawRecord]:
-        """Every record in order of position.  Raises Corrupt.
+        """Every record in order of position, once.  Raises Corrupt.
 
         A buffer is a whole segment: do not keep it, nor slices of it as memoryviews, longer than needed.
         """
         position = previous = 0
         for number in self.segments:
-            segment = self._read(number)
+            segment = self._take(number)
             if number != self.verdict.segment:
                 segment.check_undamaged()
             check_follows(segment.path, number, segment.header.first_position, previous, position)
             check_end(segment.path, segment.found.end, segment.found.position, self.told.get(number, decode.UNTOLD))
             self.ends[number] = segment.found.position
+            self.sizes[number] = len(segment.data) if number != self.verdict.segment else segment.found.end
             yield from segment.records()
             position, previous = segment.found.position, number
+
+    def _take(self, number: int) -> Segment:
+        newest = self._newest
+        if newest is None or newest.number != number:
+            return self._read(number)
+        self._newest = None
+        return newest
 
 
 def named_segments(segment: Segment) -> dict[int, int]:

@@ -33,6 +33,10 @@ from store.segment import (
 _RECORD_HEAD_BYTES: Final = HEAD.size
 #: Of a record: its length, its type and version together.
 _START: Final = Struct("<IH")
+#: What this software reads, as they are there.
+_KNOWN: Final = frozenset(
+    [type | 1 << 8 for type in decode.KNOWN_TYPES] + [type | LARGE_VERSION << 8 for type in decode.LARGE_TYPES]
+)
 
 
 class Source(Protocol):
@@ -97,7 +101,7 @@ class Segment:
                 sound = False
             sound = sound and offset <= entry.end
         found = Counter({(kind & 0xFF, kind >> 8): n for kind, n in counts.items()})
-        if not (sound and all(is_known(type, version) for type, version in found)):
+        if not (sound and counts.keys() <= _KNOWN):
             deque(self.records(), maxlen=0)  # it raises at the first that cannot be read
         return found
 
@@ -128,22 +132,22 @@ def unreadable(path: str, bad: BadHeader) -> Corrupt:
 
 def is_known(type: int, version: int) -> bool:
     """Whether this software reads records of a type and version."""
-    return type in decode.KNOWN_TYPES and (version == 1 or (version == LARGE_VERSION and type in decode.LARGE_TYPES))
+    return type | version << 8 in _KNOWN
 
 
 def raw_records(path: str, number: int, data: bytes, found: Scan) -> Iterator[RawRecord]:
     """The records of a scanned segment.  Raises Corrupt when one is not what this software can read."""
-    known = decode.KNOWN_TYPES
-    unpack = HEAD.unpack_from
+    unpack, known, shortest = _START.unpack_from, _KNOWN, _RECORD_HEAD_BYTES
     for entry in found.entries:
-        timestamp = entry.timestamp
+        timestamp, end = entry.timestamp, entry.end
         offset = entry.offset + ENTRY_HEADER_BYTES
         for position in range(entry.first, entry.first + entry.count):
-            length, type, version, _ = unpack(data, offset)
-            if length < _RECORD_HEAD_BYTES or offset + length > entry.end:
+            length, kind = unpack(data, offset)
+            behind = offset + length
+            if length < shortest or behind > end:
                 raise Corrupt(path, offset, "the records do not fill their entry")
-            if type not in known or (version != 1 and (version != LARGE_VERSION or type not in decode.LARGE_TYPES)):
-                what = f"record type {type} version {version} is unknown: a newer version wrote it"
+            if kind not in known:
+                what = f"record type {kind & 0xFF} version {kind >> 8} is unknown: a newer version wrote it"
                 raise NewerFormat(path, offset, what)
-            yield number, position, timestamp, type, data, offset
-            offset += length
+            yield number, position, timestamp, kind & 0xFF, data, offset
+            offset = behind

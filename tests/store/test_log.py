@@ -235,7 +235,7 @@ def everything(bench: Bench) -> None:
     bench.log.segments()
     bench.log.read(4)
     bench.files.capacity = None
-    bench.log.cut(4, 64)
+    bench.log.cut(4, 64, 8)
     bench.log.trim([1, 2])
 
 
@@ -258,14 +258,14 @@ def test_an_error_while_a_spare_is_given_back() -> None:
         bench.log.allocate(1)
 
 
-def test_cutting_keeps_a_copy_of_what_is_not_zero(bench: Bench) -> None:
+def test_cutting_keeps_a_copy_of_what_was_torn(bench: Bench) -> None:
     bench.segments(1)
     written = bench.files.read(bench.log.path(1))[64:].rstrip(b"\0")
-    bench.log.cut(1, 64)
+    bench.log.cut(1, 64, len(written))
     torn = f"{HOME}/torn/{segment_name(1)}-64.torn"
     assert bench.files.read(torn) == written
     assert bench.files.size(bench.log.path(1)) == 64
-    bench.log.cut(1, 64)
+    bench.log.cut(1, 64, 0)
     assert [p for p in bench.files.paths() if "torn" in p] == [torn]
 
 

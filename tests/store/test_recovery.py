@@ -16,6 +16,7 @@ from store.recovery import State, recover
 from store.segment import Entry, pack_entries, segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter
+from tests.store.desk import Desk
 from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, LIMITS, Station
 from tests.support.sim_files import Fault, SimFiles
 
@@ -398,3 +399,33 @@ def test_zeros_up_to_the_end_are_told_from_others(length: int) -> None:
     if length:
         assert not segment.only_zeros(data[:-1] + b"x", 1)
         assert not segment.only_zeros(data[:1] + b"x" + data[2:], 1)
+
+
+class CountedFiles(SimFiles):
+    """Which paths were read whole."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.whole: list[str] = []
+
+    def read(self, path: str) -> bytes:
+        self.whole.append(path)
+        return super().read(path)
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_start_reads_each_segment_once(torn: bool) -> None:
+    files = CountedFiles()
+    desk = Desk(files)
+    desk.start()
+    while desk.journal.segment < 3:
+        desk.send(100)
+        desk.commit()
+    if torn:
+        path = desk.log.path(3)
+        files.put(path, files.read(path).rstrip(b"\0") + bytes(8) + b"torn")
+    desk.log.close()
+    files.whole.clear()
+    Desk(files).start()
+    assert files.whole == [desk.log.path(number) for number in (3, 1, 2)]
+    assert any("/torn/" in path for path in files.paths()) is torn

@@ -42,7 +42,7 @@ class ListLog:
     def read(self, segment: int) -> bytes:
         return b""
 
-    def cut(self, segment: int, end: int) -> None: ...
+    def cut(self, segment: int, end: int, torn_bytes: int) -> None: ...
 
     def allocate(self, segment: int) -> None:
         self.done.append(("allocate", segment))

@@ -21,18 +21,18 @@ from store.pages import SCRATCH_FIRST, Found
 from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 
 #: The fixed part of a MESSAGE record with its type, version and flags as one number.
-_MESSAGE: Final = Struct("<IIQII")
-assert _MESSAGE.size == MESSAGE_FIXED.size, "the same bytes"
+MESSAGE_KIND: Final = Struct("<IIQII")
+assert MESSAGE_KIND.size == MESSAGE_FIXED.size, "the same bytes"
 
 #: Of that number, all but most flags; and what these bits are where messages may share a header: they are in no group.
-_KIND: Final = 0xFFFF | record.GROUPED << 16
-_UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
+KIND_MASK: Final = 0xFFFF | record.GROUPED << 16
+UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
 
 
 @lru_cache(maxsize=256)
 def _with_facts(nbytes: int) -> Struct:
     """The same and the encoded header, of so many bytes."""
-    return Struct(f"{_MESSAGE.format}{nbytes}s")
+    return Struct(f"{MESSAGE_KIND.format}{nbytes}s")
 
 
 #: Bytes of a record that have its annotations, as a rule: a dead letter's take 600 to 900 with names of usual length.
@@ -158,7 +158,7 @@ class MessageReader:
         sizes: Sequence[int],
     ) -> list[Message | None]:
         """The messages with these ids, held once; None for what is not there.  This is what a paged message costs."""
-        unpack = _MESSAGE.unpack_from
+        unpack = MESSAGE_KIND.unpack_from
         messages: list[Message | None] = []
         add = messages.append
         encoded, known, header, fixed = b"", 0, None, 0  # of the message before: what a run shares
@@ -187,10 +187,10 @@ class MessageReader:
                 add(other)
                 header = None
                 if other is not None:
-                    length, kind, _, head_bytes, body_bytes = _MESSAGE.unpack_from(buffer, offset)
-                    if kind & _KIND == _UNGROUPED:
+                    length, kind, _, head_bytes, body_bytes = MESSAGE_KIND.unpack_from(buffer, offset)
+                    if kind & KIND_MASK == UNGROUPED:
                         header, known, fixed = other.header, kind, length - head_bytes - body_bytes
-                        encoded = buffer[offset + _MESSAGE.size : offset + fixed]
+                        encoded = buffer[offset + MESSAGE_KIND.size : offset + fixed]
                         unpack = _with_facts(len(encoded)).unpack_from
         return messages
 

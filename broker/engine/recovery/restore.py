@@ -8,7 +8,7 @@ all may be in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,7 @@ from broker.engine.client_sessions.session_fold import SessionFold
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.filter import compile_filter
 from broker.engine.model import names
-from broker.engine.model.message import Format, Message
+from broker.engine.model.message import Format, Message, MessageHeader
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.model.task import Task, read_task
 from broker.engine.queues import arrival, duplicates
@@ -27,12 +27,12 @@ from broker.engine.queues.paging.admit import may_page, pageable
 from broker.engine.queues.paging.fold import Places
 from broker.engine.queues.queue import DeliveryState, Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.stored import MessageReader
+from broker.engine.queues.stored import KIND_MASK, MESSAGE_KIND, UNGROUPED, MessageReader
 from broker.engine.routing import definitions, registry
 from store import decode
 from store.bodies import Bodies
 from store.decode import RawRecord
-from store.record import MESSAGE_FIXED, VERSION, RecordType
+from store.record import GROUPED, RecordType
 from store.space import Space
 
 
@@ -51,8 +51,47 @@ def _never(definition: definitions.QueueDefinition) -> bool:
     return False
 
 
+#: The flag of a message that is in a group, which its properties name.
+_GROUPED: Final = GROUPED << 16
+
 #: What is known of a queue that no message has named yet.
 _UNKNOWN: Final = Places()
+
+
+class _Run:
+    """Messages that follow each other with equal headers, encoded so: what is done with each, or later with all.
+
+    In memory they are on the queues that `held` is of.  `places` are noted at the end of a run of rising ids in one
+    segment; `ids`, `offsets` and `sizes` are not there yet.
+    """
+
+    __slots__ = ("encoded", "header", "held", "ids", "kind", "last", "offsets", "places", "segment", "sizes")
+
+    def __init__(self) -> None:
+        self.encoded = b""
+        self.kind = 0
+        self.header: MessageHeader | None = None
+        self.held: list[dict[int, Message]] = []
+        self.places: list[Places] = []
+        self.segment = 0
+        self.last = 0
+        self.ids: list[int] = []
+        self.offsets: list[int] = []
+        self.sizes: list[int] = []
+
+    def flush(self) -> None:
+        """Note the places."""
+        if not self.ids:
+            return
+        assert self.header is not None, "a run has a header"
+        priority, expiration = self.header.priority, self.header.expiration
+        for places in self.places:
+            places.put(
+                self.ids, self.offsets, self.sizes, segment=self.segment, priority=priority, expiration=expiration
+            )
+        self.ids.clear()
+        self.offsets.clear()
+        self.sizes.clear()
 
 
 class Fold:
@@ -83,57 +122,91 @@ class Fold:
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
         self.pulled: dict[int, Message] = {}  # what came to memory by its place: one object for all of its queues
         self._stored = MessageReader(formats, bodies)
-        # Of the message before, if its queues are all such that pages: its header as it is written, and where to go.
-        self._placed_facts = b""
-        self._placed: list[tuple[Callable[[int, int, int, int, int, int], None], int, int]] = []
+        self._run = _Run()
 
     def read(self, records: Iterable[RawRecord]) -> None:
         """Fold all records."""
-        decode_message = self._stored.decode
-        unpack, fixed = MESSAGE_FIXED.unpack_from, MESSAGE_FIXED.size
+        unpack, fixed = MESSAGE_KIND.unpack_from, MESSAGE_KIND.size
+        run = self._run
         for segment, _, _, kind, buffer, offset in records:
             if kind == RecordType.MESSAGE:
-                length, _, version, _, id, head_bytes, body_bytes = unpack(buffer, offset)
-                header = buffer[offset + fixed : offset + length - head_bytes - body_bytes]
-                if header != self._placed_facts or version != VERSION:
-                    stored = decode_message(buffer, offset)
+                length, exact, id, head_bytes, body_bytes = unpack(buffer, offset)
+                body_at = offset + length - body_bytes
+                head_at = body_at - head_bytes
+                if buffer[offset + fixed : head_at] != run.encoded or exact != run.kind:
+                    run.flush()
+                    stored = self._stored.decode(buffer, offset)
                     self._message(stored, segment, offset, buffer)
-                    self._learn_placed(stored.facts, header)
+                    self._begin_run(stored, exact, buffer[offset + fixed : head_at])
                     continue
-                for put, priority, expiration in self._placed:
-                    put(id, priority, segment, offset, length, expiration)
+                if run.places:
+                    if segment != run.segment or id <= run.last:
+                        run.flush()
+                        run.segment = segment
+                    run.last = id
+                    run.ids.append(id)
+                    run.offsets.append(offset)
+                    run.sizes.append(length)
+                header = run.header
+                if run.held and header is not None:
+                    message = Message(header, buffer[head_at:body_at], buffer[body_at : offset + length])
+                    message.id = id
+                    message.refs = 0
+                    message.segment = segment
+                    for held in run.held:
+                        held[id] = message
                 continue
+            run.flush()
             read = _READERS.get(kind)
             if read is not None:
                 read(self, segment, buffer, offset)
+        run.flush()
 
     def _message(
         self, stored: decode.Message | decode.Copied, segment: int, offset: int, buffer: bytes, *, again: bool = False
     ) -> None:
         message: Message | None = None
         for queue_id in stored.facts.queue_ids:
-            places = self.places.get(queue_id, _UNKNOWN)
-            if places is _UNKNOWN:
-                places = self._places_of(queue_id)
-            if places is not None and stored.facts.scheduled <= self.now and isinstance(stored.body, bytes):
+            places = self._places_for(queue_id, stored)
+            if places is not None:
                 header = self._stored.header(stored)
                 size = int.from_bytes(buffer[offset : offset + 4], "little")
-                put = places.put_again if again else places.put
-                put(stored.id, header.priority, segment, offset, size, header.expiration)
+                row = {"segment": segment, "priority": header.priority, "expiration": header.expiration}
+                if again:
+                    places.put_again(stored.id, offset, size, **row)
+                else:
+                    places.put([stored.id], [offset], [size], **row)
                 continue
             if message is None:
                 message = self._stored.message(stored, segment)
-            held = self.held.get(queue_id)
-            if held is None:
-                held = self.held[queue_id] = {}
-            held[stored.id] = message
+            self._held_by(queue_id)[stored.id] = message
 
-    def _learn_placed(self, header: decode.MessageFacts, encoded: bytes) -> None:
-        """Whether messages with the same header need not be decoded: only their places are noted."""
-        places = [self.places.get(queue_id) for queue_id in header.queue_ids]
-        self._placed = [(each.put, header.priority, header.expiration) for each in places if each is not None]
-        placed = len(self._placed) == len(places) and header.scheduled <= self.now
-        self._placed_facts = encoded if placed else b""
+    def _held_by(self, queue_id: int) -> dict[int, Message]:
+        held = self.held.get(queue_id)
+        if held is None:
+            held = self.held[queue_id] = {}
+        return held
+
+    def _places_for(self, queue_id: int, stored: decode.Message | decode.Copied) -> Places | None:
+        """Where the place of such a message is noted; None if it has to be in memory."""
+        places = self.places.get(queue_id, _UNKNOWN)
+        if places is _UNKNOWN:
+            places = self._places_of(queue_id)
+        return places if stored.facts.scheduled <= self.now and isinstance(stored.body, bytes) else None
+
+    def _begin_run(self, stored: decode.Message, kind: int, encoded: bytes) -> None:
+        """Messages like this one may follow: what is to be done with them."""
+        run = self._run
+        run.kind, run.encoded, run.header = kind, encoded, self._stored.header(stored)
+        run.places, run.held = [], []
+        for queue_id in stored.facts.queue_ids:
+            places = self._places_for(queue_id, stored)
+            if places is None:
+                run.held.append(self._held_by(queue_id))
+            else:
+                run.places.append(places)
+        if (kind if run.held else kind & ~_GROUPED) & KIND_MASK != UNGROUPED:
+            run.kind = 0  # which no message has: the next one is decoded, too
 
     def _places_of(self, queue_id: int) -> Places | None:
         definition = self.queues.get(queue_id)
@@ -151,16 +224,16 @@ class Fold:
         self._message(copied, segment, offset, buffer, again=True)
         self.disordered.update(copied.facts.queue_ids)
 
-    def _about(self, queue_id: int, ids: Iterable[int], segment: int) -> None:
+    def _about(self, queue_id: int, ids: Sequence[int], segment: int) -> None:
         """A record in `segment` speaks about these messages: it is needed as long as theirs."""
-        held = self.held.get(queue_id, {})
-        places = self.places.get(queue_id)
-        for id in ids:
-            message = held.get(id)
-            if message is not None:
+        held = self.held.get(queue_id)
+        if held:
+            for message in filter(None, map(held.get, ids)):
                 if message.segment != segment:
                     self.space.refer(segment, message.segment)
-            elif places is not None and (other := places.segment_of(id)):
+        places = self.places.get(queue_id)
+        if places is not None:
+            for other in places.segments_of(ids):
                 self.space.refer(segment, other)
 
     def _removed(self, segment: int, buffer: bytes, offset: int) -> None:
@@ -173,8 +246,7 @@ class Fold:
                     table.pop(id, None)
         places = self.places.get(removed.queue_id)
         if places is not None:
-            for id in removed.ids:
-                places.remove(id)
+            places.remove(removed.ids)
 
     def _counted(self, segment: int, buffer: bytes, offset: int) -> None:
         counted = decode.decode_counts(buffer, offset)
@@ -325,7 +397,7 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
     held = fold.held.setdefault(queue.id, {})
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
-    redelivered = sum(1 for id in counts if id in held or places.segment_of(id))
+    redelivered = sum(1 for id in counts if id in held or id in places)
     if pageable(queue) and not tail_restore.fits(state, queue, places):
         held |= tail_restore.pull(state, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
         for id, timestamp in tail_restore.timestamps(state, places, counts).items():

@@ -3,18 +3,20 @@
 Ids rise along the journal but for two things: messages that were published together and took different ways, and those
 that were written anew (COPIED).  So there are a few runs with rising ids; a message is appended to the first that ends
 below it, and found by bisection in each.  29 bytes a message, whether it was removed since or not.
+
+There may be millions of messages.  So they come in lists and go in columns, and arrays do what is done for each.
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from heapq import merge
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress
 from typing import Final
 
-#: Rows of a block: what is given back at once while a tail is made of them.
+#: Rows of a block, as a rule: what is given back at once while a tail is made of them.
 BLOCK_ROWS: Final = 1 << 16
 
 
@@ -30,16 +32,30 @@ class Row:
     expiration: int
 
 
-@dataclass(slots=True, eq=False)
-class _Block:
-    """Rows in parallel arrays; a size of 0 means that the row is gone."""
+class Rows:
+    """Rows in parallel arrays, by rising ids; a size of 0 means that the row is gone."""
 
-    ids: array[int] = field(default_factory=lambda: array("Q"))
-    segments: array[int] = field(default_factory=lambda: array("I"))
-    offsets: array[int] = field(default_factory=lambda: array("I"))
-    sizes: array[int] = field(default_factory=lambda: array("I"))
-    priorities: array[int] = field(default_factory=lambda: array("B"))
-    expirations: array[int] = field(default_factory=lambda: array("q"))
+    __slots__ = ("expirations", "ids", "offsets", "priorities", "segments", "sizes")
+
+    def __init__(self) -> None:
+        self.ids: array[int] = array("Q")
+        self.priorities: array[int] = array("B")
+        self.segments: array[int] = array("I")
+        self.offsets: array[int] = array("I")
+        self.sizes: array[int] = array("I")
+        self.expirations: array[int] = array("q")
+
+    def add(
+        self, ids: list[int], offsets: list[int], sizes: list[int], *, segment: int, priority: int, expiration: int
+    ) -> None:
+        """Add rows that have the rest in common."""
+        count = len(ids)
+        self.ids.fromlist(ids)
+        self.offsets.fromlist(offsets)
+        self.sizes.fromlist(sizes)
+        self.segments.extend(array("I", (segment,)) * count)
+        self.priorities.extend(array("B", (priority,)) * count)
+        self.expirations.extend(array("q", (expiration,)) * count)
 
     def row(self, at: int) -> Row:
         """A row as a value."""
@@ -52,30 +68,82 @@ class _Block:
             self.expirations[at],
         )
 
+    def part(self, start: int, stop: int) -> Rows:
+        """Rows from `start`, before `stop`."""
+        if start == 0 and stop >= len(self.ids):
+            return self
+        part = Rows()
+        part.ids = self.ids[start:stop]
+        part.priorities = self.priorities[start:stop]
+        part.segments = self.segments[start:stop]
+        part.offsets = self.offsets[start:stop]
+        part.sizes = self.sizes[start:stop]
+        part.expirations = self.expirations[start:stop]
+        return part
 
-@dataclass(slots=True, eq=False)
+    def chosen(self, mask: Sequence[int]) -> Rows:
+        """The rows for which the mask has no 0."""
+        if all(mask):
+            return self
+        chosen = Rows()
+        chosen.ids = array("Q", compress(self.ids, mask))
+        chosen.priorities = array("B", compress(self.priorities, mask))
+        chosen.segments = array("I", compress(self.segments, mask))
+        chosen.offsets = array("I", compress(self.offsets, mask))
+        chosen.sizes = array("I", compress(self.sizes, mask))
+        chosen.expirations = array("q", compress(self.expirations, mask))
+        return chosen
+
+    def by_priority(self) -> Iterator[tuple[int, Rows]]:
+        """Each priority that rows have, with these rows."""
+        found = sorted(set(self.priorities))
+        if len(found) == 1:
+            yield found[0], self
+            return
+        for priority in found:
+            yield priority, self.chosen([each == priority for each in self.priorities])
+
+
+def _merged(parts: list[Rows]) -> Rows:
+    """One of several, by rising ids."""
+    if len(parts) == 1:
+        return parts[0]
+    ids = array("Q", chain.from_iterable([part.ids for part in parts]))
+    order = sorted(range(len(ids)), key=ids.__getitem__)
+    merged = Rows()
+    merged.ids = array("Q", map(ids.__getitem__, order))
+    merged.priorities = _sorted([part.priorities for part in parts], order)
+    merged.segments = _sorted([part.segments for part in parts], order)
+    merged.offsets = _sorted([part.offsets for part in parts], order)
+    merged.sizes = _sorted([part.sizes for part in parts], order)
+    merged.expirations = _sorted([part.expirations for part in parts], order)
+    return merged
+
+
+def _sorted(columns: list[array[int]], order: list[int]) -> array[int]:
+    code = columns[0].typecode
+    column = array(code, chain.from_iterable(columns))
+    return array(code, map(column.__getitem__, order))
+
+
 class _Run:
-    """Blocks with rising ids."""
+    """Blocks with rising ids, the first of each and the last of all."""
 
-    blocks: list[_Block] = field(default_factory=list)
-    firsts: list[int] = field(default_factory=list)
-    last: int = 0
+    __slots__ = ("blocks", "firsts", "last")
 
-    def append(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
-        """Add a row with an id above all others."""
+    def __init__(self) -> None:
+        self.blocks: list[Rows] = []
+        self.firsts: list[int] = []
+        self.last = 0
+
+    def block(self, id: int) -> Rows:
+        """Where rows from this id on, which is above all others, are added."""
         if not self.blocks or len(self.blocks[-1].ids) >= BLOCK_ROWS:
-            self.blocks.append(_Block())
+            self.blocks.append(Rows())
             self.firsts.append(id)
-        block = self.blocks[-1]
-        block.ids.append(id)
-        block.segments.append(segment)
-        block.offsets.append(offset)
-        block.sizes.append(size)
-        block.priorities.append(priority)
-        block.expirations.append(expiration)
-        self.last = id
+        return self.blocks[-1]
 
-    def find(self, id: int) -> tuple[_Block, int] | None:
+    def find(self, id: int) -> tuple[Rows, int] | None:
         """Where a message is, if it is here."""
         if id > self.last:
             return None
@@ -87,15 +155,6 @@ class _Run:
         if row < len(block.ids) and block.ids[row] == id and block.sizes[row]:
             return block, row
         return None
-
-    def rows(self) -> Iterator[Row]:
-        """All rows, once: each block is given up as it is passed."""
-        self.blocks.reverse()
-        while self.blocks:
-            block = self.blocks.pop()
-            for at, size in enumerate(block.sizes):
-                if size:
-                    yield block.row(at)
 
 
 class Places:
@@ -115,22 +174,27 @@ class Places:
         """The records of all messages."""
         return sum([sum(block.sizes) for run in self._runs for block in run.blocks])
 
-    def put(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
-        """A message that was not there."""
-        self._count += 1
+    def put(
+        self, ids: list[int], offsets: list[int], sizes: list[int], *, segment: int, priority: int, expiration: int
+    ) -> None:
+        """Messages that were not there, with rising ids, in one segment."""
+        run = self._run_below(ids[0])
+        run.block(ids[0]).add(ids, offsets, sizes, segment=segment, priority=priority, expiration=expiration)
+        run.last = ids[-1]
+        self._count += len(ids)
+
+    def _run_below(self, id: int) -> _Run:
         for run in self._runs:
             if run.last < id:
-                run.append(id, priority, segment, offset, size, expiration)
-                return
-        run = _Run()
-        run.append(id, priority, segment, offset, size, expiration)
-        self._runs.append(run)
+                return run
+        self._runs.append(_Run())
+        return self._runs[-1]
 
-    def put_again(self, id: int, priority: int, segment: int, offset: int, size: int, expiration: int) -> None:
+    def put_again(self, id: int, offset: int, size: int, *, segment: int, priority: int, expiration: int) -> None:
         """A message was written anew, whether its earlier place is known or not."""
         found = self._find(id)
         if found is None:
-            self.put(id, priority, segment, offset, size, expiration)
+            self.put([id], [offset], [size], segment=segment, priority=priority, expiration=expiration)
             return
         block, at = found
         block.segments[at], block.offsets[at], block.sizes[at] = segment, offset, size
@@ -140,38 +204,70 @@ class Places:
         found = self._find(id)
         return None if found is None else found[0].row(found[1])
 
-    def segment_of(self, id: int) -> int:
-        """The segment of a message, 0 if it is not there."""
-        found = self._find(id)
-        return 0 if found is None else found[0].segments[found[1]]
+    def segments_of(self, ids: Sequence[int]) -> set[int]:
+        """The segments of messages, of those that are there."""
+        segments: set[int] = set()
+        for block, start, stop in self._spans(ids):
+            segments.update(block.segments[start:stop])
+        return segments
 
-    def remove(self, id: int) -> None:
-        """A message is no longer there; harmless if it never was."""
-        found = self._find(id)
-        if found is not None:
-            found[0].sizes[found[1]] = 0
-            self._count -= 1
+    def remove(self, ids: Sequence[int]) -> None:
+        """Messages are no longer there; harmless for those that never were."""
+        for block, start, stop in self._spans(ids):
+            block.sizes[start:stop] = array("I", bytes(4 * (stop - start)))
+            self._count -= stop - start
 
-    def _find(self, id: int) -> tuple[_Block, int] | None:
+    def _spans(self, ids: Sequence[int]) -> Iterator[tuple[Rows, int, int]]:
+        """Where messages are, of those that are there: a block with first and last row of each stretch of them.
+
+        Most leave in the order in which they came, and are found one behind the other.
+        """
+        at, count = 0, len(ids)
+        while at < count:
+            found = self._find(ids[at])
+            at += 1
+            if found is None:
+                continue
+            block, start = found
+            rows, sizes, stop, end = block.ids, block.sizes, start + 1, len(block.ids)
+            while at < count and stop < end and rows[stop] == ids[at] and sizes[stop]:
+                stop += 1
+                at += 1
+            yield block, start, stop
+
+    def _find(self, id: int) -> tuple[Rows, int] | None:
         for run in self._runs:
             found = run.find(id)
             if found is not None:
                 return found
         return None
 
+    def __contains__(self, id: int) -> bool:
+        return self._find(id) is not None
+
     def ids(self) -> list[int]:
         """The ids of all messages, in no order."""
-        blocks = (block for run in self._runs for block in run.blocks)
-        return [id for block in blocks for id, size in zip(block.ids, block.sizes, strict=True) if size]
+        blocks = [block for run in self._runs for block in run.blocks]
+        return [id for block in blocks for id in compress(block.ids, block.sizes)]
 
-    def take_all(self) -> Iterator[Row]:
-        """All messages in the order of their ids; nothing is here afterwards."""
+    def take_all(self) -> Iterator[Rows]:
+        """All messages in the order of their ids, block by block; nothing is here afterwards."""
         runs, self._runs = self._runs, []
         self._count = 0
-        if len(runs) == 1:
-            return runs[0].rows()
-        return merge(*(run.rows() for run in runs), key=_id)
+        for run in runs:
+            run.blocks.reverse()  # each block is given up as it is passed
+        while runs := [run for run in runs if run.blocks]:
+            most = min([run.blocks[-1].ids[-1] for run in runs])
+            rows = _merged([part for run in runs if (part := _up_to(run.blocks, most)) is not None])
+            rows = rows.chosen(rows.sizes)
+            if rows.ids:
+                yield rows
 
 
-def _id(row: Row) -> int:
-    return row.id
+def _up_to(blocks: list[Rows], most: int) -> Rows | None:
+    """What the last block has up to this id, no more than that; it is gone from there."""
+    block = blocks.pop()
+    count = bisect_right(block.ids, most)
+    if count < len(block.ids):
+        blocks.append(block.part(count, len(block.ids)))
+    return block.part(0, count) if count else None

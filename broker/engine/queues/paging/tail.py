@@ -8,9 +8,11 @@ the chunk's `kept` ones, because its record cannot be read yet, or could not be 
 from __future__ import annotations
 
 from array import array
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import Message
@@ -77,6 +79,35 @@ class Chunk:
             self.lowest = segment
         self.count += 1
         self.bytes += size
+
+    def extend(
+        self,
+        ids: array[int],
+        segments: array[int],
+        offsets: array[int],
+        sizes: array[int],
+        expirations: array[int],
+    ) -> None:
+        """Add rows of records in the journal, by rising ids."""
+        self.youngest = max(self.youngest, ids[-1])
+        self.oldest = min(self.oldest, ids[0]) if self.oldest else ids[0]
+        if self.end >= 0:
+            segment = segments[0]
+            follows = not self.ids or (segment == self.segments[-1] and offsets[0] >= self.end)
+            follows = follows and segments.count(segment) == len(segments) and offsets.tolist() == sorted(offsets)
+            self.end = offsets[-1] + sizes[-1] if follows else -1
+        lowest = min(segments)
+        self.lowest = min(self.lowest, lowest) if self.lowest else lowest
+        if self.expirations is None and any(expirations):
+            self.expirations = array("q", bytes(8 * len(self.ids)))
+        if self.expirations is not None:
+            self.expirations.extend(expirations)
+        self.ids.extend(ids)
+        self.segments.extend(segments)
+        self.offsets.extend(offsets)
+        self.sizes.extend(sizes)
+        self.count += len(ids)
+        self.bytes += sum(sizes)
 
     def keep(self, row: int, message: Message) -> None:
         """The row's message is in memory for the time being."""
@@ -213,6 +244,32 @@ class Tail:
         chunk.add(id, segment, offset, size, expiration)
         self.counted(1, size)
         return chunk
+
+    def extend(
+        self,
+        priority: int,
+        ids: array[int],
+        segments: array[int],
+        offsets: array[int],
+        sizes: array[int],
+        expirations: array[int],
+    ) -> list[Chunk]:
+        """Add messages by rising ids, whose records are in the journal, as `add` does; returns their chunks."""
+        chunks: list[Chunk] = []
+        start, count = 0, len(ids)
+        while start < count:
+            chunk = self.open_chunk(priority)
+            stop = min(start + self._messages_max - len(chunk.ids), count)
+            room = self._bytes_max - chunk.bytes
+            ends = [*accumulate(sizes[start:stop])]
+            if ends[-1] > room:
+                stop = start + bisect_left(ends, room) + 1
+            part = slice(start, stop)
+            chunk.extend(ids[part], segments[part], offsets[part], sizes[part], expirations[part])
+            chunks.append(chunk)
+            start = stop
+        self.counted(count, sum(sizes))
+        return chunks
 
     def counted(self, messages: int, nbytes: int) -> None:
         """So much more is here now."""

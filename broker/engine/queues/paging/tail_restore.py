@@ -6,13 +6,15 @@ So is a queue that is short enough, for what is in memory keeps its place whatev
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
+from collections import Counter, deque
 from collections.abc import Iterable
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues.paging.admit import keep, tail_of
-from broker.engine.queues.paging.fold import Places, Row
+from broker.engine.queues.paging.fold import Places, Row, Rows
 from broker.engine.queues.paging.rows import watch
+from broker.engine.queues.paging.tail import Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 
@@ -20,8 +22,7 @@ from broker.engine.queues.state import State
 def pull(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]:
     """Messages that are to be in memory, by id; what cannot be read stays where it is."""
     pulled = _read(state, places, ids)
-    for id in pulled:
-        places.remove(id)
+    places.remove([*pulled])
     return pulled
 
 
@@ -42,15 +43,13 @@ def pull_all(state: State, places: Places, pulled: dict[int, Message]) -> dict[i
     """All messages, for a queue that has no tail; `pulled` has those of other queues already, and learns these."""
     ids = places.ids()
     pulled |= pull(state, places, [id for id in ids if id not in pulled])
-    for id in ids:
-        if id in pulled:
-            places.remove(id)
+    places.remove([id for id in ids if id in pulled])
     return {id: pulled[id] for id in ids if id in pulled}
 
 
 def timestamps(state: State, places: Places, ids: Iterable[int]) -> dict[int, int]:
     """When these messages were sent, by id, in ms; 0 for what cannot be read."""
-    wanted = [id for id in ids if places.segment_of(id)]
+    wanted = [id for id in ids if id in places]
     found = _read(state, places, wanted)
     return {id: found[id].header.timestamp if id in found else 0 for id in wanted}
 
@@ -87,18 +86,27 @@ def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) 
     if not len(places):
         return 0
     tail = tail_of(state, queue)
-    by_segment: dict[int, int] = {}
+    by_segment: Counter[int] = Counter()
     waiting = deque(kept)
-    for row in places.take_all():
-        while waiting and waiting[0].id < row.id:
-            keep(state, queue, tail, waiting.popleft())
-        chunk = tail.add(row.priority, row.id, row.segment, row.offset, row.size, row.expiration)
-        if row.expiration:
-            watch(state, queue, chunk, row.expiration)
-        by_segment[row.segment] = by_segment.get(row.segment, 0) + 1
+    for rows in places.take_all():
+        by_segment.update(rows.segments)
+        start, count = 0, len(rows.ids)
+        while waiting and waiting[0].id < rows.ids[-1]:
+            message = waiting.popleft()
+            stop = bisect_left(rows.ids, message.id)
+            _append(state, queue, tail, rows.part(start, stop))
+            keep(state, queue, tail, message)
+            start = stop
+        _append(state, queue, tail, rows.part(start, count))
     for message in waiting:
         keep(state, queue, tail, message)
     for segment, count in by_segment.items():
         state.journal.space.hold(segment, count)
     queue.counters.added += tail.messages
     return tail.messages
+
+
+def _append(state: State, queue: Queue, tail: Tail, rows: Rows) -> None:
+    for priority, same in rows.by_priority():
+        for chunk in tail.extend(priority, same.ids, same.segments, same.offsets, same.sizes, same.expirations):
+            watch(state, queue, chunk, chunk.next_expiration())

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from array import array
+from dataclasses import fields
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
@@ -107,3 +113,42 @@ def test_a_chunk_knows_whether_its_records_follow_each_other() -> None:
     moved.add(1, 2, 100, 50, 0)
     moved.move(0, 9, 8, 60)
     assert moved.end == -1
+
+
+#: What a row of a restored tail has: bytes before its record, its size, its segment, when it expires.
+ROWS = st.tuples(st.integers(0, 3), st.integers(1, 5000), st.integers(1, 2), st.sampled_from([0, 0, 0, 7, 9]))
+
+
+@given(
+    earlier=st.integers(0, 3),
+    parts=st.lists(st.tuples(st.sampled_from([4, 9]), st.lists(ROWS, min_size=1, max_size=40)), max_size=5),
+)
+def test_many_rows_at_once_are_as_one_after_the_other(
+    earlier: int, parts: list[tuple[int, list[tuple[int, int, int, int]]]]
+) -> None:
+    one, many = (tail(max_read_page_messages=64, max_read_page_bytes=8 * 8192) for _ in range(2))
+    id = offset = 0
+    for paged in (one, many):
+        for number in range(earlier):
+            paged.add(4, 1 + number, 1, number, 1)
+    id = offset = earlier
+    for priority, rows in parts:
+        columns = [array(code) for code in "QIIIq"]
+        for gap, size, segment, expiration in rows:
+            id += 1
+            offset += gap
+            one.add(priority, id, segment, offset, size, expiration)
+            for column, value in zip(columns, (id, segment, offset, size, expiration), strict=True):
+                column.append(value)
+            offset += size
+        ids, segments, offsets, sizes, expirations = columns
+        chunks = many.extend(priority, ids, segments, offsets, sizes, expirations)
+        assert [chunk for chunk in many.levels[priority] if chunk.ids[-1] > id - len(rows)] == chunks
+    assert [state(chunk) for chunk in many.chunks()] == [state(chunk) for chunk in one.chunks()]
+    assert (many.messages, many.bytes) == (one.messages, one.bytes)
+    assert (many.address.paged_messages, many.address.paged_bytes) == (one.messages, one.bytes)
+
+
+def state(chunk: Chunk) -> list[object]:
+    """All that a chunk says."""
+    return [getattr(chunk, field.name) for field in fields(Chunk)]
