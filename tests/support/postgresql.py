@@ -37,7 +37,7 @@ import psycopg
 
 from tests.support.peers import free_port
 from tests.support.postgresql_keeper import working_in
-from tests.support.process import PATIENCE_S, ROOT, BrokerProcess, NotAvailable, Process, spawn
+from tests.support.process import PATIENCE_S, ROOT, BrokerProcess, NotAvailable, Process, spawn, state
 
 #: Where Debian has its servers, one a version.
 _DEBIAN: Final = Path("/usr/lib/postgresql")
@@ -128,8 +128,10 @@ class Server(BrokerProcess):
             sent |= fresh
 
     def pause(self) -> None:
-        """SIGSTOP: its connections stay, and nothing answers."""
+        """SIGSTOP, of all that it has: its connections stay, and nothing answers."""
         self.signal(signal.SIGSTOP)
+        while any(each != "T" for each in self._each(state)):  # whoever waits for the disk stops after that
+            os.sched_yield()
 
     def resume(self) -> None:
         """SIGCONT."""

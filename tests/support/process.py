@@ -33,7 +33,7 @@ PATIENCE_S: Final = 60.0
 #: A process of this one, or of the fork server.
 Process = Forked | subprocess.Popen[str]
 
-Figure = TypeVar("Figure", int, float)
+Figure = TypeVar("Figure")
 
 #: Lines of a broker's last words.
 _LAST_LINES: Final = 40
@@ -249,6 +249,11 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far, all its threads, dead ones too (proc(5), stat, fields 14 and 15)."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def state(pid: int) -> str:
+    """A letter: R runs, S and D wait, T is stopped, Z has ended (proc(5), stat, field 3)."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def memory_bytes(pid: int) -> int:

@@ -18,7 +18,7 @@ import pytest
 from tests.support import postgresql as module
 from tests.support.postgresql import Pair, PostgreSQL, Rows, Server, dsn, installations
 from tests.support.postgresql_keeper import working_in
-from tests.support.process import PATIENCE_S, ROOT, NotAvailable
+from tests.support.process import PATIENCE_S, ROOT, NotAvailable, state
 from tests.support.proxy import Proxy
 
 #: A place with a server that is stopped, of a process that waits to be killed.
@@ -79,11 +79,8 @@ def test_each_way_to_stop(server: Server, mode: str, recovers: bool) -> None:
 def test_a_paused_server_keeps_its_connections_and_answers_none(server: Server) -> None:
     with psycopg.connect(server.dsn, autocommit=True) as connection:
         server.pause()
-        stopped = {
-            pid: Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] for pid in server._processes()
-        }
-        assert connection.info.backend_pid in stopped
-        assert set(stopped.values()) == {"T"}
+        assert connection.info.backend_pid in server._processes()
+        assert {state(pid) for pid in server._processes()} == {"T"}
         with ThreadPoolExecutor(1) as pool:
             answer = pool.submit(connection.execute, "SELECT 1")
             server.resume()
@@ -129,7 +126,7 @@ def test_it_is_measured(server: Server) -> None:
 def test_a_pair_of_each_version_loses_nothing(programs: Path) -> None:
     with PostgreSQL(programs) as place, place.pair() as pair:
         pair.primary.sql("CREATE TABLE kept (number int)")
-        for number in range(3):
+        for number in range(2):
             with psycopg.connect(pair.dsn, autocommit=True) as connection:
                 connection.execute("INSERT INTO kept VALUES (%s)", [number])
             pair.fail_over()
