@@ -325,6 +325,7 @@ class Daemon:
         started = clock.monotonic_ms()
         self._notifier.status("recovering the journal")
         self._notifier.extend_timeout(3600)
+        gc.collect()
         gc.disable()  # what is restored lives long, and there is no waste in cycles: looking for it takes as long again
         try:
             verdict, restored = recover(self.parts, self.config)
@@ -353,7 +354,6 @@ class Daemon:
             redelivered=restored.redelivered,
             milliseconds=clock.monotonic_ms() - started,
         )
-        gc.collect()
         gc.freeze()  # nor need the collector look at it later
         gc.enable()
         gc.set_threshold(50_000, 20, 100)

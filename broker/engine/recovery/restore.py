@@ -8,8 +8,11 @@ all may be in memory.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
 from broker.engine.client_sessions.session_fold import SessionFold
@@ -20,7 +23,6 @@ from broker.engine.model.message import Format, Message, MessageHeader
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.model.task import Task, read_task
 from broker.engine.queues import arrival, duplicates
-from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert, read_divert
 from broker.engine.queues.paging import tail_restore
 from broker.engine.queues.paging.admit import may_page, pageable
@@ -53,6 +55,8 @@ def _never(definition: definitions.QueueDefinition) -> bool:
 
 #: The flag of a message that is in a group, which its properties name.
 _GROUPED: Final = GROUPED << 16
+
+_HEADER: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
 
 #: What is known of a queue that no message has named yet.
 _UNKNOWN: Final = Places()
@@ -404,15 +408,15 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
             queue.states[id] = DeliveryState(counts[id], timestamp)
     else:  # there are few, or the queue has changed since its first messages
         held |= tail_restore.pull_all(state, places, fold.pulled)
-    if queue.id in fold.disordered or queue.id in fold.places:
+    if queue.id in fold.disordered or fold.places.get(queue.id) is not None:
         held = fold.held[queue.id] = dict(sorted(held.items()))
     kept = tail_restore.kept(places, held, [*due, *fold.sessions.inflight.get(queue.id, {})])
     for message in kept:
-        _charge(state, message)
+        _charge(state, [message])
         if message.id in counts:
             queue.states[message.id] = DeliveryState(counts[message.id], message.header.timestamp)
-    in_tail = {message.id for message in kept}
-    _fill(state, queue, {id: m for id, m in held.items() if id not in in_tail}, counts, due)
+        del held[message.id]
+    _fill(state, queue, held, counts, due)
     queue.stored += tail_restore.revive(state, queue, places, kept)
     if held or queue.stored:
         queue.acquired_below = state.journal.next_id
@@ -425,19 +429,14 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
         if id in held:
             queue.states[id] = DeliveryState(count, held[id].header.timestamp)
     ready: dict[int, list[Message]] = {}
-    now = state.now
-    longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
-    for id, message in held.items():
-        _charge(state, message)
-        if message.header.group and not queue.grouped and queue.attributes.groups:
+    for header, same in groupby(held.values(), _HEADER):
+        run = [*same]
+        _charge(state, run)
+        if header.group and not queue.grouped and queue.attributes.groups:
             queue.begin_groups()
-        at = due.get(id, 0) or message.header.scheduled
-        if at != message.header.scheduled:
-            at = min(at, now + longest)
-        if at > now:
-            arrival.schedule(state, queue, message, at)
-        else:
-            ready.setdefault(message.header.priority, []).append(message)
+        if due or header.scheduled:
+            run = _not_scheduled(state, queue, run, due)
+        ready.setdefault(header.priority, []).extend(run)
     for priority, messages in ready.items():
         queue.append(messages, priority)
         arrival.watch(state, queue, messages)
@@ -445,13 +444,32 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
     queue.stored = len(held)
 
 
-def _charge(state: State, message: Message) -> None:
-    """Count a message that is still on a queue; the first time also in memory and in its segment."""
-    if not message.refs:
-        state.usage.bytes += message.size
-        state.usage.messages += 1
-        address: Address | None = state.addresses.get(message.header.address)
-        if address is not None:
-            address.charge([message])
-        state.journal.space.hold(message.segment, 1)
-    message.refs += 1
+def _not_scheduled(state: State, queue: Queue, run: list[Message], due: dict[int, int]) -> list[Message]:
+    """Messages that need not wait; the others are scheduled."""
+    ready: list[Message] = []
+    now = state.now
+    longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
+    for message in run:
+        at = due.get(message.id, 0) or message.header.scheduled
+        if at != message.header.scheduled:
+            at = min(at, now + longest)
+        if at > now:
+            arrival.schedule(state, queue, message, at)
+        else:
+            ready.append(message)
+    return ready
+
+
+def _charge(state: State, run: list[Message]) -> None:
+    """Count messages with one header that are still on a queue; the first time also in memory and in their segments."""
+    uncounted = [message for message in run if not message.refs]
+    for message in run:
+        message.refs += 1
+    if not uncounted:
+        return
+    address = state.addresses.get(run[0].header.address)
+    size = sum([message.size for message in uncounted]) if address is None else address.charge(uncounted)
+    state.usage.bytes += size
+    state.usage.messages += len(uncounted)
+    for segment, count in Counter([message.segment for message in uncounted]).items():
+        state.journal.space.hold(segment, count)
