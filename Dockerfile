@@ -22,7 +22,7 @@ COPY protocols ./protocols
 COPY spark_jobs ./spark_jobs
 COPY store ./store
 RUN python -m venv /opt/bartleby \
- && BARTLEBY_COMPILE=1 /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check '.[import,jwt,otel]'
+ && BARTLEBY_COMPILE=1 /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check '.[import,jwt,otel,postgresql]'
 
 # Java comes from a package too; java/bin/java starts it as Spark needs it (spark_jobs/java.py).
 FROM build AS build-audit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from pathlib import Path
 from typing import Any, Final
@@ -13,3 +14,12 @@ PYPROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_
 
 
 PROJECT: Final = PYPROJECT["project"]
+
+
+def bartleby_command(directory: Path) -> Path:
+    """Where the command `bartleby` is, of which scripts make use."""
+    script = directory / "bin" / "bartleby"
+    script.parent.mkdir()
+    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m broker "$@"\n')
+    script.chmod(0o755)
+    return script.parent

@@ -23,8 +23,8 @@ import yaml
 from broker.cli.main import cli
 from broker.config import load
 from spark_jobs.java import find_java, spark_home_of
+from tests.packaging.project import ROOT, bartleby_command
 
-ROOT: Final = Path(__file__).parents[2]
 DATA: Final = "/var/lib/bartleby"
 
 
@@ -356,7 +356,7 @@ def test_the_users_are_made_in_the_volume_that_the_brokers_read(tmp_path: Path) 
     shell, script = service["entrypoint"]
     source, writable = mounted[script]
     assert not writable
-    environment = {"PATH": f"{_bartleby(tmp_path)}:/usr/bin:/bin"}
+    environment = {"PATH": f"{bartleby_command(tmp_path)}:/usr/bin:/bin"}
     secrets = tmp_path / "secrets"
 
     def prepare() -> dict[str, str]:
@@ -373,15 +373,6 @@ def test_the_users_are_made_in_the_volume_that_the_brokers_read(tmp_path: Path) 
     again = prepare()
     assert again["admin.password"] == first["admin.password"]
     assert again["link.password"] != first["link.password"]
-
-
-def _bartleby(directory: Path) -> Path:
-    """Where the command `bartleby` is."""
-    script = directory / "bin" / "bartleby"
-    script.parent.mkdir()
-    script.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m broker "$@"\n')
-    script.chmod(0o755)
-    return script.parent
 
 
 def test_the_configurations_of_the_cluster_differ_in_names_only() -> None:

@@ -1,0 +1,43 @@
+#!/bin/sh
+# The users of two brokers and of their database, made once: docs/high-availability.md.
+#
+#   prepare.sh DIRECTORY SERVER,SERVER
+#
+#   DIRECTORY/users.toml             the users of the brokers, with hashed passwords
+#   DIRECTORY/admin.password         with it you and your clients log in, as admin
+#   DIRECTORY/dsn                    with it the brokers find the database, and log in
+#   DIRECTORY/bartleby.password      with it the servers make the user that the brokers are
+#   DIRECTORY/replicator.password    with it the servers log in to each other
+#
+# The group may read what the servers need; nobody else reads anything.
+
+set -eu
+umask 027
+
+[ $# -eq 2 ] || { echo "usage: prepare.sh DIRECTORY SERVER,SERVER" >&2; exit 2; }
+mkdir -p "$1"
+chmod 750 "$1"
+cd "$1"
+
+# NAME: a new password.
+password() {
+    od -An -N 18 -t x1 /dev/urandom | tr -d ' \n' > "$1.new"
+    echo >> "$1.new"
+}
+
+for name in bartleby replicator; do
+    [ -e "$name.password" ] && continue
+    password "$name"
+    mv "$name.new" "$name.password"
+done
+
+umask 077
+echo "host=$2 dbname=bartleby user=bartleby password=$(cat bartleby.password)" > dsn.new
+mv dsn.new dsn
+
+[ -e admin.password ] && exit
+# Left by a run that was interrupted, or by you, who deleted the password.
+bartleby user remove admin --file users.toml 2>/dev/null || :
+password admin
+bartleby user add admin --role amq --file users.toml < admin.new
+mv admin.new admin.password
