@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
+from collections.abc import Callable
 
 from broker.engine import Engine
 from broker.engine.model.access import Access
@@ -27,7 +27,7 @@ class BaseSession(ABC):
         self.tick = tick
         self.remote = peer.remote
         self.id = connection_id
-        self.reading = Reading(transport, partial(tick.guarded, transport))
+        self.reading = Reading(transport, self._guarded)
         self.unsendable = Unsendable(tick)
         self.window = OutputWindow(self.pause)
         self._transport = transport
@@ -57,8 +57,15 @@ class BaseSession(ABC):
     def opened(self, protocol: str, access: Access) -> None:
         """The client is known from now on, and operators see it."""
         self.established = True
-        dismiss = self.tick.guarded(self._transport, self.dismiss)
-        self.engine.connections.opened(self.id, protocol, self.remote, access, dismiss)
+        self.engine.connections.opened(self.id, protocol, self.remote, access, self._dismissed)
+
+    def _guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+        """The call, to be made for others: what comes out of it costs this connection."""
+        return self.tick.guarded(self._transport, call)
+
+    def _dismissed(self, reason: str) -> None:
+        """Somebody else's call."""
+        self._guarded(self.dismiss)(reason)
 
     @abstractmethod
     def dismiss(self, reason: str) -> None:

@@ -33,13 +33,14 @@ class Reading:
     def __init__(self, transport: Readable, guard: Guard) -> None:
         self.transport = transport
         self._guard = guard
-        self._reasons: set[str] = set()
+        self._reasons: list[str] = []  # few, and an empty set would cost 160 bytes more
 
     def stop(self, reason: str) -> None:
         """Do not read, for this reason too."""
         if not self._reasons:
             self.transport.pause_reading()
-        self._reasons.add(reason)
+        if reason not in self._reasons:
+            self._reasons.append(reason)
 
     def go(self, reason: str) -> None:
         """This reason is over; harmless if it was none."""

@@ -23,7 +23,6 @@ sends, waits or stores: what has to follow is handed back.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import Final, Generic, TypeVar
@@ -36,6 +35,9 @@ _P = PacketType
 
 PACKET_ID_MAX: Final = 65_535
 
+#: The packet identifiers of those that use none: most connections wait for messages, and an empty set takes 216 bytes.
+_NONE: Final[set[int]] = set()
+
 #: Receive Maximum of a peer that does not say (3.1.2.11.3), and of all before 5.0.
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535
 
@@ -46,7 +48,7 @@ class PacketIds:
     __slots__ = ("_next", "_used")
 
     def __init__(self) -> None:
-        self._used: set[int] = set()
+        self._used = _NONE
         self._next = 1
 
     def __len__(self) -> int:
@@ -69,7 +71,10 @@ class PacketIds:
                     found.append(first)
                 first += 1
             stop = first
-        used.update(found)
+        if used:
+            used.update(found)
+        else:
+            self._used = set(found)
         self._next = stop if stop <= PACKET_ID_MAX else 1
         return found
 
@@ -77,7 +82,10 @@ class PacketIds:
         """This one is in use: a session is restored.  Raises ValueError if it was already."""
         if packet_id in self._used or not 1 <= packet_id <= PACKET_ID_MAX:
             raise ValueError(f"packet identifier {packet_id} is in use or none")
-        self._used.add(packet_id)
+        if self._used:
+            self._used.add(packet_id)
+        else:
+            self._used = {packet_id}
 
     def release(self, packet_ids: Sequence[int]) -> None:
         """These are free again."""
@@ -136,7 +144,7 @@ class Outgoing(Generic[T]):
     def __init__(self, ids: PacketIds) -> None:
         self.ids = ids
         self._inflight: dict[int, tuple[Sent, T | None]] = {}
-        self._again: deque[int] = deque()  # what this connection has still to send again, in order
+        self._again: list[int] = []  # what this connection has still to send again, the last one first
         self._receive_maximum = self._quota = RECEIVE_MAXIMUM_DEFAULT
 
     def __len__(self) -> int:
@@ -155,7 +163,7 @@ class Outgoing(Generic[T]):
         """A connection begins, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
         assert 1 <= receive_maximum <= RECEIVE_MAXIMUM_DEFAULT
         self._receive_maximum = self._quota = receive_maximum
-        self._again = deque(self._inflight)
+        self._again = [*reversed(self._inflight)]
 
     def restore(self, packet_id: int, state: Sent, message: T | None) -> None:
         """A message that was on its way when the session was stored; in the order of sending."""
@@ -170,13 +178,13 @@ class Outgoing(Generic[T]):
         """
         found = []
         while self._again:
-            packet_id = self._again[0]
+            packet_id = self._again[-1]
             state, message = self._inflight.get(packet_id, (None, None))
             if state in (Sent.AT_LEAST_ONCE, Sent.EXACTLY_ONCE):
                 if not self._quota:
                     break
                 self._quota -= 1
-            self._again.popleft()
+            self._again.pop()
             if state is not None:
                 found.append((packet_id, state, message))
         return found
@@ -277,7 +285,7 @@ class Incoming:
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
         self._exactly_once: dict[int, Received] = {}
-        self._earlier: set[int] = set()  # of these, the ones that came on earlier connections
+        self._earlier: dict[int, None] = {}  # of these, the ones that came on earlier connections
 
     def __len__(self) -> int:
         return self._at_least_once + len(self._exactly_once)
@@ -293,7 +301,7 @@ class Incoming:
         """A connection begins, with our Receive Maximum: what QoS 1 the last one owed is forgotten, QoS 2 is not."""
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
-        self._earlier = set(self._exactly_once)
+        self._earlier = dict.fromkeys(self._exactly_once)
 
     def restore(self, packet_ids: Sequence[int]) -> None:
         """What was received with QoS 2 when the session was stored."""
@@ -362,6 +370,6 @@ class Incoming:
             raise violation(f"{packet.name} for packet identifier {packet_id}: {owed}", "MQTT-2.2.1-3") from None
         if following is None:
             self._exactly_once.pop(packet_id, None)
-            self._earlier.discard(packet_id)
+            self._earlier.pop(packet_id, None)
         else:
             self._exactly_once[packet_id] = following

@@ -6,7 +6,6 @@ payloads are those that the connection appends to (`MqttConnection.out`), one af
 
 from __future__ import annotations
 
-from collections import deque
 from typing import Final, Protocol
 
 #: Bytes of payloads that are read for one call of `read`, which at least begins with a piece: with many small ones
@@ -32,7 +31,7 @@ class Streams:
 
     def __init__(self) -> None:
         self._ahead: list[bytes] = []
-        self._waiting: deque[tuple[Source, list[bytes]]] = deque()
+        self._waiting: list[tuple[Source, list[bytes]]] = []  # an empty deque would cost 700 bytes
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -62,7 +61,7 @@ class Streams:
             nbytes += len(piece)
             parts.append(piece)
             if not source.left:
-                waiting.popleft()
+                del waiting[0]
                 parts += following
                 following.clear()
         data = b"".join(parts)

@@ -16,7 +16,6 @@ for a few messages at a time, as nobody knows how large they are; one more may g
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from operator import attrgetter, itemgetter
@@ -81,12 +80,12 @@ class Deliveries:
         self._bytes_in_flight = 0
         self._answered: Sequence[Flying] = ()  # what the client has, while that is being written down
         self._subscriptions: dict[Consumer, Subscription] = {}
-        self._parked: deque[tuple[Consumer, list[Message]]] = deque()
+        self._parked: list[tuple[Consumer, list[Message]]] = []  # few: see above
         self._parked_messages = 0
         self._wants_credit: dict[Consumer, None] = {}  # counted consumers that have used credit
         self._quota_exhausted = False  # the quota is used up, and counted consumers are paused
         self._unflushed: dict[Consumer, list[int]] = {}  # what counts as consumed once it is flushed
-        self._unsent: set[int] = set()  # packet identifiers whose PUBLISH has never left
+        self._unsent: dict[int, None] = {}  # packet identifiers whose PUBLISH has never left
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
@@ -105,9 +104,8 @@ class Deliveries:
         self._unpark(consumer)
 
     def _unpark(self, consumer: Consumer) -> None:
-        kept = [(other, run) for other, run in self._parked if other is not consumer]
-        self._parked = deque(kept)
-        self._parked_messages = sum([len(run) for _, run in kept])
+        self._parked = [(other, run) for other, run in self._parked if other is not consumer]
+        self._parked_messages = sum([len(run) for _, run in self._parked])
 
     def retire(self, consumer: Consumer) -> None:
         """A consumer gets no more messages, and stays until those in flight are answered."""
@@ -152,8 +150,10 @@ class Deliveries:
         self._landed(found.values())
         if self.stored is not None:
             self._engine.sessions.returned(self.stored, list(found.values()), list(found))
-        self._engine.consumers.withdraw(consumer, [found.pop(packet_id) for packet_id in self._unsent & found.keys()])
-        self._unsent -= found.keys()
+        never_left = [packet_id for packet_id in found if packet_id in self._unsent]
+        for packet_id in never_left:
+            del self._unsent[packet_id]
+        self._engine.consumers.withdraw(consumer, [found.pop(packet_id) for packet_id in never_left])
         return list(found.values())
 
     def consume_exactly_once(self, consumer: Consumer) -> None:
@@ -262,7 +262,7 @@ class Deliveries:
     def unsent(self, packet: Ack | Publishing) -> None:
         """What waited for the journal when the connection was lost has never left."""
         if isinstance(packet, tuple):
-            self._unsent.update(packet[2])
+            self._unsent.update(dict.fromkeys(packet[2]))
 
     @property
     def transport(self) -> object:
@@ -445,7 +445,7 @@ class Deliveries:
         """What there is room for now: what is to be sent again, what is parked, and then what the engine has."""
         self._resend()
         while self._parked and self._open:
-            consumer, messages = self._parked.popleft()
+            consumer, messages = self._parked.pop(0)
             self._parked_messages -= len(messages)
             self._send(self._subscriptions[consumer], consumer, self._still_due(consumer, messages))
         room = self._room
@@ -491,7 +491,7 @@ class Deliveries:
     def _send_again(self, port: Port, ticket: int, packet_id: int, state: Sent, flying: Flying) -> None:
         subscription, message = flying
         first = packet_id in self._unsent
-        self._unsent.discard(packet_id)
+        self._unsent.pop(packet_id, None)
         qos = 1 if state is Sent.AT_LEAST_ONCE else 2
         try:
             head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=not first)

@@ -280,17 +280,21 @@ class MqttEndpoint(Port):
 
     # -- what the other end publishes ------------------------------------------------------------------------------
 
+    def _receiving(self) -> Receiver:
+        """The receiver, made when something comes: most connections only wait for messages."""
+        if self.receiver is None:
+            assert self.session is not None, "its client is known"
+            self.receiver = Receiver(self._common, self.session, self, self.reading)
+        return self.receiver
+
     def _on_publish(self, run: Publish) -> None:
-        assert self.receiver is not None
-        self.receiver.publish(run)
+        self._receiving().publish(run)
 
     def _on_begun(self, begun: Begun) -> None:
-        assert self.receiver is not None
-        self.receiver.begin(begun)
+        self._receiving().begin(begun)
 
     def _on_part(self, part: Part) -> None:
-        assert self.receiver is not None
-        self.receiver.part(part)
+        self._receiving().part(part)
 
     def owe(self, ack: Ack) -> None:
         """Acknowledge once all that comes before is durable."""
@@ -302,8 +306,7 @@ class MqttEndpoint(Port):
         self.report("mqtt.publish_dropped", messages=messages, message=sentence)
 
     def _on_pubrel(self, ack: Ack) -> None:
-        assert self.receiver is not None
-        self.receiver.release(ack.packet_ids)
+        self._receiving().release(ack.packet_ids)
 
     # -- what it answers -------------------------------------------------------------------------------------------
 

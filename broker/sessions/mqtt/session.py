@@ -14,7 +14,6 @@ from broker.sessions.mqtt import sys as mqtt_sys
 from broker.sessions.mqtt.client_session import ClientSession, Serving
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
-from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.render import Renderer
 from broker.sessions.mqtt.terms import LINK_CLIENTS, refusal
 from broker.sessions.mqtt.will import Will
@@ -48,7 +47,9 @@ class MqttSession(MqttEndpoint):
         super().__init__(serving, transport, connection_id=connection_id, peer=peer)
         self._mount = serving.mount_point
         self._options = serving.options
-        self._login = mqtt_connect.Login(self.codec, serving.gate, peer, self.reading, self._known, self.fail_with)
+        self._login: mqtt_connect.Login | None = mqtt_connect.Login(
+            self.codec, serving.gate, peer, self.reading, self._known, self.fail_with
+        )
         self._connect: Connect | None = None
         self._greeting: tuple[int, Connack] | None = None  # waits for this tick to be durable
 
@@ -79,7 +80,8 @@ class MqttSession(MqttEndpoint):
         self.goodbye(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client identifier")
 
     def ended(self) -> None:
-        self._login.over = True
+        if self._login is not None:
+            self._login.over = True
         self._traffic.connections -= self.established
 
     def send(self, packet: Packet | Publishing) -> None:
@@ -92,9 +94,11 @@ class MqttSession(MqttEndpoint):
 
     def _on_connect(self, connect: Connect) -> None:
         self._connect = connect
+        assert self._login is not None, "it has not introduced itself yet"
         self._login.begin(connect)
 
     def _on_auth(self, auth: Auth) -> None:
+        assert self._login is not None, "its client has named a method"
         self._login.step(auth)
         self.touch()
 
@@ -106,6 +110,7 @@ class MqttSession(MqttEndpoint):
                 if identity is None or identity.user != session.client.access.user:
                     raise MqttError(ReasonCode.NOT_AUTHORIZED, "the login was refused, or is of another user")
                 self._give_access(session, identity)
+                assert self._login is not None, "it was asked again"
                 self._login.send(ReasonCode.SUCCESS, data)
             elif identity is not None and connect is not None:
                 self._admit(connect, identity, data)
@@ -117,9 +122,7 @@ class MqttSession(MqttEndpoint):
 
     def _give_access(self, session: ClientSession, identity: Identity) -> None:
         session.client.access = self.engine.security.access(identity, session.client.id)
-        if self.receiver is None:
-            self.receiver = Receiver(self._common, session, self, self.reading)
-        else:
+        if self.receiver is not None:
             self.receiver.give_access(session.client.access)
         session.subscriptions.recheck()
 
@@ -186,6 +189,8 @@ class MqttSession(MqttEndpoint):
         if self.lost:
             return
         self.touch()
+        if self.codec.state is State.CONNECTED:
+            self._login = None  # it named no method, and cannot log in again
         self._traffic.came()
         self.opened("MQTT", session.client.access)
         self._traffic.said(connack)
