@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import psycopg
 import pytest
+import yaml
 
 from tests.packaging.project import ROOT, bartleby_command
 from tests.support.peers import free_port
@@ -163,3 +164,21 @@ def test_both_start_again_as_what_they_were(servers: tuple[ScriptedServer, Scrip
     _sql(dsn, "CREATE TABLE kept (number int)")
     assert (two.volume / "data" / "standby.signal").exists()
     assert not (one.volume / "data" / "standby.signal").exists()
+
+
+def test_the_configurations_of_patroni_differ_in_the_name_only() -> None:
+    names, bare = [], set()
+    for path in sorted(SCRIPTS.glob("patroni-*.yml")):
+        name = path.stem.removeprefix("patroni-")
+        configuration = yaml.safe_load(path.read_text())
+        agreed = configuration["bootstrap"]["dcs"]
+        assert agreed["synchronous_mode"] is agreed["synchronous_mode_strict"] is True
+        assert agreed["postgresql"]["parameters"]["synchronous_commit"] == "on", "which is no boolean here"
+        assert agreed["ttl"] >= agreed["loop_wait"] + 2 * agreed["retry_timeout"]
+        assert "password" not in str(configuration), "they are in the environment"
+        names.append(name)
+        bare.add(re.sub(rf"(`|name: |_address: ){name}\b", r"\1NAME", path.read_text()))
+    assert names == ["one", "three", "two"]
+    assert len(bare) == 1
+    hosts = configuration["etcd3"]["hosts"].split(",")
+    assert [host.partition(":")[0] for host in hosts] == ["one", "two", "three"]
