@@ -377,12 +377,15 @@ class Log:
         self, level: Level, code: str, fields: Mapping[str, str | int], *, chars_max: int = VALUE_CHARS_MAX
     ) -> None:
         """Log an event with a level of its own; text values are cut after `chars_max` characters."""
-        values = {name: _cut_field(name, value, chars_max) for name, value in fields.items()}
         with self._lock:
             self.tell_suppressed()
             self.counts[code] = self.counts.get(code, 0) + 1
-            if self.audit is not None and code in AUDITED:
-                self._audit(self.audit, code, values)
+            audit = self.audit if code in AUDITED else None
+            if audit is None and _LEVELS[level.upper()] < self._least and not CODES.get(code, _UNLISTED).limited:
+                return  # as most events of connections and logins
+            values = {name: _cut_field(name, value, chars_max) for name, value in fields.items()}
+            if audit is not None:
+                self._audit(audit, code, values)
             if CODES.get(code, _UNLISTED).limited and not self._admit(code):
                 return
             self._write(level, code, values)

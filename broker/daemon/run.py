@@ -500,11 +500,16 @@ class Daemon:
         period = CHECK_PERIOD_MS / 1000
         while True:
             await asyncio.sleep(period)
-            for check in (*[listener.check for listener in self.listeners.values()], self._check_rights):
+            for listener in list(self.listeners.values()):
                 try:
-                    check()
-                except BaseException as error:
+                    for _ in listener.check():
+                        await asyncio.sleep(0)
+                except Exception as error:
                     self.tick.failed(None, error)
+            try:
+                self._check_rights()
+            except BaseException as error:
+                self.tick.failed(None, error)
 
     def _check_rights(self) -> None:
         gate = self._guard.gate

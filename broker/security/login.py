@@ -94,6 +94,7 @@ class UserGate:
         self._checking: dict[tuple[bytes, str], list[Callable[[bool | None], None]]] = {}
         self._asking: set[Peer] = set()  # whose login takes a while, or took one, as long as they are connected
         self._inside: dict[Peer, _Inside] = {}
+        self._expiries: dict[Peer, int] = {}  # of those that came in by a token
         self._doors: dict[Peer, Door] = {}  # by which peers come, where not everybody may
         self._per_user: dict[str, int] = {}
         self._tokens_waiting = 0
@@ -157,7 +158,7 @@ class UserGate:
 
     def any_expired(self, now: int) -> bool:
         """Whether that is so of any peer."""
-        return any(each.bearer is not None and each.bearer.expires <= now for each in self._inside.values())
+        return any(expires <= now for expires in self._expiries.values())
 
     def left(self, peer: Peer) -> None:
         """A connection is over."""
@@ -167,6 +168,7 @@ class UserGate:
 
     def _release(self, peer: Peer) -> None:
         inside = self._inside.pop(peer, None)
+        self._expiries.pop(peer, None)
         if inside is not None and inside.user:
             left = self._per_user[inside.user] - 1
             if left:
@@ -200,6 +202,9 @@ class UserGate:
             if user:
                 self._per_user[user] = have + 1
         self._inside[peer] = _Inside(user, how, bearer)
+        self._expiries.pop(peer, None)
+        if bearer is not None:
+            self._expiries[peer] = bearer.expires
         self._report("login.accepted", remote=peer.remote, user=user, how=how)
         then(identity)
 
