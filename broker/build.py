@@ -24,6 +24,7 @@ VERSION_SHOWN: Final = f"{__version__} (compiled)" if COMPILED else __version__
 _EXTRAS: Final = {
     "import": ("defusedxml", "tomli_w"),
     "jwt": ("jwt",),
+    "postgresql": ("psycopg",),
     "otel": ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"),
     "spark": ("pyspark", "pyarrow", "numpy", "jinja2"),
 }

@@ -240,6 +240,19 @@ CODES: Final[dict[str, Code]] = {
         "critical",
         "The journal is damaged and the broker does not start: the error names the commands to inspect and repair it.",
     ),
+    "replication.goes_on": Code("info", "The database of the journal answers again: producers may go on."),
+    "replication.handing_over": Code("warning", "An operator lets another broker own the journal."),
+    "replication.owner": Code("info", "This broker of a pair owns the journal now, under this epoch."),
+    "replication.stalled": Code("warning", "The database of the journal does not answer: producers wait."),
+    "replication.standby": Code("info", "This broker stands by: it copies the journal until it may own it."),
+    "replication.stepped_down": Code(
+        "error", "This broker may no longer write the journal: it has let go of its clients and stands by."
+    ),
+    "replication.trouble": Code("warning", "The database of the journal could not be asked; it is tried again.", True),
+    "start.database": Code(
+        "critical",
+        "The database for the journal is not fit for it, or has lost a part of it; nothing was changed.",
+    ),
     "start.journal": Code("critical", "The journal cannot be opened or read; the broker does not start."),
     "start.listen": Code("critical", "An acceptor cannot listen; the broker does not start."),
     "start.locked": Code("critical", "Another broker uses the data directory; this one does not start."),

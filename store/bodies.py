@@ -21,9 +21,9 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from crc32c import crc32c
 
@@ -94,6 +94,16 @@ class Drop:
     recorded: Collection[int] = ()
 
 
+class BodyStore(Protocol):
+    """Where else the bodies of durable messages go, so that they outlive the machine.  Methods raise LogError."""
+
+    def put(self, id: int, data: bytes, *, last: bool) -> None:
+        """More of a body; `last`: then it is whole, and durable when this returns."""
+
+    def drop(self, ids: Sequence[int]) -> None:
+        """These are not needed, whether they are whole, or there at all, or not."""
+
+
 # -- the writer's side -------------------------------------------------------------------------------------------------
 
 
@@ -110,7 +120,7 @@ class _Open:
 class BodyFiles:
     """The files.  `keep_free` is how much of the disk is not for bodies, in bytes; `nbytes` what they take now.  With
     retention on, `keep` takes a file to where segments are kept; `find` finds one there by its name, for what reads
-    what is over.
+    what is over.  `elsewhere` gets what is durable too.
 
     `results` are for the other side: an upload, how many of its bytes were dealt with, and its reference.
     """
@@ -123,6 +133,7 @@ class BodyFiles:
         keep_free: int,
         keep: Callable[[str], None] | None = None,
         find: Callable[[str], str] | None = None,
+        elsewhere: BodyStore | None = None,
     ) -> None:
         self.directory = f"{directory}/{DIRECTORY}"
         self.results: deque[tuple[Upload, int, BodyReference | None]] = deque()
@@ -131,6 +142,7 @@ class BodyFiles:
         self._keep_free = keep_free
         self._keep = keep
         self._find = find
+        self._elsewhere = elsewhere
         self._open: dict[int, _Open] = {}
         self._made = False
 
@@ -184,6 +196,8 @@ class BodyFiles:
             opened.unsynced += len(data)
             opened.crc = crc32c(data, opened.crc)
             self.nbytes += len(data)
+            if self._elsewhere is not None and upload.durable:
+                self._elsewhere.put(upload.id, data, last=part.last)
             if part.last:
                 reference = self._end(upload, opened)
         except OSError as error:
@@ -226,12 +240,16 @@ class BodyFiles:
             opened.file.close()
             self._files.remove(self.path(upload.id))
             self.nbytes -= opened.offset
+            if self._elsewhere is not None and upload.durable:
+                self._elsewhere.drop([upload.id])
 
     def drop(self, needless: Drop) -> None:
         """Remove files, or keep them.  That they are gone need not be durable: a start does it again.
 
         A disk without room for what keeping needs keeps nothing.  Raises LogFailed.
         """
+        if self._elsewhere is not None:
+            self._elsewhere.drop(needless.ids)
         for id in needless.ids:
             path = self.path(id)
             try:

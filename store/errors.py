@@ -3,6 +3,9 @@
 JournalError
 +-- JournalFull       refused before anything changed: no room on the disk; try again when there is
 +-- DirectoryLocked   another broker owns the directory
++-- DatabaseUnfit     the database that is to keep the log would not keep it safe, or not at all: the start stops
++-- IsCopy            the directory is a copy of a log that is elsewhere: the start stops
++-- CopyAhead         the copy has confirmed entries that the database has lost: the start stops
 +-- Corrupt           damage that recovery must not repair by itself: the start stops
 +-- BodyUnreadable    the file of one body cannot be read: its message cannot be delivered, all others can
 +-- LogError          the log cannot go on
@@ -30,6 +33,21 @@ class DirectoryLocked(JournalError):
         super().__init__(f"journal directory {directory} is in use by process {pid or 'unknown'}")
         self.directory = directory
         self.pid = pid
+
+
+class DatabaseUnfit(JournalError):
+    """The log must not be kept in this database as it is set up; the message says why, and what to do."""
+
+
+class IsCopy(JournalError):
+    """The directory is a copy of a log that is elsewhere: written by itself, it would no longer be one."""
+
+
+class CopyAhead(JournalError):
+    """The copy of a replicated log has entries that are not in the database, although they were confirmed.
+
+    So the database has lost them: a standby was promoted that was not synchronous, or a backup was restored.
+    """
 
 
 class Corrupt(JournalError):

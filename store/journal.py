@@ -107,9 +107,9 @@ class Journal:
 
     # -- start and end ---------------------------------------------------------------------------------------------
 
-    def recover(self) -> Recovery:
-        """Look at what is on disk.  Raises Corrupt, LogFailed."""
-        self._recovery = recovery = recover(self._log)
+    def recover(self, recovery: Recovery | None = None) -> Recovery:
+        """Look at what is on disk, or take over what was found there.  Raises Corrupt, LogFailed."""
+        self._recovery = recovery = recovery or recover(self._log)
         for segment in recovery.segments:
             self.space.opened(segment)
         return recovery
@@ -122,10 +122,16 @@ class Journal:
         """
         assert self._recovery is not None, "recover comes before replay"
         recovery, noted = self._recovery, int(RecordType.ADDRESS)
+        segment = 0
         for raw in recovery.records():
+            if raw[0] != segment:
+                segment = raw[0]
+                self.space.found(segment)
             if raw[3] >= noted:
                 self._note(raw)
             yield raw
+        if recovery.verdict.segment:  # which may have no entries
+            self.space.found(recovery.verdict.segment)
         for segment in self.space.segments:
             self.space.completed(segment, recovery.sizes[segment], self._next_id, recovery.ends[segment])
             self._definitions.completed(segment)
@@ -139,6 +145,10 @@ class Journal:
             self._definitions.undefined(record.DEFINITION_FIXED.unpack_from(buffer, offset)[4], segment)
         elif type == RecordType.OPENED:
             self._next_id = max(self._next_id, decode.decode_opened(buffer, offset).next_id)
+        elif type == RecordType.TRIMMED:
+            dead = decode.decode_trimmed(buffer, offset).segments
+            self._definitions.lost_with(set(dead))
+            self.space.trimmed(dead)
         elif type == RecordType.IDS:
             self._next_id = max(self._next_id, decode.decode_ids(buffer, offset).next_id)
 

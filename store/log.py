@@ -9,6 +9,7 @@
     torn/                 what was cut off torn tails
     retention/date=.../   segments no longer needed, when they are kept (see `retention`)
     lock                  pid of the owner
+    copy                  the copy's name, if the directory is a copy of a log that is elsewhere (see `replicated_log`)
 
 Rules:
 
@@ -22,10 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
-from store.bodies import BodyFiles
-from store.errors import LogFailed, LogFull
+from store.bodies import BodyFiles, BodyStore
+from store.errors import IsCopy, LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, write_all
 from store.retention import Extent, RetentionSettings, discard, enforce, keep_body, retain
 from store.segment import (
@@ -33,6 +34,7 @@ from store.segment import (
     SEGMENT_HEADER_BYTES,
     SPARE_SUFFIX,
     Entry,
+    EntryHead,
     decode_header,
     encode_header,
     pack_entries,
@@ -40,6 +42,9 @@ from store.segment import (
     spare_name,
 )
 from store.segment_directory import SegmentDirectory, Source
+
+#: The file that says that a directory is a copy.
+COPY: Final = "copy"
 
 #: A segment's size in bytes: large enough that rolling costs nothing and an audit's tasks are worth their start, small
 #: enough to be read into memory whole.
@@ -61,6 +66,13 @@ class LogSettings:
     retention: RetentionSettings = field(default_factory=RetentionSettings)
 
 
+class Place(NamedTuple):
+    """A place in the log: a segment's number, and bytes from its start."""
+
+    segment: int
+    offset: int
+
+
 @dataclass(slots=True, eq=False)
 class Counters:
     """What the log has done since it was opened.  Plain attributes, written by the writer, read by anybody."""
@@ -76,18 +88,31 @@ class Counters:
 
 
 class Log(Source, Protocol):
-    """What the journal needs of a log.  Listing and reading segments raise LogFailed.
+    """What the journal needs of a log.  Listing and reading segments raise LogFailed."""
 
-    `ready` is the highest segment that can be begun without asking for room, `spare_bytes` how much that segment takes
-    (0: none is ready), `full` whether the last attempt to get room for a whole segment failed.  They are written by
-    the writer and read by the journal.  `bodies` are the files of large bodies.
-    """
+    @property
+    def directory(self) -> str:
+        """Where its segments are read from."""
 
-    bodies: BodyFiles
-    counters: Counters
-    ready: int
-    spare_bytes: int
-    full: bool
+    @property
+    def bodies(self) -> BodyFiles:
+        """The files of large bodies."""
+
+    @property
+    def counters(self) -> Counters:
+        """What it has done."""
+
+    @property
+    def ready(self) -> int:
+        """The highest segment that can be begun without asking for room; written by the writer."""
+
+    @property
+    def spare_bytes(self) -> int:
+        """How much that segment takes; 0: none is ready."""
+
+    @property
+    def full(self) -> bool:
+        """Whether the last attempt to get room for a whole segment failed."""
 
     @property
     def segment_bytes(self) -> int:
@@ -127,7 +152,8 @@ class FileLog:
     """A log in a directory.
 
     `now` gives ms since the epoch, `monotonic` seconds; `on_slow_sync` is called with a slow sync's seconds, by the
-    thread that writes.
+    thread that writes.  Of a copy of a log that is durable elsewhere, appended entries need not be synced (`synced`),
+    and large bodies go to that place too (`elsewhere`).
     """
 
     def __init__(
@@ -139,6 +165,8 @@ class FileLog:
         now: Callable[[], int],
         monotonic: Callable[[], float] = _no_clock,
         on_slow_sync: Callable[[float], None] = _ignore,
+        synced: bool = True,
+        elsewhere: BodyStore | None = None,
     ) -> None:
         self.directory = directory
         self.settings = settings or LogSettings()
@@ -148,6 +176,7 @@ class FileLog:
             directory,
             keep_free=self.settings.segment_bytes,
             keep=self._keep_body if self.settings.retention.enabled else None,
+            elsewhere=elsewhere,
         )
         self.ready = 0
         self.spare_bytes = 0
@@ -157,6 +186,7 @@ class FileLog:
         self._now = now
         self._monotonic = monotonic
         self._on_slow_sync = on_slow_sync
+        self._synced = synced
         self._lock: Lock | None = None
         self._file: File | None = None
         self._segment = 0
@@ -184,6 +214,35 @@ class FileLog:
                     self._files.remove(f"{self.directory}/{name}")
         except OSError as error:
             raise self._fail(f"opening the journal directory {self.directory}", error) from error
+
+        if self._synced and self.copy_name():
+            raise IsCopy(
+                f"{self.directory} is a copy of a log in PostgreSQL, of which another broker may be the owner: set"
+                f' journal.log = "postgresql", or stop all brokers of that log and remove {self.directory}/{COPY}'
+            )
+
+    def copy_name(self) -> str:
+        """What this copy is called; empty if the directory is no copy of a log that is elsewhere."""
+        try:
+            return self._files.read(f"{self.directory}/{COPY}").decode("ascii", "replace").strip()
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise self._fail(f"reading {self.directory}/{COPY}", error) from error
+
+    def mark_as_copy(self, name: str) -> None:
+        """From now on the directory is a copy of a log that is elsewhere."""
+        path = f"{self.directory}/{COPY}"
+        try:
+            file = self._files.create(path)
+            try:
+                write_all(file, f"{name}\n".encode(), 0)
+                file.sync()
+            finally:
+                file.close()
+            self._files.sync_dir(self.directory)
+        except OSError as error:
+            raise self._fail(f"writing {path}", error) from error
 
     def segments(self) -> list[int]:
         try:
@@ -292,12 +351,20 @@ class FileLog:
             raise self._fail(f"giving back {path}", error) from error
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
+        created = self._now()
+        self.begin_with(
+            encode_header(number=segment, broker_id=broker_id, created=created, first_position=first_position)
+        )
+
+    def begin_with(self, header: bytes) -> None:
+        """End the current segment and begin the one with this header.  Raises LogFailed, LogFull."""
         self._check()
+        begun = decode_header(header)
+        segment = begun.number
         if self.ready < segment:
             self.allocate(segment)
             if self.ready < segment:
                 raise self._no_room(f"beginning {self.path(segment)}")
-        header = encode_header(number=segment, broker_id=broker_id, created=self._now(), first_position=first_position)
         try:
             self._end_segment()
             spare = f"{self.directory}/{spare_name(segment)}"
@@ -310,10 +377,21 @@ class FileLog:
             raise self._fail(f"beginning {self.path(segment)}", error) from error
         self.spare_bytes = 0
         self._segment = segment
-        self._seed = decode_header(header).crc
+        self._seed = begun.crc
         self._end = SEGMENT_HEADER_BYTES
-        self._durable = first_position
-        self._extents[segment] = Extent(first_position)
+        self._durable = begun.first_position
+        self._extents[segment] = Extent(begun.first_position)
+
+    def resume(self, segment: int, header: bytes, end: int, position: int) -> None:
+        """Go on in a segment whose good part ends at byte `end`, before `position`.  Raises LogFailed."""
+        try:
+            self._file = self._files.open(self.path(segment))
+        except OSError as error:
+            raise self._fail(f"opening {self.path(segment)}", error) from error
+        self._segment = segment
+        self._seed = decode_header(header).crc
+        self._end = end
+        self._durable = position
 
     def _end_segment(self) -> None:
         """Give back what the current segment did not use.  Durable or not makes no difference: it is zeros."""
@@ -327,29 +405,44 @@ class FileLog:
 
     def append(self, entries: Sequence[Entry]) -> None:
         """One write, one sync."""
+        assert entries[0].segment == self._segment, "entries go to the segment that was begun"
+        self.append_packed(self.pack(entries), entries)
+
+    def pack(self, entries: Sequence[Entry]) -> bytearray:
+        """The bytes of entries that are appended next."""
+        return pack_entries(entries, self._seed, self._durable)
+
+    @property
+    def place(self) -> Place:
+        """Where the next entry goes."""
+        return Place(self._segment, self._end)
+
+    def append_packed(self, packed: bytearray | bytes, entries: Sequence[Entry] | Sequence[EntryHead]) -> None:
+        """Append entries whose bytes are these.  Raises LogFailed, LogFull."""
         self._check()
         assert self._file is not None, "a segment is begun before anything is appended"
-        assert entries[0].segment == self._segment, "entries go to the segment that was begun"
         assert entries[0].first == self._durable, "entries are appended in order, without gaps"
-        packed = pack_entries(entries, self._seed, self._durable)
         try:
             self._write(self._file, packed)
-            started = self._monotonic()
-            self._file.sync()
+            if self._synced:
+                started = self._monotonic()
+                self._file.sync()
+                self.note_sync(self._monotonic() - started)
         except OSError as error:
             raise self._fail(f"writing {self.path(self._segment)}", error) from error
-        self._note_sync(self._monotonic() - started)
         last = entries[-1]
         self._end += len(packed)
         self._durable = last.first + last.count
-        self._extents[self._segment].grow(entries)
+        extent = self._extents.get(self._segment)  # a segment that was resumed has none
+        if extent is not None:
+            extent.grow(entries)
         counters = self.counters
         counters.entries += len(entries)
         counters.bytes += len(packed)
         counters.last_batch_records = self._durable - entries[0].first
         counters.records += counters.last_batch_records
 
-    def _write(self, file: File, packed: bytearray) -> None:
+    def _write(self, file: File, packed: bytearray | bytes) -> None:
         """Write a batch.  Where preallocation is no promise, or the segment is exceeded, the spare gives its room."""
         try:
             write_all(file, packed, self._end)
@@ -362,7 +455,8 @@ class FileLog:
             self.full = True
             write_all(file, packed, self._end)
 
-    def _note_sync(self, seconds: float) -> None:
+    def note_sync(self, seconds: float) -> None:
+        """A batch was made durable, here or elsewhere, in so many seconds."""
         self.counters.syncs += 1
         self.counters.sync_seconds += seconds
         if seconds * 1000 > self.settings.slow_sync_ms:
@@ -387,12 +481,22 @@ class FileLog:
         while self._to_trim:
             segment = self._to_trim[0]
             if self.settings.retention.enabled:
+                self._sync_copy(segment)
                 retain(self._files, self.directory, segment, self._extents.get(segment))
             else:
                 discard(self._files, self.directory, segment)
             del self._to_trim[0]
             self._extents.pop(segment, None)
             self.counters.segments_trimmed += 1
+
+    def _sync_copy(self, segment: int) -> None:
+        """What is kept has to be durable here."""
+        if not self._synced:
+            file = self._files.open(self.path(segment))
+            try:
+                file.sync()
+            finally:
+                file.close()
 
     def _enforce(self) -> None:
         if self.settings.retention.enabled:

@@ -96,7 +96,7 @@ class Recovery:
         found = segment.found
         self.broker_id = segment.header.broker_id
         torn = torn_bytes(segment)
-        closed = bool(found.entries) and _ends_closed(segment.data, found.entries[-1])
+        closed = bool(found.entries) and ends_closed(segment.data, found.entries[-1])
         state = State.TORN if torn else State.CLEAN
         self.verdict = Verdict(state, closed, newest, found.end, torn, found.position)
         needed = self._needed(present, segment)
@@ -195,7 +195,7 @@ def torn_bytes(segment: Segment) -> int:
     return len(data.rstrip(b"\0")) - found.end
 
 
-def _ends_closed(data: bytes, entry: EntryHead) -> bool:
+def ends_closed(data: bytes, entry: EntryHead) -> bool:
     """Whether the last record of an entry is CLOSED."""
     length = type = 0
     offset = entry.offset + ENTRY_HEADER_BYTES

@@ -26,7 +26,7 @@ from typing import Final
 from store import manifest
 from store.files import NO_ROOM, Files
 from store.manifest import MANIFEST, KeptSegment, Manifest
-from store.segment import SEGMENT_HEADER_BYTES, Entry, decode_header, scan, segment_name, segment_number
+from store.segment import SEGMENT_HEADER_BYTES, Entry, EntryHead, decode_header, scan, segment_name, segment_number
 from store.segment_directory import SegmentDirectory
 
 DIRECTORY: Final = "retention"
@@ -53,7 +53,7 @@ class Extent:
     first_time: int = 0
     last_time: int = 0
 
-    def grow(self, entries: Sequence[Entry]) -> None:
+    def grow(self, entries: Sequence[Entry] | Sequence[EntryHead]) -> None:
         """These entries were written."""
         times = [entry.timestamp for entry in entries]  # a clock that is set back makes a later one lower
         self.next_position = entries[-1].first + entries[-1].count

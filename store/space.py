@@ -17,6 +17,8 @@ have been written since the last round: at p = 40 % a byte of new records causes
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class Space:
     """Live messages per segment, and which segment speaks about which older one."""
@@ -43,6 +45,11 @@ class Space:
         self._stored[segment] = 0
         self._refers[segment] = set()
         self.changed = True
+
+    def found(self, segment: int) -> None:
+        """There is a segment: it was opened before, or is now."""
+        if segment not in self._live:
+            self.opened(segment)
 
     def completed(self, segment: int, nbytes: int, bound: int, end: int) -> None:
         """A segment has so many bytes now and gets no more.
@@ -133,6 +140,12 @@ class Space:
                     dead.append(segment)
                     found = True
         return sorted(dead)
+
+    def trimmed(self, segments: Iterable[int]) -> None:
+        """A record says that these are gone."""
+        for segment in segments:
+            if segment in self._live:
+                self._forget(segment)
 
     def _forget(self, segment: int) -> None:
         del self._live[segment], self._refers[segment], self._stored[segment]

@@ -54,6 +54,7 @@ PLACES: Final = {
         "broker.cli.importing:import_",
         "Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.",
     ),
+    "failover": Place("broker.cli.failover:failover", "Let the other broker of a pair take over, and stand by."),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "link": Place(
         "broker.cli.link:link",

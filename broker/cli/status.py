@@ -43,20 +43,36 @@ def status(output: OutputFormat, **where: Any) -> None:
     if output == "json":
         print_json(answer)
     else:
-        print_facts(_status_facts(answer))
+        print_facts(_status_facts(answer) if "journal" in answer else _standby_facts(answer))
     if not answer["ready"]:
         raise Failure(CHECK_FAILED, "the broker is not ready: " + "; ".join(answer["reasons"]))
+
+
+def _standby_facts(answer: dict[str, Any]) -> dict[str, object]:
+    replication = answer["replication"]
+    behind = "no entry"
+    if replication["lag_entries"]:
+        behind = f"{replication['lag_entries']} entries, for {replication['lag_seconds']:.1f} s"
+    trouble = {"trouble": replication["trouble"]} if replication["trouble"] else {}
+    return _header(answer) | {"missing of the journal": behind} | trouble
+
+
+def _header(answer: dict[str, Any]) -> dict[str, object]:
+    header: dict[str, object] = {
+        "broker": f"{answer['name']} {answer['version']}" + (" (compiled)" if answer["compiled"] else ""),
+        "ready": answer["ready"],
+        "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
+    }
+    if answer["replication"] is not None:
+        header["role"] = f"{answer['replication']['role']}, epoch {answer['replication']['epoch']}"
+    return header
 
 
 def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
     journal = answer["journal"]
     limit = answer["memory_bytes_max"]
     memory = size_shown(answer["memory_bytes"]) + (f" of {size_shown(limit)}" if limit >= 0 else "")
-    header: dict[str, object] = {
-        "broker": f"{answer['name']} {answer['version']}" + (" (compiled)" if answer["compiled"] else ""),
-        "ready": answer["ready"],
-        "running since": f"{time_shown(answer['started'])} ({duration_shown(answer['uptime'])})",
-    }
+    header = _header(answer)
     for acceptor in answer["acceptors"]:
         listening = ", ".join(acceptor["listening"])
         header[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"

@@ -231,6 +231,24 @@ def _tokens(config: Config) -> Iterator[Clash]:
         yield Clash((f"{key}.keys-url",), shown(section.keys_url), "give an https:// URL: forged keys permit anything")
 
 
+def _replication(config: Config) -> Iterator[Clash]:
+    section, key = config.journal.postgresql, "journal.postgresql"
+    if config.journal.log == "files":
+        if section.dsn or section.dsn_file is not None:
+            fix = 'a database keeps the journal only with journal.log = "postgresql": set that, or remove it'
+            yield Clash((f"{key}.dsn" if section.dsn else f"{key}.dsn-file", "journal.log"), "", fix)
+        return
+    if missing_of("postgresql"):
+        fix = f"a journal in PostgreSQL needs psycopg, which is not installed: {how_to_install('postgresql')}"
+        yield Clash(("journal.log",), "postgresql", fix)
+    if bool(section.dsn) == (section.dsn_file is not None):
+        yield Clash((f"{key}.dsn", f"{key}.dsn-file"), "", "give one of them, to say where the database is")
+    if section.renewal * 3 > section.lease:
+        keys = (f"{key}.renewal", f"{key}.lease")
+        fix = f"give at most a third of {keys[1]} ({_duration(section.lease)}): a renewal may fail"
+        yield Clash(keys, _duration(section.renewal), fix)
+
+
 def _telemetry(config: Config) -> Iterator[Clash]:
     endpoint, key = config.telemetry.endpoint, "telemetry.endpoint"
     if not endpoint:
@@ -364,6 +382,7 @@ _RULES: Final = (
     _tls,
     _security,
     _tokens,
+    _replication,
     _telemetry,
     _addresses,
     _everything,

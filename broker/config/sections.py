@@ -87,9 +87,34 @@ class RetentionSection(Section):
     """Retained segments beyond this are deleted, the oldest first, before they fill the disk; -1: no limit."""
 
 
+class PostgresqlSection(Section):
+    """The database that keeps the journal with log = "postgresql", of which every broker of a pair has a copy."""
+
+    dsn: str = ""
+    """Where it is, as libpq takes it, with primary and standby: host=one,two dbname=bartleby user=bartleby"""
+    dsn_file: Annotated[Path | None, Field(strict=False)] = None
+    """A file that holds the dsn, so that its password stands nowhere else; unset: dsn."""
+    schema_name: Annotated[str, Field(min_length=1, max_length=63)] = "bartleby"
+    """The schema of the tables: pairs of brokers that share a database have one each."""
+    lease: Annotated[Milliseconds, Field(ge=1_000)] = 5_000
+    """How long an owner that is not heard of stays owner: a standby takes over this much later."""
+    renewal: Annotated[Milliseconds, Field(ge=100)] = 1_000
+    """How often the owner renews its lease: several times, so that one that is lost costs nothing."""
+    connect_timeout: Annotated[Milliseconds, Field(ge=1_000)] = 2_000
+    """How long a connection may take to come about, with each host, before the next is tried."""
+    stall_timeout: Annotated[Milliseconds, Field(ge=100)] = 2_000
+    """A commit that takes longer stops producers: what they send could not be confirmed."""
+    synchronous_commit: Literal["remote_write", "on", "remote_apply"] = "on"
+    """What a commit waits for on the standby: written, synced or visible there; the server's must promise as much."""
+    single_copy: bool = False
+    """true: the database needs no synchronous standby; what is confirmed is lost with its disk."""
+
+
 class JournalSection(Section):
     """The journal, in which every message and every change is durable before it is confirmed."""
 
+    log: Literal["files", "postgresql"] = "files"
+    """files: this machine's disk; postgresql: a database with a standby, for brokers that take over from each other."""
     segment_size: Annotated[Bytes, Field(ge=4 << 20, le=4 << 30)] = 64 << 20
     """Bytes of one preallocated file: large files change seldom, small ones are freed early."""
     reserve: Bytes = 8 << 20
@@ -105,6 +130,7 @@ class JournalSection(Section):
     compact_percentage: Annotated[int, Field(ge=1, le=50)] = 40
     """Live records of the oldest file are copied forward while at most this percentage of the journal is alive."""
     retention: RetentionSection = RetentionSection()
+    postgresql: PostgresqlSection = PostgresqlSection()
 
 
 class LimitsSection(Section):

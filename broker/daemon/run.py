@@ -4,6 +4,8 @@
             then say READY
     stop    accept no more, let what is in flight become durable, say goodbye to each client, close the journal
     fail    a journal that cannot write ends the process: clients are told why, nothing is confirmed any more
+    step    a broker of a pair that may no longer write its journal (another does, or it is told to hand over) lets go
+            of its clients and stands by (see `replication`)
     fault   an exception for which no client can be blamed ends it at once (see `sessions.tick`): nothing more is
             written, and the service manager starts it again
 
@@ -18,11 +20,13 @@ import contextlib
 import gc
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import uvloop
 
@@ -35,15 +39,16 @@ from broker.daemon.indexing import Indexing
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
+from broker.daemon.standby import Owned
 from broker.daemon.start_errors import cannot_listen, cannot_open
 from broker.daemon.systemd import Notifier
 from broker.daemon.tracing import start_tracing
-from broker.daemon.wiring import Broker, assemble, declare, recover, settings_table
+from broker.daemon.wiring import Broker, assemble, begin, declare, file_log, recover, settings_table
 from broker.engine import Engine, UnknownFormat
 from broker.engine.model.errors import EngineError
 from broker.log import Log, configure
 from broker.management.http import HttpServer
-from broker.management.ports import AcceptorState
+from broker.management.ports import AcceptorState, Replicated
 from broker.management.runtime import (
     TOKEN_FILE,
     Listening,
@@ -53,6 +58,7 @@ from broker.management.runtime import (
     write_runtime_file,
 )
 from broker.management.shared import Shared
+from broker.management.standby import StandbyApi
 from broker.net.dialer import Dialer
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
@@ -61,26 +67,56 @@ from broker.net.tls import TlsUnusable
 from broker.reasons.exit_status import ExitStatus
 from broker.security.audit_log import AuditLog
 from broker.security.policy import users_path
-from broker.security.reload import ADMIN, Guard
+from broker.security.reload import ADMIN, Guard, acceptor_context
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.links import Links
 from broker.sessions.login import Gate
 from broker.sessions.tick import Tick, described, told
-from store.errors import Corrupt, DirectoryLocked, JournalError, NewerFormat
-from store.log import Counters, FileLog
+from store.errors import (
+    CopyAhead,
+    Corrupt,
+    DatabaseUnfit,
+    DirectoryLocked,
+    JournalError,
+    LogFenced,
+    LogUnknown,
+    NewerFormat,
+)
+from store.log import Counters
+from store.log import Log as JournalLog
 from store.writer import WriterThread
 
 #: How long clients that were told why the broker ends may take to read it, in seconds.
 FAREWELL_SECONDS_MAX: Final = 2.0
 
+#: How often an owner looks whether it still is one, in seconds: a small part of the shortest lease.
+LEASE_CHECK_SECONDS: Final = 0.1
+
+#: How long clients may take to go when the journal is handed over, in seconds: they are to find the new owner.
+HAND_OVER_SECONDS_MAX: Final = 0.5
+
+#: How many leases one that has stepped down leaves the journal to others.
+PATIENCE_LEASES: Final = 2
+
+#: What an operator does whose database has lost what was confirmed.
+COPY_AHEAD: Final = (
+    "the database has lost entries that were confirmed (was a standby promoted that was not synchronous, or a backup"
+    " restored?); docs/high-availability.md says how to go on from either"
+)
+
 #: The longest the timer sleeps, in seconds: a wall clock that is set is noticed after at most this.
 TIMER_SECONDS_MAX: Final = 1.0
+
+
+if TYPE_CHECKING:
+    from broker.daemon.replication import Replication
 
 
 class Daemon:
     """One running broker; also what management sees of it."""
 
-    def __init__(self, config: Config, log: Log, reload: Reload | None) -> None:
+    def __init__(self, config: Config, log: Log, reload: Reload | None, *, patience: int = 0) -> None:
+        """`patience`: how long it leaves the journal of a pair to others at first, in ms."""
         self.config = config
         self.version = __version__
         self.started = clock.wall_ms()
@@ -105,9 +141,23 @@ class Daemon:
         self._beaten = 0  # how many ticks had ended when the service manager had its last sign of life
         self._loop.set_exception_handler(self._on_uncaught)
         self._outside = replace(this_machine(log), fatal=self._end_at_once)
-        self.parts: Broker = assemble(config, self._outside, self._make_writer, self._wake)
+        self.stepped_down = False  # another may own the journal: this life has ended, the process has not
+        self._handing_over = False
+        self._stalled = False  # the database does not answer
+        self.replication: Replication | None = None
+        journal_log: JournalLog = file_log(config, self._outside)
+        if config.journal.log == "postgresql":
+            from broker.daemon.replication import Replication  # of an extra
 
-    def _make_writer(self, journal_log: FileLog) -> WriterThread:
+            self.replication = Replication(config, self._outside, patience=patience)
+            journal_log = self.replication.log
+        self._journal_log = journal_log
+        self.parts: Broker = self._make_parts()
+
+    def _make_parts(self) -> Broker:
+        return assemble(self.config, self._outside, self._make_writer, self._wake, log=self._journal_log)
+
+    def _make_writer(self, journal_log: JournalLog) -> WriterThread:
         """The writer's thread tells the loop, which alone may touch the engine."""
 
         def announce(ticket: int) -> None:
@@ -222,7 +272,7 @@ class Daemon:
         high = self.config.journal.pending_max_bytes
         if journal.pending_bytes > high:
             self._set_congested(True)
-        elif journal.pending_bytes < high // 4:
+        elif journal.pending_bytes < high // 4 and not self._stalled:
             self._set_congested(False)
         if journal.accepting is self._full:
             self._full = not journal.accepting
@@ -265,17 +315,57 @@ class Daemon:
 
     def _journal_failed(self, error: Exception) -> None:
         """The disk failed: nothing is confirmed any more, clients are told why, and the process ends."""
+        if isinstance(error, LogFenced | LogUnknown):
+            self._step_down(str(error))
+            return
         self._status = ExitStatus.DISK_FAILED
         self._cause = str(error) if isinstance(error, JournalError) else described(error)
-        self.parts.journal.abandon()
-        for listener in self.listeners.values():
-            listener.close()
-            for connection in list(listener.connections):
-                self.tick.give_up(connection, "the broker's disk has failed: unconfirmed messages may be lost")
+        self._give_up("the broker's disk has failed: unconfirmed messages may be lost")
         traceback = "" if isinstance(error, JournalError) else told(error)
         self._log("journal.failed", error=self._cause, **({"traceback": traceback} if traceback else {}))
         self._stop.set()
         self._all_durable.set()
+
+    def _give_up(self, told: str) -> None:
+        """Nothing is written any more, and nothing confirmed: clients are told so."""
+        self.parts.journal.abandon()
+        for listener in self.listeners.values():
+            listener.close()
+            for connection in list(listener.connections):
+                self.tick.give_up(connection, told)
+
+    def _step_down(self, why: str) -> None:
+        """Another broker may own the journal: what is not confirmed will not be, here."""
+        if self._status != ExitStatus.OK:
+            return
+        assert self.replication is not None, "files have one owner"
+        self._status = ExitStatus.IN_USE
+        self.stepped_down = True
+        self.replication.interrupt()
+        self._give_up("another broker has taken over: connect to that")
+        self._log("replication.stepped_down", cause=why)
+        self._stop.set()
+        self._all_durable.set()
+
+    def hand_over(self) -> None:
+        """Let another broker own the journal: everything in flight is confirmed first.  Raises NotReplicated."""
+        assert self.replication is not None, "files have one owner"
+        self._handing_over = True
+        self._log("replication.handing_over")
+        self._stop.set()
+
+    def _look_at_replication(self) -> None:
+        """Step down in time; stop producers while the database does not answer."""
+        if self._stop.is_set() or self.replication is None:
+            return
+        if self.replication.over:
+            self._step_down("the lease could not be renewed")
+            return
+        if self.replication.stalled is not self._stalled:
+            self._stalled = self.replication.stalled
+            self._log("replication.stalled" if self._stalled else "replication.goes_on")
+            self._set_congested(self._stalled)
+        self._loop.call_later(LEASE_CHECK_SECONDS, self._must, self._look_at_replication)
 
     # -- start -----------------------------------------------------------------------------------------------------
 
@@ -290,15 +380,37 @@ class Daemon:
         except JournalError as error:
             self._log("start.journal", error=cannot_open(self.data_directory, error))
             return ExitStatus.DISK_FAILED
-        status = self._recover()
+        owned: Owned | None = None
+        if self.replication is not None:
+            owned = await self._stand_by()
+            if owned is None:
+                self.parts.log.close()
+                self._log("stopped", status=self._status)
+                return self._status
+        status = self._recover(owned)
         if status == ExitStatus.OK:
             status = self._set_guard()
         if status == ExitStatus.OK:
             end_tracing = start_tracing(self.config, self.engine, self._log)
             status = await self._serve()
             end_tracing()
-        self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
+        if self.replication is not None:
+            await self._let_go()
+        if not self.stepped_down:
+            self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
         return status
+
+    async def _let_go(self) -> None:
+        """Let go of the journal of a pair, so that another can own it, or this process in its next life."""
+        assert self.replication is not None
+        fine = self._status == ExitStatus.OK
+        if not fine:  # the writer's thread may wait for the database
+            self.replication.interrupt()
+        await asyncio.to_thread(self.parts.writer.close)
+        await asyncio.to_thread(self.replication.end, give_up=fine)
+        self.parts.log.close()
+        if self._handing_over and fine:
+            self.stepped_down = True
 
     async def _serve(self) -> int:
         """Open the acceptors, serve until told to stop, stop.  Returns the exit status."""
@@ -306,6 +418,8 @@ class Daemon:
             self.parts.journal.close()
             return ExitStatus.FAILED
         self._announce()
+        if self.replication is not None:
+            self._look_at_replication()
         checks = supervised("checks of connections and files", self._check_connections(), essential=True)
         indexing = Indexing(self._outside.files, self.parts.log.directory, self._log)
         indexes = supervised("the indexes of message ids", indexing.run())
@@ -319,7 +433,100 @@ class Daemon:
         indexes.cancel()
         return status
 
-    def _recover(self) -> int:
+    async def _stand_by(self) -> Owned | None:
+        """Copy the journal of the pair until it is ours; None if that does not come to pass, with a status."""
+        assert self.replication is not None
+        self._unready = ["standby: another broker owns the journal"]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop.set)
+        owned: Owned | None = None
+        try:
+            await self._open_standby()
+            owned = await self.replication.stand_by(self._make_parts, self._stop)
+        except (UnusableFile, TlsUnusable) as error:
+            self._status = ExitStatus.USAGE
+            self._log("start.security", error=str(error))
+        except (OSError, UnicodeError) as error:
+            self._status = ExitStatus.FAILED
+            self._log("start.listen", acceptor="http", address="", error=cannot_listen("http", error))
+        except DatabaseUnfit as unfit:
+            self._status = ExitStatus.USAGE
+            self._log("start.database", error=str(unfit))
+        except CopyAhead as ahead:
+            self._status = ExitStatus.DISK_FAILED
+            self._log("start.database", error=f"{ahead}: {COPY_AHEAD}")
+        except (Corrupt, JournalError) as error:
+            self._status = ExitStatus.DISK_FAILED
+            self._log("start.corrupt" if isinstance(error, Corrupt) else "start.journal", error=str(error))
+        except UnknownFormat as error:
+            self._status = ExitStatus.DISK_FAILED
+            self._log("start.journal", error=str(error))
+        for server in self._http.values():
+            await server.stop()
+        self._http.clear()
+        self._listening.clear()
+        if owned is None:
+            remove_runtime_file(self.data_directory)
+        else:
+            self.parts = owned.broker
+            self._unready = ["the journal is being recovered"]
+            self._log("replication.owner", epoch=owned.lease.epoch)
+        return owned
+
+    async def _open_standby(self) -> None:
+        """Answer for health and metrics; say that this is a standby to whoever waits for the start."""
+        self.data_directory.mkdir(parents=True, exist_ok=True)
+        token = create_token(self.data_directory) if self.config.http_acceptors else ""
+        api = StandbyApi(
+            self._replicated,
+            token,
+            name=self.name,
+            version=self.version,
+            started=self.started,
+            now=clock.wall_ms,
+        )
+        for name, acceptor in self.config.http_acceptors.items():
+            tls = acceptor_context(acceptor.tls) if acceptor.tls is not None else None
+            self._http[name] = server = HttpServer(
+                self,
+                token,
+                name=name,
+                context=None if tls is None else partial(_as_it_is, tls),
+                open_metrics=acceptor.open_metrics,
+                allowed_hosts=acceptor.allowed_hosts,
+                standby=api.application,
+            )
+            self._note_listening(name, "http", await server.start(acceptor.host, acceptor.port))
+        write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
+        self._log("replication.standby")
+        line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())
+        sys.stdout.write(f"STANDBY {line} pid={os.getpid()}\n")
+        sys.stdout.flush()
+        self._notifier.ready()
+        self._notifier.status("standby: it copies the journal of its owner")
+        interval = self._notifier.watchdog_interval()
+        if interval is not None:
+            self._beat_as_standby(interval)
+
+    def _beat_as_standby(self, interval: float) -> None:
+        if self._unready and self._unready[0].startswith("standby") and not self._stop.is_set():
+            self._notifier.watchdog()
+            self._loop.call_later(interval, self._beat_as_standby, interval)
+
+    def _replicated(self) -> Replicated:
+        assert self.replication is not None
+        state = self.replication.state
+        standby = state.standby
+        if standby is None:
+            return Replicated(state.role, state.epoch)
+        return Replicated(state.role, state.epoch, standby.behind_entries, standby.behind_seconds, standby.trouble)
+
+    def replicated(self) -> Replicated | None:
+        """What this broker is, if its journal is replicated."""
+        return None if self.replication is None else self._replicated()
+
+    def _recover(self, owned: Owned | None) -> int:
+        """Have the journal read, unless a standby has, and go on from there."""
         assert isinstance(self.parts.writer, WriterThread)
         self.parts.writer.start()
         started = clock.monotonic_ms()
@@ -328,7 +535,11 @@ class Daemon:
         gc.collect()
         gc.disable()  # what is restored lives long, and there is no waste in cycles: looking for it takes as long again
         try:
-            verdict, restored = recover(self.parts, self.config)
+            if owned is None:
+                verdict, restored = recover(self.parts, self.config)
+            else:
+                verdict, restored = owned.verdict, owned.restored
+                begin(self.parts, self.config)
         except NewerFormat as newer:
             self._log("start.newer", error=str(newer))
             return ExitStatus.DISK_FAILED
@@ -576,7 +787,9 @@ class Daemon:
         self._notifier.stopping()
         if self._status == ExitStatus.OK:
             self._log("stopping")
-        deadline = self._loop.time() + self.config.broker.shutdown_timeout / 1000
+        deadline = self._loop.time() + (
+            HAND_OVER_SECONDS_MAX if self._handing_over else self.config.broker.shutdown_timeout / 1000
+        )
         for listener in self.listeners.values():
             listener.close()
         if self._status == ExitStatus.OK:
@@ -621,12 +834,22 @@ class Daemon:
                     await listener.idle()
 
 
+def _as_it_is(context: ssl.SSLContext) -> ssl.SSLContext:
+    return context
+
+
 def run(config: Config, reload: Reload | None = None) -> int:
     """Run a broker in the foreground until it is told to stop.  Returns the exit status."""
     log = configure(config.log.level, config.log.format, sys.stderr)
 
     async def main() -> int:
-        return await Daemon(config, log, reload).run()
+        patience = 0
+        while True:
+            daemon = Daemon(config, log, reload, patience=patience)
+            status = await daemon.run()
+            if not daemon.stepped_down:
+                return status
+            patience = PATIENCE_LEASES * config.journal.postgresql.lease
 
     status = uvloop.run(main())
     log.tell_suppressed(now=True)

@@ -23,11 +23,14 @@ from broker.sessions.amqp.format import AmqpFormat
 from broker.sessions.mqtt.format import MqttFormat
 from broker.sessions.stomp.format import StompFormat
 from broker.sessions.tick import Tick
+from store.bodies import BodyStore
+from store.decode import RawRecord
 from store.files import Files
 from store.journal import Journal, JournalLimits
-from store.log import FileLog, LogSettings
+from store.log import FileLog, Log, LogSettings
 from store.pages import Pages
-from store.recovery import Verdict
+from store.recovery import Recovery, Verdict
+from store.recovery import recover as recover_log
 from store.retention import RetentionSettings
 from store.writer import Writer
 
@@ -46,7 +49,7 @@ DAY_MS: Final = 86_400_000
 class Broker:
     """A broker without sockets."""
 
-    log: FileLog
+    log: Log
     writer: Writer
     journal: Journal
     engine: Engine
@@ -81,14 +84,8 @@ def configured_limits(config: Config, memory_bytes: int) -> Limits:
     )
 
 
-def assemble(
-    config: Config,
-    outside: Environment,
-    make_writer: Callable[[FileLog], Writer],
-    wake: Callable[[], None],
-    limits: Limits | None = None,
-) -> Broker:
-    """The parts, connected; nothing is read or written yet.  Without `limits`, those of the configuration hold."""
+def file_log(config: Config, outside: Environment, *, elsewhere: BodyStore | None = None) -> FileLog:
+    """The log in the data directory; with `elsewhere` it is a copy of what is durable there."""
     retention = config.journal.retention
     settings = LogSettings(
         segment_bytes=config.journal.segment_size,
@@ -99,14 +96,31 @@ def assemble(
             bytes_max=retention.max_bytes,
         ),
     )
-    log = FileLog(
+    return FileLog(
         outside.files,
         f"{config.broker.data_directory}/journal",
         settings,
         now=outside.wall_ms,
         monotonic=outside.monotonic,
         on_slow_sync=lambda seconds: outside.report("journal.slow_sync", milliseconds=int(seconds * 1000)),
+        synced=elsewhere is None,
+        elsewhere=elsewhere,
     )
+
+
+def assemble(
+    config: Config,
+    outside: Environment,
+    make_writer: Callable[[Log], Writer],
+    wake: Callable[[], None],
+    limits: Limits | None = None,
+    log: Log | None = None,
+) -> Broker:
+    """The parts, connected; nothing is read or written yet.  Without `limits`, those of the configuration hold.
+
+    Without a `log`, the files of the data directory are it.
+    """
+    log = log or file_log(config, outside)
     writer = make_writer(log)
     journal = Journal(
         log,
@@ -177,10 +191,30 @@ def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verd
     Raises JournalError (damage, no room, a disk that fails), UnknownFormat, EngineError (a declaration that
     contradicts the journal).
     """
-    verdict = parts.journal.recover().verdict
-    parts.engine.ticks.begin()
+    recovery = recover_log(parts.log)
+    restored = restore(parts, recovery)
+    begin(parts, config, serves=serves)
+    return recovery.verdict, restored
+
+
+def restore(parts: Broker, recovery: Recovery) -> Restored:
+    """Read the journal into the engine, which has the present time when all is read.  Raises JournalError,
+    UnknownFormat.
+    """
     engine = parts.engine
-    restored = engine.restore(parts.journal.replay())
+    parts.journal.recover(recovery)
+    engine.ticks.begin()
+
+    def records() -> Iterator[RawRecord]:
+        yield from parts.journal.replay()
+        engine.ticks.begin()
+
+    return engine.restore(records())
+
+
+def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
+    """What was restored goes on: see `recover`."""
+    engine = parts.engine
     parts.journal.start()
     engine.settle_restored()
     declare(parts.engine, config)
@@ -188,7 +222,6 @@ def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verd
         engine.tasks.go_on()
         engine.dead_letter_rules.use(rules_of(config))
     parts.tick.end()
-    return verdict, restored
 
 
 def declare(engine: Engine, config: Config) -> None:

@@ -78,7 +78,7 @@ class Api:
 
     `hosts`: the names that it may be called by, None: any; `name`: what the configuration calls its acceptor;
     `console`: the application that has all paths that are not the API's, None: there are none; `shared`:
-    with other acceptors and the console.
+    with other acceptors and the console; `standby`: what a standby answers instead.
     """
 
     def __init__(
@@ -92,11 +92,12 @@ class Api:
         limits: Limits | None = None,
         console: ASGIApp | None = None,
         shared: Shared | None = None,
+        standby: FastAPI | None = None,
     ) -> None:
         self._hosts = hosts
         self._name = name
         self._console = console
-        self._app = application(broker, token, limits or Limits(), metrics_open=metrics_open, shared=shared)
+        self._app = standby or application(broker, token, limits or Limits(), metrics_open=metrics_open, shared=shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI: refuse what no application should see, and hand on the rest."""

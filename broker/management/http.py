@@ -16,6 +16,7 @@ from ipaddress import ip_address
 from typing import Any, Final
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
@@ -150,7 +151,8 @@ class HttpServer:
     `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
     `allowed_hosts`: names that it may be called by beside those that always may; None: over TLS, where browsers check
     the certificate, any, else none beside them.  `console`: what answers all paths that are not the API's.
-    `shared`: with other acceptors and the console.
+    `shared`: with other acceptors and the console.  `standby`: what a standby answers instead of all that, with its
+    metrics for everybody or not.
     """
 
     def __init__(
@@ -167,8 +169,10 @@ class HttpServer:
         limits: Limits | None = None,
         console: ASGIApp | None = None,
         shared: Shared | None = None,
+        standby: Callable[[bool], FastAPI] | None = None,
     ) -> None:
         self._broker = broker
+        self._standby = standby
         self._report = broker.engine.report
         self._token = token
         self._name = name
@@ -214,6 +218,7 @@ class HttpServer:
                 limits=self._limits,
                 console=self._console,
                 shared=self._shared,
+                standby=None if self._standby is None else self._standby(open_metrics),
             ),
             http=self._protocol,
             ws="none",
@@ -273,7 +278,8 @@ class HttpServer:
             self._crowd.went(handshake)
 
     def _left(self, peer: Peer) -> None:
-        self._broker.gate.left(peer)
+        if self._standby is None:  # which nobody logs in to
+            self._broker.gate.left(peer)
 
     async def stop(self) -> None:
         """Accept no more, let requests in progress finish for a while, close."""

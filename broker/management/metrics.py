@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from broker.engine import OUTCOMES, Queue
 from broker.engine.model.task import TaskState
 from broker.management.models.links import route_shown
-from broker.management.ports import Broker
+from broker.management.ports import Broker, Replicated
 from broker.sessions.links.model import State
 
 #: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
@@ -68,6 +68,9 @@ class BrokerCollector(Collector):
         yield from self._queues()
         yield from self._journal()
         yield from self._events()
+        replicated = self._broker.replicated()
+        if replicated is not None:
+            yield from replication_metrics(replicated)
         yield from self._build()
 
     def _connections(self) -> Iterator[Metric]:
@@ -243,6 +246,20 @@ class BrokerCollector(Collector):
             "broker_start_time_seconds", "When the broker started.", value=self._broker.started / 1000
         )
         yield GaugeMetricFamily("broker_ready", "1 while the broker accepts clients.", value=not self._broker.unready())
+
+
+def replication_metrics(replicated: Replicated) -> Iterator[Metric]:
+    """What a broker of a pair is, and how far."""
+    role = GaugeMetricFamily("broker_replication_role", "1 for what this broker of a pair is.", labels=["role"])
+    for name in ("owner", "standby"):
+        role.add_metric([name], name == replicated.role)
+    yield role
+    for name, value, meaning in (
+        ("epoch", replicated.epoch, "How often the journal has changed its owner."),
+        ("lag_entries", replicated.lag_entries, "Entries of the journal that this standby has not copied."),
+        ("lag_seconds", replicated.lag_seconds, "How long this standby has not had all of the journal."),
+    ):
+        yield GaugeMetricFamily(f"broker_replication_{name}", meaning, value=value)
 
 
 def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label: str, queues: list[Queue]) -> None:

@@ -30,6 +30,20 @@ class AcceptorState:
     certificate_end: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Replicated:
+    """What a broker of a pair is: `owner` or `standby`, and under which epoch.
+
+    Of a standby: the entries of the journal that it has not copied, since when in seconds, and why it does not get on.
+    """
+
+    role: str
+    epoch: int
+    lag_entries: int = 0
+    lag_seconds: float = 0.0
+    trouble: str = ""
+
+
 class Broker(Protocol):
     """The running broker.  Everything is read on the event loop's thread."""
 
@@ -74,6 +88,12 @@ class Broker(Protocol):
     @property
     def counters(self) -> Counters:
         """What the journal's log has done since the start."""
+
+    def replicated(self) -> Replicated | None:
+        """What it is, if its journal is replicated; None: it is in files."""
+
+    def hand_over(self) -> None:
+        """Let another broker of the pair own the journal, soon."""
 
     @property
     def data_directory(self) -> Path:

@@ -13,7 +13,7 @@ from broker.engine import UnknownFormat
 from broker.engine.model.errors import EngineError
 from broker.engine.model.report import Report
 from store.errors import DirectoryLocked, JournalError
-from store.log import FileLog
+from store.log import Log
 from store.writer import InlineWriter
 
 #: Ticks after which a command that still has something to do is taken to be spinning.
@@ -32,7 +32,7 @@ class Stopped:
         recover(self.parts, config, serves=False)
         self.settle()
 
-    def _make_writer(self, log: FileLog) -> InlineWriter:
+    def _make_writer(self, log: Log) -> InlineWriter:
         self._writer = InlineWriter(log, self._announce, self._failed)
         return self._writer
 

@@ -108,6 +108,18 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "refused": Problem(
         400, "The request is refused", "The request cannot be answered as asked.", "Correct what `detail` says."
     ),
+    "not-replicated": Problem(
+        409,
+        "The journal is not replicated",
+        "There is no other broker that could own the journal of this one: it is in files.",
+        "Set `journal.log` to keep it in a database that others share; see docs/high-availability.md.",
+    ),
+    "standby": Problem(
+        503,
+        "This broker is a standby",
+        "Another broker of the pair owns the journal, and answers for it.",
+        "Ask that one; `bartleby status` says what this one is.",
+    ),
     "not-logged-in": Problem(
         401,
         "Nobody is logged in",

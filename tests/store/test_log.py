@@ -105,7 +105,7 @@ def test_without_clocks_nothing_is_slow(files: SimFiles) -> None:
     log = FileLog(files, HOME, now=lambda: EPOCH)
     log.open()
     assert log.segment_bytes == 64 << 20
-    log._note_sync(2.0)
+    log.note_sync(2.0)
     assert log.counters.slow_syncs == 1
 
 

@@ -21,6 +21,7 @@ class ListLog:
     def __init__(self) -> None:
         self.done: list[tuple[str, object]] = []
         self.counters = Counters()
+        self.directory = "journal"
         self.bodies = BodyFiles(SimFiles(), "journal", keep_free=0)
         self.ready = 0
         self.spare_bytes = 0

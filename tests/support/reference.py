@@ -232,6 +232,7 @@ _UNSET: Final[dict[str, object]] = (
         "anonymous_roles": ("amq",),
         "audit_file": Path("var/audit.jsonl"),
         "client_ca": Path("/etc/bartleby/clients.pem"),
+        "dsn_file": Path("/etc/bartleby/dsn"),
         "crl": Path("/etc/bartleby/revoked.pem"),
         "connection_ttl": Config().broker.connection_ttl,
         "enabled": True,

@@ -28,7 +28,7 @@ from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Tick
 from store.files import Files
-from store.log import FileLog
+from store.log import Log
 from store.writer import InlineWriter
 from tests.support.links import Link
 from tests.support.sim_files import SimFiles
@@ -133,7 +133,7 @@ class SimBroker:
         """The tick, to be entered before a verb is called."""
         return self.parts.tick
 
-    def _make_writer(self, log: FileLog) -> InlineWriter:
+    def _make_writer(self, log: Log) -> InlineWriter:
         self._writer = InlineWriter(log, self._announce, self._failed)
         return self._writer
 

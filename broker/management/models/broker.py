@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict
 from shutil import disk_usage
+from typing import Literal
 
 from pydantic import Field
 
@@ -41,6 +42,16 @@ class JournalShown(Shown):
     disk_full: bool
 
 
+class ReplicationShown(Shown):
+    """What a broker of a pair is."""
+
+    role: Literal["owner", "standby"]
+    epoch: int = Field(description="How often the journal has changed its owner.")
+    lag_entries: int = Field(description="Entries of the journal that a standby has not copied.")
+    lag_seconds: float = Field(description="How long it has not had all of them.")
+    trouble: str = Field(description="Why it does not get on; empty: it does.")
+
+
 class Status(Shown):
     """The broker as a whole."""
 
@@ -62,6 +73,7 @@ class Status(Shown):
     acceptors: list[AcceptorShown]
     links: dict[str, StateName] = Field(description="The states of the links to other brokers, by name.")
     journal: JournalShown
+    replication: ReplicationShown | None = Field(description="What it is, if its journal is replicated.")
 
 
 class QueueBalance(Shown):
@@ -147,7 +159,13 @@ def status(broker: Broker, now: int) -> Status:
         acceptors=[AcceptorShown(**asdict(each) | {"listening": list(each.listening)}) for each in broker.acceptors()],
         links={name: link.shown.value for name, link in sorted(broker.links.by_name.items())},
         journal=_journal(broker),
+        replication=_replication(broker),
     )
+
+
+def _replication(broker: Broker) -> ReplicationShown | None:
+    replicated = broker.replicated()
+    return None if replicated is None else ReplicationShown.model_validate(asdict(replicated))
 
 
 def _journal(broker: Broker) -> JournalShown:

@@ -18,6 +18,7 @@ from broker.management.models import broker as models
 from broker.management.models.base import LIMIT_DEFAULT, After, Limit
 from broker.management.models.broker import Balance, Replayed, Status, UserList, UserShown
 from broker.management.ports import Broker
+from broker.management.problems import Refused
 
 
 class BrokerCalls:
@@ -30,6 +31,7 @@ class BrokerCalls:
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
         calls.add("GET", "/status", self.status, about=whole)
+        calls.add("POST", "/failover", self.failover, about=whole, problems=(409,), status=202)
         calls.add("GET", "/users", self.users, about=whole)
         calls.add("GET", "/balance", self.balance, about=whole, response_model=Balance)
         calls.add(
@@ -46,6 +48,13 @@ class BrokerCalls:
         """The broker as a whole."""
         self._broker.tick.enter()
         return models.status(self._broker, self._engine.now)
+
+    async def failover(self) -> Status:
+        """Let another broker of the pair own the journal: what is in flight is confirmed, then this one stands by."""
+        if self._broker.replicated() is None:
+            raise Refused("not-replicated", "the journal of this broker is in files, which nobody else can take over")
+        self._broker.hand_over()
+        return await self.status()
 
     async def users(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> UserList:
         """The users of the broker and their roles, by name; never what they log in with."""

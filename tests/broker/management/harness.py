@@ -23,7 +23,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.routing import destinations
 from broker.management.http import HttpServer
 from broker.management.limits import Limits as CallLimits
-from broker.management.ports import AcceptorState
+from broker.management.ports import AcceptorState, Replicated
 from broker.security.login import Policy, UserGate
 from broker.security.throttle import Throttle
 from broker.sessions.links.links import Links
@@ -75,6 +75,8 @@ class TestBroker(SimBroker):
         self.disk_works = True
         self.waiting = asyncio.Event()  # somebody waits for the disk, which does not work
         self.events = {"login.refused": 3}
+        self.replication: Replicated | None = None  # its journal is in files
+        self.handed_over = False
         self._loop: asyncio.AbstractEventLoop | None = None
         config = CONFIG.model_copy(
             update={"broker": CONFIG.broker.model_copy(update={"data_directory": str(directory)})}
@@ -118,6 +120,14 @@ class TestBroker(SimBroker):
     def unready(self) -> list[str]:
         """What the test says."""
         return self.reasons
+
+    def replicated(self) -> Replicated | None:
+        """What the test says."""
+        return self.replication
+
+    def hand_over(self) -> None:
+        """See Broker."""
+        self.handed_over = True
 
     def acceptors(self) -> list[AcceptorState]:
         """Two that are no more than their numbers."""

@@ -1,0 +1,74 @@
+"""The lease of a replicated log: renewed by a thread of its own, as long as this broker owns the log.
+
+It says who should try to write, and keeps nobody from it: that does the epoch.  An owner that could not renew it in
+time lets go of the log by itself, since another may own it already, and what its clients send could not be confirmed.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+
+from store.database import Database, Doubtful, Unavailable
+from store.errors import LogFailed
+from store.log import Place
+
+
+class LeaseKeeper:
+    """Keeps a lease that was taken at `since`, in monotonic seconds; times in ms.
+
+    `replicated`: how far the log is replicated, which the others want to know.
+    """
+
+    def __init__(
+        self,
+        hints: Database,
+        *,
+        name: str,
+        epoch: int,
+        since: float,
+        lease: int,
+        renewal: int,
+        replicated: Callable[[], Place],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self.epoch = epoch
+        self._hints = hints
+        self._name = name
+        self._lease = lease
+        self._renewal = renewal / 1000
+        self._replicated = replicated
+        self._monotonic = monotonic
+        self._until = since + lease / 1000
+        self._lost = False
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="journal-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def over(self) -> bool:
+        """Whether another broker may own the log."""
+        return self._lost or self._monotonic() > self._until
+
+    def end(self, *, give_up: bool) -> None:
+        """Renew it no more; another may have it at once if it is given up, else when it is over."""
+        self._ending.set()
+        if not give_up:
+            self._hints.interrupt()
+        self._thread.join()
+        if give_up:
+            with suppress(Doubtful, Unavailable, LogFailed):  # then it ends by itself
+                self._hints.give_up_lease(self._name)
+        self._hints.close()
+
+    def _run(self) -> None:
+        while not self._ending.wait(self._renewal):
+            asked = self._monotonic()
+            try:
+                if not self._hints.renew_lease(self._name, self.epoch, self._lease, self._replicated()):
+                    self._lost = True
+                    return
+                self._until = asked + self._lease / 1000
+            except (Doubtful, Unavailable, LogFailed):
+                continue  # until it is over

@@ -1,0 +1,176 @@
+"""A journal in PostgreSQL: what a broker of a pair has beside the others, while it stands by and while it owns the log.
+
+start -> standby -> owner -> (fenced, cut off, or told to) -> standby ...
+             \\-> the start stops: the database is unfit, the copy is another's or ahead
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.config import Config
+from broker.config.sections import PostgresqlSection
+from broker.daemon.lease import LeaseKeeper
+from broker.daemon.standby import Owned, Standby, StandbyState
+from broker.daemon.wiring import Broker, Environment, file_log
+from store.bodies import BodyStore
+from store.log import FileLog
+from store.postgresql import Postgres, PostgresSettings
+from store.replicated_log import ReplicatedLog
+
+#: How long a writer waits before it tries again, in seconds.
+RETRY_SECONDS: Final = 0.1
+
+
+def postgres_settings(section: PostgresqlSection) -> PostgresSettings:
+    """Raises OSError for a dsn-file that cannot be read."""
+    dsn = section.dsn if section.dsn_file is None else section.dsn_file.read_text("utf-8").strip()
+    return PostgresSettings(
+        dsn,
+        schema=section.schema_name,
+        connect_timeout=section.connect_timeout,
+        silence=section.lease,
+        synchronous_commit=section.synchronous_commit,
+        single_copy=section.single_copy,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationState:
+    """What a broker of a pair is: `standby` until it owns the log."""
+
+    epoch: int
+    standby: StandbyState | None
+
+    @property
+    def role(self) -> str:
+        """In a word."""
+        return "owner" if self.standby is None else "standby"
+
+
+class Replication:
+    """One life of a broker of a pair: from standing by to letting go of the log.
+
+    `patience`: how long it leaves the log to others at first, in ms.  Raises OSError as `postgres_settings`.
+    """
+
+    def __init__(self, config: Config, outside: Environment, *, patience: int = 0) -> None:
+        self._section = section = config.journal.postgresql
+        self._outside = outside
+        self._patience = patience
+        self._settings = postgres_settings(section)
+        self._ending = threading.Event()
+        self._lease: LeaseKeeper | None = None
+        self._standby: Standby | None = None
+        self._database = Postgres(self._settings)
+        self._name = ""
+
+        def make_copy(bodies: BodyStore) -> FileLog:
+            return file_log(config, outside, elsewhere=bodies)
+
+        self.log = ReplicatedLog(
+            self._database,
+            make_copy,
+            now=outside.wall_ms,
+            monotonic=outside.monotonic,
+            wait=self._wait,
+            over=lambda: self._ending.is_set() or self.over,
+            on_trouble=self._report,
+        )
+
+    def _wait(self) -> None:
+        self._ending.wait(RETRY_SECONDS)
+
+    def _report(self, trouble: str) -> None:
+        self._outside.report("replication.trouble", error=trouble)
+
+    # -- standing by -----------------------------------------------------------------------------------------------
+
+    async def stand_by(self, make_broker: Callable[[], Broker], stop: asyncio.Event) -> Owned | None:
+        """Return when the log is ours, or None when told to stop.  Raises JournalError and what `restore` does."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[Owned | Exception] = loop.create_future()
+
+        def tell(result: Owned | Exception) -> None:
+            loop.call_soon_threadsafe(ended.set_result, result)
+
+        hints = Postgres(self._settings, hints=True)
+        name = self.log.copy_name() or f"{self._outside.random.getrandbits(128):032x}"
+
+        def keep_lease(epoch: int, since: float) -> LeaseKeeper:
+            self._lease = LeaseKeeper(
+                hints,
+                name=name,
+                epoch=epoch,
+                since=since,
+                lease=self._section.lease,
+                renewal=self._section.renewal,
+                replicated=lambda: self.log.replicated,
+                monotonic=self._outside.monotonic,
+            )
+            return self._lease
+
+        self._standby = standby = Standby(
+            self.log,
+            self._database,
+            hints,
+            self._outside.files,
+            name=name,
+            lease_ms=self._section.lease,
+            patience_s=self._patience / 1000,
+            make_broker=make_broker,
+            keep_lease=keep_lease,
+            check=self._database.check,
+            ended=tell,
+            report=self._report,
+            monotonic=self._outside.monotonic,
+        )
+        standby.start()
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        result = ended.result() if ended.done() else None
+        if not isinstance(result, Owned):
+            await asyncio.to_thread(standby.stop)
+            self.end(give_up=True)
+        if isinstance(result, Exception):
+            raise result
+        self._standby = None
+        return result
+
+    # -- owning ----------------------------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether the log may be another broker's."""
+        return self._lease is not None and self._lease.over
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the database takes so long that producers have to wait."""
+        since = self.log.waiting_since
+        return since is not None and (self._outside.monotonic() - since) * 1000 > self._section.stall_timeout
+
+    @property
+    def state(self) -> ReplicationState:
+        """What this broker is now."""
+        if self._standby is not None:
+            state = self._standby.state
+            return ReplicationState(state.epoch, state)
+        return ReplicationState(self.log.epoch, None)
+
+    def interrupt(self) -> None:
+        """Nothing is tried any more: what waits for the database gives up."""
+        self._ending.set()
+        self._database.interrupt()
+
+    def end(self, *, give_up: bool) -> None:
+        """Let go of the lease; another may have it at once if it is given up."""
+        self._ending.set()
+        lease, self._lease = self._lease, None
+        if lease is not None:
+            lease.end(give_up=give_up)

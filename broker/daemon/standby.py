@@ -1,0 +1,303 @@
+"""A standby: it copies the log of the owner, and has it read, until the log is its own.
+
+    copying thread    compare the copy -> follow -> ... -> take the lease -> claim an epoch -> copy the rest -> owned
+    reading thread    recover what is copied -> read what comes -> ... -> (owned) finish
+
+So when the owner is gone there is little left to read.  Neither thread touches what the event loop has: it asks for
+`state`, and is called back when it is over.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.daemon.lease import LeaseKeeper
+from broker.daemon.wiring import Broker, restore
+from broker.engine import Restored
+from store.database import Database, Doubtful, Unavailable
+from store.errors import LogFailed
+from store.files import Files
+from store.following import NEW, Copying, Following, UpTo
+from store.log import Place
+from store.recovery import Verdict
+from store.replicated_log import ReplicatedLog
+
+#: How often the database is asked for more, in seconds: a small part of the shortest lease.
+POLL_SECONDS: Final = 0.2
+
+#: How often what was copied is read on, in seconds: each time the newest segment is read anew.
+READ_SECONDS: Final = 1.0
+
+#: How often segments and bodies that the log does not need any more are looked for, in seconds.
+TIDY_SECONDS: Final = 2.0
+
+#: Bytes that are read before everything is read anew, beside twice what the journal has: what is remembered of
+#: messages that have gone must not grow for ever.
+READ_BYTES_MIN: Final = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Owned:
+    """The log is ours: the lease, which is kept, and what the journal has."""
+
+    lease: LeaseKeeper
+    broker: Broker
+    verdict: Verdict
+    restored: Restored
+
+
+@dataclass(frozen=True, slots=True)
+class StandbyState:
+    """How far a standby is.  `trouble`: why it does not get on; empty if it does."""
+
+    owner: str
+    epoch: int
+    copied: Place
+    behind_entries: int
+    behind_seconds: float
+    trouble: str
+
+
+class _Again(Exception):
+    """Everything has to be read anew."""
+
+
+class _Stopped(Exception):
+    """Nothing has to be read any more."""
+
+
+class Standby:
+    """One standby.  `patience_s`: how long it leaves the log to others at first.
+
+    `make_broker` makes the parts that the journal is read into; `keep_lease` keeps the lease, of an epoch that was
+    claimed then.  `ended` is called once, by a thread of its own, with what the log was found to be, or what went
+    wrong.  `check` looks whether the database is fit.
+    """
+
+    def __init__(
+        self,
+        log: ReplicatedLog,
+        database: Database,
+        hints: Database,
+        files: Files,
+        *,
+        name: str,
+        lease_ms: int,
+        patience_s: float,
+        make_broker: Callable[[], Broker],
+        keep_lease: Callable[[int, float], LeaseKeeper],
+        check: Callable[[], None],
+        ended: Callable[[Owned | Exception], None],
+        report: Callable[[str], None],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._log = log
+        self._database = database
+        self._hints = hints
+        self._files = files
+        self._name = name
+        self._lease_ms = lease_ms
+        self._make_broker = make_broker
+        self._keep_lease = keep_lease
+        self._check = check
+        self._ended = ended
+        self._report = report
+        self._monotonic = monotonic
+        self._copying = Copying(files, log.copy, database)
+        self._patient_until = monotonic() + patience_s
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._comparing = True
+        self._complete = False  # the log is ours, and so is all of the copy
+        self._lease: LeaseKeeper | None = None
+        self._read_to = Place(0, 0)
+        self._read_at = 0.0
+        self._copied_before = self._bytes_before = 0
+        self._trouble = "the database has not been asked yet"
+        self._owner = ""
+        self._equal = monotonic()  # when the copy last had all there was
+        self._threads = [
+            threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
+            for name, work in (("journal-copying", self._copy), ("journal-reading", self._read))
+        ]
+
+    def start(self) -> None:
+        """Begin."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End, without owning the log; returns when both threads have ended."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        for database in (self._database, self._hints):
+            database.interrupt()
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def state(self) -> StandbyState:
+        """How far it is."""
+        copying = self._copying
+        head = copying.known
+        behind = max(0, head.entries - copying.entries) if head is not None else 0
+        seconds = self._monotonic() - self._equal if behind or self._trouble else 0.0
+        epoch = head.epoch if head is not None else 0
+        return StandbyState(self._owner, epoch, copying.end, behind, seconds, self._trouble)
+
+    def _run(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception as error:
+            with self._changed:
+                first, self._stopping = not self._stopping, True
+                self._changed.notify_all()
+            if first:
+                self._ended(error)
+
+    # -- copying ---------------------------------------------------------------------------------------------------
+
+    def _copy(self) -> None:
+        self._try_until_done(self._compare)
+        with self._changed:
+            self._comparing = False
+            self._changed.notify_all()
+        tidied = self._monotonic()
+        while not self._stopping:
+            try:
+                self._copying.follow()
+                self._look()
+                if self._monotonic() - tidied > TIDY_SECONDS:
+                    tidied = self._monotonic()
+                    self._copying.tidy()
+                if self._may_own():
+                    self._take_over()
+                    return
+            except (Doubtful, Unavailable) as trouble:
+                self._tell(str(trouble))
+            self._pause()
+
+    def _compare(self) -> None:
+        self._check()
+        self._copying.compare()
+        if self._copying.end != NEW:
+            self._log.copy.mark_as_copy(self._name)
+
+    def _try_until_done(self, work: Callable[[], None]) -> None:
+        while not self._stopping:
+            try:
+                work()
+            except (Doubtful, Unavailable) as trouble:
+                self._tell(str(trouble))
+                self._pause()
+            else:
+                self._tell("")
+                return
+
+    def _tell(self, trouble: str) -> None:
+        if trouble and trouble != self._trouble:
+            self._report(trouble)
+        self._trouble = trouble
+
+    def _look(self) -> None:
+        """The copy has what is replicated; the reader may want to know."""
+        self._tell("")
+        copying = self._copying
+        assert copying.known is not None
+        if copying.entries == copying.known.entries:
+            self._equal = self._monotonic()
+        with self._changed:
+            self._changed.notify_all()
+
+    def _pause(self) -> None:
+        with self._changed:
+            if not self._stopping:
+                self._changed.wait(POLL_SECONDS)
+
+    def _may_own(self) -> bool:
+        lease = self._hints.lease()
+        self._owner = lease.owner if lease.left > 0 else ""
+        if lease.left > 0 and lease.owner != self._name:
+            return False
+        if self._monotonic() < self._patient_until:
+            return False
+        return self._hints.take_lease(self._name, self._lease_ms)
+
+    def _take_over(self) -> None:
+        """Claim a new epoch; everything below its end is replicated, and nobody else can append any more."""
+        head, since = None, self._monotonic()
+        while head is None and not self._stopping:
+            since = self._monotonic()
+            try:
+                if self._hints.take_lease(self._name, self._lease_ms):
+                    head = self._database.claim(self._name)
+            except (Doubtful, Unavailable) as trouble:
+                self._tell(str(trouble))
+            if head is None:
+                self._pause()
+        if head is None:
+            return
+        self._lease = self._keep_lease(head.epoch, since)
+        self._log.own(head)
+        if head.end == NEW:
+            self._log.publish()
+            self._copying.end = self._log.replicated
+            self._log.copy.mark_as_copy(self._name)
+        self._try_until_done(self._copy_rest)
+        if self._copying.end != self._log.replicated and not self._stopping:
+            raise LogFailed("the database has not all of the log that it says it has: rows are missing")
+        with self._changed:
+            self._complete = True
+            self._changed.notify_all()
+
+    def _copy_rest(self) -> None:
+        self._copying.fetch(self._log.replicated)
+        self._copying.tidy()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or not self._comparing)
+        while not self._stopping:
+            try:
+                broker, verdict, restored = self._read_all()
+            except (_Again, FileNotFoundError):  # of a segment that the log has let go of meanwhile
+                continue
+            except _Stopped:
+                return
+            assert self._lease is not None, "what is complete is owned"
+            self._ended(Owned(self._lease, broker, verdict, restored))
+            return
+
+    def _read_all(self) -> tuple[Broker, Verdict, Restored]:
+        """Read the journal until it is complete, and ours.  Raises _Again, _Stopped."""
+        source = UpTo(self._files, self._log.directory, lambda: self._copying.end)
+        self._read_to = source.end
+        self._read_at = self._monotonic()
+        self._copied_before = self._copying.copied
+        self._bytes_before = sum(self._files.size(source.path(segment)) for segment in source.segments())
+        broker = self._make_broker()
+        recovery = Following(source, self._more)
+        restored = restore(broker, recovery)
+        return broker, recovery.verdict, restored
+
+    def _more(self) -> bool:
+        """Wait until there is more to read; whether there may be more after that.  Raises _Again, _Stopped."""
+        if self._copying.copied - self._copied_before > 2 * self._bytes_before + READ_BYTES_MIN:
+            raise _Again
+        with self._changed:
+            while True:
+                if self._stopping:
+                    raise _Stopped
+                if self._complete:
+                    return False
+                end, now = self._copying.end, self._monotonic()
+                if end != self._read_to and now - self._read_at >= READ_SECONDS:
+                    self._read_to, self._read_at = end, now
+                    return True
+                self._changed.wait(READ_SECONDS)

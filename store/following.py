@@ -1,0 +1,302 @@
+"""A copy of a replicated log that follows it, and recovery that goes on while the copy grows.
+
+    database -> Copying: rows into the files of the copy -> Following: its records, as recovery gives them
+
+The copy gets only what is known to be replicated: a row is when a later one exists, when the owner says so with its
+lease, or when a new epoch was claimed behind it.  So it never has what the database may lose; and if it has more than
+the database, entries are gone that were confirmed.  That is told, and nothing is changed.
+
+Its files need not be synced: what a machine that lost its power has not kept is fetched again.  So before anything
+else each segment is compared with the database: its good part must be the beginning of what the database has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final
+
+from store.bodies import Drop
+from store.database import Database, Head, Row
+from store.decode import RawRecord
+from store.errors import CopyAhead, Corrupt, LogFailed
+from store.files import Files, write_all
+from store.log import FileLog, Place
+from store.recovery import Recovery, State, Verdict, check_follows, ends_closed
+from store.segment import BadHeader, EntryHead, decode_header, read_entry, scan
+from store.segment_directory import SegmentDirectory, Source, raw_records
+
+#: Where a log ends that has no segment yet.
+NEW: Final = Place(0, 0)
+
+#: Bytes that are fetched at a time, about.
+FETCH_BYTES: Final = 8 << 20
+
+
+class Copying:
+    """Brings the copy up to the database.  Methods raise Doubtful, Unavailable, CopyAhead and LogFailed.
+
+    `end`: how far the copy reaches, `entries` how many the log has up to there.  `known`: the log's head when it was
+    last looked at; `copied`: bytes that were fetched.
+    """
+
+    def __init__(self, files: Files, copy: FileLog, database: Database) -> None:
+        self.end = Place(0, 0)
+        self.entries = 0
+        self.known: Head | None = None
+        self.copied = 0
+        self._files = files
+        self._copy = copy
+        self._database = database
+        self._seed = 0
+        self._position = 0
+
+    # -- the start -------------------------------------------------------------------------------------------------
+
+    def compare(self) -> None:
+        """Compare the copy with the database, cut off what is not good, and fetch older segments that are missing.
+
+        Raises Corrupt for a copy of another broker's log.
+        """
+        head = self._database.head()
+        there, here = self._database.segments(), self._copy.segments()
+        self.known = head
+        if head.end == NEW:
+            return
+        if here and head.end < Place(here[-1], 0):
+            raise _ahead(f"the copy in {self._copy.directory} has segment {here[-1]}", head)
+        for segment in here:
+            if segment in there:
+                self._compare_segment(segment, head)
+            else:
+                self._let_go(segment)
+        for segment in there:
+            self._resume(segment)
+            if segment < head.end.segment:
+                self._fetch(head.end)
+
+    def _compare_segment(self, segment: int, head: Head) -> None:
+        path, data = self._copy.path(segment), self._copy.read(segment)
+        try:
+            header = decode_header(data)
+        except BadHeader:
+            self._copy.cut(segment, 0, len(data.rstrip(b"\0")))
+            return
+        if header.broker_id != head.broker_id:
+            raise Corrupt(path, 0, "the segment belongs to another broker than the log in the database")
+        found = scan(data, header)
+        if Place(segment, found.end) > head.end:
+            raise _ahead(f"{path} ends at byte {found.end}", head)
+        last = found.entries[-1].offset if found.entries else 0
+        rows = self._database.rows(Place(segment, last), 1)  # its checksum covers what is in it, and its position
+        if not rows or not rows[0].data[last - rows[0].place.offset :].startswith(data[last : found.end]):
+            raise _ahead(f"{path} differs at byte {last}", head)
+        self.entries = rows[0].entries
+        if len(data) > found.end:
+            self._copy.cut(segment, found.end, max(len(data.rstrip(b"\0")) - found.end, 0))
+
+    def _let_go(self, segment: int) -> None:
+        """A segment that the log does not need any more."""
+        try:
+            decode_header(self._copy.read(segment))
+        except BadHeader:
+            self._files.remove(self._copy.path(segment))  # nothing of it was ever here
+            return
+        self._copy.trim([segment])
+
+    def _resume(self, segment: int) -> None:
+        """Go on in this segment, of which there may be nothing yet."""
+        self.end = Place(segment, 0)
+        if segment not in self._copy.segments():
+            return
+        data = self._copy.read(segment)
+        if not data:
+            return
+        header = decode_header(data)
+        found = scan(data, header)
+        self._copy.resume(segment, data, found.end, found.position)
+        self._seed, self._position = header.crc, found.position
+        self.end = Place(segment, found.end)
+
+    # -- following -------------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Copy what is known to be replicated; let go of segments and bodies that the log has let go of."""
+        head, lease = self._database.head(), self._database.lease()
+        if head.end < self.end:
+            raise _ahead(f"the copy in {self._copy.directory} ends at byte {self.end.offset} of {self.end[0]}", head)
+        self.known = head
+        self.fetch(max(head.replicated, lease.replicated))
+
+    def fetch(self, replicated: Place) -> None:
+        """Copy what is below this."""
+        while self.end < replicated:
+            before = self.end
+            self._fetch(replicated)
+            if self.end < replicated:  # there is no more of this segment
+                following = [segment for segment in self._database.segments() if segment > self.end.segment]
+                if following:
+                    self.end = Place(following[0], 0)
+            if self.end == before:
+                return
+
+    def _fetch(self, replicated: Place) -> None:
+        """Copy what there is of the present segment."""
+        while True:
+            rows = self._database.rows(self.end, FETCH_BYTES)
+            taken = 0
+            for row in rows:
+                if self.end < row.end <= replicated:
+                    self._write(row)
+                    taken += 1
+            if not taken:
+                return
+
+    def _write(self, row: Row) -> None:
+        data = row.data[self.end.offset - row.place.offset :]
+        if self.end.offset == 0:
+            try:
+                header = decode_header(data)
+                self._copy.begin_with(data)
+            except BadHeader as bad:
+                raise _damaged(row) from bad
+            self._seed, self._position = header.crc, header.first_position
+        else:
+            self._copy.append_packed(data, self._entries(row, data))
+        self.end = row.end
+        self.entries = row.entries
+        self.copied += len(data)
+
+    def _entries(self, row: Row, data: bytes) -> list[EntryHead]:
+        entries: list[EntryHead] = []
+        offset = 0
+        with memoryview(data) as view:
+            while offset < len(data):
+                entry = read_entry(view, offset, self._seed)
+                if entry is None or entry.first != self._position:
+                    raise _damaged(row)
+                entries.append(entry)
+                offset = entry.end
+                self._position += entry.count
+        return entries
+
+    def tidy(self) -> None:
+        """Let go of segments and bodies that the log has let go of, and fetch bodies that are missing."""
+        there = self._database.segments()
+        for segment in self._copy.segments():
+            if segment not in there and segment < self.end.segment:
+                self._let_go(segment)
+        self.fetch_bodies()
+
+    def fetch_bodies(self) -> None:
+        """Fetch large bodies that are missing; those that the log has let go of go here too."""
+        bodies = self._copy.bodies
+        there, here = self._database.bodies(), bodies.sizes()
+        needless = [id for id in here if id not in there]
+        if needless:
+            bodies.drop(Drop(needless, needless))
+        for id, nbytes in there.items():
+            if here.get(id) != nbytes:
+                self._fetch_body(id, nbytes)
+
+    def _fetch_body(self, id: int, nbytes: int) -> None:
+        path, offset = self._copy.bodies.path(id), 0
+        try:
+            self._files.make_dir(self._copy.bodies.directory)
+            file = self._files.create(path)
+            try:
+                for chunk in self._database.read_body(id):
+                    write_all(file, chunk, offset)
+                    offset += len(chunk)
+                file.sync()
+            finally:
+                file.close()
+            if offset != nbytes:  # the log has let go of it meanwhile
+                self._files.remove(path)
+        except OSError as error:
+            raise LogFailed(f"writing {path}: {error.strerror or error}") from error
+
+
+def _ahead(what: str, head: Head) -> CopyAhead:
+    return CopyAhead(
+        f"{what}, but the log in the database ends at byte {head.end.offset} of segment {head.end.segment}"
+    )
+
+
+def _damaged(row: Row) -> LogFailed:
+    return LogFailed(f"the database's row at byte {row.place.offset} of segment {row.place.segment} is damaged")
+
+
+class UpTo(Source):
+    """The segments of a copy, up to where it is complete at the moment; another thread goes on with it."""
+
+    def __init__(self, files: Files, directory: str, end: Callable[[], Place]) -> None:
+        self._directory = SegmentDirectory(files, directory)
+        self._end = end
+
+    @property
+    def end(self) -> Place:
+        """How far it is complete."""
+        return self._end()
+
+    def segments(self) -> list[int]:
+        end = self._end()
+        return [n for n in self._directory.segments() if Place(n, 0) < end]
+
+    def path(self, segment: int) -> str:
+        return self._directory.path(segment)
+
+    def read(self, segment: int) -> bytes:
+        end = self._end()
+        data = self._directory.read(segment)
+        return data[: end.offset] if segment == end.segment else data
+
+
+class Following(Recovery):
+    """Recovery of a copy that grows: its records come to an end when `more` says so.
+
+    `more` returns True when the copy may have grown, and False when it will not any more.  The verdict is there then.
+    """
+
+    def __init__(self, source: Source, more: Callable[[], bool]) -> None:
+        super().__init__(source)
+        self._more = more
+        self._closed = False
+
+    def records(self) -> Iterator[RawRecord]:
+        yield from super().records()
+        number = max(self.segments, default=0)
+        behind = self._last(number, self.ends[number]) if number else None
+        growing = True
+        while growing:
+            growing = self._more()  # what came before it says no is still read
+            for following in self._source.segments():
+                if following < number:
+                    continue
+                previous, position = number, self.ends.get(number, 0)
+                if following > number:
+                    number, behind = following, None
+                    self.segments.append(number)
+                segment = self._read(number)
+                self.broker_id = segment.header.broker_id
+                if behind is None:
+                    check_follows(segment.path, number, segment.header.first_position, previous, position)
+                found = scan(segment.data, segment.header, behind)
+                if found.damage:
+                    raise Corrupt(segment.path, found.end, found.damage)
+                yield from raw_records(segment.path, number, segment.data, found)
+                self.ends[number], self.sizes[number] = found.position, found.end
+                if found.entries:
+                    behind = found.entries[-1]
+                    self._closed = ends_closed(segment.data, behind)
+                state = State.CLEAN
+                self.verdict = Verdict(state, self._closed, number, found.end, 0, found.position)
+        present = self._source.segments()
+        self.leftovers = [leftover for leftover in self.leftovers if leftover in present]
+
+    def _last(self, number: int, position: int) -> EntryHead | None:
+        """The last entry of a segment that was read, below this position."""
+        with suppress(FileNotFoundError):
+            found = self._read(number).found
+            return next((entry for entry in reversed(found.entries) if entry.first + entry.count <= position), None)
+        return None
