@@ -26,7 +26,6 @@ from broker.management import problems
 from broker.management.metrics import render, replication_metrics
 from broker.management.ports import Replicated
 
-
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
