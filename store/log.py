@@ -43,8 +43,9 @@ from store.segment import (
 )
 from store.segment_directory import SegmentDirectory, Source
 
-#: The file that says that a directory is a copy.
+#: The file that says that a directory is a copy, and bytes of it that are read: more than a name has.
 COPY: Final = "copy"
+COPY_NAME_BYTES_MAX: Final = 256
 
 #: A segment's size in bytes: large enough that rolling costs nothing and an audit's tasks are worth their start, small
 #: enough to be read into memory whole.
@@ -224,7 +225,11 @@ class FileLog:
     def copy_name(self) -> str:
         """What this copy is called; empty if the directory is no copy of a log that is elsewhere."""
         try:
-            return self._files.read(f"{self.directory}/{COPY}").decode("ascii", "replace").strip()
+            return (
+                self._files.read_head(f"{self.directory}/{COPY}", COPY_NAME_BYTES_MAX)
+                .decode("ascii", "replace")
+                .strip()
+            )
         except FileNotFoundError:
             return ""
         except OSError as error:

@@ -31,7 +31,7 @@ class BrokerCalls:
     def add_to(self, calls: Calls) -> None:
         """Declare them."""
         calls.add("GET", "/status", self.status, about=whole)
-        calls.add("POST", "/failover", self.failover, about=whole, problems=(409,), status=202)
+        calls.add("POST", "/failover", self.failover, about=whole, problems=(409,))
         calls.add("GET", "/users", self.users, about=whole)
         calls.add("GET", "/balance", self.balance, about=whole, response_model=Balance)
         calls.add(

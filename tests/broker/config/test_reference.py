@@ -29,6 +29,7 @@ from broker.config import (
 from broker.config.acceptors import TlsSection
 from broker.config.addresses import DEFAULTS
 from broker.config.section import Section
+from broker.config.sections import PostgresqlSection
 from broker.config.security import JwtSection, ResourceLimit
 from broker.engine.model.row import kebab
 from tests.support.reference import DOCUMENT, FILE, expected, why
@@ -40,6 +41,7 @@ TABLES: Final[dict[str, type[Section]]] = {
     "[telemetry]": TelemetrySection,
     "[journal]": JournalSection,
     "[journal.retention]": RetentionSection,
+    "[journal.postgresql]": PostgresqlSection,
     "[limits]": LimitsSection,
     "[security]": SecuritySection,
     "[security.jwt]": JwtSection,
@@ -54,7 +56,7 @@ TABLES: Final[dict[str, type[Section]]] = {
     "[[resource-limit-settings]]": ResourceLimit,
 }
 EXAMPLES: Final = ("[acceptors.stomp.tls]", "[[certificate-users]]", "[[resource-limit-settings]]")
-_INNER: Final = {"retention", "queues", "tls", "jwt"}  # tables of their own
+_INNER: Final = {"retention", "postgresql", "queues", "tls", "jwt"}  # tables of their own
 
 
 def tables() -> dict[str, dict[str, tuple[str, bool]]]:

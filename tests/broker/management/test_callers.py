@@ -22,6 +22,7 @@ from broker.engine.model.task import Task, TaskKind, TaskRequest, TaskState
 from broker.engine.queues.consumer import AckMode
 from broker.management.api import Api
 from broker.management.callers import WHOLE_BROKER
+from broker.management.ports import Replicated
 from broker.security.audit_log import AUDITED
 from broker.security.login import Policy
 from tests.broker.management.harness import TOKEN, Answer, Client, Inbox, TestBroker, basic
@@ -39,6 +40,7 @@ CALLS: dict[tuple[str, str], tuple[str, ...]] = {
     ("GET", "/api/v1/status"): (WHOLE_BROKER,),
     ("GET", "/api/v1/users"): (WHOLE_BROKER,),
     ("GET", "/api/v1/balance"): (WHOLE_BROKER,),
+    ("POST", "/api/v1/failover"): (WHOLE_BROKER,),
     ("GET", "/api/v1/definitions"): (WHOLE_BROKER,),
     ("POST", "/api/v1/definitions"): (WHOLE_BROKER,),
     ("POST", "/api/v1/messages:replay"): (WHOLE_BROKER,),
@@ -189,6 +191,7 @@ async def prepare(broker: TestBroker, client: Client) -> None:
     queue = broker.engine.queue("orders")
     for id, state, request in (*tasks, (EXPORTING, TaskState.RUNNING, export)):
         broker.engine._state.tasks[id] = Task(id, request, 1, state, queue_id=queue.id, address="orders")
+    broker.replication = Replicated("owner", 7)
     await broker.settled()
 
 
@@ -198,7 +201,8 @@ def state(broker: TestBroker) -> object:
     queues = {name: (q.message_count, q.paused, q.attributes) for name, q in state.queues.items()}
     tasks = {task.id: task.state for task in state.tasks.values()}
     links = [[link.state, *(route.state for route in link.routes.values())] for link in broker.links.by_name.values()]
-    return queues, sorted(state.diverts.by_name), {address.paused for address in state.addresses.values()}, tasks, links
+    paused = {address.paused for address in state.addresses.values()}
+    return queues, sorted(state.diverts.by_name), paused, tasks, links, broker.handed_over
 
 
 async def test_every_call_is_in_the_table(broker: TestBroker) -> None:

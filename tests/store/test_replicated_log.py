@@ -1,0 +1,340 @@
+"""A replicated log, over a database in memory that fails in every way that a real one does."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from store.errors import CopyAhead, Corrupt, IsCopy, JournalFull, LogFailed, LogFenced, LogUnknown
+from store.following import Following, UpTo
+from store.log import FileLog, LogSettings, Place
+from tests.store.desk import Desk
+from tests.store.replicas import Replica
+from tests.store.workload import DIRECTORY, EPOCH
+from tests.support.sim_database import SimDatabase
+from tests.support.sim_files import SimFiles
+
+
+def owner(shared: SimDatabase, name: str = "one", files: SimFiles | None = None) -> Replica:
+    replica = Replica(shared, name, files)
+    replica.compare()
+    replica.take_over()
+    return replica
+
+
+def follower(shared: SimDatabase, name: str = "two", files: SimFiles | None = None) -> Replica:
+    replica = Replica(shared, name, files)
+    replica.compare()
+    return replica
+
+
+def same(one: Replica, two: Replica) -> bool:
+    """Whether two copies have the same bytes, as far as both go."""
+    end = min(one.copying.end, two.copying.end)
+    for segment in set(one.log.segments()) & set(two.log.segments()):
+        length = end.offset if segment == end.segment else -1
+        mine, other = one.log.read(segment), two.log.read(segment)
+        if length < 0:
+            length = max(len(mine.rstrip(b"\0")), len(other.rstrip(b"\0")))
+        if segment <= end.segment and mine[:length].rstrip(b"\0") != other[:length].rstrip(b"\0"):
+            return False
+    return True
+
+
+# -- one owner after the other -----------------------------------------------------------------------------------------
+
+
+def test_what_one_has_confirmed_the_next_has() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    ids = one.send(3) + one.send(2)
+    one.step()
+    assert one.confirmed() == ids
+    two.take_over()
+    assert two.found == ids
+    more = two.send()
+    two.step()
+    assert two.confirmed() == more
+    assert same(one, two)
+
+
+def test_a_standby_copies_what_is_replicated_and_no_more() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    one.send()
+    one.step()
+    one.send()
+    one.step()
+    two.copying.follow()
+    assert two.copying.end < one.log.replicated, "the last row is not known to be replicated yet"
+    shared.connect().renew_lease("one", one.log.epoch, 5_000, one.log.replicated)
+    two.copying.follow()
+    assert two.copying.end == one.log.replicated
+    assert two.copying.entries == shared.tables.entries
+
+
+def test_segments_that_go_go_from_the_copies_too() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    for _ in range(60):
+        one.send(size=500, gone=True)
+        one.step()
+    assert len(one.log.segments()) < 4
+    two.copying.follow()
+    two.copying.tidy()
+    assert two.log.segments() == one.log.segments() == shared.connect().segments()
+    two.take_over()
+    assert two.send()
+    assert not two.failures
+
+
+def test_what_grows_is_read_on() -> None:
+    """A standby that reads the journal as it comes has what one has that reads it at the end."""
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    rounds = iter(range(40))
+
+    def more() -> bool:
+        one.send(2, size=300)
+        one.step()
+        two.copying.follow()
+        return next(rounds, None) is not None
+
+    source = UpTo(two.files, DIRECTORY, lambda: two.copying.end)
+    following = Following(source, more)
+    grown = [(raw[0], raw[1], raw[3], raw[5]) for raw in following.records()]
+    again = Following(source, lambda: False)
+    assert grown == [(raw[0], raw[1], raw[3], raw[5]) for raw in again.records()]
+    assert (following.ends, following.sizes, following.verdict) == (again.ends, again.sizes, again.verdict)
+    assert len(following.ends) > 3
+
+
+def test_a_log_in_files_becomes_the_first_of_a_new_database() -> None:
+    files = SimFiles()
+    desk = Desk(files)
+    desk.start()
+    for _ in range(40):
+        desk.send(300)
+        desk.commit()
+    desk.journal.close()
+    before = {number: desk.log.read(number) for number in desk.log.segments()}
+    shared = SimDatabase()
+    one = owner(shared, files=files)
+    assert len(one.found) == 40
+    for number, data in before.items():
+        rows = b"".join(row.data for row in shared.tables.rows[number])
+        assert data.startswith(rows)
+        assert not data[len(rows) :].strip(b"\0")
+    two = follower(shared)
+    two.take_over()
+    assert two.found == one.found
+    assert same(one, two)
+
+
+# -- fencing -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_zombie_appends_nothing() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    one.send()
+    one.step()
+    two.take_over()
+    before = shared.connect().head()
+    one.send()
+    one.step()
+    assert isinstance(one.failures[0], LogFenced)
+    assert shared.connect().head() == before
+
+
+def test_a_zombie_begins_and_trims_nothing() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    two.take_over()
+    before = shared.connect().head(), shared.connect().segments()
+    with pytest.raises(LogFenced):
+        one.log.begin(9, b"x" * 16, 1)
+    with pytest.raises(LogFenced):
+        one.log.trim([1])
+    assert (shared.connect().head(), shared.connect().segments()) == before
+
+
+def test_an_append_under_way_when_another_takes_over_is_there_or_refused() -> None:
+    """Whichever comes first at the database."""
+    for broken in (False, True):
+        shared = SimDatabase()
+        one, two = owner(shared), follower(shared)
+        one.send()
+        if broken:
+            shared.standby = False  # its append is made, and not replicated
+            one.tries = 0
+            one.writer.step()
+            assert isinstance(one.failures[0], LogUnknown)
+            assert one.confirmed() == []
+            shared.standby = True
+        two.take_over()
+        assert len(two.found) == broken
+
+
+# -- outcomes that are not known ---------------------------------------------------------------------------------------
+
+
+def test_what_shows_but_is_not_replicated_is_not_confirmed_until_it_is() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    one.send()
+    shared.standby = False
+    one.step()
+    assert one.confirmed() == []
+    assert isinstance(one.failures[0], LogUnknown)
+    assert len(one.troubles) > 5
+
+
+def test_what_the_database_loses_was_not_confirmed() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    first = one.send()
+    one.step()
+    one.send()
+    shared.standby = False
+    one.step()
+    shared.standby = True
+    shared.fail_over()
+    two = follower(shared)
+    two.take_over()
+    assert two.found == first == one.confirmed()
+
+
+def test_a_database_that_lost_what_was_confirmed_is_told() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    one.send()
+    one.step()
+    files = one.end()
+    old = deepcopy(shared.tables)
+    one = owner(shared, files=files)
+    one.send()
+    one.step()
+    files = one.end()
+    shared.tables = old
+    with pytest.raises(CopyAhead):
+        follower(shared, "one", files)
+
+
+def test_an_owner_learns_that_the_database_lost_what_was_confirmed() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    old = deepcopy(shared.tables)
+    one.send()
+    one.step()
+    shared.tables = old
+    one.send()
+    one.step()
+    assert isinstance(one.failures[0], LogFailed)
+    assert "confirmed" in str(one.failures[0])
+
+
+def test_another_brokers_copy_is_refused() -> None:
+    shared, other = SimDatabase(), SimDatabase()
+    one = owner(shared)
+    one.send()
+    one.step()
+    files = one.end()
+    stranger = owner(other)
+    for row in other.tables.rows.values():
+        assert row
+    other.tables.broker_id = b"another broker!!"
+    assert stranger.log.epoch == 1
+    with pytest.raises(Corrupt, match="another broker"):
+        follower(other, "one", files)
+
+
+def test_a_copy_is_not_taken_for_a_log_in_files() -> None:
+    files = owner(SimDatabase()).end()
+    log = FileLog(files, DIRECTORY, LogSettings(segment_bytes=4096), now=lambda: EPOCH)
+    with pytest.raises(IsCopy, match="copy of a log in PostgreSQL"):
+        log.open()
+
+
+# -- copies after a power loss -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_copy_that_lost_its_power_is_made_good(seed: int) -> None:
+    """Its files were never synced: whatever the disk kept of them, what the database has is what counts."""
+    shared = SimDatabase()
+    one = owner(shared, files=SimFiles(seed))
+    ids = []
+    for n in range(30):
+        ids += one.send(size=50 + 37 * n)
+        one.step()
+    one.end()
+    one.files.crash()
+    again = follower(shared, "one", one.files)
+    again.take_over()
+    assert again.found == ids
+    two = follower(shared)
+    two.copying.follow()
+    assert same(again, two)
+
+
+# -- everything at once ------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 1 << 32))
+def test_whatever_goes_wrong_nothing_confirmed_is_lost_and_nobody_else_writes(seed: int) -> None:
+    random = Random(seed)
+    shared = SimDatabase(seed, fault_rate=random.choice((0.0, 0.05, 0.3)))
+    confirmed: list[int] = []
+    sent: set[int] = set()
+    files: dict[str, SimFiles] = {}
+    zombies: list[Replica] = []
+    for turn in range(random.randint(2, 5)):
+        name = random.choice(("one", "two"))
+        replica = Replica(shared, name, files.pop(name, None))
+        try:
+            replica.compare()
+            replica.take_over()
+        except LogUnknown:  # nothing of it counts
+            files[name] = replica.end()
+            continue
+        assert set(confirmed) <= set(replica.found) <= sent, f"seed {seed}, turn {turn}"
+        assert len(set(replica.found)) == len(replica.found)
+        for _ in range(random.randint(0, 12)):
+            try:
+                sent.update(replica.send(random.randint(1, 3), size=random.randint(1, 900)))
+            except JournalFull:  # the writer has stopped
+                assert replica.writer.error is not None
+                break
+            if random.random() < 0.8:
+                replica.step()
+            if zombies and random.random() < 0.3:
+                zombie = random.choice(zombies)
+                if not zombie.failures:
+                    zombie.send()
+                    zombie.step()
+                    assert isinstance(zombie.failures[0], LogFenced)
+                assert set(zombie.confirmed()) <= set(replica.found), f"seed {seed}: a zombie"
+            if replica.failures:
+                break
+        confirmed += replica.confirmed()
+        if random.random() < 0.3:
+            shared.fail_over()
+        if random.random() < 0.5:
+            zombies.append(replica)
+            files.pop(name, None)
+        else:
+            files[name] = replica.end()
+    last = Replica(shared, "last")
+    shared.fault_rate = 0.0
+    last.compare()
+    last.take_over()
+    assert set(confirmed) <= set(last.found) <= sent
+
+
+def test_places_are_ordered() -> None:
+    assert Place(1, 500) < Place(2, 0) < Place(2, 64)
