@@ -91,7 +91,7 @@ class PostgresqlSection(Section):
     """The database that keeps the journal with log = "postgresql", of which every broker of a pair has a copy."""
 
     dsn: str = ""
-    """Where it is, as libpq takes it, with primary and standby: host=one,two dbname=bartleby user=bartleby"""
+    """Where it is, as libpq takes it, with primary and standby: host=one,two dbname=bartleby."""
     dsn_file: Annotated[Path | None, Field(strict=False)] = None
     """A file that holds the dsn, so that its password stands nowhere else; unset: dsn."""
     schema_name: Annotated[str, Field(min_length=1, max_length=63)] = "bartleby"

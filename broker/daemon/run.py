@@ -348,10 +348,9 @@ class Daemon:
         self._all_durable.set()
 
     def hand_over(self) -> None:
-        """Let another broker own the journal: everything in flight is confirmed first.  Raises NotReplicated."""
+        """Let another broker own the journal: everything in flight is confirmed first."""
         assert self.replication is not None, "files have one owner"
         self._handing_over = True
-        self._log("replication.handing_over")
         self._stop.set()
 
     def _look_at_replication(self) -> None:

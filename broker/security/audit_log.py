@@ -48,6 +48,7 @@ AUDITED: Final = frozenset(
         "ready",
         "reload.done",
         "reload.refused",
+        "replication.handing_over",
         "security.changed",
         "security.first_user",
         "security.refused",

@@ -49,11 +49,12 @@ class BrokerCalls:
         self._broker.tick.enter()
         return models.status(self._broker, self._engine.now)
 
-    async def failover(self) -> Status:
+    async def failover(self, request: Request) -> Status:
         """Let another broker of the pair own the journal: what is in flight is confirmed, then this one stands by."""
         if self._broker.replicated() is None:
             raise Refused("not-replicated", "the journal of this broker is in files, which nobody else can take over")
         self._broker.hand_over()
+        told(request, "replication.handing_over")
         return await self.status()
 
     async def users(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> UserList:

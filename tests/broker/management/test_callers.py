@@ -369,6 +369,7 @@ async def test_a_page_of_another_site_changes_nothing(
 #: What is told of each call that changes something: the code, and how many of what it was.
 DEEDS: dict[tuple[str, str], tuple[str, dict[str, object]]] = {
     ("POST", "/api/v1/messages:replay"): ("journal.replayed", {"messages": 0, "replay": "again"}),
+    ("POST", "/api/v1/failover"): ("replication.handing_over", {}),
     ("POST", "/api/v1/definitions"): ("queue.made", {"queue": "new", "address": "orders"}),
     ("POST", "/api/v1/messages:import"): ("queue.imported", {"target": "orders", "messages": 1}),
     ("POST", "/api/v1/tasks"): ("task.started", {"kind": "move", "target": "other::other", "rate": 1}),
