@@ -52,7 +52,7 @@ _MODES: Final = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": si
 _SETTINGS: Final = """
 listen_addresses = '127.0.0.1'
 shared_buffers = 16MB
-wal_keep_size = 512MB
+wal_keep_size = 128MB
 wal_log_hints = on
 wal_retrieve_retry_interval = 100ms
 log_line_prefix = '%m [%p] %q%a '
@@ -96,6 +96,7 @@ class Server(BrokerProcess):
         self.ports = {"postgresql": self.port}
         self.follows: Server | None = None
         self._place = place
+        self._copied = False  # since its last start
 
     # -- its life --------------------------------------------------------------------------------------------------
 
@@ -108,6 +109,12 @@ class Server(BrokerProcess):
         options = [f"--{name}={value}" for name, value in settings.items()]
         command = [str(self._place.programs / "postgres"), "-D", str(self.data), *options]
         return spawn(command, self._place.environment, merged=True, cwd=self.data, user=self._place.user)
+
+    def on_ready(self, found: re.Match[str]) -> None:
+        """See BrokerProcess."""
+        if self._copied:
+            self._copied = False
+            self.configure(fsync="on")
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> int:
         """Ask it to end, and its exit status: 0.  A primary waits for its standby to have everything."""
@@ -148,6 +155,9 @@ class Server(BrokerProcess):
         shutil.rmtree(self.data)
         command = ["pg_basebackup", "--pgdata", str(self.data), "--dbname", dsn(primary.port)]
         self._place.run([*command, "--checkpoint=fast", "--no-sync", "--wal-method=stream"])
+        with (self.data / "postgresql.auto.conf").open("a") as configuration:
+            configuration.write("fsync = off\n")  # or its start takes its time to sync each file of the copy
+        self._copied = True
         self.follows = primary
 
     def _processes(self) -> list[int]:

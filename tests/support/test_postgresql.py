@@ -132,6 +132,7 @@ def test_a_pair_of_each_version_loses_nothing(programs: Path) -> None:
             pair.fail_over()
             assert pair.primary.sql("SELECT number FROM kept") == [(each,) for each in range(number + 1)]
             assert pair.standby.sql("SELECT pg_is_in_recovery()") == [(True,)]
+            assert [server.sql("SHOW fsync") for server in pair.servers] == [[("on",)]] * 2
     assert not place.directory.exists()
 
 
