@@ -55,6 +55,8 @@ AUDIT: Final = STAGES["audit"]
 COMPOSE: Final[dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 BROKER: Final[dict[str, Any]] = COMPOSE["services"]["broker"]
 CLUSTER: Final = ("amsterdam", "berlin", "paris")
+PAIR: Final = ("north", "south")
+DATABASES: Final = ("north-database", "south-database")
 SECRETS: Final = "/etc/bartleby/secrets"
 AUDITING: Final[dict[str, dict[str, Any]]] = {
     name: service for name, service in COMPOSE["services"].items() if service.get("profiles") == ["audit"]
@@ -307,9 +309,16 @@ def test_spark_takes_the_command_lines_of_the_profile(name: str, tmp_path: Path)
 # -- the profile `cluster` ---------------------------------------------------------------------------------------------
 
 
-def _services() -> dict[str, dict[str, Any]]:
-    """The three brokers."""
-    return {name: COMPOSE["services"][name] for name in CLUSTER}
+def _services(names: tuple[str, ...] = CLUSTER) -> dict[str, dict[str, Any]]:
+    """The three brokers, or others."""
+    return {name: COMPOSE["services"][name] for name in names}
+
+
+def _like_the_single_one(service: dict[str, Any]) -> bool:
+    of_its_own = {"profiles", "depends_on", "ports", "volumes"}
+    return {key: value for key, value in service.items() if key not in of_its_own} == {
+        key: value for key, value in BROKER.items() if key not in of_its_own
+    }
 
 
 def _mounted(service: dict[str, Any]) -> dict[str, tuple[str, bool]]:
@@ -321,14 +330,15 @@ def _mounted(service: dict[str, Any]) -> dict[str, tuple[str, bool]]:
 def test_the_cluster_is_three_brokers_like_the_single_one() -> None:
     profile = {name for name, service in COMPOSE["services"].items() if service.get("profiles") == ["cluster"]}
     assert profile == {*CLUSTER, "cluster-users"}
-    of_its_own = {"profiles", "depends_on", "ports", "volumes"}
-    same = {key: value for key, value in BROKER.items() if key not in of_its_own}
     for service in _services().values():
-        assert {key: value for key, value in service.items() if key not in of_its_own} == same
+        assert _like_the_single_one(service)
         assert service["depends_on"] == {"cluster-users": {"condition": "service_completed_successfully"}}
-    published = [port for service in (BROKER, *_services().values()) for port in service["ports"]]
+
+
+def test_each_port_is_published_once_and_to_this_machine_only() -> None:
+    published = [port for service in COMPOSE["services"].values() for port in service.get("ports", [])]
     assert all(port.startswith("127.0.0.1:") for port in published)
-    assert len({port.split(":")[1] for port in published}) == len(published) == 4 * 3
+    assert len({port.split(":")[1] for port in published}) == len(published) == 6 * 3
 
 
 def test_each_broker_of_the_cluster_has_its_configuration_and_a_journal_of_its_own() -> None:
@@ -403,3 +413,81 @@ def test_the_ledger_reads_the_journals_of_the_cluster() -> None:
     assert [mounted[path] for path in journals] == [
         (_mounted(broker)[DATA][0], False) for broker in _services().values()
     ]
+
+
+# -- the profile `ha` --------------------------------------------------------------------------------------------------
+
+
+def _of_ha(names: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    services = _services(names)
+    for service in services.values():
+        assert service["depends_on"] == {"ha-users": {"condition": "service_completed_successfully"}}
+    return services
+
+
+def test_the_pair_is_two_brokers_like_the_single_one_with_equal_configurations() -> None:
+    profile = {name for name, service in COMPOSE["services"].items() if service.get("profiles") == ["ha"]}
+    assert profile == {*PAIR, *DATABASES, "ha-users"}
+    copies = set()
+    for service in _of_ha(PAIR).values():
+        assert _like_the_single_one(service)
+        mounted = _mounted(service)
+        assert mounted.pop(_image_environment()["BARTLEBY_CONFIG"]) == ("./etc/high-availability/broker.toml", False)
+        assert mounted.pop(SECRETS) == ("ha-secrets", False)
+        volume, writable = mounted.pop(DATA)
+        assert writable
+        assert not mounted
+        copies.add(volume)
+    assert len(copies) == 2
+    assert {"ha-secrets", *copies} <= set(COMPOSE["volumes"])
+
+
+def test_the_pair_has_its_journal_in_the_database() -> None:
+    source = ROOT / "etc" / "high-availability" / "broker.toml"
+    config = load(source, _image_environment() | BROKER["environment"])
+    assert config.journal.log == "postgresql"
+    assert not config.journal.postgresql.single_copy
+    assert config.journal.postgresql.dsn_file == Path(SECRETS) / "dsn"
+    assert config.security.users_file == Path(SECRETS) / "users.toml"
+    [build] = [rest for word, rest in STAGES["build"] if word == "RUN" and "pip install" in rest]
+    assert "postgresql" in re.split(r"[\[\],]", build)
+
+
+def test_each_database_server_has_a_volume_and_the_other_ones_name() -> None:
+    volumes = set()
+    for name, service in _of_ha(DATABASES).items():
+        [other] = {*DATABASES} - {name}
+        assert service["command"] == [name, other, SECRETS, *(["first"] if name == DATABASES[0] else [])]
+        assert service["image"] == "postgres:17"
+        mounted = _mounted(service)
+        shell, script = service["entrypoint"]
+        assert (shell, mounted.pop(script)) == ("sh", ("./etc/high-availability/database.sh", False))
+        assert mounted.pop(SECRETS) == ("ha-secrets", False)
+        volume, writable = mounted.pop("/var/lib/postgresql/data")
+        assert writable
+        assert not mounted
+        volumes.add(volume)
+    assert len(volumes) == 2
+    assert volumes <= set(COMPOSE["volumes"])
+
+
+def test_the_database_servers_give_nothing_away() -> None:
+    _, gid = _only("USER").split(":")
+    for service in _services(DATABASES).values():
+        assert service["user"] == "postgres"
+        assert service["group_add"] == [gid], "whose the passwords are"
+        assert service["read_only"] is True
+        assert service["cap_drop"] == ["ALL"]
+        assert service["security_opt"] == ["no-new-privileges:true"]
+        assert "ports" not in service
+        assert "environment" not in service
+
+
+def test_the_passwords_are_made_for_these_servers() -> None:
+    service = COMPOSE["services"]["ha-users"]
+    assert service["image"] == BROKER["image"]
+    assert service["command"] == [SECRETS, ",".join(DATABASES)]
+    mounted = _mounted(service)
+    shell, script = service["entrypoint"]
+    assert (shell, mounted.pop(script)) == ("sh", ("./etc/high-availability/prepare.sh", False))
+    assert mounted == {SECRETS: ("ha-secrets", True)}
