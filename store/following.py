@@ -227,7 +227,7 @@ def _damaged(row: Row) -> LogFailed:
     return LogFailed(f"the database's row at byte {row.place.offset} of segment {row.place.segment} is damaged")
 
 
-class UpTo(Source):
+class UpTo:
     """The segments of a copy, up to where it is complete at the moment; another thread goes on with it."""
 
     def __init__(self, files: Files, directory: str, end: Callable[[], Place]) -> None:

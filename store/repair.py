@@ -29,6 +29,7 @@ from store.body_check import Needed, check_bodies, sizes
 from store.decode import RawRecord
 from store.files import Files, write_all
 from store.inspect import verify
+from store.log import COPY
 from store.record import RecordType, RemovalReason
 from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
 from store.segment import (
@@ -91,6 +92,10 @@ def plan(files: Files, directory: str, now: int) -> Plan:
     present = source.segments()
     if not present:
         raise CannotRepair(f"{directory}: there are no segments")
+    if COPY in files.list_dir(directory):
+        raise CannotRepair(
+            f"{directory} is a copy of a log in PostgreSQL: start the broker, which fetches anew what is damaged"
+        )
     if verify(files, directory).ok:
         raise CannotRepair(f"{directory}: a broker starts on this journal: there is nothing to repair")
     made = Plan()

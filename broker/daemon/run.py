@@ -95,7 +95,7 @@ LEASE_CHECK_SECONDS: Final = 0.1
 #: How long clients may take to go when the journal is handed over, in seconds: they are to find the new owner.
 HAND_OVER_SECONDS_MAX: Final = 0.5
 
-#: How many leases one that has stepped down leaves the journal to others.
+#: How many leases one that has handed the journal over leaves it to others.
 PATIENCE_LEASES: Final = 2
 
 #: What an operator does whose database has lost what was confirmed.
@@ -142,7 +142,7 @@ class Daemon:
         self._loop.set_exception_handler(self._on_uncaught)
         self._outside = replace(this_machine(log), fatal=self._end_at_once)
         self.stepped_down = False  # another may own the journal: this life has ended, the process has not
-        self._handing_over = False
+        self.handed_over = False  # because an operator said so
         self._stalled = False  # the database does not answer
         self.replication: Replication | None = None
         journal_log: JournalLog = file_log(config, self._outside)
@@ -350,7 +350,7 @@ class Daemon:
     def hand_over(self) -> None:
         """Let another broker own the journal: everything in flight is confirmed first."""
         assert self.replication is not None, "files have one owner"
-        self._handing_over = True
+        self.handed_over = True
         self._stop.set()
 
     def _look_at_replication(self) -> None:
@@ -408,7 +408,7 @@ class Daemon:
         await asyncio.to_thread(self.parts.writer.close)
         await asyncio.to_thread(self.replication.end, give_up=fine)
         self.parts.log.close()
-        if self._handing_over and fine:
+        if self.handed_over and fine:
             self.stepped_down = True
 
     async def _serve(self) -> int:
@@ -787,7 +787,7 @@ class Daemon:
         if self._status == ExitStatus.OK:
             self._log("stopping")
         deadline = self._loop.time() + (
-            HAND_OVER_SECONDS_MAX if self._handing_over else self.config.broker.shutdown_timeout / 1000
+            HAND_OVER_SECONDS_MAX if self.handed_over else self.config.broker.shutdown_timeout / 1000
         )
         for listener in self.listeners.values():
             listener.close()
@@ -848,7 +848,7 @@ def run(config: Config, reload: Reload | None = None) -> int:
             status = await daemon.run()
             if not daemon.stepped_down:
                 return status
-            patience = PATIENCE_LEASES * config.journal.postgresql.lease
+            patience = PATIENCE_LEASES * config.journal.postgresql.lease if daemon.handed_over else 0
 
     status = uvloop.run(main())
     log.tell_suppressed(now=True)

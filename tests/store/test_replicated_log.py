@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from store.body import LargeBody
 from store.errors import CopyAhead, Corrupt, IsCopy, JournalFull, LogFailed, LogFenced, LogUnknown
 from store.following import Following, UpTo
 from store.log import FileLog, LogSettings, Place
+from store.repair import CannotRepair, plan
 from tests.store.desk import Desk
 from tests.store.replicas import Replica
 from tests.store.workload import DIRECTORY, EPOCH
@@ -135,6 +137,74 @@ def test_a_log_in_files_becomes_the_first_of_a_new_database() -> None:
     assert same(one, two)
 
 
+# -- large bodies ------------------------------------------------------------------------------------------------------
+
+
+def upload(replica: Replica, data: bytes) -> LargeBody:
+    """A large body, in pieces, whole when it returns, with a message that has it."""
+    bodies = replica.journal.bodies
+    coming = bodies.begin(lambda: None, durable=True)
+    for at in range(0, len(data), 300_000):
+        bodies.write(coming, data[at : at + 300_000], last=at + 300_000 >= len(data))
+        replica.step()
+    return bodies.finished(coming)
+
+
+def test_large_bodies_are_in_the_database_and_in_the_copies() -> None:
+    shared = SimDatabase(3, fault_rate=0.2)
+    data = b"".join(n.to_bytes(4, "big") for n in range(700_000))
+    one, two = owner(shared), follower(shared)
+    body = upload(one, data)
+    id = body.reference.id
+    assert shared.tables.bodies == {id: len(data)}
+    assert [len(chunk) for chunk in shared.connect().read_body(id)] == [1 << 20, 1 << 20, len(data) - (2 << 20)]
+    two.copying.fetch_bodies()
+    assert (
+        b"".join(two.log.bodies.read(id, at, min(1 << 16, len(data) - at)) for at in range(0, len(data), 1 << 16))
+        == data
+    )
+    del body
+    one.journal.commit()
+    one.step()
+    assert not shared.tables.bodies
+    assert not shared.tables.chunks
+    two.copying.fetch_bodies()
+    assert two.log.bodies.sizes() == one.log.bodies.sizes() == {}
+
+
+def test_an_upload_that_is_given_up_leaves_nothing() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    coming = one.journal.bodies.begin(lambda: None, durable=True)
+    one.journal.bodies.write(coming, bytes(3 << 20))
+    one.step()
+    assert shared.tables.chunks
+    one.journal.bodies.abort(coming)
+    one.step()
+    assert not shared.tables.chunks
+
+
+def test_the_body_of_what_is_not_durable_stays_here() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    coming = one.journal.bodies.begin(lambda: None, durable=False)
+    one.journal.bodies.write(coming, bytes(3 << 20), last=True)
+    one.step()
+    assert one.journal.bodies.finished(coming)
+    assert not shared.tables.chunks
+
+
+def test_a_body_that_was_cut_in_the_copy_is_fetched_again() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    body = upload(one, bytes(range(256)) * 8192)
+    two.copying.fetch_bodies()
+    path = two.log.bodies.path(body.reference.id)
+    two.files.put(path, two.files.read(path)[:1000])
+    two.copying.fetch_bodies()
+    assert two.files.read(path) == bytes(range(256)) * 8192
+
+
 # -- fencing -----------------------------------------------------------------------------------------------------------
 
 
@@ -251,6 +321,12 @@ def test_another_brokers_copy_is_refused() -> None:
     assert stranger.log.epoch == 1
     with pytest.raises(Corrupt, match="another broker"):
         follower(other, "one", files)
+
+
+def test_a_copy_is_not_repaired() -> None:
+    files = owner(SimDatabase()).end()
+    with pytest.raises(CannotRepair, match="fetches anew what is damaged"):
+        plan(files, DIRECTORY, EPOCH)
 
 
 def test_a_copy_is_not_taken_for_a_log_in_files() -> None:
