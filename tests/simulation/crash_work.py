@@ -16,6 +16,7 @@ from store.errors import JournalError
 from tests.simulation.random_work import PAGING
 from tests.simulation.world import check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.sim_database import SimDatabase
 from tests.support.sim_files import Crash, SimFiles
 from tests.support.stomp_client import ServerFrame
 
@@ -229,12 +230,12 @@ class Workload:
                 self.oracle.must(body, "gone")
 
 
-def attempt(files: SimFiles, settings: Config) -> Oracle:
-    """The workload, as far as it gets."""
+def attempt(files: SimFiles, settings: Config, shared: SimDatabase | None = None) -> Oracle:
+    """The workload, as far as it gets; with a journal that a database has, if it is given."""
     oracle = Oracle()
     broker: SimBroker | None = None
     try:
-        broker = SimBroker(settings, files=files)
+        broker = SimBroker(settings, files=files, shared=shared)
         Workload(broker, oracle).run()
         broker.shut_down()
     except (Crash, Unconfirmed, JournalError, NotReadable):
@@ -259,9 +260,9 @@ def nothing_is_confirmed(broker: SimBroker) -> None:
     assert broker.failure is failure, "the failure is told once"
 
 
-def restarted(files: SimFiles, settings: Config, oracle: Oracle) -> SimBroker:
+def restarted(files: SimFiles, settings: Config, oracle: Oracle, shared: SimDatabase | None = None) -> SimBroker:
     """The next run, in which everything is where it may be, and from the disk the same."""
-    broker = SimBroker(settings, files=files, seed=1)
+    broker = SimBroker(settings, files=files, seed=1, shared=shared)
     oracle.check(broker)
     if settings.journal.retention.enabled:
         check_accounts(broker)

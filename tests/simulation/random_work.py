@@ -29,6 +29,7 @@ from tests.simulation.model import (
 from tests.simulation.world import check_accounts, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.sim_database import SimDatabase
 from tests.support.stomp_client import ServerFrame
 
 STEPS: Final = 250
@@ -75,10 +76,10 @@ def configuration(settings: dict[str, object] | None = None, *, strict: bool) ->
 class Sim:
     """The broker, its clients, and the model beside it."""
 
-    def __init__(self, seed: int, settings: dict[str, object] | None = None) -> None:
+    def __init__(self, seed: int, settings: dict[str, object] | None = None, shared: SimDatabase | None = None) -> None:
         self.random = Random(seed)
         self.strict = seed % 3 == 0
-        self.broker = SimBroker(configuration(settings, strict=self.strict), seed=seed)
+        self.broker = SimBroker(configuration(settings, strict=self.strict), seed=seed, shared=shared)
         self.model = Model()
         self.model.now = self.broker.now
         self.clients: dict[int, SimClient] = {}
@@ -412,9 +413,12 @@ class Sim:
         self.selected.clear()
 
 
-def play(seed: int, settings: dict[str, object] | None = None) -> None:
-    """All of it, compared with the model again and again.  Raises whatever is not as it must be."""
-    sim = Sim(seed, settings)
+def play(seed: int, settings: dict[str, object] | None = None, shared: SimDatabase | None = None) -> None:
+    """All of it, compared with the model again and again.  Raises whatever is not as it must be.
+
+    `shared`: the database that has the journal.
+    """
+    sim = Sim(seed, settings, shared)
     done = 0
     try:
         while done < STEPS:

@@ -18,7 +18,7 @@ def test_the_power_goes_at_every_operation_of_the_journal(part: int) -> None:
     assert tried["journal"] >= PART
 
 
-@pytest.mark.parametrize("name", ["broker", "paging", "session", "fault"])
+@pytest.mark.parametrize("name", ["broker", "paging", "session", "fault", "pair"])
 def test_and_of_a_whole_broker(name: str) -> None:
     scene = SCENES[name](7, 1)
     scene.play()

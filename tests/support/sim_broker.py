@@ -14,6 +14,7 @@ An exception that costs a connection fails the test, unless it has asked for a `
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache
 from random import Random
@@ -21,16 +22,21 @@ from typing import Final
 
 from broker.config import AddressSetting, Config, load
 from broker.daemon.accepting import Accepting
-from broker.daemon.wiring import Broker, Environment, assemble, configured_limits, recover
+from broker.daemon.wiring import Broker, Environment, assemble, configured_limits, file_log, recover
 from broker.engine.engine import Engine
 from broker.engine.model.notes import noting
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Tick
+from store.database import Doubtful, Unavailable
+from store.errors import LogUnknown
 from store.files import Files
+from store.following import Copying
 from store.log import Log
+from store.replicated_log import ReplicatedLog
 from store.writer import InlineWriter
 from tests.support.links import Link
+from tests.support.sim_database import SimDatabase
 from tests.support.sim_files import SimFiles
 from tests.support.sim_gate import sim_gate
 from tests.support.stomp_client import StompClient
@@ -43,6 +49,9 @@ FAULTS: Final = ("broker.error", "connection.failed")
 #: Turns after which a broker that still has something to do is taken to be spinning.
 TURNS_MAX: Final = 10_000
 
+
+#: How often a change in a database is tried before the lease counts as over.
+TRIES: Final = 20
 
 #: Bytes of a segment, the fewest that may be configured: the disk is in memory, and each start prepares two.
 SEGMENT_BYTES: Final = 4 << 20
@@ -67,7 +76,8 @@ def configured(*settings: dict[str, object], **sections: object) -> Config:
 class SimBroker:
     """One run of a broker; `engine_limits` are fields of the engine's that are not as configured.
 
-    Start another one on the same `files` for a restart.  `disk`: a real one instead, for what reads its files.
+    Start another one on the same `files` for a restart.  `shared`: the database that has its journal, of which the disk
+    has a copy then; who starts later owns it.  `disk`: a real one instead, for what reads its files.
     """
 
     def __init__(
@@ -82,6 +92,7 @@ class SimBroker:
         users: Mapping[str, str] | None = None,
         tolerant: bool = False,
         engine_limits: Mapping[str, int] | None = None,
+        shared: SimDatabase | None = None,
     ) -> None:
         self.tolerant = tolerant
         self.config = config or configured()
@@ -105,19 +116,60 @@ class SimBroker:
             report=self._report,
             memory_bytes=1 << 30,
         )
+        self.shared = shared
+        log = None if shared is None else self._replicated(shared, outside)
         limited = replace(configured_limits(self.config, outside.memory_bytes), **self.engine_limits)
-        self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake, limited)
+        self.parts: Broker = assemble(self.config, outside, self._make_writer, self._wake, limited, log)
         report = noting(self._report, self.engine.notes)
         self.gate = sim_gate(self.config, users, report, lambda: self.now)
         self.engine.security.roles_of = self.gate.roles_of
         self.accepting = Accepting(self.config, self.parts.tick, self.gate)
         self.parts.log.open()
+        if isinstance(log, ReplicatedLog):
+            self._take_over(log)
         self.verdict, self.restored = recover(self.parts, self.config)
         self.parts.tick.enter()
         if self.files.capacity is not None:
             self.parts.disk.start()
         self.restore_sessions()
         self.run()
+
+    def _replicated(self, shared: SimDatabase, outside: Environment) -> ReplicatedLog:
+        self._tries = 0
+        self._database = shared.connect()
+
+        def wait() -> None:
+            self._tries += 1
+
+        return ReplicatedLog(
+            self._database,
+            lambda bodies: file_log(self.config, outside, elsewhere=bodies),
+            now=outside.wall_ms,
+            monotonic=outside.monotonic,
+            wait=wait,
+            over=lambda: self._tries > TRIES,
+            on_trouble=lambda trouble: None,
+        )
+
+    def _take_over(self, log: ReplicatedLog) -> None:
+        """Own the log, when nobody does any more."""
+        assert self.shared is not None
+        copying = Copying(self.files, log.copy, self._database)
+        name = f"broker {self.seed}"
+        self.shared.until = 0
+        self.shared.now += 1
+        try:
+            copying.compare()
+            assert self._database.take_lease(name, 1 << 40)
+            head = None
+            while head is None and self.shared.reachable:
+                with suppress(Doubtful, Unavailable):
+                    head = self._database.claim(name)
+            log.own(head or self._database.head())
+            copying.fetch(log.replicated)
+            copying.tidy()
+        except Unavailable as unavailable:
+            raise LogUnknown(str(unavailable)) from unavailable
 
     def restore_sessions(self) -> None:
         """Stored sessions are taken over by those who speak for them."""
@@ -257,6 +309,7 @@ class SimBroker:
             lazy_disk=lazy_disk,
             users=self.users,
             engine_limits=self.engine_limits,
+            shared=self.shared,
         )
 
     def shut_down(self) -> None:

@@ -4,8 +4,15 @@
     mine, other = shared.connect(), shared.connect()
 
 Each connection serves one broker.  A change is visible at once, but replicated only after `replicate`, which a commit
-waits for: as long as `standby` is there.  `faults`, drawn from the seed, break a connection before a change is made,
-after it was made but before its answer came, or after it was replicated; or refuse it for the moment.
+waits for: as long as `standby` is there.  What goes wrong with a change is drawn from the seed, or planned:
+
+    before      the connection breaks, and nothing has happened
+    after       it breaks, and the change is made, but not replicated
+    replicated  it breaks when the change is replicated, before its answer comes
+    busy        the database refuses it for the moment
+    lost        as `after`, and then the standby takes over, which has not got it
+    cut         nothing answers any more, from now on
+    fenced      another broker claims the log just before
 
 `fail_over` loses what was not replicated.  Time for the lease is `now`, in ms.
 """
@@ -23,6 +30,12 @@ from store.log import Place
 from store.segment import SEGMENT_HEADER_BYTES, decode_header
 
 _NEW: Final = Place(0, 0)
+
+#: What passes, so that the same change is made in the end.
+PASSING: Final = ("before", "after", "replicated", "busy", "lost")
+
+#: All that may be planned.
+FAULTS: Final = (*PASSING, "cut", "fenced")
 
 
 @dataclass(slots=True)
@@ -49,6 +62,8 @@ class SimDatabase:
         self.reachable = True
         self.now = 0
         self.faults = 0
+        self.changes = 0
+        self._planned: tuple[int, str] = (0, "")
         self.tables = _Tables()
         self.on_standby = _Tables()
         self.owner = ""
@@ -59,6 +74,10 @@ class SimDatabase:
     def connect(self) -> SimConnection:
         """A connection of one thread."""
         return SimConnection(self)
+
+    def plan(self, at: int, fault: str) -> None:
+        """The `at`-th change from the beginning goes wrong."""
+        self._planned = (at, fault)
 
     def fail_over(self) -> None:
         """The standby takes over: what it has not got is lost."""
@@ -72,9 +91,18 @@ class SimDatabase:
         """One transaction, with whatever may happen to it."""
         if not self.reachable:
             raise Unavailable("no connection")
-        fault = self.random.random() < self.fault_rate
-        kind = self.random.choice(("before", "after", "replicated", "busy")) if fault else ""
-        self.faults += fault
+        self.changes += 1
+        kind = self.random.choice(PASSING[:-1]) if self.random.random() < self.fault_rate else ""
+        if self.changes == self._planned[0]:
+            kind = self._planned[1]
+        self.faults += bool(kind)
+        if kind == "cut":
+            self.reachable = False
+            raise Doubtful("the connection broke")
+        if kind == "fenced":
+            self.tables.epoch += 1
+            self.owner = "another"
+            self.replicate()
         if kind == "before":
             raise Doubtful("the connection broke before anything happened")
         if kind == "busy":
@@ -83,6 +111,9 @@ class SimDatabase:
             return False
         if kind == "after" or not self.standby:
             raise Doubtful("the connection broke before a standby had it")
+        if kind == "lost":
+            self.fail_over()
+            raise Doubtful("the standby took over, and had it not")
         self.replicate()
         if kind == "replicated":
             raise Doubtful("the connection broke before the answer came")

@@ -11,6 +11,8 @@ lose power again while they recover.
               moves, a purge, with cleaning, with retention or without
     paging    the same with addresses that page everything
     session   sessions and retained messages, copied forward by cleaning
+    pair      a whole broker whose journal is in a database: a change of that fails in one of the ways of
+              `sim_database`, another broker takes over on a disk of its own, and then the first one, after a power loss
     fault     the journal again: an operation fails (EIO, ENOSPC, a short write; once or from then on), then the power
 
 What goes wrong is told with what repeats it: the scene, its number, the operation and the copy.
@@ -31,6 +33,7 @@ from tests.simulation import crash_work, session_work
 from tests.simulation.world import check_accounts
 from tests.store.workload import Oracle, Script, Station, reopened
 from tests.support.sim_broker import SimBroker
+from tests.support.sim_database import FAULTS, SimDatabase
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 #: Operations of a recovery of which one may be the last.
@@ -208,6 +211,43 @@ class PagingScene(BrokerScene):
         return crash_work.crashing(retained=retained)
 
 
+class PairScene(Scene):
+    """See the module: each point is a run of its own, since nothing goes on as before once something failed."""
+
+    name = "pair"
+
+    def play(self) -> None:
+        config = crash_work.config(retained=False)  # what one has kept, another has not
+        measured = SimDatabase(self.number)
+        crash_work.attempt(self.files, config, measured)
+        for _ in range(self.disks * 10):
+            fault = self.random.choice(FAULTS)
+            self.operations = self.random.randrange(1, measured.changes + 1)
+            shared = SimDatabase(self.number, fault_rate=self.random.choice((0.0, 0.0, 0.1)))
+            shared.plan(self.operations, fault)
+            disk = SimFiles(self.number)
+            try:
+                oracle = crash_work.attempt(disk, config, shared)
+                self._take_over(shared, disk, config, oracle)
+            except Exception as wrong:
+                raise Wrong(
+                    f"{self.name} {self.number}: {fault} at change {self.operations}: {wrong!r}; to repeat it:"
+                    f" --scene {self.name} --number {self.number}"
+                ) from wrong
+            self.points += 1
+
+    def _take_over(self, shared: SimDatabase, disk: SimFiles, config: Config, oracle: crash_work.Oracle) -> None:
+        """Another broker, on an empty disk; then the first one again, on what its disk has kept."""
+        shared.reachable = True
+        shared.fault_rate = 0.0
+        shared.plan(0, "")
+        crash_work.restarted(SimFiles(self.number), config, oracle, shared)
+        disk.crash()
+        again = SimBroker(config, files=disk, seed=2, shared=shared)
+        oracle.check(again)
+        again.connect().confirmed("/queue/orders", b"after")
+
+
 class SessionScene(Scene):
     """See the module."""
 
@@ -247,7 +287,7 @@ class SessionScene(Scene):
 
 
 SCENES: Final[dict[str, type[Scene]]] = {
-    scene.name: scene for scene in (JournalScene, FaultScene, BrokerScene, PagingScene, SessionScene)
+    scene.name: scene for scene in (JournalScene, FaultScene, BrokerScene, PagingScene, SessionScene, PairScene)
 }
 
 
