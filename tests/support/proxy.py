@@ -85,12 +85,16 @@ class Proxy:
     @property
     def to_server(self) -> int:
         """Bytes that went to the server."""
-        return self._moved[0] + sum(forth.moved for forth, _ in list(self._flows.values()))
+        return self._count(0)
 
     @property
     def to_client(self) -> int:
         """Bytes that came from the server."""
-        return self._moved[1] + sum(back.moved for _, back in list(self._flows.values()))
+        return self._count(1)
+
+    def _count(self, way: int) -> int:
+        self._do(lambda: None)  # what has arrived is counted then
+        return self._moved[way] + sum(flows[way].moved for flows in list(self._flows.values()))
 
     def close(self) -> None:
         """End it, and all its connections."""
@@ -108,6 +112,8 @@ class Proxy:
     # -- its thread ------------------------------------------------------------------------------------------------
 
     def _do(self, what: Callable[[], None]) -> None:
+        if not self._running:
+            return
         done = threading.Event()
         self._asked.append((what, done))
         self._bell.send(b"!")

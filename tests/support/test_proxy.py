@@ -140,6 +140,15 @@ def test_a_blackhole_takes_connections_and_answers_none(listener: socket.socket,
             assert server.recv(100) == b"hello"
 
 
+def test_what_went_through_is_known_afterwards(listener: socket.socket) -> None:
+    with Proxy(listener.getsockname()[1]) as proxy, socket.create_connection(("127.0.0.1", proxy.port)) as client:
+        server, _ = listener.accept()
+        with server:
+            client.sendall(b"five!")
+            assert server.recv(100) == b"five!"
+    assert (proxy.connections, proxy.open, proxy.to_server, proxy.to_client) == (1, 0, 5, 0)
+
+
 def test_a_server_that_is_not_there_ends_the_connection() -> None:
     with Proxy(free_port()) as proxy, socket.create_connection(("127.0.0.1", proxy.port), PATIENCE_S) as client:
         assert _ended(client)
