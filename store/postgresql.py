@@ -28,8 +28,9 @@ from store.segment import SEGMENT_HEADER_BYTES, decode_header
 #: The layout of the tables.
 FORMAT: Final = 1
 
-#: The oldest server that this was tried with.
-VERSION_MIN: Final = 150000
+#: The first version that may be used, of the oldest one and of each that was mended later: before, a server that had
+#: just started could confirm commits for a moment without its standby (release notes of 15.13).
+VERSIONS_MIN: Final = {15: 150013, 16: 160009, 17: 170005}
 
 #: How much each level of synchronous_commit promises.
 _LEVELS: Final = {"off": 0, "local": 1, "remote_write": 2, "on": 3, "remote_apply": 4}
@@ -124,8 +125,10 @@ class Postgres:
 
     def _unfit(self, connection: psycopg.Connection[tuple[Any, ...]]) -> str:
         """Why the log must not be kept there; empty if it may."""
-        if connection.info.server_version < VERSION_MIN:
-            return f"PostgreSQL {connection.info.server_version // 10000} is too old: it must be 15 at least"
+        version = connection.info.server_version
+        if version < VERSIONS_MIN.get(version // 10000, min(VERSIONS_MIN.values())):
+            least = ", ".join(f"{each // 10000}.{each % 10000}" for each in VERSIONS_MIN.values())
+            return f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later ones"
         fsync, level, names = self._one(
             connection,
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"

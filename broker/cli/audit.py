@@ -7,6 +7,7 @@ needs the extra [spark].
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,8 +17,17 @@ from click.core import ParameterSource
 from broker.build import missing_of
 from broker.cli.failure import need
 from broker.cli.remote import CALLING, connect, remote_options
-from broker.cli.settings import broker_options, data_directory
+from broker.cli.settings import broker_options, data_directory, journal_in
+from broker.clock import rest
 from spark_jobs.priority import give_way, has_to_wait
+from store.errors import JournalError
+from store.files import OsFiles
+from store.log import COPY
+from store.segment_directory import SegmentDirectory, read_segment
+
+#: How often, and how long each time in seconds, a copy is waited for: many times the time by which it is late.
+COPY_WAITS: Final = 40
+COPY_WAIT_SECONDS: Final = 0.25
 
 #: The default first: who audits beside a broker that has customers can wait; who cannot wait says so.
 _PRIORITIES: Final = ("idle", "normal")
@@ -81,6 +91,9 @@ def _found(command: click.Command) -> click.Command:
         elif ParameterSource.COMMANDLINE in map(context.get_parameter_source, where):
             raise click.UsageError("--url, --ca-file, --user and --token-file are for --compare")
         given["journal"] = _journal(given["journal"], config, None if compare and given["journal"] else data)
+        if compare:
+            for journal in given["journal"]:
+                _await_copy(journal, given["balance"])
         context.invoke(command, **given)
 
     for option in (_priority_option, *reversed(comparing)):
@@ -127,6 +140,23 @@ def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> 
     if data is not None:
         raise click.UsageError("a JOURNAL and --data both say where the journal is: give one of them")
     return given
+
+
+def _await_copy(journal: str, balance: Any) -> None:
+    """A standby's copy gets a moment later what its owner has: wait for what the answer speaks of.
+
+    If it does not come, the audit says what is missing.
+    """
+    directory = journal_in(Path(journal))
+    if not (directory / COPY).is_file():
+        return
+    source = SegmentDirectory(OsFiles(), str(directory))
+    for _ in range(COPY_WAITS):
+        with suppress(JournalError, OSError):
+            newest = max(source.segments(), default=0)
+            if newest and read_segment(source, newest).found.position >= int(balance["position"]):
+                return
+        rest(COPY_WAIT_SECONDS)
 
 
 def _balance(config: Path | None, data: Path | None, where: dict[str, Any]) -> Any:
