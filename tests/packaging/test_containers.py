@@ -24,6 +24,7 @@ from broker.cli.main import cli
 from broker.config import load
 from spark_jobs.java import find_java, spark_home_of
 from tests.packaging.project import ROOT, bartleby_command
+from tests.support.daemon import running
 
 DATA: Final = "/var/lib/bartleby"
 
@@ -314,8 +315,8 @@ def _services(names: tuple[str, ...] = CLUSTER) -> dict[str, dict[str, Any]]:
     return {name: COMPOSE["services"][name] for name in names}
 
 
-def _like_the_single_one(service: dict[str, Any]) -> bool:
-    of_its_own = {"profiles", "depends_on", "ports", "volumes"}
+def _like_the_single_one(service: dict[str, Any], *others: str) -> bool:
+    of_its_own = {"profiles", "depends_on", "ports", "volumes", *others}
     return {key: value for key, value in service.items() if key not in of_its_own} == {
         key: value for key, value in BROKER.items() if key not in of_its_own
     }
@@ -430,7 +431,7 @@ def test_the_pair_is_two_brokers_like_the_single_one_with_equal_configurations()
     assert profile == {*PAIR, *DATABASES, "ha-users"}
     copies = set()
     for service in _of_ha(PAIR).values():
-        assert _like_the_single_one(service)
+        assert _like_the_single_one(service, "healthcheck")
         mounted = _mounted(service)
         assert mounted.pop(_image_environment()["BARTLEBY_CONFIG"]) == ("./etc/high-availability/broker.toml", False)
         assert mounted.pop(SECRETS) == ("ha-secrets", False)
@@ -440,6 +441,21 @@ def test_the_pair_is_two_brokers_like_the_single_one_with_equal_configurations()
         copies.add(volume)
     assert len(copies) == 2
     assert {"ha-secrets", *copies} <= set(COMPOSE["volumes"])
+
+
+def test_each_of_the_pair_is_well_while_it_answers(tmp_path: Path) -> None:
+    """Also a standby, which is not ready."""
+    check, *others = [service["healthcheck"] for service in _of_ha(PAIR).values()]
+    assert others == [check]
+    assert check | {"test": None} == BROKER["healthcheck"] | {"test": None}
+    word, python, *arguments = check["test"]
+    assert (word, python) == ("CMD", "python")
+    port = load(None).acceptors["http"].port
+    with running(tmp_path) as broker:
+        here = [argument.replace(f":{port}/", f":{broker.ports['http']}/") for argument in arguments]
+        assert here != arguments
+        assert subprocess.run([sys.executable, *here], check=False).returncode == 0
+    assert subprocess.run([sys.executable, *here], stderr=subprocess.PIPE, check=False).returncode == 1
 
 
 def test_the_pair_has_its_journal_in_the_database() -> None:

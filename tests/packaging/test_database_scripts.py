@@ -132,6 +132,7 @@ def _sql(dsn: str, statement: str) -> list[tuple[Any, ...]]:
         return cursor.fetchall() if cursor.description else []
 
 
+@pytest.mark.slow
 def test_a_promoted_standby_and_an_old_primary(servers: tuple[ScriptedServer, ScriptedServer, str]) -> None:
     one, two, dsn = servers
     one.start()
