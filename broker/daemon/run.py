@@ -716,6 +716,8 @@ class Daemon:
                         await asyncio.sleep(0)
                 except Exception as error:
                     self.tick.failed(None, error)
+            usage = self.engine.usage
+            self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms())
             try:
                 self._check_rights()
             except BaseException as error:

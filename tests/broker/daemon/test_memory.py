@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from broker.daemon.memory import TRIM_BYTES, FreeMemory, system_trim
+from broker.daemon.memory import BURST_BYTES, CALM_MS, LOOKED_AT_MAX, TRIM_BYTES, FreeMemory, system_trim
 
 
 def test_it_is_given_back_each_time_so_much_has_been_freed() -> None:
@@ -22,6 +22,36 @@ def test_it_is_given_back_each_time_so_much_has_been_freed() -> None:
     assert len(trims) == 2
     memory.look(0)
     assert len(trims) == 3
+
+
+def test_the_rest_of_a_burst_is_given_back_once_it_is_calm() -> None:
+    done: list[str] = []
+    memory = FreeMemory(lambda: done.append("trim"), lambda: done.append("collect"))
+    memory.look(BURST_BYTES)
+    memory.rest(BURST_BYTES, 9, 0)
+    memory.rest(1, 9, 2 * CALM_MS)
+    memory.look(0)
+    for now in (0, CALM_MS - 1):
+        memory.rest(0, 9, now)
+    assert done == []
+    memory.rest(1, 9, CALM_MS)  # the burst is not over
+    for now in (CALM_MS, 2 * CALM_MS - 1):
+        memory.rest(0, 9, now)
+    assert done == []
+    memory.rest(0, 9, 2 * CALM_MS)
+    assert done == ["collect", "trim"]
+    memory.rest(0, 9, 4 * CALM_MS)
+    memory.rest(0, 9, 6 * CALM_MS)
+    assert done == ["collect", "trim"], "once for each burst"
+
+
+def test_with_many_messages_in_memory_no_spare_objects_are_looked_for() -> None:
+    done: list[str] = []
+    memory = FreeMemory(lambda: done.append("trim"), lambda: done.append("collect"))
+    memory.look(2 * BURST_BYTES)
+    for now in (0, CALM_MS):
+        memory.rest(BURST_BYTES, LOOKED_AT_MAX + 1, now)
+    assert done == ["trim"]
 
 
 def resident() -> int:
