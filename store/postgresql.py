@@ -91,6 +91,17 @@ class PostgresSettings:
     single_copy: bool = False
 
 
+def check_dsn(dsn: str) -> None:
+    """Raises DatabaseUnfit for what libpq does not understand; nothing of it is told, as it may have a password."""
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        raise DatabaseUnfit(
+            "the dsn of the database cannot be read: give host=one,two dbname=bartleby user=bartleby password=..., or a"
+            " postgresql:// URI"
+        ) from None
+
+
 class Postgres:
     """See Database.  With `hints` only the lease is changed: nobody waits for a standby to have that."""
 

@@ -18,8 +18,9 @@ from broker.daemon.lease import LeaseKeeper
 from broker.daemon.standby import Owned, Standby, StandbyState
 from broker.daemon.wiring import Broker, Environment, file_log
 from store.bodies import BodyStore
+from store.errors import DatabaseUnfit
 from store.log import FileLog
-from store.postgresql import Postgres, PostgresSettings
+from store.postgresql import Postgres, PostgresSettings, check_dsn
 from store.replicated_log import ReplicatedLog
 
 #: How long a writer waits before it tries again, in seconds.
@@ -27,8 +28,13 @@ RETRY_SECONDS: Final = 0.1
 
 
 def postgres_settings(section: PostgresqlSection) -> PostgresSettings:
-    """Raises OSError for a dsn-file that cannot be read."""
-    dsn = section.dsn if section.dsn_file is None else section.dsn_file.read_text("utf-8").strip()
+    """Raises DatabaseUnfit for a dsn that cannot be read."""
+    try:
+        dsn = section.dsn if section.dsn_file is None else section.dsn_file.read_text("utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise DatabaseUnfit(f"{section.dsn_file} cannot be read: {why}") from error
+    check_dsn(dsn)
     return PostgresSettings(
         dsn,
         schema=section.schema_name,
@@ -55,7 +61,7 @@ class ReplicationState:
 class Replication:
     """One life of a broker of a pair: from standing by to letting go of the log.
 
-    `patience`: how long it leaves the log to others at first, in ms.  Raises OSError as `postgres_settings`.
+    `patience`: how long it leaves the log to others at first, in ms.  Raises DatabaseUnfit.
     """
 
     def __init__(self, config: Config, outside: Environment, *, patience: int = 0) -> None:

@@ -143,6 +143,7 @@ class Daemon:
         self._outside = replace(this_machine(log), fatal=self._end_at_once)
         self.stepped_down = False  # another may own the journal: this life has ended, the process has not
         self.handed_over = False  # because an operator said so
+        self._reload_asked = False  # while it stood by
         self._stalled = False  # the database does not answer
         self.replication: Replication | None = None
         journal_log: JournalLog = file_log(config, self._outside)
@@ -438,6 +439,7 @@ class Daemon:
         self._unready = ["standby: another broker owns the journal"]
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload_later)
         owned: Owned | None = None
         try:
             await self._open_standby()
@@ -471,6 +473,10 @@ class Daemon:
             self._unready = ["the journal is being recovered"]
             self._log("replication.owner", epoch=owned.lease.epoch)
         return owned
+
+    def _reload_later(self) -> None:
+        """SIGHUP: there is nothing yet that could be changed."""
+        self._reload_asked = True
 
     async def _open_standby(self) -> None:
         """Answer for health and metrics; say that this is a standby to whoever waits for the start."""
@@ -682,6 +688,8 @@ class Daemon:
         interval = self._notifier.watchdog_interval()
         if interval is not None:
             self._beat(interval)
+        if self._reload_asked:
+            self._on_reload()
         self._set_timer()
 
     def _console(self) -> str:
@@ -844,13 +852,22 @@ def run(config: Config, reload: Reload | None = None) -> int:
     log = configure(config.log.level, config.log.format, sys.stderr)
 
     async def main() -> int:
+        life = config
         patience = 0
         while True:
-            daemon = Daemon(config, log, reload, patience=patience)
+            try:
+                daemon = Daemon(life, log, reload, patience=patience)
+            except DatabaseUnfit as unfit:
+                log("start.database", error=str(unfit))
+                return ExitStatus.USAGE
             status = await daemon.run()
             if not daemon.stepped_down:
                 return status
-            patience = PATIENCE_LEASES * config.journal.postgresql.lease if daemon.handed_over else 0
+            life = daemon.config
+            patience = PATIENCE_LEASES * life.journal.postgresql.lease if daemon.handed_over else 0
+            del daemon
+            gc.unfreeze()  # what was restored in that life is garbage now
+            gc.collect()
 
     status = uvloop.run(main())
     log.tell_suppressed(now=True)
