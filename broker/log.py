@@ -133,12 +133,18 @@ CODES: Final[dict[str, Code]] = {
     "link.connected": Code("info", "A link has logged in to the other broker."),
     "link.lost": Code("warning", "A link has lost its connection, or could not be connected; it tries again.", True),
     "link.operated": Code("info", "An operator started, stopped, paused or resolved a link."),
+    "link.reserved": Code(
+        "info", "The link of another broker has lost its connection; what it may have already is kept for it."
+    ),
     "link.route_doubtful": Code(
         "warning", "A connection was lost before the other broker answered; the route holds those messages."
     ),
     "link.route_running": Code("info", "A route of a link passes messages on."),
     "link.route_waiting": Code(
         "warning", "The other broker does not take what a route has for it; the route tries again.", True
+    ),
+    "link.unreserved": Code(
+        "warning", "What was kept for the link of another broker is given to others, and may be processed twice."
     ),
     "listening": Code("info", "An acceptor is open."),
     "log.suppressed": Code("warning", "Lines of another code were left out to keep the log readable."),

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.config.section import Section
 from broker.config.units import LARGEST, Milliseconds, duration
+from broker.engine.model.limits import RESERVE_MS_MAX
 from broker.engine.model.message import RoutingType
 
 #: The port of each scheme, as IANA has them.
@@ -114,6 +115,8 @@ class ReceiveSection(Section):
     """The priority of the consumer there: below 0, consumers of the other broker's own come first."""
     only_with_consumers: bool = False
     """true: messages are fetched only for consumers here that are waiting for some."""
+    reserve: Annotated[int, BeforeValidator(duration), Field(ge=0, le=RESERVE_MS_MAX)] = 600_000
+    """How long another Bartleby keeps for this route what was under way when the connection was lost; 0: not at all."""
 
 
 class RemoteQueueSection(_Sending):

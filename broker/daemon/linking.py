@@ -76,6 +76,7 @@ def _routes(link: str, section: LinkSection, sharing: Mapping[str, int]) -> Iter
             selector=receive.selector,
             priority=receive.priority,
             only_with_consumers=receive.only_with_consumers,
+            reserve=receive.reserve,
         )
     for name, remote in section.remote_queues.items():
         queue = remote.waits_on(link)

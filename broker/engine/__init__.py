@@ -20,6 +20,7 @@ from broker.engine.client_sessions.client import NEVER_EXPIRES, Client, ClientSu
 from broker.engine.client_sessions.sessions import Definition, StoredSession
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
+from broker.engine.delivery.reservations import Reserve
 from broker.engine.delivery.subscribe import SubscribeRequest, parse_selector
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
@@ -121,6 +122,7 @@ __all__ = [
     "Refusal",
     "ReplayItem",
     "Replayed",
+    "Reserve",
     "Restored",
     "Send",
     "Steady",

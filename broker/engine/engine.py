@@ -127,7 +127,7 @@ class Engine:
         )
         self.watchers = Watchers(state, self.sessions, self.transactions)
         self.dead_letter_rules = self.watchers.dead_letter_rules
-        self.consumers = Consumers(state)
+        self.consumers = Consumers(state, self.sessions)
         self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.operators = Administration(state, self.sessions)
         self.messages = QueueMessages(state)
@@ -144,6 +144,7 @@ class Engine:
     def restore(self, records: Iterable[RawRecord]) -> Restored:
         """Read the journal's records.  Raises UnknownFormat, JournalDamaged."""
         restored = restore(self._state, self.sessions, records)
+        self.consumers.reservations.restore()
         self.retained.restore()
         return restored
 
@@ -151,6 +152,7 @@ class Engine:
         """The journal can be written again: do what a restart makes due.  Nobody consumes yet."""
         alter.after_restart(self._state)
         self.sessions.settle_restored()
+        self.consumers.reservations.settle_restored()
         self.retained.settle_restored()
 
     def watch_disk(

@@ -51,6 +51,7 @@ ACTIONS: Final[dict[str, str]] = {
     "link.operated": _MEANT,
     "link.route_doubtful": "Find out whether the other broker has them, then `bartleby link resolve`.",
     "link.route_waiting": "Read the other broker's words in the line: make the address or room there, or grant rights.",
+    "link.unreserved": "Find out why the other broker does not come back; its route's `reserve` says how long to wait.",
     "log.suppressed": "Nothing, or look at the lines of the code that it names; the metrics count them all.",
     "login.expired": "Let the client fetch a new token before the old one expires.",
     "login.failed": _BUG,

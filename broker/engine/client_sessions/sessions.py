@@ -42,6 +42,9 @@ from store.record import RemovalReason
 
 Definition = dict[str, object]
 
+#: Stands in the definitions of sessions that are reservations of links, and of no others.
+RESERVED: Final = "reserved"
+
 #: Sessions that ended and are still noted as senders of a queue, beyond its consumers, before they are looked through.
 ENDED_MAX: Final = 16
 
@@ -92,6 +95,14 @@ class StoredSessions:
     def all(self) -> list[StoredSession]:
         """Every session, oldest first."""
         return list(self._by_name.values())
+
+    def of_clients(self) -> list[StoredSession]:
+        """Those that clients have of a protocol's."""
+        return [session for session in self._by_name.values() if RESERVED not in session.definition]
+
+    def reserving(self) -> list[StoredSession]:
+        """Those that links of other brokers have (`delivery.reservations`)."""
+        return [session for session in self._by_name.values() if RESERVED in session.definition]
 
     def get(self, name: str) -> StoredSession | None:
         """The session of that name, if there is one."""
@@ -185,12 +196,20 @@ class StoredSessions:
         nothing must, because the journal does not have these messages.  A sink may call this while it is handed them.
         """
         assert len(messages) == len(packet_ids), "a packet id for each message"
-        if not self._record_sent(session, queue, messages, packet_ids):
+        if not self.in_flight(session, queue, messages, packet_ids):
             return 0
-        self._note_sender(queue, session)
         work = self._state.work
         work.waiters[waiter] = None
         return work.number
+
+    def in_flight(
+        self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]
+    ) -> bool:
+        """The same, for callers that wait by themselves; False if nothing must be durable."""
+        if not self._record_sent(session, queue, messages, packet_ids):
+            return False
+        self._note_sender(queue, session)
+        return True
 
     def _record_sent(
         self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]

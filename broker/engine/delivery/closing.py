@@ -24,6 +24,8 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
         queue.detach(consumer, state.now)
     consumer.note(state.notes, "CONSUMER_CLOSED")
     redelivery.leave(state, consumer, messages, how)
+    if consumer.reservation is not None:
+        consumer.reservation.detached(consumer)
     consumer_lifecycle.on_detach(state, queue)
     if queue.temporary and not queue.consumers and not queue.deleted:
         registry.delete_queue(state, queue)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import closing, dispatch, redelivery, revocation, subscribe
 from broker.engine.delivery.redelivery import DeliveryOutcome
+from broker.engine.delivery.reservations import Reservations
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.delivery.transaction import Settlement, Transaction
 from broker.engine.model.access import Access
@@ -22,34 +24,40 @@ from store.record import DeadLetterReason
 class Consumers:
     """All consumers of the broker."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, sessions: StoredSessions) -> None:
         self._state = state
         self._made = 0
+        self.reservations = Reservations(state, sessions, self._number)
+
+    def _number(self) -> int:
+        self._made += 1
+        return self._made
 
     def subscribe(self, sink: Sink, request: SubscribeRequest) -> Consumer:
         """Attach a consumer.  Raises what `subscribe.find` does."""
         self._state.begin()
         with registry.undoing(self._state):
             queue, predicate = subscribe.find(self._state, request)
-        self._made += 1
-        consumer = Consumer(
-            self._made,
-            queue,
-            sink,
-            ack_mode=request.ack_mode,
-            window=request.window,
-            counted=request.counted,
-            priority=request.priority,
-            predicate=predicate,
-            selector=request.selector,
-            client_id=request.client_id,
-            remote=request.remote,
-            user=request.user,
-            access=request.access,
-            forwards=request.forwards,
-            link=request.link,
-            on_demand=request.on_demand,
-        )
+            consumer = Consumer(
+                self._number(),
+                queue,
+                sink,
+                ack_mode=request.ack_mode,
+                window=request.window,
+                counted=request.counted,
+                priority=request.priority,
+                predicate=predicate,
+                selector=request.selector,
+                client_id=request.client_id,
+                remote=request.remote,
+                user=request.user,
+                access=request.access,
+                forwards=request.forwards,
+                link=request.link,
+                on_demand=request.on_demand,
+            )
+            if request.reserve is not None and not queue.non_destructive:
+                self.reservations.attach(consumer, request.reserve)
         consumer_lifecycle.on_attach(self._state, consumer)
         return consumer
 
@@ -173,6 +181,11 @@ class Consumers:
             self._state.dirty[consumer.queue] = None
             redelivery.withdraw(self._state, consumer.queue, consumer.take_back(ids))
 
+    def kept_for(self, consumer: Consumer) -> int:
+        """How many messages were kept for the consumer's link, and go to this consumer."""
+        reservation = consumer.reservation
+        return 0 if reservation is None or reservation.whole is not consumer else len(reservation.stand_in.unacked)
+
     def exclude(self, consumer: Consumer, id: int) -> None:
         """The consumer, which holds this delivery, must not get the message again."""
         redelivery.exclude(consumer, id)
@@ -193,7 +206,14 @@ class Consumers:
         closing.close(self._state, consumer, how)
 
     def dismiss(self, consumer: Consumer, reason: str) -> None:
-        """An operator closes a consumer; what it had goes back, and does not count as failed."""
+        """An operator closes a consumer; what it had goes back, and does not count as failed.
+
+        A link's is kept for it; what is kept is given to others when its stand-in is closed.
+        """
+        reservation = consumer.reservation
+        if reservation is not None and reservation.stand_in is consumer:
+            reservation.release("an operator has closed it")
+            return
         closing.end(self._state, consumer, redelivery.INTERRUPTED, reason)
 
     def recheck(self, consumer: Consumer, access: Access) -> bool:

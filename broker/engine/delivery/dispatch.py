@@ -7,6 +7,7 @@ queue cannot hold up the others; a queue with more to give is looked at again in
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from broker.engine.delivery import redelivery
@@ -48,6 +49,8 @@ def served(state: State, consumer: Consumer, tick: int) -> bool:
 
 
 def _serve(state: State, queue: Queue) -> None:
+    if queue.reservations and not queue.stopped:
+        _resume(state, queue)
     if queue.consumers and (queue.ready or queue.tail is not None) and not queue.stopped:
         if queue.kind is not None:
             takers = queue.kind.takers(state)
@@ -62,6 +65,34 @@ def _serve(state: State, queue: Queue) -> None:
         queue.kind.cut(state)
     if queue.drop_oldest and queue.messages_max >= 0:
         displace(state, queue)
+
+
+def _resume(state: State, queue: Queue) -> None:
+    """Links that are attached again get what was kept for them, before anything else."""
+    for reservation in queue.reservations:
+        stand_in, consumer = reservation.stand_in, reservation.whole
+        if not stand_in.unacked or consumer is None or consumer.credit <= 0 or consumer.paused:
+            continue
+        run = _first(stand_in, *consumer.room())
+        stand_in.settle([message.id for message in run])
+        consumer.take(run)
+        queue.counters.delivered += len(run)
+        queue.counters.redelivered += len(run)
+        _hand_over(state, queue, consumer, run)
+        if stand_in.unacked and consumer.credit > 0:
+            state.dirty_later[queue] = None
+
+
+def _first(consumer: Consumer, count: int, size: int) -> list[Message]:
+    """The oldest of a consumer's deliveries, as many as a run may have; of bytes, the last may exceed them."""
+    run: list[Message] = []
+    size = min(size, RUN_BYTES_MAX)
+    for message in islice(consumer.unacked.values(), min(count, RUN_MESSAGES_MAX)):
+        run.append(message)
+        size -= message.size
+        if size <= 0:
+            break
+    return run
 
 
 def _hand_out(state: State, queue: Queue, takers: list[Consumer]) -> None:
@@ -183,6 +214,8 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
         queue.kind.delivered(run)
         run = queue.kind.shown(run)
     journalled = queue.strict and _journal_delivery(state, queue, consumer, run)
+    if consumer.reservation is not None and consumer.reservation.delivered(run):
+        journalled = True
     _hand_over(state, queue, consumer, run, wait=journalled, expiring=expiring)
 
 

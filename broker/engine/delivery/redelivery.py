@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from broker.engine.model.message import Message
 from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import DELIVERED, Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
@@ -104,18 +104,53 @@ def _is_spent(state: State, queue: Queue, message: Message) -> bool:
 
 def leave(state: State, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:
     """A consumer has left its queue with these deliveries, in their order; the last ones wait for the journal."""
-    reached = max(len(messages) - consumer.held, 0)
+    queue, reached = consumer.queue, max(len(messages) - consumer.held, 0)
     if reached < len(messages):
-        withdraw(state, consumer.queue, messages[reached:])
-    if reached:
-        give_back(state, consumer.queue, messages[:reached], how, consumer)
+        withdraw(state, queue, messages[reached:])
+    left = messages[:reached]
+    if consumer.reservation is not None and not queue.deleted:
+        consumer.reservation.keep([message for message in left if message.id in queue.reserved])
+        left = [message for message in left if message.id not in queue.reserved]
+    if left:
+        give_back(state, queue, left, how, consumer)
 
 
 def withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them."""
+    """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them.
+
+    Those that a link is sent again have left before: they are kept for it.
+    """
+    if queue.reserved and not queue.deleted:
+        messages = _keep_earlier(queue, messages)
     if _return(state, queue, messages):
         _journal_counts(state, queue, messages)
         requeue(state, queue, messages, delayed=False)
+
+
+def _keep_earlier(queue: Queue, messages: list[Message]) -> list[Message]:
+    """Of deliveries that do not leave now, keep those that have left for their link before; the others."""
+    others: list[Message] = []
+    kept: dict[Reservation, list[Message]] = {}
+    for message in messages:
+        reservation = queue.reserved.get(message.id)
+        if reservation is not None and reservation.has_left(message.id):
+            kept.setdefault(reservation, []).append(message)
+        else:
+            others.append(message)
+    for reservation, its in kept.items():
+        reservation.keep(its)
+    return others
+
+
+def _unreserve(queue: Queue, messages: list[Message]) -> None:
+    """Deliveries are for anybody again."""
+    returned: dict[Reservation, list[Message]] = {}
+    for message in messages:
+        reservation = queue.reserved.pop(message.id, None)
+        if reservation is not None:
+            returned.setdefault(reservation, []).append(message)
+    for reservation, its in returned.items():
+        reservation.returned(its)
 
 
 def postpone(state: State, queue: Queue, messages: list[Message], ms: int) -> None:
@@ -137,6 +172,8 @@ def _return(state: State, queue: Queue, messages: list[Message]) -> bool:
     if queue.deleted:
         remove(state, queue, messages, RemovalReason.DELETED)
         return False
+    if queue.reserved:
+        _unreserve(queue, messages)
     return True
 
 
@@ -198,6 +235,8 @@ def reject(
         text=f"{what}: {text}" if text else what,
         consumer=consumer,
     )
+    if queue.reserved:
+        _unreserve(queue, staying)
     _journal_counts(state, queue, staying, {m.id for m in staying})
     if consumer is not None and not consumer.closed:
         for message in staying:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from broker.engine.delivery.reservations import Reserve
 from broker.engine.filter import Filter, InvalidFilter, compile_filter
 from broker.engine.model.access import UNRESTRICTED, Access, create_permission, delete_permission
 from broker.engine.model.attributes import Asked, differences
@@ -41,7 +42,7 @@ class SubscribeRequest:
     queue on a wildcard address takes what it may read, and it need not be permitted to read all that the address
     matches.  What a consumer that `forwards` acknowledges has not been consumed: another Bartleby has it.
     `link` is the name of the link that it reads for.  One `on_demand` is another broker's link, which fetches for who
-    waits there.
+    waits there; with `reserve` what it had is kept for it when its connection ends (`reservations`).
     """
 
     destination: str
@@ -66,6 +67,7 @@ class SubscribeRequest:
     forwards: bool = False
     link: str = ""
     on_demand: bool = False
+    reserve: Reserve | None = None
 
 
 def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+#: The longest that what a link may have already is kept for it when its connection ends, in ms: a day.
+RESERVE_MS_MAX: Final = 86_400_000
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

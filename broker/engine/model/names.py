@@ -24,6 +24,9 @@ FQQN_SEPARATOR: Final = "::"
 #: The address, and the queue on it, on which the broker keeps retained messages.
 RETAINED: Final = "$sys.mqtt.retained"
 
+#: What the names of stored sessions begin with that belong to links: no client may choose such a name.
+LINK_SESSIONS: Final = "$link/"
+
 #: What names begin with of resources that the broker has for itself, before a delimiter: as in Artemis.
 _INTERNAL: Final = ("$", "artemis", "internal", "")
 

@@ -242,7 +242,7 @@ class DeadLetterRules(Watcher):
 
     def _held(self, queue: Queue) -> list[int]:
         """The letters that consumers hold, those too that they have settled in transactions which are open."""
-        held = [id for consumer in queue.consumers for id in consumer.unacked]
+        held = [id for consumer in queue.holders() for id in consumer.unacked]
         return held if len(held) == queue.delivering else [*held, *self._in_transactions(queue)]
 
     def _once_more(self, queue: Queue) -> None:

@@ -71,7 +71,7 @@ class QueueMessages:
         settle_acknowledged(self._state)
         for message in upkeep.between(self._state, queue, id - 1, id + 1, 1):
             return message, "scheduled" if id in queue.scheduled else "ready"
-        for consumer in queue.consumers:
+        for consumer in queue.holders():
             if id in consumer.unacked:
                 return consumer.unacked[id], "delivering"
         raise NotFound(f"queue {queue.name} has no message {id}")

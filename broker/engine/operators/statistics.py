@@ -64,6 +64,6 @@ class Statistics:
         if queue.selective is not None:
             return None
         held = [
-            next(iter(consumer.unacked.values())).header.timestamp for consumer in queue.consumers if consumer.unacked
+            next(iter(consumer.unacked.values())).header.timestamp for consumer in queue.holders() if consumer.unacked
         ]
         return max([self.oldest_age(queue), *(self._state.clock() - sent for sent in held)])

@@ -68,7 +68,13 @@ def disband(state: State, queue: Queue) -> list[Consumer]:
         consumer.closed = True
         queue.detach(consumer, state.now)
         consumer.note(state.notes, "CONSUMER_CLOSED")
+    for reservation in queue.reservations:
+        kept = reservation.stand_in.settle_all()
+        queue.delivering -= len(kept)
+        messages += kept
     _remove(state, queue, messages, RemovalReason.DELETED)
+    for reservation in queue.reservations:
+        reservation.queue_gone()
     upkeep.clear(state, queue, RemovalReason.DELETED)
     if queue.tail is not None:
         depage.drop(state, queue)

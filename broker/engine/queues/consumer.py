@@ -37,6 +37,40 @@ class Sink(Protocol):
         """The engine closed the consumer (its queue was deleted)."""
 
 
+class Reservation(Protocol):
+    """What keeps a consumer's deliveries for it when its connection ends (`delivery.reservations`)."""
+
+    stand_in: Consumer  # has what is kept, and takes nothing
+
+    @property
+    def whole(self) -> Consumer | None:
+        """The attached consumer that gets what is kept, if there is one."""
+
+    def delivered(self, messages: list[Message]) -> bool:
+        """Messages are about to leave; whether they must wait for the journal."""
+
+    def has_left(self, id: int) -> bool:
+        """Whether a message left over a connection that has ended."""
+
+    def keep(self, messages: list[Message]) -> None:
+        """Deliveries whose outcome nobody knows are kept."""
+
+    def detached(self, consumer: Consumer) -> None:
+        """A consumer has gone, and what it had is kept."""
+
+    def returned(self, messages: list[Message]) -> None:
+        """Deliveries come back, and are for anybody."""
+
+    def settled(self, id: int) -> None:
+        """A message is gone."""
+
+    def queue_gone(self) -> None:
+        """The queue is deleted, and all that is on it."""
+
+    def release(self, why: str) -> None:
+        """What is kept is for anybody from now on."""
+
+
 class AckMode(Enum):
     """How the messages of a consumer are acknowledged."""
 
@@ -76,6 +110,7 @@ class Consumer:
         "priority",
         "queue",
         "remote",
+        "reservation",
         "revoked",
         "selector",
         "settled",
@@ -126,6 +161,7 @@ class Consumer:
         self.forwards = forwards  # what it acknowledges is with another broker now: it leaves as FORWARDED
         self.link = link  # the link that it reads for, by its name
         self.on_demand = on_demand  # a link of another broker, which fetches for whoever waits there
+        self.reservation: Reservation | None = None
         self.revoked = False  # closed because its peer lost the right to consume
         self.paused = False
         self.away = False  # its client is not connected; it stays with what that has in flight

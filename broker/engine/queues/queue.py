@@ -7,7 +7,8 @@ A message on a queue is in exactly one of these places, and each has its contain
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
-    delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction
+    delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction; or
+                 kept for a link whose connection has ended (`Reservation.stand_in`)
 
 `states` has an entry for each message that is `redelivered`: it had left for a consumer that did not settle it.  The
 entry says how many of its deliveries count as failed.  A message that has never left, or was given back in good order,
@@ -29,7 +30,7 @@ from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.backlog import Backlog
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.selective import SelectiveBacklog
 from broker.engine.queues.types.grouped import GroupedBacklog
 from broker.engine.queues.types.kept import KeptBacklog
@@ -121,6 +122,9 @@ class Counters:
 #: Of a queue that never was strict: nothing is ever put into it.  An empty set takes 216 bytes.
 _NEVER_STRICT: Final[set[int]] = set()
 
+#: Of a queue that no link has read which reserves what it gets: nothing is ever put into it.
+_NOT_RESERVED: Final[dict[int, Reservation]] = {}
+
 
 class Queue:
     """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
@@ -164,6 +168,8 @@ class Queue:
         "overflowing",
         "paused",
         "reader",
+        "reservations",
+        "reserved",
         "routing_type",
         "scheduled",
         "selective",
@@ -220,6 +226,8 @@ class Queue:
         self.acquired: dict[int, None] = {}  # a set takes more, and is nearly always empty
         self.acquired_below = 0
         self.journalled = _NEVER_STRICT  # deliveries whose count is already in the journal (strict mode)
+        self.reservations: tuple[Reservation, ...] = ()  # of links that read here, or have something of it
+        self.reserved = _NOT_RESERVED  # messages that are with them, or kept for them
         self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.internal_owner: InternalOwner | None = None  # the broker itself has this queue, for what it keeps there
@@ -364,15 +372,21 @@ class Queue:
         """All messages that landed, are in no transaction and not ready, and where: scheduled or delivering."""
         for _, message in self.scheduled.values():
             yield message, "scheduled"
-        for consumer in () if self.non_destructive else self.consumers:
+        for consumer in () if self.non_destructive else self.holders():
             for message in consumer.unacked.values():
                 yield message, "delivering"
+
+    def holders(self) -> list[Consumer]:
+        """Who has deliveries: the consumers, and those that stand in for links whose connections have ended."""
+        if not self.reservations:
+            return self.consumers
+        return self.consumers + [each.stand_in for each in self.reservations if each.stand_in.unacked]
 
     def older(self, bound: int) -> list[Message]:
         """All messages in memory that landed and are in no transaction, with identities below `bound`."""
         found = list((self.backlog if self.selective is None else self.selective).older(bound))
         found += [m for _, m in self.scheduled.values() if m.id < bound]
-        for consumer in () if self.non_destructive else self.consumers:
+        for consumer in () if self.non_destructive else self.holders():
             found += [m for m in consumer.unacked.values() if m.id < bound]
         return found
 
@@ -417,6 +431,16 @@ class Queue:
         self.selective.detach(consumer.id)
         if not self.selective.lasting and all(other.predicate is None for other in self.consumers):
             self.rebuild()
+
+    def add_reservation(self, reservation: Reservation) -> None:
+        """A link reserves what it gets from now on."""
+        self.reservations += (reservation,)
+        if self.reserved is _NOT_RESERVED:
+            self.reserved = {}
+
+    def remove_reservation(self, reservation: Reservation) -> None:
+        """It has nothing of this queue any more, and does not read it."""
+        self.reservations = tuple([each for each in self.reservations if each is not reservation])
 
     def rematch(self, consumer: Consumer) -> None:
         """A consumer that is here takes other messages than before."""

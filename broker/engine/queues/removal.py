@@ -24,6 +24,11 @@ def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalR
     if queue.acquired:
         for message in messages:
             queue.acquired.pop(message.id, None)
+    if queue.reserved:
+        for message in messages:
+            reservation = queue.reserved.pop(message.id, None)
+            if reservation is not None:
+                reservation.settled(message.id)
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:

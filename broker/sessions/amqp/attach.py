@@ -28,7 +28,15 @@ from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.link_id import LINK_CAPABILITY
 from broker.sessions.amqp.link_owner import LinkOwner, Outgoing
 from broker.sessions.amqp.outgoing import BrowsingLink, OutgoingLink
-from broker.sessions.amqp.source import found_again, granted, is_browser, read_filters, request, subscription_name
+from broker.sessions.amqp.source import (
+    found_again,
+    granted,
+    is_browser,
+    read_filters,
+    request,
+    reserve,
+    subscription_name,
+)
 from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
 from protocols.amqp.link import Link
@@ -146,7 +154,8 @@ class Attacher:
             stamp = Stamp(owner.options.container_id, attach.name, owner.engine.journal.broker_id)
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome, stamp=stamp)
         forwards = stamp is not None and not settled
-        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, forwards=forwards)
+        reserved = reserve(attach.properties, owner.access) if forwards else None
+        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, forwards=forwards, reserve=reserved)
         made.subscribe(wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name, False
@@ -154,6 +163,7 @@ class Attacher:
         self._nodes.take_up(link, queue.address.name)
         copies = queue.routing_type is RoutingType.MULTICAST
         self._answer(link, attach, granted(source, filters, copies=copies, stays=wanted.durable), settled=settled)
+        made.tell_kept()
         return made
 
     def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:

@@ -28,6 +28,12 @@ LINK_CAPABILITY: Final = "bartleby-link"
 #: The property of a receiver that asks for no more than consumers at its own broker wait for.
 ON_DEMAND: Final = "bartleby-on-demand"
 
+#: The properties of a receiver by which a Bartleby's link asks another to keep for it what is under way when the
+#: connection is lost: under which name, for how many ms, and whether this receiver is only a part of the link.
+RESERVE_NAME: Final = "bartleby-reserve-name"
+RESERVE_MS: Final = "bartleby-reserve-ms"
+RESERVE_PART: Final = "bartleby-reserve-part"
+
 #: The condition of a message that is refused for its hops.
 TOO_MANY_HOPS: Final = "bartleby:too-many-hops"
 

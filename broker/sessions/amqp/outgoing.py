@@ -77,6 +77,22 @@ class OutgoingLink:
             self.encoder.read(self.consumer.queue.id)
 
     @property
+    def reserves(self) -> bool:
+        """Whether what it sends is kept for the link if the connection is lost."""
+        return self.attached.reservation is not None
+
+    def tell_kept(self) -> None:
+        """Tell the link how many messages were kept for it, as it may have given no credit for any."""
+        kept = self._kept()
+        if kept != self.link.available:
+            self.link.available = kept
+            self.link.session.send_flow(self.link)
+            self._owner.touch()
+
+    def _kept(self) -> int:
+        return self._owner.engine.consumers.kept_for(self.attached)
+
+    @property
     def mode(self) -> AckMode:
         """How the engine sees it: settled deliveries count as consumed once they are on their way."""
         return AckMode.AUTO if self._settled else AckMode.INDIVIDUAL
@@ -121,6 +137,8 @@ class OutgoingLink:
         self._owner.sent_on(self, sum([message.size for message in messages]))
         if self._settled:
             self._unflushed = True
+        if self.link.available:
+            self.link.available = self._kept()
         if self._pending or len(messages) > self.link.room:
             self._pending.extend(messages)
             self._pump()

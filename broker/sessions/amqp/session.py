@@ -13,7 +13,8 @@ from broker.sessions.amqp.containers import Containers
 from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import IncomingLink, rejects
 from broker.sessions.amqp.login import Login
-from broker.sessions.amqp.terms import OFFERED, SOLE_CONNECTION, AmqpOptions, refused
+from broker.sessions.amqp.outgoing import OutgoingLink
+from broker.sessions.amqp.terms import OFFERED, PRODUCT, SOLE_CONNECTION, AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction, Transactions, coordinate
 from broker.sessions.login import Gate, Peer
 from broker.sessions.tick import Tick, Transport
@@ -104,7 +105,7 @@ class AmqpSession(AmqpEndpoint):
         self.codec.send_open(
             idle_time_out=self.options.idle_timeout // 2 or None,
             offered_capabilities=OFFERED,
-            properties={"product": "bartleby", "version": self.options.version} | properties,
+            properties={"product": PRODUCT, "version": self.options.version} | properties,
         )
         self.touch()
 
@@ -150,7 +151,12 @@ class AmqpSession(AmqpEndpoint):
     def drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
     ) -> None:
+        gone = self.outgoing.get(link)
         super().drop(link, closed=closed, detached=detached, how=how)
+        if isinstance(gone, OutgoingLink) and gone.reserves:  # what it had goes to another of the same peer's
+            for other in self.outgoing.values():
+                if isinstance(other, OutgoingLink):
+                    other.tell_kept()
         if self._coordinators.pop(link, None) is not None:
             assert isinstance(link, Receiver)
             self._transactions.abandon(link)

@@ -14,12 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import AckMode, SubscribeRequest
+from broker.engine import AckMode, Reserve, SubscribeRequest
 from broker.engine.model.access import Access
 from broker.engine.model.message import RoutingType
+from broker.engine.model.names import LINK_SESSIONS
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.dynamic import COPY, MOVE, lasting, properties
-from broker.sessions.amqp.link_id import ON_DEMAND
+from broker.sessions.amqp.link_id import ON_DEMAND, RESERVE_MS, RESERVE_NAME, RESERVE_PART
 from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown
 from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, Source, TerminusDurability
@@ -31,6 +32,9 @@ _NO_LOCAL: Final = (0x0000_468C_0000_0003, "apache.org:no-local-filter:list")
 
 #: Outcomes that receivers may choose.
 _OUTCOMES: Final = frozenset(f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified"))
+#: Characters of the name under which a link has something kept: that of its route, and which broker's it is.
+RESERVE_NAME_MAX: Final = 1_024
+
 #: Names under which a shared subscription may be used more than once on one connection: `name|1`.
 _SEPARATOR: Final = "|"
 
@@ -123,6 +127,17 @@ def request(
         asked=query.asked,
         on_demand=told.get(ON_DEMAND) is True,
     )
+
+
+def reserve(properties: dict[str, object] | None, access: Access) -> Reserve | None:
+    """What a link asks to be kept for it; None for one that asks for nothing.  Raises AmqpError."""
+    told = properties or {}
+    name, ms = told.get(RESERVE_NAME), told.get(RESERVE_MS)
+    if name is None:
+        return None
+    if not isinstance(name, str) or len(name) > RESERVE_NAME_MAX or not isinstance(ms, int) or ms <= 0:
+        raise link_error(INVALID_FIELD, f"attach: {RESERVE_NAME} is a short text, with {RESERVE_MS} above 0.")
+    return Reserve(f"{LINK_SESSIONS}{access.user}/{name}", int(ms), part=told.get(RESERVE_PART) is True)
 
 
 def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:

@@ -41,6 +41,9 @@ REJECTED: Final = "amqp:rejected:list"
 TEMPORARY_QUEUE: Final = "temporary-queue"
 TEMPORARY_TOPIC: Final = "temporary-topic"
 
+#: How the broker calls itself on OPEN.
+PRODUCT: Final = "bartleby"
+
 #: What the broker offers on OPEN (as ActiveMQ Artemis does).
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 SOLE_CONNECTION: Final = "sole-connection-for-container"

@@ -21,8 +21,8 @@ from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import Peer as Sending
 from broker.sessions.amqp.incoming import Place
 from broker.sessions.amqp.link_encoder import Stamp
-from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND
-from broker.sessions.amqp.terms import ANONYMOUS_RELAY, QUEUE, TOPIC, AmqpOptions
+from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND, RESERVE_MS, RESERVE_NAME, RESERVE_PART
+from broker.sessions.amqp.terms import ANONYMOUS_RELAY, PRODUCT, QUEUE, TOPIC, AmqpOptions
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import Link, Route, RouteSettings, State, has_come
@@ -31,7 +31,17 @@ from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import NOT_ALLOWED, AmqpError, link_error
-from protocols.amqp.events import Attached, Began, Connected, Detached, Ended, LinkFailed, SessionFailed, Transfers
+from protocols.amqp.events import (
+    Attached,
+    Available,
+    Began,
+    Connected,
+    Detached,
+    Ended,
+    LinkFailed,
+    SessionFailed,
+    Transfers,
+)
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Channel
 from protocols.amqp.link import Link as AmqpLink
@@ -99,6 +109,7 @@ class AmqpLinkSession(AmqpEndpoint):
         self._broker_name = broker_name
         self._hostname = hostname
         self._relays = False  # the other end takes messages for any address
+        self._bartleby = False  # so is the other end
         self._routes: dict[Channel, Route] = {}  # by our end of its AMQP session
         self._running: dict[str, SendingRoute | ReceivingRoute] = {}  # by the route's name
         self._attempts: list[_Attempt] = []
@@ -148,7 +159,7 @@ class AmqpLinkSession(AmqpEndpoint):
             hostname=self._hostname,
             idle_time_out=self.options.idle_timeout // 2 or None,
             desired_capabilities=(ANONYMOUS_RELAY,),
-            properties={"product": "bartleby", "version": self.options.version},
+            properties={"product": PRODUCT, "version": self.options.version},
         )
         self.touch()
 
@@ -156,6 +167,7 @@ class AmqpLinkSession(AmqpEndpoint):
         self.container = event.container_id
         product = (event.properties or {}).get("product", "")
         self._relays = ANONYMOUS_RELAY in event.offered_capabilities
+        self._bartleby = product == PRODUCT
         self.opened("AMQP", self.access)
         self._links.opened(self._link, self, f"{product} {event.container_id}".strip())
 
@@ -269,7 +281,7 @@ class AmqpLinkSession(AmqpEndpoint):
         if route.settings.reads:
             self._attach_sender(event.session.new_sender(name), route.settings)
         else:
-            self._attach_receiver(event.session.new_receiver(name), route.settings)
+            self._attach_receiver(event.session.new_receiver(name), route.settings, name)
         self.touch()
 
     def _attach_sender(self, sender: Sender, settings: RouteSettings) -> None:
@@ -289,7 +301,7 @@ class AmqpLinkSession(AmqpEndpoint):
         assert isinstance(session, Session)
         receiver = session.new_receiver(f"{self.options.container_id}.{route.name}.{self._parts_made}")
         receiver.order = whole.link.order
-        self._attach_receiver(receiver, route.settings, selector)
+        self._attach_receiver(receiver, route.settings, whole.link.name, selector)
         part = ReceivingRoute(self, receiver, route, whole.place, whole.peer, selector)
         self.incoming[receiver] = part
         self.touch()
@@ -306,7 +318,7 @@ class AmqpLinkSession(AmqpEndpoint):
         running = None if route is None else self._running.get(route.name)
         return running is not None and running.link is not link
 
-    def _attach_receiver(self, receiver: Receiver, settings: RouteSettings, selector: str = "") -> None:
+    def _attach_receiver(self, receiver: Receiver, settings: RouteSettings, whole: str, selector: str = "") -> None:
         filters: dict[str, object] = {}
         asked = [each for each in (settings.selector, selector) if each]
         if asked:
@@ -317,8 +329,26 @@ class AmqpLinkSession(AmqpEndpoint):
             target=Target(settings.local),
             snd_settle_mode=SenderSettleMode.UNSETTLED,
             desired_capabilities=(LINK_CAPABILITY,),
-            properties=_stated(settings),
+            properties=self._stated(settings, receiver.name, whole=whole),
         )
+
+    def _stated(self, settings: RouteSettings, name: str, whole: str) -> dict[str, object] | None:
+        """What a receiver tells the other end of itself; `whole`: the name of the route's first one."""
+        told: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
+        if settings.only_with_consumers:
+            told[ON_DEMAND] = True
+        if self._bartleby and settings.reserve:
+            told[RESERVE_NAME] = f"{self.engine.journal.broker_id.hex()}/{whole}"
+            told[RESERVE_MS] = settings.reserve
+            if name != whole:
+                told[RESERVE_PART] = True
+        return told or None
+
+    def _on_available(self, event: Available) -> None:
+        """The other end has told how many messages it has kept for a route."""
+        route = self.incoming.get(event.link)
+        if route is not None:
+            route.top_up()
 
     def _on_attached(self, event: Attached) -> None:
         link, attach = event.link, event.attach
@@ -521,14 +551,6 @@ class AmqpLinkSession(AmqpEndpoint):
         raise link_error(NOT_ALLOWED, "a link has no transactions")
 
 
-def _stated(settings: RouteSettings) -> dict[str, object] | None:
-    """What a receiver tells the other end of itself."""
-    told: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
-    if settings.only_with_consumers:
-        told[ON_DEMAND] = True
-    return told or None
-
-
 class _Attempt:
     """Messages that could not even be sent, as the other end has nothing for them: a failed delivery of each."""
 
@@ -581,6 +603,7 @@ _HANDLERS: Final[Handlers] = {
     Close: AmqpLinkSession._on_closed,
     Began: AmqpLinkSession._on_began,
     Attached: AmqpLinkSession._on_attached,
+    Available: AmqpLinkSession._on_available,
     Detached: AmqpLinkSession._on_route_detached,
     Ended: AmqpLinkSession._on_session_ended,
     LinkFailed: AmqpLinkSession._on_route_failed,

@@ -14,6 +14,7 @@ from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import MessageHeader
+from broker.engine.model.names import LINK_SESSIONS
 from broker.sessions.amqp.link_id import hop
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.links import Links
@@ -23,7 +24,7 @@ from broker.sessions.mqtt.format import HOPS, hops_of, read_properties
 from broker.sessions.mqtt.publish import Refused
 from broker.sessions.mqtt.render import Heads, Renderer
 from broker.sessions.mqtt.subscription import Subscription
-from broker.sessions.mqtt.terms import LINK_CLIENTS, MqttOptions
+from broker.sessions.mqtt.terms import MqttOptions
 from broker.sessions.tick import Tick
 from protocols.mqtt.codes import V5, V311, ReasonCode
 from protocols.mqtt.encode import PublishHead
@@ -211,7 +212,7 @@ class Bridge:
         self.link = link
         self.broker = broker_name
         self.name = f"{broker_name}.{link.name}"
-        self.client_id = LINK_CLIENTS + link.name
+        self.client_id = LINK_SESSIONS + link.name
         self.routes = [BridgeRoute(each) for each in link.routes.values()]
         self.outgoing = {each.here.text: each for each in self.routes if each.route.settings.outward}
         self.incoming = [each for each in self.routes if each.route.settings.inward]
@@ -305,7 +306,7 @@ def bridges(tick: Tick, sessions: MqttSessions, links: Links, codec: Shared, bro
     Call within a tick, when the sessions are restored and nobody has connected.
     """
     wanted = [link for link in links.by_name.values() if link.settings.urls[0].startswith("mqtt")]
-    kept = {LINK_CLIENTS + link.name for link in wanted}
+    kept = {LINK_SESSIONS + link.name for link in wanted}
     for session in sessions.of_links():
         if session.client.id not in kept:
             for subscription in list(session.subscriptions):

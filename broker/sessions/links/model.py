@@ -91,6 +91,7 @@ class RouteSettings:
     selector: str = ""
     priority: int = 0
     only_with_consumers: bool = False
+    reserve: int = 0
     use_dead_letter: bool = True
     fast: bool = False
     holds: bool = False

@@ -300,6 +300,8 @@ class ReceivingRoute(IncomingLink):
     def _fetch(self) -> None:
         most = self._owner.options.credits
         lacking = max([self._lacking(queue, most) for queue in self.place.address.queues], default=0)
+        if self.peer is Peer.BARTLEBY:  # which has kept something for this route, be it wanted here or not
+            lacking = max(lacking, self.link.available)
         wanted = 0 if self._blocked else max(min(lacking, most), 0)
         if wanted != self.link.credit and (not wanted or not self.link.credit or 2 * self.link.credit < wanted):
             self.link.send_credit(wanted)

@@ -271,7 +271,7 @@ class MqttSessions:
 
     def restore(self) -> int:
         """Take over the stored sessions, before anybody connects; how many there are."""
-        restored = [self._restore(stored) for stored in self.engine.sessions.all()]
+        restored = [self._restore(stored) for stored in self.engine.sessions.of_clients()]
         for session in restored:
             if session.client.lasting:
                 self.note(session)

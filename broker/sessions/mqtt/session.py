@@ -8,6 +8,7 @@ from typing import Final
 from broker.engine import Client
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
+from broker.engine.model.names import LINK_SESSIONS
 from broker.sessions.login import Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
@@ -15,7 +16,7 @@ from broker.sessions.mqtt.client_session import ClientSession, Serving
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.render import Renderer
-from broker.sessions.mqtt.terms import LINK_CLIENTS, refusal
+from broker.sessions.mqtt.terms import refusal
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -134,8 +135,8 @@ class MqttSession(MqttEndpoint):
         client_id, will, mount = connect.client_id or assigned, connect.will, self._mount
         if mount is not None:
             client_id, will = mount.client_id(client_id), will and mount.will(will)
-        if client_id.startswith(LINK_CLIENTS):
-            sentence = f"client identifiers that begin with {LINK_CLIENTS} are those of this broker's links"
+        if client_id.startswith(LINK_SESSIONS):
+            sentence = f"client identifiers that begin with {LINK_SESSIONS} are those of this broker's links"
             raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
         existing = sessions.get(client_id)
         if existing is not None and existing.owner is not None and not options.link_stealing:

@@ -33,9 +33,6 @@ KEEP_ALIVE_MAX: Final = 0xFFFF
 #: Topics on which only the broker speaks: `$SYS`, and the addresses that it keeps for itself.
 RESERVED_TOPICS: Final = ("$SYS/", "$sys/", "$SYS.", "$sys.")
 
-#: How the identifiers begin under which the other ends of links are known here; no client has such a one.
-LINK_CLIENTS: Final = "$link/"
-
 
 class TooMany(EngineError):
     """There are as many sessions as there may be, or a session has as many subscriptions as it may have."""

@@ -63,7 +63,7 @@ def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
     """Of rows that left the tail, those whose messages are ready or delivered now."""
     gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
     found = {gone[message.id]: message for message in queue.unordered() if message.id in gone}
-    for consumer in queue.consumers:
+    for consumer in queue.holders():
         found |= {gone[id]: message for id, message in consumer.unacked.items() if id in gone}
     return list(found.items())
 

@@ -9,9 +9,9 @@ import pytest
 
 from broker.config.addresses import AddressSection
 from broker.engine.model.message import Message
+from broker.engine.model.names import LINK_SESSIONS
 from broker.sessions.links.model import State
 from broker.sessions.mqtt.format import HOPS
-from broker.sessions.mqtt.terms import LINK_CLIENTS
 from protocols.mqtt.codes import BRIDGE, V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Ack, Connect, Pingreq, Publish, Subscribe, Unsuback
@@ -515,7 +515,7 @@ def test_an_unsuback_that_answers_nothing_frees_no_packet_identifier() -> None:
     other.end.codec.send(Unsuback(sent.packet_ids[0], [0]))
     other.end.say()
     links.run()
-    session = a.accepting.mqtt_sessions.get(LINK_CLIENTS + "b")
+    session = a.accepting.mqtt_sessions.get(LINK_SESSIONS + "b")
     assert session is not None
     assert len(session.deliveries.outgoing.ids) == 1, "it is still under way"
 

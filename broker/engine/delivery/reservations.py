@@ -1,0 +1,276 @@
+"""Reservations: what has left for a link of another broker, and was not answered when its connection ended.
+
+Another broker that reads a queue may have stored a message already when the connection is lost.  It knows that message
+again (see `duplicates`), nobody else does: so the message is kept for it, and for nobody else, until
+
+    the link is attached again        it gets what is kept, before anything else, and answers
+    its time is over                  an operator's, or the link's own: others get it, `redelivered`
+    the queue is deleted              the message with it
+
+A reservation is a stored session (`client_sessions.sessions`): INFLIGHT, before a message leaves, says for whom it is
+reserved, also after a crash of this broker.  Its packet ids mean nothing beyond the journal.
+
+A link may read with several consumers: the `whole`, and parts with selectors of their own.  What is kept of any of them
+goes to the whole.  What never left for the link is not kept: nothing has happened to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from broker.engine.client_sessions.sessions import RESERVED, Definition, Sent, StoredSession, StoredSessions
+from broker.engine.delivery import closing, dispatch, redelivery
+from broker.engine.delivery.redelivery import CLOSED, DeliveryOutcome
+from broker.engine.model.limits import RESERVE_MS_MAX
+from broker.engine.model.message import Message
+from broker.engine.queues import consumer_lifecycle
+from broker.engine.queues.consumer import AckMode, Consumer
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import NO_WAY_BACK, State
+
+#: Messages of one link that are reserved at most, as many as there are packet ids.  What goes beyond is not.
+RESERVED_MAX: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """What a link asks for: under which name its messages are kept, for how many ms; whether it is only a part."""
+
+    name: str
+    ms: int
+    part: bool = False
+
+
+class LinkReservation:
+    """The reservation of one link on one queue.  See `consumer.Reservation`."""
+
+    __slots__ = ("_all", "_earlier", "_last", "_packets", "_used", "consumers", "ms", "queue", "session", "stand_in")
+
+    def __init__(self, everybody: Reservations, session: StoredSession, queue: Queue, stand_in: Consumer) -> None:
+        self.session = session
+        self.queue = queue
+        self.ms = int(str(session.definition["kept_ms"]))
+        self.stand_in = stand_in
+        self.consumers: dict[Consumer, bool] = {}  # and whether it is the whole
+        self._all = everybody
+        self._packets: dict[int, int] = {}  # by message id
+        self._used: set[int] = set()
+        self._last = 0
+        self._earlier: set[int] = set()  # messages that left over connections that have ended
+        stand_in.reservation = self
+        stand_in.away = stand_in.paused = True
+        everybody.sessions.take_over(session, self._current)
+        queue.add_reservation(self)
+
+    @property
+    def name(self) -> str:
+        """Whose it is."""
+        return self.session.name
+
+    @property
+    def whole(self) -> Consumer | None:
+        """See Reservation."""
+        return next((consumer for consumer, whole in self.consumers.items() if whole), None)
+
+    def restore(self, packets: dict[int, int], messages: list[Message]) -> None:
+        """What a restart found, by message id."""
+        self._packets = packets
+        self._used = set(packets.values())
+        self._earlier = {message.id for message in messages}
+        self.queue.reserved.update(dict.fromkeys(packets, self))
+
+    # -- deliveries ------------------------------------------------------------------------------------------------
+
+    def delivered(self, messages: list[Message]) -> bool:
+        """See Reservation."""
+        messages = messages[: RESERVED_MAX - len(self._used)]
+        ids = self._allocate(len(messages))
+        self._packets.update(zip([message.id for message in messages], ids, strict=True))
+        self.queue.reserved.update(dict.fromkeys([message.id for message in messages], self))
+        return self._all.sessions.in_flight(self.session, self.queue, messages, ids)
+
+    def _allocate(self, count: int) -> list[int]:
+        used, at = self._used, self._last
+        found: list[int] = []
+        while len(found) < count:
+            at = at % RESERVED_MAX + 1
+            if at not in used:
+                found.append(at)
+        used.update(found)
+        self._last = at
+        return found
+
+    def has_left(self, id: int) -> bool:
+        """See Reservation."""
+        return id in self._earlier
+
+    def keep(self, messages: list[Message]) -> None:
+        """See Reservation."""
+        unacked = self.stand_in.unacked
+        self.stand_in.take(messages)
+        if len(unacked) > len(messages):  # in their order, however many consumers they come from
+            self.stand_in.unacked = dict(sorted(unacked.items()))
+        self._earlier.update([message.id for message in messages])
+
+    def returned(self, messages: list[Message]) -> None:
+        """See Reservation."""
+        stored = [message for message in messages if message.segment]
+        ids = [self._packets[message.id] for message in stored]
+        for message in messages:
+            self.settled(message.id)
+        if stored and self.queue.durable and not self.session.ended:
+            self._all.sessions.returned(self.session, stored, ids)
+
+    def settled(self, id: int) -> None:
+        """See Reservation."""
+        self._used.discard(self._packets.pop(id))
+        self._earlier.discard(id)
+
+    def _current(self) -> list[Sent]:
+        """What is in flight, or kept."""
+        packets, queue = self._packets, self.queue
+        holders = (self.stand_in, *self.consumers)
+        return [(packets[m.id], queue, m) for each in holders for m in each.unacked.values() if m.id in packets]
+
+    # -- its consumers ---------------------------------------------------------------------------------------------
+
+    def attach(self, consumer: Consumer, *, whole: bool) -> None:
+        """Another consumer of the link reads here."""
+        self.consumers[consumer] = whole
+        consumer.reservation = self
+        self.stand_in.user, self.stand_in.remote = consumer.user, consumer.remote
+        self._all.state.alarms.cancel((RESERVED, self.name))
+
+    def detached(self, consumer: Consumer) -> None:
+        """See Reservation."""
+        del self.consumers[consumer]
+        if self.consumers or self.queue.deleted:
+            return
+        state, kept = self._all.state, len(self.stand_in.unacked)
+        if not kept:
+            self._end()
+            return
+        self.await_return()
+        state.report("link.reserved", link=self.name, queue=self.queue.name, messages=kept, milliseconds=self.ms)
+
+    def await_return(self) -> None:
+        """The link is away: others get what is kept if it does not come back in time."""
+        state = self._all.state
+        text = f"its link did not come back within {self.ms} ms"
+        state.alarms.at((RESERVED, self.name), state.now + self.ms, lambda: self.release(text))
+
+    def release(self, why: str) -> None:
+        """See Reservation."""
+        state, queue = self._all.state, self.queue
+        state.mark = NO_WAY_BACK
+        messages = self.stand_in.settle_all()
+        if messages:
+            state.report("link.unreserved", link=self.name, queue=queue.name, messages=len(messages), why=why)
+            redelivery.give_back(state, queue, messages, DeliveryOutcome(0, False, why, left=True), self.stand_in)
+            consumer_lifecycle.on_detach(state, queue)
+        if not self.consumers:
+            self._end()
+
+    def queue_gone(self) -> None:
+        """See Reservation."""
+        self._end()
+
+    def _end(self) -> None:
+        state = self._all.state
+        state.alarms.cancel((RESERVED, self.name))
+        self.queue.remove_reservation(self)
+        self._all.forget(self)
+
+
+class Reservations:
+    """All reservations, by name.  `number` gives the ids of consumers."""
+
+    def __init__(self, state: State, sessions: StoredSessions, number: Callable[[], int]) -> None:
+        self.state = state
+        self.sessions = sessions
+        self._number = number
+        self._by_name: dict[str, LinkReservation] = {}
+        self._nothing_left: list[StoredSession] = []
+
+    def attach(self, consumer: Consumer, asked: Reserve) -> None:
+        """A link reads a queue, and what it gets is reserved from now on.  Raises DiskFull.
+
+        The whole of a link that is attached already, over a connection that it has lost and this broker has not, takes
+        that one's place.
+        """
+        reservation, queue = self._by_name.get(asked.name), consumer.queue
+        if reservation is not None and not asked.part:
+            for other in list(reservation.consumers):
+                closing.end(self.state, other, CLOSED, "the link was attached again")
+            reservation = self._by_name.get(asked.name)
+        if reservation is not None and reservation.queue is not queue:
+            reservation.release("its link reads another queue now")
+            reservation = self._by_name.get(asked.name)
+            if reservation is not None:
+                return  # a part of a link whose whole reads something else
+        if reservation is None:
+            definition: Definition = {RESERVED: queue.name, "kept_ms": min(asked.ms, RESERVE_MS_MAX)}
+            reservation = self._make(self.sessions.open(asked.name, definition), queue)
+        reservation.attach(consumer, whole=not asked.part)
+
+    def _make(self, session: StoredSession, queue: Queue) -> LinkReservation:
+        self._by_name[session.name] = reservation = LinkReservation(
+            self, session, queue, self._stand_in(session, queue)
+        )
+        return reservation
+
+    def _stand_in(self, session: StoredSession, queue: Queue) -> Consumer:
+        sink = _Nowhere()
+        return Consumer(
+            self._number(),
+            queue,
+            sink,
+            ack_mode=AckMode.INDIVIDUAL,
+            window=-1,
+            counted=True,
+            client_id=session.name,
+            forwards=True,
+        )
+
+    def forget(self, reservation: LinkReservation) -> None:
+        """It has ended."""
+        del self._by_name[reservation.name]
+        self.sessions.drop(reservation.session)
+
+    # -- after a restart -------------------------------------------------------------------------------------------
+
+    def restore(self) -> None:
+        """Keep what the journal says is reserved; its time begins anew.  Nobody consumes yet."""
+        for session in self.sessions.reserving():
+            sent = [(queue, message, id) for id, (queue, message) in session.inflight.items()]
+            if not sent:
+                self._nothing_left.append(session)
+                continue
+            queue = sent[0][0]
+            reservation = self._make(session, queue)
+            found = [message for at, message, _ in sent if at is queue]
+            kept = dispatch.take(self.state, reservation.stand_in, found)
+            ready = {message.id for message in kept}
+            reservation.restore({message.id: id for _, message, id in sent if message.id in ready}, kept)
+            reservation.await_return()
+
+    def settle_restored(self) -> None:
+        """The journal can be written again: what has nothing left has ended."""
+        for session in self._nothing_left:
+            self.sessions.drop(session)
+        self._nothing_left.clear()
+
+
+class _Nowhere:
+    """Takes nothing: see Sink."""
+
+    transport = None
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """See Sink."""
+        raise AssertionError("a stand-in takes no messages")
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """See Sink."""

@@ -1,0 +1,410 @@
+"""What a receiving route has under way when its connection is lost: kept for it at a broker whose queue others read."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from broker.engine import Consumer
+from broker.sessions.links.model import State
+from protocols.amqp.performatives import Accepted, Header
+from protocols.amqp.types import Described
+from tests.broker.sessions.amqp.harness import SELECTOR
+from tests.broker.sessions.links.test_amqp import bodies, pair, send
+from tests.simulation.world import held
+from tests.support.amqp_client import AmqpSim, Delivery, message
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_links import SimLinks, linked
+
+ROUTE = {"queue": "invoices", "address": "invoices.in"}
+RECEIVE = {"receive": {"invoices": ROUTE}}
+ON_DEMAND = {"receive": {"invoices": ROUTE | {"only-with-consumers": True}}}
+
+#: How long a route's messages are kept, unless it says otherwise.
+RESERVE_MS = 600_000
+
+
+class Reader:
+    """A client that takes what a queue has for it."""
+
+    def __init__(self, broker: SimBroker, queue: str = "invoices", **more: Any) -> None:
+        self._client = AmqpSim(broker)
+        self._link = self._client.receiver(queue, "queue", credit=100, **more)
+
+    def take(self) -> list[Delivery]:
+        """What has come; it is accepted."""
+        found = self._client.take()
+        if found:
+            self._client.settle(*found, state=Accepted())
+        return found
+
+    def bodies(self) -> list[str]:
+        """The same, as it was sent."""
+        return sorted(str(each.message.body()[1][0]) for each in self.take())
+
+
+def stored_and_unanswered(*numbers: str) -> tuple[SimBroker, SimBroker, SimLinks]:
+    """A broker that has fetched messages, and that the other end does not know to have them."""
+    a, b, links = pair(RECEIVE)
+    a.hold_disk()
+    send(b, "invoices", *numbers)
+    links.run()
+    links.wires["b"].holding = True
+    a.catch_up()
+    a.release_disk()
+    assert bodies(a, "invoices.in") == sorted(numbers)
+    return a, b, links
+
+
+def kept(broker: SimBroker, queue: str = "invoices") -> list[Consumer]:
+    """Those that stand in for links which are away."""
+    found = broker.engine.queue(queue)
+    return [each for each in found.holders() if each.away]
+
+
+def lose(links: SimLinks) -> None:
+    """The link's connection is lost here, and the other end has not noticed."""
+    wire = links.wires.pop("b")
+    wire.peer = _Silent()
+    wire.abort()
+    links.broker.run()
+
+
+class _Silent:
+    closed = False
+
+    def raw(self, data: bytes) -> None:
+        """Nobody hears it."""
+
+    def abort(self) -> None:
+        """Nobody is told."""
+
+
+def test_what_has_arrived_is_given_to_nobody_else() -> None:
+    a, b, links = stored_and_unanswered("1", "2", "3")
+    links.down.add("b")
+    links.cut()
+    reader = Reader(b)
+    send(b, "invoices", "4")
+    b.advance(RESERVE_MS // 2)
+    assert reader.bodies() == ["4"], "only what the link has not got"
+    assert [len(each.unacked) for each in kept(b)] == [3]
+    links.down.clear()
+    links.advance(60_000)
+    assert bodies(a, "invoices.in") == ["1", "2", "3"]
+    assert (held(b, "invoices"), reader.bodies(), kept(b)) == ([], [], [])
+    counters = b.engine.queue("invoices").counters
+    assert (counters.forwarded, counters.acknowledged) == (3, 1)
+
+
+def test_what_has_not_arrived_comes_when_the_link_is_back() -> None:
+    a, b, links = pair(RECEIVE)
+    links.wires["b"].holding = True
+    send(b, "invoices", "1", "2", "3")
+    b.run()
+    links.cut()
+    reader = Reader(b)
+    assert reader.bodies() == []
+    links.advance(5_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2", "3"], [], [])
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_crash_there_changes_nothing(times: int) -> None:
+    a, b, links = stored_and_unanswered("1", "2", "3")
+    links.down.add("b")
+    links.cut()
+    for _ in range(times):
+        b = b.restart()
+    reader = Reader(b)
+    send(b, "invoices", "4")
+    assert reader.bodies() == ["4"]
+    links.others["b"] = b
+    links.down.clear()
+    links.advance(60_000)
+    assert bodies(a, "invoices.in") == ["1", "2", "3"]
+    assert (held(b, "invoices"), reader.bodies()) == ([], [])
+    b = b.restart()
+    assert (held(b, "invoices"), b.engine.sessions.all()[1:]) == ([], []), "the link's own is all there is"
+
+
+def test_a_crash_here_changes_nothing() -> None:
+    a, b, links = stored_and_unanswered("1", "2", "3")
+    links.cut()
+    reader = Reader(b)
+    a = a.restart()
+    links = SimLinks(a, {"b": b})
+    links.advance(1_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2", "3"], [], [])
+
+
+def test_a_crash_of_both_while_they_come_again() -> None:
+    a, b, links = stored_and_unanswered(*map(str, range(100, 120)))
+    links.cut()
+    a.advance(1_000)
+    links.look()
+    assert "b" in links.wires
+    for _ in range(6):
+        b.run()
+        a.run()
+        links.wires["b"].carry()
+    links.wires["b"].holding = True
+    b.run()
+    links.cut()
+    a, b = a.restart(), b.restart()
+    reader = Reader(b)
+    links = SimLinks(a, {"b": b})
+    links.advance(1_000)
+    assert len(bodies(a, "invoices.in")) == 20
+    assert (held(b, "invoices"), reader.bodies()) == ([], [])
+
+
+def test_what_never_left_is_for_others_at_once() -> None:
+    _a, b, links = pair(RECEIVE)
+    b.hold_disk()
+    send(b, "invoices", "1")
+    b.step()  # it is stored, and about to leave
+    links.cut()
+    reader = Reader(b)
+    b.release_disk()
+    assert reader.bodies() == ["1"]
+
+
+def test_after_its_time_others_get_it_and_are_told() -> None:
+    a, b, links = stored_and_unanswered("1", "2")
+    links.down.add("b")
+    links.cut()
+    reader = Reader(b)
+    b.advance(RESERVE_MS)
+    found = reader.take()
+    assert [each.message.header.first_acquirer for each in found] == [False, False], "they may have been processed"
+    (said,) = b.reported("link.unreserved")
+    assert (said["queue"], said["messages"]) == ("invoices", 2)
+    assert (held(b, "invoices"), kept(b), b.engine.sessions.all()) == ([], [], [])
+    links.down.clear()
+    links.advance(60_000)
+    assert len(bodies(a, "invoices.in")) == 2, "at least once"
+
+
+def test_the_time_begins_anew_with_a_restart() -> None:
+    _a, b, links = stored_and_unanswered("1")
+    links.cut()
+    b.advance(RESERVE_MS - 1)
+    b = b.restart()
+    reader = Reader(b)
+    b.advance(RESERVE_MS - 1)
+    assert reader.bodies() == []
+    b.advance(1)
+    assert reader.bodies() == ["1"]
+
+
+def test_a_route_says_for_how_long() -> None:
+    _a, b, links = pair({"receive": {"invoices": ROUTE | {"reserve": "1s"}}})
+    links.wires["b"].holding = True
+    send(b, "invoices", "1")
+    links.down.add("b")
+    links.cut()
+    reader = Reader(b)
+    b.advance(999)
+    assert reader.bodies() == []
+    b.advance(1)
+    assert reader.bodies() == ["1"]
+
+
+def test_a_route_may_do_without() -> None:
+    _a, b, links = pair({"receive": {"invoices": ROUTE | {"reserve": 0}}})
+    links.wires["b"].holding = True
+    send(b, "invoices", "1")
+    links.down.add("b")
+    links.cut()
+    assert Reader(b).bodies() == ["1"]
+
+
+def test_an_operator_sees_and_releases_it() -> None:
+    _a, b, links = stored_and_unanswered("1", "2")
+    links.down.add("b")
+    links.cut()
+    reader = Reader(b)
+    (stand_in,) = kept(b)
+    assert "a.b.invoices" in stand_in.client_id
+    assert len(stand_in.unacked) == 2
+    b.tick.enter()
+    b.engine.consumers.dismiss(stand_in, "it does not come back")
+    b.run()
+    assert (reader.bodies(), kept(b)) == (["1", "2"], [])
+    assert b.reported("link.unreserved")
+
+
+def test_a_link_that_comes_back_before_its_loss_is_noticed_takes_its_own_place() -> None:
+    a, b, links = stored_and_unanswered("1", "2")
+    lose(links)
+    reader = Reader(b)
+    links.advance(5_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
+    assert len(b.engine.queue("invoices").consumers) == 2
+
+
+def test_another_broker_of_the_same_name_is_another() -> None:
+    a, b, links = stored_and_unanswered("1", "2")
+    links.down.add("b")
+    links.cut()
+    other = SimBroker(linked(receive={"invoices": ROUTE}), seed=99)
+    assert other.engine.journal.broker_id != a.engine.journal.broker_id
+    others = SimLinks(other, {"b": b})
+    others.run()
+    send(b, "invoices", "3")
+    others.run()
+    assert bodies(other, "invoices.in") == ["3"]
+    assert [len(each.unacked) for each in kept(b)] == [2]
+
+
+def test_what_is_refused_here_is_dead_there() -> None:
+    """An answer is an answer: nothing is kept."""
+    full = {"match": "invoices.in", "max-size-messages": 0, "address-full-policy": "FAIL"}
+    a, b, links = pair(RECEIVE, full)
+    links.wires["b"].holding = True
+    send(b, "invoices", "1")
+    b.run()
+    links.cut()
+    links.advance(5_000)
+    assert (held(a, "invoices.in"), held(b, "invoices")) == ([], [])
+    assert len(held(b, "DLQ")) == 1
+    assert b.engine.queue("invoices").reserved == {}
+
+
+def test_what_expires_while_it_is_kept_expires_when_it_is_given_back() -> None:
+    _a, b, links = pair(RECEIVE)
+    links.wires["b"].holding = True
+    client = AmqpSim(b)
+    client.send(client.sender("invoices", "queue"), message("1", header=Header(True, ttl=1_000)))
+    links.down.add("b")
+    links.cut()
+    reader = Reader(b)
+    b.advance(RESERVE_MS - 1)
+    assert len(held(b, "invoices")) == 1
+    b.advance(30_001)
+    assert (reader.bodies(), held(b, "invoices")) == ([], [])
+    assert b.engine.queue("invoices").counters.expired == 1
+
+
+def test_a_queue_that_is_deleted_takes_it_along() -> None:
+    _a, b, links = stored_and_unanswered("1", "2")
+    links.down.add("b")
+    links.cut()
+    b.tick.enter()
+    b.engine.delete_queue(b.engine.queue("invoices"))
+    b.run()
+    assert b.engine.sessions.all() == []
+    b = b.restart()
+    assert "invoices" not in b.engine.queues
+    assert b.engine.sessions.all() == []
+
+
+def test_a_link_that_reads_another_queue_has_given_up_the_first() -> None:
+    a, b, links = stored_and_unanswered("1", "2")
+    links.cut()
+    a.files.crash()
+    a = SimBroker(linked(receive={"invoices": ROUTE | {"queue": "others"}}), files=a.files, now=a.now)
+    send(b, "others", "3")
+    links = SimLinks(a, {"b": b})
+    links.run()
+    assert bodies(a, "invoices.in") == ["1", "2", "3"]
+    assert Reader(b).bodies() == ["1", "2"], "it will not ask for them"
+
+
+def test_what_a_route_fetched_for_consumers_is_settled_when_these_have_gone() -> None:
+    a, b, links = pair(ON_DEMAND)
+    client = AmqpSim(a)
+    client.receiver("invoices.in", "queue", credit=3)
+    links.advance(1_000)
+    a.hold_disk()
+    send(b, "invoices", "1", "2", "3", "4")
+    links.run()
+    links.wires["b"].holding = True
+    a.catch_up()
+    a.release_disk()
+    client.abort()
+    links.cut()
+    reader = Reader(b)
+    assert reader.bodies() == ["4"]
+    links.advance(5_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), kept(b)) == (["1", "2", "3"], [], [])
+    send(b, "invoices", "5")
+    links.advance(1_000)
+    assert reader.bodies() == ["5"], "nobody waits for it here"
+
+
+def test_what_a_part_of_a_route_had_comes_by_the_whole() -> None:
+    a, b, links = pair(ON_DEMAND)
+    selecting = {"selector": Described(SELECTOR, "colour = 'red'")}
+    client = AmqpSim(a)
+    client.receiver("invoices.in", "queue", credit=3, filter=selecting)
+    links.advance(1_000)
+    a.hold_disk()
+    send(b, "invoices", "1", "2", application={"colour": "red"})
+    links.run()
+    links.wires["b"].holding = True
+    a.catch_up()
+    a.release_disk()
+    client.abort()
+    links.cut()
+    reader = Reader(b)
+    assert [len(each.unacked) for each in kept(b)] == [2]
+    links.advance(5_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
+    assert links.route("invoices").state is State.RUNNING
+
+
+def test_a_part_that_ends_leaves_what_it_had_to_the_whole() -> None:
+    a, b, links = pair(ON_DEMAND)
+    selecting = {"selector": Described(SELECTOR, "colour = 'red'")}
+    client = AmqpSim(a)
+    client.receiver("invoices.in", "queue", credit=3, filter=selecting)
+    links.advance(1_000)
+    client.abort()
+    links.wires["b"].holding = True
+    send(b, "invoices", "1", "2", application={"colour": "red"})
+    links.advance(10_000)  # the part ends here, while these are on their way to it
+    links.wires["b"].holding = False
+    links.advance(10_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices")) == (["1", "2"], [])
+    assert links.route("invoices").state is State.RUNNING
+
+
+def test_a_strict_queue_keeps_it_too() -> None:
+    a = SimBroker(linked(receive={"invoices": ROUTE}))
+    b = SimBroker(configured({"match": "invoices", "delivery-count-persistence": "strict"}))
+    links = SimLinks(a, {"b": b})
+    links.run()
+    a.hold_disk()
+    send(b, "invoices", "1", "2")
+    links.run()
+    links.wires["b"].holding = True
+    a.catch_up()
+    a.release_disk()
+    links.cut()
+    b = b.restart()
+    reader = Reader(b)
+    links.others["b"] = b
+    links.advance(5_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
+
+
+def test_it_is_kept_when_its_segment_is_cleaned() -> None:
+    a, b, links = stored_and_unanswered("1", "2")
+    links.down.add("b")
+    links.cut()
+    before = b.engine.journal.segment
+    send(b, "elsewhere", *["x" * 60_000] * 80)
+    assert b.engine.journal.segment > before
+    b.tick.enter()
+    assert b.engine.cleaner.whole(before) >= 2
+    b.run()
+    b = b.restart()
+    reader = Reader(b)
+    assert reader.bodies() == []
+    links.others["b"] = b
+    links.down.clear()
+    links.advance(60_000)
+    assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
