@@ -33,7 +33,8 @@ def main(kills: int, seed: int | None) -> None:
     console.print("no message is lost, none is doubled, and the journals agree on what passed", style="green")
     console.print(
         f"{figures.kills:,} kills, {figures.sent:,} messages sent, {figures.confirmed:,} of them confirmed, "
-        f"{figures.arrived:,} arrived, {figures.forwarded:,} forwarded in the journals"
+        f"{figures.arrived:,} arrived, {figures.forwarded:,} forwarded in the journals, "
+        f"{figures.rivals:,} taken by other readers of queues that links read"
     )
 
 

@@ -59,6 +59,8 @@ class LinkBooks:
     entries: dict[int, Entry] = field(default_factory=dict)
     arrived: Counter[int] = field(default_factory=Counter)
     non_durable: int = NON_DURABLE  # one of so many; 0: none
+    unsure: set[int] = field(default_factory=set)  # a rival's broker died before it said that these are taken
+    rivals: int = 0  # messages that rivals took
 
     def new(self, to: str = "") -> tuple[int, bytes]:
         """Another message: its number, and its bytes; `to` is where it has to come out."""
@@ -123,7 +125,7 @@ class LinkBooks:
     @property
     def missing(self) -> set[int]:
         """What must arrive, and has not."""
-        return self.wanted - self.arrived.keys()
+        return self.wanted - self.arrived.keys() - self.unsure
 
     @property
     def doubled(self) -> dict[int, int]:
@@ -165,14 +167,56 @@ def take_all(peer: LinkPeer, queue: str, books: LinkBooks, at: str = "") -> int:
                 return taken
 
 
-def send_until_killed(peer: LinkPeer, queue: str, books: LinkBooks, count: int, to: str = "") -> bool:
-    """So many messages, while somebody may kill the broker; False if that happened."""
+def send_until_killed(
+    peer: LinkPeer, queue: str, books: LinkBooks, count: int, to: str = "", *, rival: bool = False
+) -> bool:
+    """So many messages, while somebody may kill the broker; False if that happened.
+
+    With a `rival` a client reads the queue meanwhile, and takes what it gets.
+    """
     try:
-        with peer.client() as client:
-            books.send(client, peer.address(queue), count, to)
+        with peer.client() as client, peer.client() as other:
+            reader = Rival(other, peer.address(queue), books, to) if rival else None
+            while count > 0:
+                books.send(client, peer.address(queue), min(CHUNK, count), to)
+                count -= CHUNK
+                if reader is not None:
+                    reader.take()
     except (Lost, ConnectionError):
         return False
     return True
+
+
+class Rival:
+    """A client that reads a queue which a link reads, too; what it has when its broker dies has not been taken."""
+
+    def __init__(self, client: AmqpClient, address: str, books: LinkBooks, to: str) -> None:
+        self._client = client
+        self._books = books
+        self._to = to
+        self._link = client.receiver(address, credit=CHUNK)
+
+    def take(self, *, drain: bool = False) -> None:
+        """What has come is accepted, and counts once the broker has said that it knows.  Raises Lost.
+
+        With `drain` as much as there is for one chunk, after which nothing more comes.
+        """
+        client, books = self._client, self._books
+        if drain:
+            self._link.send_credit(CHUNK, drain=True)
+            client.wait(lambda: self._link.credit == 0)
+        client.poll()
+        deliveries = client.take()
+        taken = {number_of(each.message) for each in deliveries}
+        books.unsure |= taken
+        client.settle(*deliveries, settled=False)
+        client.wait(lambda: {each.id for each in deliveries} <= client.confirmed)
+        books.unsure -= taken
+        books.rivals += len(deliveries)
+        for delivery in deliveries:
+            books.receive(delivery, self._to)
+        self._link.send_credit(0 if drain else CHUNK)
+        client.say()
 
 
 def await_complete(peer: LinkPeer, queue: str, books: LinkBooks) -> None:

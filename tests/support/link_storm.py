@@ -4,7 +4,8 @@ each broker    a link to each of the others, with a route of each kind that carr
                send        to.NAME        here  ->  sent     there
                receive     fetched        here  <-  for.NAME there
                remote      NAME.orders    here  ->  orders   there, by the transmission queue link.NAME
-a round        clients fill queues of random brokers; one broker is killed meanwhile, and started again
+a round        clients fill queues of random brokers, and read some of those that others fetch from; one broker is
+               killed meanwhile, and started again; clients read there before the links are back
 checked        every message whose outcome arrived is at the other end of its route exactly once, any other at most
                once; in the end nothing waits anywhere, and what one journal calls forwarded another has by its id
 """
@@ -26,7 +27,7 @@ from store import decode
 from store.record import RemovalReason
 from tests.support import books
 from tests.support.daemon import DaemonProcess, running
-from tests.support.link_books import QUIET_S, LinkBooks, send_until_killed, take_all
+from tests.support.link_books import QUIET_S, LinkBooks, Rival, send_until_killed, take_all
 from tests.support.link_peers import bartleby
 from tests.support.peers import free_port
 
@@ -35,6 +36,9 @@ NAMES: Final = ("amsterdam", "berlin", "paris")
 #: Messages of one feed, and feeds of a round at most.
 MESSAGES: Final = 150
 FEEDS_MAX: Final = 3
+
+#: How often a queue that another broker fetches from has another reader while it is filled.
+RIVALS: Final = 0.8
 
 #: The longest that a broker lives in a round, in seconds.
 LIFE_S: Final = 0.3
@@ -107,6 +111,11 @@ class Way(NamedTuple):
     queue: str
     to: str
 
+    @property
+    def fetched(self) -> bool:
+        """Whether the other broker fetches from the queue."""
+        return self.queue.startswith("for.")
+
 
 def ways() -> list[Way]:
     """All of them."""
@@ -127,6 +136,8 @@ class Figures:
     sent: int = 0
     confirmed: int = 0
     arrived: int = 0
+    rivals: int = 0
+    unsure: int = 0
     forwarded: int = 0
 
 
@@ -147,13 +158,22 @@ class Storm:
         killer = threading.Timer(chance.uniform(0, LIFE_S), victim.signal, (signal.SIGKILL,))
         killer.start()
         for way in chance.sample(self._ways, chance.randint(1, FEEDS_MAX)):
-            send_until_killed(bartleby(self._brokers[way.source]), way.queue, self._books, MESSAGES, way.to)
+            source, rival = bartleby(self._brokers[way.source]), way.fetched and chance.random() < RIVALS
+            send_until_killed(source, way.queue, self._books, MESSAGES, way.to, rival=rival)
         killer.join()
         victim.wait()
         victim.start()
+        self._read_first(victim)
         self.figures.kills += 1
         if self.figures.kills % DRAIN_EVERY == 0:
             self.drain()
+
+    def _read_first(self, victim: DaemonProcess) -> None:
+        """Clients take something of the queues that others fetch from, before these are connected again."""
+        with bartleby(victim).client() as client:
+            for way in self._ways:
+                if way.fetched and self._brokers[way.source] is victim:
+                    Rival(client, bartleby(victim).address(way.queue), self._books, way.to).take(drain=True)
 
     def drain(self) -> None:
         """Take everything that comes out, until nothing is on its way."""
@@ -195,6 +215,7 @@ class Storm:
         figures, account = self.figures, self._books
         figures.sent, figures.confirmed = len(account.entries), len(account.wanted)
         figures.arrived, figures.forwarded = len(account.arrived), self._compare()
+        figures.rivals, figures.unsure = account.rivals, len(account.unsure - account.arrived.keys())
         return figures
 
     def _compare(self) -> int:
