@@ -1,12 +1,13 @@
 """How fast a link passes messages on, beside a producer and a consumer at one broker.
 
-    python -m bench.links [--rounds 3] [--duration 5] [--artemis HOME]
+    python -m bench.links [--rounds 3] [--duration 5] [--receive] [--artemis HOME]
 
 Durable messages of 50 to 150 bytes to 16 queues, one producer and one consumer, in rounds that take turns:
 
     local    both at one broker
     link     the producer at one, the consumer at another, and a link with a route for each queue between them
 
+With --receive also by a link of the consumer's broker, which fetches.
 With --artemis the same between Artemis brokers, by a broker connection with a sender for each queue.  Every message is
 counted and compared.
 """
@@ -48,7 +49,7 @@ _ARTEMIS_CONNECTION: Final = (
     ' retry-interval="100">{senders}</amqp-connection></broker-connections>'
 )
 
-_ROUTE: Final = '[links.other.send."{0}"]\nqueue = "{0}"\naddress = "{0}"\n'
+_ROUTE: Final = '[links.other.{1}."{0}"]\nqueue = "{0}"\naddress = "{0}"\n'
 
 
 class Pair:
@@ -72,7 +73,7 @@ class Pair:
     def told(self) -> str:
         """The medians of all rounds."""
         local, linked = (median(each.rate for each in runs) for runs in (self.local, self.linked))
-        return f"{self.name:10} local {local:9,.0f}/s   link {linked:9,.0f}/s   ratio {linked / local:.2f}"
+        return f"{self.name:20} local {local:9,.0f}/s   link {linked:9,.0f}/s   ratio {linked / local:.2f}"
 
 
 def names() -> list[str]:
@@ -80,16 +81,18 @@ def names() -> list[str]:
     return [FrameTemplate(prefix="/queue/bench.", destinations=QUEUES).destination(at)[7:] for at in range(QUEUES)]
 
 
-def bartlebys(directory: Path, config: Path) -> Pair:
-    """Three Bartlebys, started."""
-    alone, second = Bartleby(directory, config), Bartleby(directory, config)
-    for broker in (alone, second):
+def bartlebys(directory: Path, config: Path, *, receiving: bool = False) -> Pair:
+    """Three Bartlebys, started; the first of them sends, or the second is `receiving`."""
+    alone, passive = Bartleby(directory, config), Bartleby(directory, config)
+    for broker in (alone, passive):
         broker.start()
-    url = f"amqp://127.0.0.1:{second.target('amqp').port}"
-    settings = f'\n[links.other]\nurl = "{url}"\nwindow = 1000\n' + "".join(map(_ROUTE.format, names()))
-    first = Bartleby(directory, config, settings=settings)
-    first.start()
-    return Pair("bartleby", alone, first, second)
+    url = f"amqp://127.0.0.1:{passive.target('amqp').port}"
+    routes = "".join([_ROUTE.format(name, "receive" if receiving else "send") for name in names()])
+    active = Bartleby(directory, config, settings=f'\n[links.other]\nurl = "{url}"\nwindow = 1000\n{routes}')
+    active.start()
+    if receiving:
+        return Pair("bartleby, receiving", alone, passive, active)
+    return Pair("bartleby", alone, active, passive)
 
 
 def artemises(directory: Path, home: Path) -> Pair:
@@ -116,12 +119,15 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--duration", type=float, default=5.0, help="seconds of a run")
     parser.add_argument("--config", type=Path, default=Path("etc/broker.toml"))
+    parser.add_argument("--receive", action="store_true", help="also by a link of the consumer's broker")
     parser.add_argument("--artemis", type=Path, help="directory of ActiveMQ Artemis")
     options = parser.parse_args()
     shape = FrameTemplate(prefix="/queue/bench.", destinations=QUEUES, durable=True, size_min=50, size_max=150)
     pools = AmqpPool(shape), AmqpPool(shape)
     with tempfile.TemporaryDirectory(prefix="bench-links-") as directory:
         pairs = [bartlebys(Path(directory), options.config)]
+        if options.receive:
+            pairs.append(bartlebys(Path(directory), options.config, receiving=True))
         if options.artemis is not None:
             pairs.append(artemises(Path(directory), options.artemis))
         try:

@@ -55,12 +55,15 @@ def consumer() -> None:
 @remote_options
 @output_option
 def list_consumers(output: OutputFormat, **where: Any) -> None:
-    """List all consumers; a paused one takes no messages now, because its client is slow or away."""
+    """List all consumers; a paused one takes no messages now, because its client is slow or away.
+
+    One that is away has messages that are kept for it: those of a client's session, or of another broker's link.
+    """
     consumers = list(connect(**where).listed("consumers"))
     if output == "json":
         print_json(consumers)
         return
-    columns = ["id", "queue", "client_id", "user", "remote", "ack_mode", "unacknowledged", "paused", "selector"]
+    columns = ["id", "queue", "client_id", "user", "remote", "ack_mode", "unacknowledged", "paused", "away", "selector"]
     print_table(columns, [[each[column] for column in columns] for each in consumers], right=["id", "unacknowledged"])
 
 
@@ -72,7 +75,8 @@ def list_consumers(output: OutputFormat, **where: Any) -> None:
 def close_consumer(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
     """Close the consumer ID: over AMQP its link, over STOMP and MQTT its connection.
 
-    Messages that it had not acknowledged go back to the queue.
+    Messages that it had not acknowledged go back to the queue. What is kept for another broker's link that is away
+    is given to others.
     """
     answer = connect(**where).delete(path_of("consumers", id), reason=reason)
     if output == "json":

@@ -56,13 +56,13 @@ class PeerPages:
     async def consumers(self, visit: Visit) -> Response:
         """The consumers of the queues that the visitor manages."""
         queues = self._desk.engine.queues
-        consumed = [queue.name for queue in queues.values() if queue.consumers]
+        consumed = [queue.name for queue in queues.values() if queue.holders()]
         managing = await managed(visit.access, consumed, lambda name: (queues[name].address.name, name))
         everybody = {
             str(each.id): each
             for name in managing
             if name in queues
-            for each in queues[name].consumers
+            for each in queues[name].holders()
             if not each.closed
         }
 
@@ -86,7 +86,7 @@ class PeerPages:
 
     def _consumer(self, id: str) -> Consumer | None:
         queues = self._desk.engine.queues.values()
-        return next((each for queue in queues for each in queue.consumers if str(each.id) == id), None)
+        return next((each for queue in queues for each in queue.holders() if str(each.id) == id), None)
 
     def _about_consumer(self, visit: Visit) -> None:
         """Whoever may not manage its queue does not know of it."""

@@ -8,7 +8,8 @@ dies, any may have been processed, but one of them has killed it, and the others
     rollback, NACK, modified as failed (AMQP)    all                  all             yes
     released, or modified otherwise (AMQP)       none                 none            yes
     clean close of the consumer                  none                 none            no
-    a Bartleby's link ends, however              none                 none            no
+    a Bartleby's link ends, however              none                 none            no; or it is kept (`reservations`)
+    what was kept for a link is given to others  none                 all             no
     the broker ends it: stop, operator, rights   none                 all             no
     connection lost or client disconnected       the oldest           all             yes
     heart-beats ceased, connection lost (AMQP)   all                  all             no
@@ -31,7 +32,7 @@ from broker.engine.moves import dead_letter
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import DELIVERED, Queue
-from broker.engine.queues.removal import remove
+from broker.engine.queues.removal import remove, take_reserved
 from broker.engine.queues.state import State
 from store import record
 from store.record import DeadLetterReason, RemovalReason
@@ -142,17 +143,6 @@ def _keep_earlier(queue: Queue, messages: list[Message]) -> list[Message]:
     return others
 
 
-def _unreserve(queue: Queue, messages: list[Message]) -> None:
-    """Deliveries are for anybody again."""
-    returned: dict[Reservation, list[Message]] = {}
-    for message in messages:
-        reservation = queue.reserved.pop(message.id, None)
-        if reservation is not None:
-            returned.setdefault(reservation, []).append(message)
-    for reservation, its in returned.items():
-        reservation.returned(its)
-
-
 def postpone(state: State, queue: Queue, messages: list[Message], ms: int) -> None:
     """Deliveries could not be made, by no fault of theirs nor of their consumer: they are ready again after a while."""
     if not _return(state, queue, messages):
@@ -173,7 +163,8 @@ def _return(state: State, queue: Queue, messages: list[Message]) -> bool:
         remove(state, queue, messages, RemovalReason.DELETED)
         return False
     if queue.reserved:
-        _unreserve(queue, messages)
+        for reservation, reserved in take_reserved(queue, messages).items():
+            reservation.returned(reserved)
     return True
 
 
@@ -236,7 +227,8 @@ def reject(
         consumer=consumer,
     )
     if queue.reserved:
-        _unreserve(queue, staying)
+        for reservation, reserved in take_reserved(queue, staying).items():
+            reservation.returned(reserved)
     _journal_counts(state, queue, staying, {m.id for m in staying})
     if consumer is not None and not consumer.closed:
         for message in staying:

@@ -46,7 +46,7 @@ class Reserve:
 class LinkReservation:
     """The reservation of one link on one queue.  See `consumer.Reservation`."""
 
-    __slots__ = ("_all", "_earlier", "_last", "_packets", "_used", "consumers", "ms", "queue", "session", "stand_in")
+    __slots__ = ("_all", "_earlier", "_free", "_highest", "_packets", "consumers", "ms", "queue", "session", "stand_in")
 
     def __init__(self, everybody: Reservations, session: StoredSession, queue: Queue, stand_in: Consumer) -> None:
         self.session = session
@@ -56,8 +56,8 @@ class LinkReservation:
         self.consumers: dict[Consumer, bool] = {}  # and whether it is the whole
         self._all = everybody
         self._packets: dict[int, int] = {}  # by message id
-        self._used: set[int] = set()
-        self._last = 0
+        self._free: list[int] = []  # packet ids up to the highest
+        self._highest = 0
         self._earlier: set[int] = set()  # messages that left over connections that have ended
         stand_in.reservation = self
         stand_in.away = stand_in.paused = True
@@ -77,7 +77,9 @@ class LinkReservation:
     def restore(self, packets: dict[int, int], messages: list[Message]) -> None:
         """What a restart found, by message id."""
         self._packets = packets
-        self._used = set(packets.values())
+        used = set(packets.values())
+        self._highest = max(used, default=0)
+        self._free = [id for id in range(1, self._highest) if id not in used]
         self._earlier = {message.id for message in messages}
         self.queue.reserved.update(dict.fromkeys(packets, self))
 
@@ -85,21 +87,20 @@ class LinkReservation:
 
     def delivered(self, messages: list[Message]) -> bool:
         """See Reservation."""
-        messages = messages[: RESERVED_MAX - len(self._used)]
-        ids = self._allocate(len(messages))
-        self._packets.update(zip([message.id for message in messages], ids, strict=True))
-        self.queue.reserved.update(dict.fromkeys([message.id for message in messages], self))
-        return self._all.sessions.in_flight(self.session, self.queue, messages, ids)
+        messages = messages[: RESERVED_MAX - len(self._packets)]
+        packets = self._allocate(len(messages))
+        ids = [message.id for message in messages]
+        self._packets.update(zip(ids, packets, strict=True))
+        self.queue.reserved.update(dict.fromkeys(ids, self))
+        return self._all.sessions.in_flight(self.session, self.queue, messages, packets)
 
     def _allocate(self, count: int) -> list[int]:
-        used, at = self._used, self._last
-        found: list[int] = []
-        while len(found) < count:
-            at = at % RESERVED_MAX + 1
-            if at not in used:
-                found.append(at)
-        used.update(found)
-        self._last = at
+        """So many packet ids: free ones first."""
+        found = self._free[:count]
+        del self._free[:count]
+        new = count - len(found)
+        found += range(self._highest + 1, self._highest + 1 + new)
+        self._highest += new
         return found
 
     def has_left(self, id: int) -> bool:
@@ -118,15 +119,16 @@ class LinkReservation:
         """See Reservation."""
         stored = [message for message in messages if message.segment]
         ids = [self._packets[message.id] for message in stored]
-        for message in messages:
-            self.settled(message.id)
+        self.settled([message.id for message in messages])
         if stored and self.queue.durable and not self.session.ended:
             self._all.sessions.returned(self.session, stored, ids)
 
-    def settled(self, id: int) -> None:
+    def settled(self, ids: list[int]) -> None:
         """See Reservation."""
-        self._used.discard(self._packets.pop(id))
-        self._earlier.discard(id)
+        pop = self._packets.pop
+        self._free += [pop(id) for id in ids]
+        if self._earlier:
+            self._earlier.difference_update(ids)
 
     def _current(self) -> list[Sent]:
         """What is in flight, or kept."""

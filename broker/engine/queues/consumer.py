@@ -61,8 +61,8 @@ class Reservation(Protocol):
     def returned(self, messages: list[Message]) -> None:
         """Deliveries come back, and are for anybody."""
 
-    def settled(self, id: int) -> None:
-        """A message is gone."""
+    def settled(self, ids: list[int]) -> None:
+        """Messages are gone."""
 
     def queue_gone(self) -> None:
         """The queue is deleted, and all that is on it."""

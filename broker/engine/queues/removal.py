@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.address import Producer
-from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store import record
@@ -25,10 +25,8 @@ def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalR
         for message in messages:
             queue.acquired.pop(message.id, None)
     if queue.reserved:
-        for message in messages:
-            reservation = queue.reserved.pop(message.id, None)
-            if reservation is not None:
-                reservation.settled(message.id)
+        for reservation, reserved in take_reserved(queue, messages).items():
+            reservation.settled([message.id for message in reserved])
     if queue.kind is not None:
         queue.kind.left(messages)
     if queue.durable:
@@ -42,6 +40,17 @@ def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalR
                 journal.ensure_defined(queue.id)
             journal.add(record.removed(queue.id, reason, stored))
     _forget(state, messages)
+
+
+def take_reserved(queue: Queue, messages: list[Message]) -> dict[Reservation, list[Message]]:
+    """Of these messages, those that are reserved, by whom; from now on they are not."""
+    found: dict[Reservation, list[Message]] = {}
+    pop = queue.reserved.pop
+    for message in messages:
+        reservation = pop(message.id, None)
+        if reservation is not None:
+            found.setdefault(reservation, []).append(message)
+    return found
 
 
 def settle_acknowledged(state: State) -> None:

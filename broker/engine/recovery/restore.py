@@ -384,7 +384,7 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
         restored.queues += 1
         restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)
-    restored.sessions = len(sessions)
+    restored.sessions = len(sessions.of_clients())
     restored.messages = state.usage.messages + sum([queue.paged for queue in state.paged])
     return restored
 

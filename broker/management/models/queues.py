@@ -70,6 +70,7 @@ class ConsumerShown(Shown):
     ack_mode: str
     unacknowledged: int
     paused: bool = Field(description="Whether it takes nothing now: its client is slow, or away.")
+    away: bool = Field(description="Whether nobody is connected: what it has is kept for who comes back.")
 
 
 class QueueShown(QueueCounts):
@@ -173,7 +174,7 @@ def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
         "address_bytes": queue.address.size_bytes,
         "address_messages": queue.address.size_messages,
         "keeps_dead": keeps_dead,
-        "consumer_list": [consumer_shown(consumer) for consumer in queue.consumers[:CONSUMERS_SHOWN_MAX]],
+        "consumer_list": [consumer_shown(consumer) for consumer in queue.holders()[:CONSUMERS_SHOWN_MAX]],
     }
     return QueueShown.model_validate(_counts(queue) | more)
 
@@ -191,4 +192,5 @@ def consumer_shown(consumer: Consumer) -> ConsumerShown:
         ack_mode=consumer.ack_mode.value,
         unacknowledged=len(consumer.unacked),
         paused=consumer.paused,
+        away=consumer.away,
     )

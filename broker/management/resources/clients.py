@@ -73,8 +73,11 @@ class ConsumerCalls:
             raise NotFound(f"consumer {id} does not exist")
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConsumerList:
-        """The consumers of the queues that the caller manages, by their ids, which rise."""
-        everybody = [each for queue in self._engine.queues.values() for each in queue.consumers]
+        """The consumers of the queues that the caller manages, by their ids, which rise.
+
+        Among them those that stand in for links of other brokers whose connections have ended.
+        """
+        everybody = [each for queue in self._engine.queues.values() for each in queue.holders()]
         queues = {each.queue.name: each.queue for each in everybody}
         managing = set(await managed(access, list(queues), lambda name: (queues[name].address.name, name)))
         chosen = [each for each in everybody if each.queue.name in managing and not each.closed]
@@ -86,7 +89,8 @@ class ConsumerCalls:
     async def close(self, request: Request, id: Id, reason: Reason = "") -> ConsumerShown:
         """Close a consumer: over AMQP its link, over STOMP and MQTT its connection.
 
-        What it had goes back to its queue, and does not count as failed.
+        What it had goes back to its queue, and does not count as failed.  What is kept for a link that is away is given
+        to others.
         """
         consumer = self._consumer(id)
         assert consumer is not None, "who may close it has found it"
@@ -98,7 +102,7 @@ class ConsumerCalls:
 
     def _consumer(self, id: str) -> Consumer | None:
         queues = self._engine.queues.values()
-        return next((each for queue in queues for each in queue.consumers if str(each.id) == id), None)
+        return next((each for queue in queues for each in queue.holders() if str(each.id) == id), None)
 
 
 def _told_to_client(reason: str) -> str:

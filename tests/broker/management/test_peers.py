@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from broker.engine.delivery import redelivery
+from broker.engine.delivery.reservations import Reserve
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.message import RoutingType
@@ -49,3 +51,23 @@ async def test_consumers_are_listed_and_closed(broker: TestBroker, client: Clien
     assert [state.count for state in queue.states.values()] == [0], "redelivered, but it does not count as failed"
     assert (await client.get("/api/v1/consumers"))["total"] == 0
     assert (await client.call("DELETE", f"/api/v1/consumers/{consumer.id}")).status == 404
+
+
+async def test_what_is_kept_for_a_link_is_seen_and_given_to_others(broker: TestBroker, client: Client) -> None:
+    broker.send("a", [b"1", b"2"])
+    broker.tick.enter()
+    reserve = Reserve("$link//there/a.b.orders", 60_000)
+    request = SubscribeRequest("a", RoutingType.ANYCAST, ack_mode=AckMode.INDIVIDUAL, remote="r", reserve=reserve)
+    link = broker.engine.consumers.subscribe(Inbox(), request)
+    await broker.settled()
+    broker.tick.enter()
+    broker.engine.consumers.close(link, redelivery.LOST)
+    await broker.settled()
+    (shown,) = (await client.get("/api/v1/consumers"))["consumers"]
+    assert (shown["away"], shown["unacknowledged"], shown["client_id"]) == (True, 2, reserve.name)
+    assert (await client.get("/api/v1/queues/a"))["consumer_list"] == [shown]
+    assert (await client.get("/api/v1/queues/a"))["consumers"] == 0
+    assert (await client.call("DELETE", f"/api/v1/consumers/{shown['id']}")).status == 200
+    await broker.settled()
+    assert broker.engine.queue("a").ready == 2
+    assert (await client.get("/api/v1/consumers"))["total"] == 0
