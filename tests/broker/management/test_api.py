@@ -211,6 +211,7 @@ async def test_a_queue_shows_its_consumers_and_settings(broker: TestBroker, clie
             "ack_mode": "client-individual",
             "unacknowledged": 1,
             "paused": False,
+            "away": False,
         }
     ]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from broker.config import LinkSection
 from broker.config.addresses import AddressSection
 from broker.engine.model.errors import AlreadyInUse
-from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.message import RoutingType
 from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.links.amqp import AmqpLinkSession
 from broker.sessions.links.model import State
@@ -25,42 +24,12 @@ from protocols.amqp.session import Session
 from protocols.amqp.types import Described
 from tests.broker.sessions import large
 from tests.broker.sessions.amqp.harness import SELECTOR
+from tests.broker.sessions.links.pairs import SEND, bodies, content, pair, send
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, message
-from tests.support.bodies import body_of
 from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, SimClient, SimPeer, configured
 from tests.support.sim_links import SimLinks, linked
-
-SEND = {"send": {"orders": {"queue": "orders.out", "address": "orders"}}}
-
-
-def pair(
-    routes: Mapping[str, Any] = SEND, *settings: dict[str, object], there: tuple[dict[str, object], ...] = ()
-) -> tuple[SimBroker, SimBroker, SimLinks]:
-    """Two brokers; the first has a link to the second."""
-    a = SimBroker(linked(*settings, **routes))
-    b = SimBroker(configured(*there))
-    links = SimLinks(a, {"b": b})
-    links.run()
-    return a, b, links
-
-
-def send(broker: SimBroker, address: str, *bodies: str, **more: Any) -> None:
-    client = AmqpSim(broker)
-    client.send(client.sender(address, "queue"), *[message(body, durable=True, **more) for body in bodies])
-
-
-def bodies(broker: SimBroker, queue: str) -> list[str]:
-    """What lies on a queue."""
-    if queue not in broker.engine.queues:
-        return []
-    return sorted(content(each).decode() for each, _ in broker.engine.messages.browse(broker.engine.queue(queue)))
-
-
-def content(each: Message) -> bytes:
-    """A message's content."""
-    return each.header.format.content(body_of(each))
 
 
 def test_what_is_on_the_queue_goes_to_the_address_there() -> None:

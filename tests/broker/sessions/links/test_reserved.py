@@ -11,7 +11,7 @@ from broker.sessions.links.model import State
 from protocols.amqp.performatives import Accepted, Header
 from protocols.amqp.types import Described
 from tests.broker.sessions.amqp.harness import SELECTOR
-from tests.broker.sessions.links.test_amqp import bodies, pair, send
+from tests.broker.sessions.links.pairs import bodies, pair, send
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, Delivery, message
 from tests.support.sim_broker import SimBroker, configured
