@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from broker.config.section import Section
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 
 Count = Annotated[int, Field(ge=1)]
+
+#: A name or an IPv4 address, or an IPv6 address in brackets; maybe a port.
+_FAILOVER_HOST: Final = re.compile(r"([A-Za-z0-9_.-]+|\[[0-9A-Fa-f:.]+\])(?::(\d{1,5}))?", re.ASCII)
+
+
+def host_and_port(text: str) -> tuple[str, int]:
+    """The host without brackets, and the port, 0 if there is none.  Raises ValueError with the fix."""
+    found = _FAILOVER_HOST.fullmatch(text)
+    port = int(found[2] or 0) if found else 0
+    if found is None or port > 65_535 or (found[2] and not port):
+        raise ValueError(
+            'give the name or the address of a machine as clients know it, "one.example" or "[2001:db8::1]", with a'
+            ' port only if it is not that of the acceptor: "one.example:61613"'
+        )
+    return found[1].strip("[]"), port
+
+
+def failover_host(text: str) -> str:
+    """Where clients find a broker.  Raises ValueError with the fix."""
+    host_and_port(text)
+    return text
 
 
 class BrokerSection(Section):
@@ -42,6 +64,8 @@ class BrokerSection(Section):
     """Free bytes of the journal's disk below which every address is full; -1: max-disk-usage decides."""
     disk_scan_period: MillisecondsOrOff = 5_000
     """How often to check free disk space: in seconds, no disk fills its last tenth; 0 or -1: at the start only."""
+    failover_hosts: Annotated[tuple[Annotated[str, AfterValidator(failover_host)], ...], Field(strict=False)] = ()
+    """Where clients find the brokers of a pair, which are told so: "one.example", "two.example"; same on both."""
 
     def global_size_max(self, memory_bytes: int) -> int:
         """Bytes that all queued messages may take on a machine (or in a container) with so much memory."""

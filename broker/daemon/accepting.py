@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 from broker import __version__
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
+from broker.config.sections import host_and_port
 from broker.engine import NEVER_EXPIRES
 from broker.net.listener import MakeSession
 from broker.sessions.amqp.containers import Containers
 from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
+from broker.sessions.failover import FailoverServer, open_properties, reference
 from broker.sessions.login import Door, Gate, Peer
 from broker.sessions.mqtt.client_session import MqttSessions, Serving
 from broker.sessions.mqtt.mount import MountPoint
@@ -47,12 +49,12 @@ class Accepting:
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
         """What makes the session of each connection to an acceptor."""
-        make = self._of_one(acceptor)
+        make = self._of_one(acceptor, acceptor)
         others: dict[str, MakeSession] = {}
         for name in acceptor.others:
             other = self._config.acceptors[name]
             assert isinstance(other, MessagingAcceptor), "the configuration is checked"
-            others[other.protocol] = self._of_one(other)
+            others[other.protocol] = self._of_one(other, acceptor)
         if not others:
             return make
         served: dict[str, MakeSession] = {acceptor.protocol: make, **others}
@@ -68,8 +70,9 @@ class Accepting:
             return frozenset({"HTTP"})
         return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
 
-    def _of_one(self, acceptor: MessagingAcceptor) -> MakeSession:
-        make = self._spoken(acceptor)
+    def _of_one(self, acceptor: MessagingAcceptor, at: MessagingAcceptor) -> MakeSession:
+        """What an acceptor answers to clients that have come to it, or to one that shares its port (`at`)."""
+        make = self._spoken(acceptor, at)
         door = Door(frozenset(acceptor.allowed_users), frozenset(acceptor.allowed_roles))
         if not (door.users or door.roles):
             return make
@@ -80,15 +83,16 @@ class Accepting:
 
         return restricted
 
-    def _spoken(self, acceptor: MessagingAcceptor) -> MakeSession:
+    def _spoken(self, acceptor: MessagingAcceptor, at: MessagingAcceptor) -> MakeSession:
+        servers = failover_servers(self._config, at)
         if isinstance(acceptor, StompAcceptor):
-            make = self._stomp(acceptor)
+            make = self._stomp(acceptor, reference(servers))
             return self._stomp_over_websocket(make, acceptor) if acceptor.websocket else make
         if isinstance(acceptor, MqttAcceptor):
-            make = self._mqtt(acceptor)
+            make = self._mqtt(acceptor, reference(servers))
             return self._over_websocket(make, acceptor) if acceptor.websocket else make
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
-        make = self._amqp(acceptor)
+        make = self._amqp(acceptor, open_properties(servers, _scheme(acceptor, at)))
         return self._over_websocket(make, acceptor) if acceptor.websocket else make
 
     def _over_websocket(self, make: MakeSession, acceptor: MqttAcceptor | AmqpAcceptor) -> MakeSession:
@@ -118,7 +122,7 @@ class Accepting:
     def _connection_id(self, number: int) -> str:
         return f"{self._tick.engine.random.getrandbits(32):08x}-{number}"
 
-    def _stomp(self, acceptor: StompAcceptor) -> MakeSession:
+    def _stomp(self, acceptor: StompAcceptor, failover: str) -> MakeSession:
         config, large = self._config, acceptor.stomp_min_large_message_size
         limits = StompLimits(
             header_count_max=config.limits.header_count_max,
@@ -138,6 +142,7 @@ class Accepting:
             ttl_modifier=acceptor.heart_beat_to_connection_ttl_modifier,
             subscriptions_max=config.limits.subscriptions_per_connection_max,
             transactions_max=config.limits.transactions_per_connection_max,
+            failover=failover,
         )
 
         def make(transport: Transport, number: int, peer: Peer) -> Session:
@@ -153,7 +158,7 @@ class Accepting:
 
         return make
 
-    def _amqp(self, acceptor: AmqpAcceptor) -> MakeSession:
+    def _amqp(self, acceptor: AmqpAcceptor, failover: dict[str, object]) -> MakeSession:
         config, large = self._config, acceptor.amqp_min_large_message_size
         limits = AmqpLimits(
             frame_bytes_max=acceptor.max_frame_size,
@@ -173,6 +178,7 @@ class Accepting:
             low_credits=acceptor.amqp_low_credits,
             idle_timeout=max(acceptor.amqp_idle_timeout, 0),
             transactions_max=config.limits.transactions_per_connection_max,
+            failover=failover,
         )
 
         def make(transport: Transport, number: int, peer: Peer) -> Session:
@@ -196,7 +202,7 @@ class Accepting:
             return min(packet, config.journal.segment_size // 2)
         return min(packet, config.limits.large_body_bytes_max + config.limits.header_bytes_max)
 
-    def _mqtt(self, acceptor: MqttAcceptor) -> MakeSession:
+    def _mqtt(self, acceptor: MqttAcceptor, failover: str) -> MakeSession:
         config, large = self._config, acceptor.mqtt_min_large_message_size
         whole = PACKET_BYTES_MAX if large < 0 else min(large - 1, config.limits.body_bytes_max)
         limits = MqttLimits(
@@ -224,6 +230,7 @@ class Accepting:
             link_stealing=acceptor.allow_link_stealing,
             subscriptions_max=config.limits.subscriptions_per_connection_max,
             sessions_max=config.limits.sessions_max,
+            failover=failover,
         )
         sessions, mount = self.mqtt_sessions, acceptor.mount_point
         mounted = MountPoint(mount) if mount else None
@@ -236,6 +243,18 @@ class Accepting:
             return MqttSession(serving, transport, connection_id=self._connection_id(number), peer=peer)
 
         return make
+
+
+def failover_servers(config: Config, at: MessagingAcceptor) -> tuple[FailoverServer, ...]:
+    """Where clients of an acceptor find the brokers of a pair: at its port, if that is the same on both."""
+    found = [(host, port or at.port) for host, port in map(host_and_port, config.broker.failover_hosts)]
+    return tuple(FailoverServer(host, port) for host, port in found if port)
+
+
+def _scheme(acceptor: AmqpAcceptor, at: MessagingAcceptor) -> str:
+    """What Qpid JMS calls it."""
+    secure = "s" if at.tls is not None else ""
+    return f"ws{secure}" if acceptor.websocket else f"amqp{secure}"
 
 
 def _sys_interval(config: Config) -> int:

@@ -71,6 +71,7 @@ from broker.security.reload import ADMIN, Guard, acceptor_context
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.links import Links
 from broker.sessions.login import Gate
+from broker.sessions.session import MOVED
 from broker.sessions.tick import Tick, described, told
 from store.errors import (
     CopyAhead,
@@ -321,19 +322,19 @@ class Daemon:
             return
         self._status = ExitStatus.DISK_FAILED
         self._cause = str(error) if isinstance(error, JournalError) else described(error)
-        self._give_up("the broker's disk has failed: unconfirmed messages may be lost")
+        self._give_up("the broker's disk has failed: unconfirmed messages may be lost", moved=False)
         traceback = "" if isinstance(error, JournalError) else told(error)
         self._log("journal.failed", error=self._cause, **({"traceback": traceback} if traceback else {}))
         self._stop.set()
         self._all_durable.set()
 
-    def _give_up(self, told: str) -> None:
-        """Nothing is written any more, and nothing confirmed: clients are told so."""
+    def _give_up(self, told: str, *, moved: bool) -> None:
+        """Nothing is written any more, and nothing confirmed: clients are told so.  `moved`: see Session."""
         self.parts.journal.abandon()
         for listener in self.listeners.values():
             listener.close()
             for connection in list(listener.connections):
-                self.tick.give_up(connection, told)
+                self.tick.give_up(connection, told, moved=moved)
 
     def _step_down(self, why: str) -> None:
         """Another broker may own the journal: what is not confirmed will not be, here."""
@@ -343,7 +344,7 @@ class Daemon:
         self._status = ExitStatus.IN_USE
         self.stepped_down = True
         self.replication.interrupt()
-        self._give_up("another broker has taken over: connect to that")
+        self._give_up(MOVED, moved=True)
         self._log("replication.stepped_down", cause=why)
         self._stop.set()
         self._all_durable.set()
@@ -831,7 +832,7 @@ class Daemon:
                 if self._dialer is not None:
                     self._dialer.shut_down()
                 for listener in self.listeners.values():
-                    listener.shut_down()
+                    listener.shut_down(moved=self._handing_over)
                 for listener in self.listeners.values():
                     await listener.idle()
 

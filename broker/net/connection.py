@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Protocol, cast
 
 from broker.engine.model.report import Report
@@ -275,10 +276,10 @@ class Connection(asyncio.Protocol):
 
     # -- the end ---------------------------------------------------------------------------------------------------
 
-    def shut_down(self) -> None:
-        """The broker stops: the session says goodbye."""
+    def shut_down(self, *, moved: bool = False) -> None:
+        """The broker stops: the session says goodbye.  `moved`: see Session."""
         if self.session is not None and not self._closing_since:
-            self._tell(self.session.shut_down)
+            self._tell(partial(self.session.shut_down, moved=moved))
             self._tick.touch(self)
 
     def _hang_up(self, transport: asyncio.Transport) -> None:

@@ -194,10 +194,10 @@ class Listener:
             self._secure.close()
             self._secure = None
 
-    def shut_down(self) -> None:
-        """Say goodbye to everybody."""
+    def shut_down(self, *, moved: bool = False) -> None:
+        """Say goodbye to everybody.  `moved`: see Session."""
         for connection in list(self.connections):
-            connection.shut_down()
+            connection.shut_down(moved=moved)
 
     def abort(self) -> None:
         """Cut everybody off."""

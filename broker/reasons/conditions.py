@@ -50,8 +50,9 @@ AMQP = {
         "Raise the client's max-frame-size.",
     ),
     amqp.CONNECTION_FORCED: Text(
-        "The broker is shutting down, an operator closed the connection, or its user or token is no longer valid.",
-        "The description says which; reconnect if it may.",
+        "The broker is shutting down, another one of the pair has taken over, an operator closed the connection, or "
+        "its user or token is no longer valid.",
+        "The description says which; reconnect if it may, after a takeover to the other broker.",
     ),
     amqp.FRAMING_ERROR: Text(
         "The bytes are no AMQP frames, or a frame is too large.",
@@ -156,11 +157,19 @@ MQTT = {
         "The acceptor has `retain-available = false`.", "Send the message or the will without retain."
     ),
     ReasonCode.QOS_NOT_SUPPORTED: Text("The acceptor has a lower `maximum-qos`.", "Send with a lower QoS."),
+    ReasonCode.USE_ANOTHER_SERVER: Text(
+        "Another broker of the pair has the journal.",
+        "Connect to that; the Server Reference names all of them, if `failover-hosts` does.",
+    ),
 }
 
 #: By the header `message`.  `*` stands for the name of a header.
 STOMP = {
     "already connected": Text("CONNECT or STOMP came a second time.", _CLIENT_BUG),
+    "another broker has taken over": Text(
+        "Another broker of the pair has the journal.",
+        "Connect to that; the header redirect names all of them, if `failover-hosts` does.",
+    ),
     "body too large": Text(
         "The body is larger than the limit.", "Send less, or raise `limits.body-bytes-max` or `large-body-bytes-max`."
     ),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Final, Protocol
+
+#: What a client is told when another broker of a pair has its journal.
+MOVED: Final = "another broker has taken over: connect to that"
 
 
 class Session(Protocol):
@@ -48,12 +51,12 @@ class Session(Protocol):
     def connection_lost(self) -> None:
         """The connection is gone."""
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, moved: bool = False) -> None:
         """The connection has to end by the broker's fault: nothing that waits is sent, but why, if there is a way.
 
         What the peer holds goes back as if the connection had been lost.  What came before may have been left
-        anywhere in the middle.
+        anywhere in the middle.  `moved`: another broker of the pair goes on, and the peer is told where it may be.
         """
 
-    def shut_down(self) -> None:
-        """The broker stops: say goodbye."""
+    def shut_down(self, *, moved: bool = False) -> None:
+        """The broker stops: say goodbye.  `moved`: as for `fail`."""

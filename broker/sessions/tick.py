@@ -193,12 +193,15 @@ class Tick:
         except BaseException as second:
             self.end_process(second)
 
-    def give_up(self, transport: Transport, why: str) -> None:
-        """End a connection by the broker's fault, within a tick: its client is told why, if there is a way."""
+    def give_up(self, transport: Transport, why: str, *, moved: bool = False) -> None:
+        """End a connection by the broker's fault, within a tick: its client is told why, if there is a way.
+
+        `moved`: see `Session.fail`.
+        """
         self.engine.ticks.begin_verb()
         try:
             if transport.session is not None:
-                transport.session.fail(why)
+                transport.session.fail(why, moved=moved)
             transport.flush()
         except BaseException as error:
             if not isinstance(error, Exception) or self._is_interrupted(error):

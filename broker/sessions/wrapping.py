@@ -71,16 +71,16 @@ class WrappingSession:
         if self.inner is not None:
             self.inner.connection_lost()
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, moved: bool = False) -> None:
         """The connection has to end by the broker's fault."""
         if self.inner is None:
             self.ended = True
         else:
-            self.inner.fail(why)
+            self.inner.fail(why, moved=moved)
 
-    def shut_down(self) -> None:
+    def shut_down(self, *, moved: bool = False) -> None:
         """The broker stops: say goodbye."""
         if self.inner is None:
             self.ended = True
         else:
-            self.inner.shut_down()
+            self.inner.shut_down(moved=moved)

@@ -37,6 +37,7 @@ from protocols.mqtt.properties import (
     NO_PROPERTIES,
     REASON_STRING,
     REQUEST_PROBLEM_INFORMATION,
+    SERVER_REFERENCE,
     SESSION_EXPIRY_INTERVAL,
     TOPIC_ALIAS_MAXIMUM,
     USER_PROPERTY,
@@ -485,7 +486,8 @@ class MqttConnection:
             return
         if self._role is Role.SERVER and self.version and self._state is State.OPENED:
             self._enter(State.ANSWERING)  # a CONNECT came, however wrong
-        explained = Properties([(REASON_STRING, error.sentence)]) if self.version == V5 else Properties()
+        said: list[tuple[Property[Any], Any]] = [(SERVER_REFERENCE, error.servers)] if error.servers else []
+        explained = Properties([*said, (REASON_STRING, error.sentence)]) if self.version == V5 else Properties()
         if self._view.stranger:
             code = error.return_code if self.version != V5 else int(error.reason) if error.connack else None
             if code is not None and self.version:

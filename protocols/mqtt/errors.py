@@ -24,16 +24,20 @@ class MqttError(Exception):
     """Why a connection ends.
 
     `reason` is the code of MQTT 5, `sentence` says it to a person and is fit for a reason string; `rule` is the
-    statement of the specification that was broken (of 5.0 where it has one), or empty.
+    statement of the specification that was broken (of 5.0 where it has one), or empty.  `servers` are those that the
+    peer may use instead, as a Server Reference names them (5.0, 4.11).
     """
 
-    def __init__(self, reason: ReasonCode, sentence: str, rule: str = "", *, silent: bool = False) -> None:
+    def __init__(
+        self, reason: ReasonCode, sentence: str, rule: str = "", *, silent: bool = False, servers: str = ""
+    ) -> None:
         super().__init__(f"{sentence} [{rule}]" if rule else sentence)
         assert reason >= FAILURE
         self.reason = reason
         self.sentence = sentence
         self.rule = rule
         self.silent = silent
+        self.servers = servers
 
     @property
     def return_code(self) -> int | None:

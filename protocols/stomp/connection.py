@@ -421,6 +421,8 @@ class StompConnection:
             headers.append((b"version", b",".join(version.encode() for version in reversed(VERSIONS))))
         if error.receipt is not None:
             headers.append((b"receipt-id", escape(error.receipt, self.version)))
+        if error.redirect:
+            headers.append((b"redirect", escape(error.redirect.encode(), self.version)))
         headers += [(b"content-type", b"text/plain;charset=utf-8"), (b"content-length", b"%d" % len(body))]
         self.out.append(encode(b"ERROR", headers, body))
         self.close_expected = True

@@ -13,14 +13,16 @@ class StompError(Exception):
     """The peer's fault.
 
     `message` is short and fit for the `message` header; `detail` is a sentence that names the frame, the header and
-    what is allowed; `receipt` is the receipt header of the frame in question, if it could be read.
+    what is allowed; `receipt` is the receipt header of the frame in question, if it could be read; `redirect` names
+    the servers to use instead, for the header of that name.
     """
 
-    def __init__(self, message: str, detail: str, receipt: bytes | None = None) -> None:
+    def __init__(self, message: str, detail: str, receipt: bytes | None = None, *, redirect: str = "") -> None:
         super().__init__(f"{message}: {detail}")
         self.message = message
         self.detail = detail
         self.receipt = receipt
+        self.redirect = redirect
 
 
 class FirstTooLarge(StompError):

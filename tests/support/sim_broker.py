@@ -312,16 +312,24 @@ class SimBroker:
             shared=self.shared,
         )
 
-    def shut_down(self) -> None:
-        """Stop in good order."""
+    def shut_down(self, *, moved: bool = False) -> None:
+        """Stop in good order; `moved`: because another broker goes on."""
         self.parts.tick.enter()
         for client in self._clients:
             if not client.closed:
-                client.session.shut_down()
+                client.session.shut_down(moved=moved)
                 self.parts.tick.touch(client)
         self.run()
         self.parts.tick.end()
         self.parts.journal.close()
+
+    def give_up(self, why: str, *, moved: bool) -> None:
+        """Nothing is written any more: end all connections, as the daemon does."""
+        self.parts.tick.enter()
+        self.parts.journal.abandon()
+        for client in self._clients:
+            self.parts.tick.give_up(client, why, moved=moved)
+        self.run()
 
 
 class SimPeer(Link):

@@ -23,6 +23,7 @@ from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import AmqpOptions, refused
 from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
+from broker.sessions.session import MOVED
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
@@ -177,19 +178,23 @@ class AmqpEndpoint(LinkOwner):
         """The socket is gone."""
         self.end(redelivery.LOST)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
         self.unsendable.forget()
         self._draining.clear()
-        self.fail_with(connection_error(INTERNAL_ERROR, why))
+        self.fail_with(connection_error(CONNECTION_FORCED if moved else INTERNAL_ERROR, why))
 
     def dismiss(self, reason: str) -> None:
         self.shut_down(reason)
 
-    def shut_down(self, why: str = "The broker is shutting down.") -> None:
-        """The peer has to go."""
+    def shut_down(self, why: str = "The broker is shutting down.", *, moved: bool = False) -> None:
+        """The peer has to go.
+
+        Not even with `moved` it is told `amqp:connection:redirect`: Proton and rhea give up then, and with the other
+        condition look for the next server.
+        """
         self.gathered.publish()
-        self.codec.send_close(connection_error(CONNECTION_FORCED, why))
+        self.codec.send_close(connection_error(CONNECTION_FORCED, MOVED if moved else why))
         self.touch()
         self.end(redelivery.INTERRUPTED)
 

@@ -105,7 +105,7 @@ class AmqpSession(AmqpEndpoint):
         self.codec.send_open(
             idle_time_out=self.options.idle_timeout // 2 or None,
             offered_capabilities=OFFERED,
-            properties={"product": PRODUCT, "version": self.options.version} | properties,
+            properties={"product": PRODUCT, "version": self.options.version} | self.options.failover | properties,
         )
         self.touch()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.errors import (
@@ -78,7 +78,7 @@ class AmqpOptions:
     """What the acceptor's configuration says to its sessions; times in ms.
 
     `credits` are given to a producer, again when `low_credits` are left.  `idle_timeout`: silence after which a peer
-    counts as dead, half of which is announced; 0: never.
+    counts as dead, half of which is announced; 0: never.  `failover`: what OPEN says of the brokers of a pair.
     """
 
     container_id: str = "bartleby"
@@ -89,6 +89,7 @@ class AmqpOptions:
     low_credits: int = 300
     idle_timeout: int = 60_000
     transactions_max: int = 100
+    failover: dict[str, object] = field(default_factory=dict)
 
     @property
     def of_replies(self) -> tuple[str, str]:

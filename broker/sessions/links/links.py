@@ -30,8 +30,8 @@ class LinkConnection(Protocol):
     def start_routes(self) -> None:
         """Routes that do not run begin, as far as they may."""
 
-    def shut_down(self, why: str = "") -> None:
-        """The connection ends in good order."""
+    def shut_down(self, why: str = "", *, moved: bool = False) -> None:
+        """The connection ends in good order; what it connects to need not know whether this broker has `moved`."""
 
 
 class Links:

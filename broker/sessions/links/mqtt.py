@@ -432,7 +432,7 @@ class MqttLinkSession(MqttEndpoint):
     def taken_over(self) -> NoReturn:
         raise AssertionError("a link has one connection")
 
-    def shut_down(self, why: str = "") -> None:
+    def shut_down(self, why: str = "", *, moved: bool = False) -> None:
         """The link or the broker stops: what it is owed waits at both ends."""
         self._why = why
         if self.established and self.codec.streaming is None:

@@ -153,6 +153,11 @@ def payload_too_large(nbytes: int, options: MqttOptions) -> str:
     return f"a payload of {nbytes} bytes, at most {options.payload_bytes_max} are allowed"
 
 
+def use_another_server(why: str, servers: str) -> MqttError:
+    """Another broker of the pair goes on; not for good, as 0x9D would say: this one may have its turn again (4.11)."""
+    return MqttError(ReasonCode.USE_ANOTHER_SERVER, why, servers=servers)
+
+
 def wrong_login(connect: Connect) -> MqttError:
     """What somebody is told who may not come in."""
     if AUTHENTICATION_METHOD in connect.properties or connect.user_name is None:

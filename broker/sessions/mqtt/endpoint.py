@@ -173,21 +173,25 @@ class MqttEndpoint(Port):
         """The socket is gone."""
         self.end(publish_will=True)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
         self.unsendable.forget()
         session = self.session
-        self.fail_with(MqttError(ReasonCode.UNSPECIFIED_ERROR, why))
+        self.fail_with(self.moved(why) if moved else MqttError(ReasonCode.UNSPECIFIED_ERROR, why))
         if session is not None:
             session.deliveries.recover()
 
     def dismiss(self, reason: str) -> None:
         """An operator ends the connection, or a subscription of its session: so that the client notices."""
-        self.goodbye(ReasonCode.ADMINISTRATIVE_ACTION, reason)
+        self.goodbye(MqttError(ReasonCode.ADMINISTRATIVE_ACTION, reason))
 
-    def goodbye(self, reason: ReasonCode, sentence: str) -> None:
+    def moved(self, why: str) -> MqttError:
+        """Another broker of the pair goes on."""
+        return MqttError(ReasonCode.USE_ANOTHER_SERVER, why)
+
+    def goodbye(self, why: MqttError) -> None:
         """Leave, and say why."""
-        self.codec.send_error(MqttError(reason, sentence))
+        self.codec.send_error(why)
         self.touch()
         self.end(publish_will=True)
         self.leaving = True

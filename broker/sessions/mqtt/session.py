@@ -18,6 +18,7 @@ from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.render import Renderer
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.mqtt.will import Will
+from broker.sessions.session import MOVED
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
@@ -63,10 +64,13 @@ class MqttSession(MqttEndpoint):
     def send_heartbeat(self) -> None:
         """A server says nothing by itself in MQTT."""
 
-    def shut_down(self) -> None:
+    def shut_down(self, *, moved: bool = False) -> None:
         """The broker stops; a will is published as if the client had gone."""
         reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
-        self.goodbye(reason, "the broker is shutting down")
+        self.goodbye(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
+
+    def moved(self, why: str) -> MqttError:
+        return mqtt_connect.use_another_server(why, self._options.failover)
 
     def taken_over(self) -> None:
         """The session has another connection now; a CONNACK that waits for the journal still comes first."""
@@ -78,7 +82,8 @@ class MqttSession(MqttEndpoint):
             self._say_taken_over()
 
     def _say_taken_over(self) -> None:
-        self.goodbye(ReasonCode.SESSION_TAKEN_OVER, "another connection has the same client identifier")
+        sentence = "another connection has the same client identifier"
+        self.goodbye(MqttError(ReasonCode.SESSION_TAKEN_OVER, sentence))
 
     def ended(self) -> None:
         if self._login is not None:

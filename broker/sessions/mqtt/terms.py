@@ -49,7 +49,8 @@ class MqttOptions:
     -1: no limit.  `expiry_default`: of sessions before 5.0 without Clean Session.
     `inflight_bytes_max`: payloads of QoS 1 and 2 on their way to a client, -1: no limit.
     `queued_max`: messages a subscription keeps, -1: no limit.  `filtered`: whether a topic filter that covers what its
-    client may not read is granted without that, instead of refused.
+    client may not read is granted without that, instead of refused.  `failover`: the brokers of a pair, as a Server
+    Reference.
     """
 
     keep_alive_max: int = 60
@@ -69,6 +70,7 @@ class MqttOptions:
     link_stealing: bool = True
     subscriptions_max: int = 1_000
     sessions_max: int = 100_000
+    failover: str = ""
 
 
 #: What of the engine's refusals a client is told, by the most specific class.

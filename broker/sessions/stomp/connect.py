@@ -71,6 +71,11 @@ def report_error(report: Report, failure: StompError) -> None:
     )
 
 
+def moved(why: str, servers: str) -> StompError:
+    """Another broker of the pair goes on."""
+    return StompError("another broker has taken over", why, redirect=servers)
+
+
 def login_refused() -> StompError:
     """What somebody is told who may not come in."""
     return StompError("login refused", "CONNECT: the login or the passcode is wrong.", None)

@@ -82,7 +82,10 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the acceptor's configuration says to its sessions; times in ms, sizes in bytes."""
+    """What the acceptor's configuration says to its sessions; times in ms, sizes in bytes.
+
+    `failover`: the brokers of a pair, for ERROR.
+    """
 
     server: str = "bartleby"
     prefixes: Prefixes = field(default_factory=Prefixes)
@@ -93,6 +96,7 @@ class Options:
     ttl_modifier: float = 2.0
     subscriptions_max: int = 1_000
     transactions_max: int = 100
+    failover: str = ""
 
 
 def error(command: str, message: str, detail: str, headers: Headers) -> StompError:

@@ -19,6 +19,8 @@ from broker.engine.model.message import Message
 from broker.sessions.base import BaseSession
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN
+from broker.sessions.session import MOVED
+from broker.sessions.stomp import connect as stomp_connect
 from broker.sessions.stomp.acknowledge import Acknowledging
 from broker.sessions.stomp.browse import Browser, Browsers
 from broker.sessions.stomp.connect import Login, login_refused, report_error
@@ -223,19 +225,20 @@ class StompSession(BaseSession):
         self._receipts.forget()
         self._end(redelivery.DISCONNECTED)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, moved: bool = False) -> None:
         self._codec.discard()
         self._receipts.forget()
         self.unsendable.forget()
-        self._fail(StompError("internal error", why, None))
+        self._fail(stomp_connect.moved(why, self._options.failover) if moved else StompError("internal error", why))
 
     def dismiss(self, reason: str) -> None:
         self.shut_down(reason)
 
-    def shut_down(self, why: str = "") -> None:
+    def shut_down(self, why: str = "", *, moved: bool = False) -> None:
         """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
-        self._receipts.end(StompError(short, why or default, None))
+        gone = stomp_connect.moved(MOVED, self._options.failover) if moved else StompError(short, why or default)
+        self._receipts.end(gone)
         self.touch()
         self._end(redelivery.INTERRUPTED)
 

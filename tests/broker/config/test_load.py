@@ -49,6 +49,12 @@ def origin(value: str) -> Row:
     return text, f"{key}[0]", value, fix
 
 
+def failover(value: str) -> Row:
+    """The same for where a broker of a pair is found."""
+    fix = "give the name or the address of a machine"
+    return f"[broker]\nfailover-hosts = [{value}]\n", "broker.failover-hosts[0]", value, fix
+
+
 def address(setting: str, value: str, fix: str) -> Row:
     """The same for a setting of addresses."""
     return f'[[address-settings]]\nmatch = "#"\n{setting} = {value}\n', f'address-settings["#"].{setting}', value, fix
@@ -58,6 +64,11 @@ def problems(path: Path | None, environment: dict[str, str] | None = None) -> li
     with pytest.raises(ConfigError) as caught:
         load(path, environment or {})
     return caught.value.problems
+
+
+@pytest.mark.parametrize("host", ["one", "one.example:61613", "192.0.2.1", "[2001:db8::1]", "[2001:db8::1]:5672"])
+def test_failover_hosts(write: Write, host: str) -> None:
+    assert load(write(f'[broker]\nfailover-hosts = ["{host}"]\n')).broker.failover_hosts == (host,)
 
 
 def test_as_shipped() -> None:
@@ -237,6 +248,13 @@ def test_every_permission_of_artemis_is_taken_or_refused_with_a_reason() -> None
         ),
         acceptor("stomp", "port", "65536", "give 65535 or less"),
         acceptor("stomp", "heart-beat-to-connection-ttl-modifier", "nan", "give a finite number"),
+        failover('""'),
+        failover('"one two"'),
+        failover('"amqp://one"'),
+        failover('"one:"'),
+        failover('"one:0"'),
+        failover('"one:65536"'),
+        failover('"2001:db8::1"'),
         origin('"app.example.org"'),
         origin('"https://app.example.org/"'),
         origin('"https://App.example.org"'),

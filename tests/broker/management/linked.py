@@ -72,7 +72,7 @@ class Session:
             route.move("attach")
             route.move("attached")
 
-    def shut_down(self, why: str = "") -> None:
+    def shut_down(self, why: str = "", *, moved: bool = False) -> None:
         self.ended.append(why)
         for route in self._link.routes.values():
             route.move("lost")

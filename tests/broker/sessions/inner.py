@@ -50,11 +50,11 @@ class Inner:
         """See Session."""
         self.told.append("connection_lost")
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, moved: bool = False) -> None:
         """See Session."""
         self.told.append(why)
 
-    def shut_down(self) -> None:
+    def shut_down(self, *, moved: bool = False) -> None:
         """See Session."""
         self.told.append("shut_down")
 
