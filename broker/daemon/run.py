@@ -832,7 +832,7 @@ class Daemon:
                 if self._dialer is not None:
                     self._dialer.shut_down()
                 for listener in self.listeners.values():
-                    listener.shut_down(moved=self._handing_over)
+                    listener.shut_down(moved=self.handed_over)
                 for listener in self.listeners.values():
                     await listener.idle()
 
