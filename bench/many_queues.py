@@ -4,12 +4,15 @@
 
 A STOMP client sends one durable message to each of so many queues that do not exist yet, with a receipt every thousand.
 Then the broker is killed, started again, and asked for all queues page by page, as `bartleby queue list` does, and for
-the metrics; meanwhile another client waits for the answers to sends of its own.
+the metrics; meanwhile another client waits for the answers to sends of its own.  At last each queue gets a consumer and
+a message that is not durable, several times, in turn with as many messages to one queue with one consumer.
 """
 
 from __future__ import annotations
 
 import argparse
+import select
+import statistics
 import sys
 import threading
 import time
@@ -20,11 +23,17 @@ from urllib.request import urlopen
 
 from bench.brokers import Bartleby
 from bench.generator import Target
-from bench.link import Link
+from bench.link import HANDSHAKE_S, BrokerFailed, Link
 from broker.cli.remote import connect
 
 #: Sends between two receipts.
 RUN: Final = 1_000
+
+#: Consumers of a connection.
+CONSUMERS: Final = 1_000
+
+#: How often each queue gets a message; the first does not count.
+ROUNDS: Final = 4
 
 
 def fill(target: Target, queues: int) -> float:
@@ -79,6 +88,68 @@ class Neighbour:
         self._link.close()
 
 
+class Consumers:
+    """Consumers of queues, on as few connections as may have so many."""
+
+    def __init__(self, target: Target, destinations: list[str]) -> None:
+        self._poll = select.epoll()
+        self._links: dict[int, Link] = {}
+        subscribe = "SUBSCRIBE\nid:{}\ndestination:{}\nack:auto\n{}\n\0"
+        for start in range(0, len(destinations), CONSUMERS):
+            link = Link.connect(target.host, target.port)
+            frames = [subscribe.format(at, name, "") for at, name in enumerate(destinations[start : start + CONSUMERS])]
+            link.sock.setblocking(True)
+            link.sock.sendall("".join(frames).encode())
+            answer = link.request(b"SEND\ndestination:/queue/attached\nreceipt:r\n\n\0")
+            while not answer.startswith(b"RECEIPT"):  # what was on the queues comes first
+                answer = link.request(b"")
+            self._links[link.sock.fileno()] = link
+            self._poll.register(link.sock, select.EPOLLIN)
+
+    def await_messages(self, count: int) -> None:
+        """Return when so many have come."""
+        while count > 0:
+            ready = self._poll.poll(HANDSHAKE_S)
+            if not ready:
+                raise BrokerFailed(f"{count} messages do not come")
+            for handle, _ in ready:
+                count -= self._links[handle].receive().count(b"\0")
+
+    def close(self) -> None:
+        """They go."""
+        for link in self._links.values():
+            link.close()
+        self._poll.close()
+
+
+def deliver(target: Target, consumers: Consumers, destinations: list[str]) -> float:
+    """A message to each destination, which its consumer gets; returns the broker's CPU microseconds for each."""
+    assert target.cpu is not None
+    link = Link.connect(target.host, target.port)
+    link.sock.setblocking(True)
+    before = target.cpu()
+    for start in range(0, len(destinations), RUN):
+        run = destinations[start : start + RUN]
+        link.sock.sendall("".join([f"SEND\ndestination:{name}\n\nsmall\0" for name in run]).encode())
+        consumers.await_messages(len(run))
+    link.close()
+    return 1e6 * (target.cpu() - before) / len(destinations)
+
+
+def compare(target: Target, queues: int) -> None:
+    """A message to each of many queues, in turn with as many to one."""
+    assert target.cpu is not None
+    many, one = [f"/queue/many.{number}" for number in range(queues)], ["/queue/one"]
+    before = target.cpu()
+    of_many, of_one = Consumers(target, many), Consumers(target, one)
+    say("a consumer for each", f"{1e6 * (target.cpu() - before) / queues:.0f} us of CPU each")
+    turns = [(deliver(target, of_many, many), deliver(target, of_one, one * queues)) for _ in range(ROUNDS)][1:]
+    costs = [statistics.median(cost) for cost in zip(*turns, strict=True)]
+    say("a message to each", f"{costs[0]:.1f} us of CPU each, to one queue {costs[1]:.1f}, {costs[0] / costs[1]:.2f}")
+    of_many.close()
+    of_one.close()
+
+
 def main(arguments: list[str]) -> int:
     """Measure, and say."""
     parser = argparse.ArgumentParser(prog="python -m bench.many_queues", description=(__doc__ or "").partition("\n")[0])
@@ -113,6 +184,7 @@ def main(arguments: list[str]) -> int:
             wait = neighbour.during(work)
             say(what, f"{1000 * (target.cpu() - before):.0f} ms of CPU, another client waited up to {wait:.0f} ms")
         neighbour.close()
+        compare(target, queues)
     finally:
         broker.stop()
     return 0

@@ -18,4 +18,6 @@ def test_it_says_what_queues_cost(capsys: pytest.CaptureFixture[str]) -> None:
         "all queues listed",
         "one page of queues",
         "metrics",
+        "a consumer for each",
+        "a message to each",
     ]
