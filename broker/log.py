@@ -246,6 +246,9 @@ CODES: Final[dict[str, Code]] = {
         "critical",
         "The journal is damaged and the broker does not start: the error names the commands to inspect and repair it.",
     ),
+    "replication.claimed": Code(
+        "info", "Nobody but this broker can write the journal any more; it reads the rest of it."
+    ),
     "replication.goes_on": Code("info", "The database of the journal answers again: producers may go on."),
     "replication.handing_over": Code("warning", "An operator lets another broker own the journal."),
     "replication.owner": Code("info", "This broker of a pair owns the journal now, under this epoch."),

@@ -132,7 +132,7 @@ class Replication:
             keep_lease=keep_lease,
             check=self._database.check,
             ended=tell,
-            report=self._report,
+            report=self._outside.report,
             monotonic=self._outside.monotonic,
         )
         standby.start()

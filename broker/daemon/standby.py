@@ -9,6 +9,7 @@ So when the owner is gone there is little left to read.  Neither thread touches 
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from typing import Final
 from broker.daemon.lease import LeaseKeeper
 from broker.daemon.wiring import Broker, restore
 from broker.engine import Restored
+from broker.engine.model.report import Report
 from store.database import Database, Doubtful, Unavailable
 from store.errors import LogFailed
 from store.files import Files
@@ -91,7 +93,7 @@ class Standby:
         keep_lease: Callable[[int, float], LeaseKeeper],
         check: Callable[[], None],
         ended: Callable[[Owned | Exception], None],
-        report: Callable[[str], None],
+        report: Report,
         monotonic: Callable[[], float],
     ) -> None:
         self._log = log
@@ -200,7 +202,7 @@ class Standby:
 
     def _tell(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            self._report(trouble)
+            self._report("replication.trouble", error=trouble)
         self._trouble = trouble
 
     def _look(self) -> None:
@@ -242,6 +244,7 @@ class Standby:
         if head is None:
             return
         self._lease = self._keep_lease(head.epoch, since)
+        self._report("replication.claimed", epoch=head.epoch)
         self._log.own(head)
         if head.end == NEW:
             self._log.publish()
@@ -295,6 +298,7 @@ class Standby:
                 if self._stopping:
                     raise _Stopped
                 if self._complete:
+                    gc.disable()  # until the broker runs: what is made now lives long
                     return False
                 end, now = self._copying.end, self._monotonic()
                 if end != self._read_to and now - self._read_at >= READ_SECONDS:
