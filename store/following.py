@@ -37,7 +37,10 @@ class Copying:
     """Brings the copy up to the database.  Methods raise Doubtful, Unavailable, CopyAhead and LogFailed.
 
     `end`: how far the copy reaches, `entries` how many the log has up to there.  `known`: the log's head when it was
-    last looked at; `copied`: bytes that were fetched.
+    last looked at; `copied`: bytes that were fetched; `gaps`: how often the log had let go of what was to be fetched.
+
+    The log lets go of a segment once its records say so.  A copy that has let go of one as well, or could not fetch it
+    any more, does not make sense before it has these records too: see `coherent`.
     """
 
     def __init__(self, files: Files, copy: FileLog, database: Database) -> None:
@@ -45,11 +48,20 @@ class Copying:
         self.entries = 0
         self.known: Head | None = None
         self.copied = 0
+        self.gaps = 0
+        self._coherent_from = NEW
+        self._needless: list[int] = []
+        self._needless_from = NEW
         self._files = files
         self._copy = copy
         self._database = database
         self._seed = 0
         self._position = 0
+
+    @property
+    def coherent(self) -> bool:
+        """Whether the segments that the copy names as needed are there."""
+        return self.end >= self._coherent_from
 
     # -- the start -------------------------------------------------------------------------------------------------
 
@@ -58,8 +70,8 @@ class Copying:
 
         Raises Corrupt for a copy of another broker's log.
         """
-        head = self._database.head()
         there, here = self._database.segments(), self._copy.segments()
+        head = self._database.head()
         self.known = head
         if head.end == NEW:
             return
@@ -70,6 +82,7 @@ class Copying:
                 self._compare_segment(segment, head)
             else:
                 self._let_go(segment)
+                self._coherent_from = head.end
         for segment in there:
             self._resume(segment)
             if segment < head.end.segment:
@@ -157,9 +170,12 @@ class Copying:
         if self.end.offset == 0:
             try:
                 header = decode_header(data)
-                self._copy.begin_with(data)
             except BadHeader as bad:
                 raise _damaged(row) from bad
+            if self._position not in (0, header.first_position):
+                self._coherent_from = self._database.head().end
+                self.gaps += 1
+            self._copy.begin_with(data)
             self._seed, self._position = header.crc, header.first_position
         else:
             self._copy.append_packed(data, self._entries(row, data))
@@ -182,11 +198,18 @@ class Copying:
 
     def tidy(self) -> None:
         """Let go of segments and bodies that the log has let go of, and fetch bodies that are missing."""
+        self._let_go_of_needless()
         there = self._database.segments()
-        for segment in self._copy.segments():
-            if segment not in there and segment < self.end.segment:
-                self._let_go(segment)
+        self._needless_from = self._database.head().end
+        self._needless = [n for n in self._copy.segments() if n not in there and n < self.end.segment]
+        self._let_go_of_needless()
         self.fetch_bodies()
+
+    def _let_go_of_needless(self) -> None:
+        if self.end >= self._needless_from:
+            for segment in self._needless:
+                self._let_go(segment)
+            self._needless = []
 
     def fetch_bodies(self) -> None:
         """Fetch large bodies that are missing; those that the log has let go of go here too."""
@@ -240,8 +263,10 @@ class UpTo:
         return self._end()
 
     def segments(self) -> list[int]:
+        """Listed before it is asked for the end: what is missing then, the copy knows to be needless."""
+        present = self._directory.segments()
         end = self._end()
-        return [n for n in self._directory.segments() if Place(n, 0) < end]
+        return [n for n in present if Place(n, 0) < end]
 
     def path(self, segment: int) -> str:
         return self._directory.path(segment)

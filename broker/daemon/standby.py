@@ -20,7 +20,7 @@ from broker.daemon.wiring import Broker, restore
 from broker.engine import Restored
 from broker.engine.model.report import Report
 from store.database import Database, Doubtful, Unavailable
-from store.errors import LogFailed
+from store.errors import Corrupt, LogFailed
 from store.files import Files
 from store.following import NEW, Copying, Following, UpTo
 from store.log import Place
@@ -264,12 +264,19 @@ class Standby:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopping or not self._comparing)
-        while not self._stopping:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopping or self._readable())
+                gaps = self._copying.gaps
+            if self._stopping:
+                return
             try:
-                broker, verdict, restored = self._read_all()
+                broker, verdict, restored = self._read_all(gaps)
             except (_Again, FileNotFoundError):  # of a segment that the log has let go of meanwhile
+                continue
+            except Corrupt:
+                if self._copying.gaps == gaps:
+                    raise
                 continue
             except _Stopped:
                 return
@@ -277,26 +284,34 @@ class Standby:
             self._ended(Owned(self._lease, broker, verdict, restored))
             return
 
-    def _read_all(self) -> tuple[Broker, Verdict, Restored]:
-        """Read the journal until it is complete, and ours.  Raises _Again, _Stopped."""
+    def _readable(self) -> bool:
+        return not self._comparing and self._copying.coherent
+
+    def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
+        """Read the journal until it is complete, and ours.  Raises _Again, _Stopped, and what `restore` does."""
         source = UpTo(self._files, self._log.directory, lambda: self._copying.end)
         self._read_to = source.end
         self._read_at = self._monotonic()
         self._copied_before = self._copying.copied
         self._bytes_before = sum(self._files.size(source.path(segment)) for segment in source.segments())
         broker = self._make_broker()
-        recovery = Following(source, self._more)
+        recovery = Following(source, lambda: self._more(gaps))
         restored = restore(broker, recovery)
         return broker, recovery.verdict, restored
 
-    def _more(self) -> bool:
-        """Wait until there is more to read; whether there may be more after that.  Raises _Again, _Stopped."""
+    def _more(self, gaps: int) -> bool:
+        """Wait until there is more to read; whether there may be more after that.  Raises _Again, _Stopped.
+
+        `gaps`: of the copy, when reading began.
+        """
         if self._copying.copied - self._copied_before > 2 * self._bytes_before + READ_BYTES_MIN:
             raise _Again
         with self._changed:
             while True:
                 if self._stopping:
                     raise _Stopped
+                if self._copying.gaps != gaps:
+                    raise _Again
                 if self._complete:
                     gc.disable()  # until the broker runs: what is made now lives long
                     return False

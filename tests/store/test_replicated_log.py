@@ -115,6 +115,81 @@ def test_what_grows_is_read_on() -> None:
     assert len(following.ends) > 3
 
 
+def read(replica: Replica) -> list[int]:
+    """The positions of all records that a reader of the copy finds.  Raises Corrupt."""
+    source = UpTo(replica.files, DIRECTORY, lambda: replica.copying.end)
+    return [raw[1] for raw in Following(source, lambda: False).records()]
+
+
+def begin_second_segment(one: Replica, two: Replica) -> None:
+    """The first one is still needed, and the copy has some of the second one."""
+    one.send()
+    while two.copying.end.segment < 2:
+        one.send(size=500, gone=True)
+        one.step()
+        two.copying.follow()
+
+
+def trim_first_segment(one: Replica) -> None:
+    """Nothing needs it any more."""
+    one.journal.space.release(1, 1)
+    while 1 in one.log.segments():
+        one.send(size=500, gone=True)
+        one.step()
+
+
+def test_a_segment_stays_until_the_copy_knows_that_it_has_gone() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    begin_second_segment(one, two)
+    trim_first_segment(one)
+    two.copying.tidy()
+    assert 1 in two.log.segments(), "the copy still says that it needs it"
+    assert two.copying.coherent
+    assert read(two)
+    two.take_over()
+    assert 1 not in two.log.segments()
+    assert read(two)
+
+
+def test_a_copy_that_was_away_while_segments_went_is_not_read_before_it_knows() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    begin_second_segment(one, two)
+    files = two.end()
+    trim_first_segment(one)
+    two = follower(shared, files=files)
+    before = two.copying.coherent
+    shared.connect().renew_lease("one", one.log.epoch, 5_000, one.log.replicated)
+    two.copying.follow()
+    assert (before, two.copying.coherent) == (False, True)
+    assert 1 not in two.log.segments()
+    assert read(two)
+
+
+def test_a_copy_that_missed_some_of_the_log_says_so() -> None:
+    """What a reader has of it is no longer right: the end of a message may have been in what was missed."""
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    begin_second_segment(one, two)
+    assert two.copying.gaps == 0
+    one.journal.space.release(1, 1)
+    while 2 in one.log.segments():
+        one.send(size=500, gone=True)
+        one.step()
+    one.send()
+    one.step()
+    two.copying.follow()
+    assert two.copying.end.segment > 2
+    assert two.copying.gaps == 1
+    shared.connect().renew_lease("one", one.log.epoch, 5_000, one.log.replicated)
+    two.copying.follow()
+    assert two.copying.coherent
+    two.copying.tidy()
+    assert two.log.segments() == one.log.segments()
+    assert read(two)
+
+
 def test_a_log_in_files_becomes_the_first_of_a_new_database() -> None:
     files = SimFiles()
     desk = Desk(files)
