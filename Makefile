@@ -15,7 +15,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm browser-tests coverage bench reference docs pyfiles wheel wheels clean
+.PHONY: run test test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
@@ -53,6 +53,11 @@ fuzz: $(TESTING)
 KILLS ?= 100
 link-storm: $(TESTING)
 	$(BIN)/python -m tests.link_storm --kills $(KILLS)
+
+# A pair of brokers and its PostgreSQL servers that fail under load: each fault so often.
+ROUNDS ?= 100
+failover-storm: $(TESTING)
+	$(BIN)/python -m tests.failover_storm --rounds $(ROUNDS)
 
 # Power losses at every disk operation of random workloads, on a simulated disk, for long.
 torture: $(TESTING)

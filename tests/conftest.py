@@ -21,13 +21,14 @@ settings.register_profile("explore", settings.get_profile("bartleby"), derandomi
 settings.load_profile("bartleby")
 
 #: Tests that share something expensive (a Spark session, a cluster, a broker, a database, a build) run in one process,
-#: one after the other; the first that fits counts.  The storm shares nothing, and takes longer than any other.
+#: one after the other; the first that fits counts.  The storms share nothing, and take longer than others.
 TOGETHER: Final = (
     "tests/spark_jobs/test_submit.py",
     "tests/spark_jobs/journal/",
     "tests/spark_jobs/report/",
     "tests/spark_jobs/",
     "tests/interop/test_storm.py",
+    "tests/interop/test_failover_storm.py",
     "tests/interop/",
     "tests/browser/",
     "tests/support/",

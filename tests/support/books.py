@@ -31,12 +31,18 @@ class Line:
     record: decode.Record
 
 
-def read(journal: Path) -> list[Line]:
-    """Every record of a journal directory, kept segments too, each segment once, oldest first."""
-    paths = [*journal.glob("retention/date=*/*"), *journal.iterdir()]
+def segment_paths(journal: Path, *, kept: bool) -> dict[int, Path]:
+    """The segments of a journal directory, each once, oldest first; with those that retention has `kept`."""
+    paths = [*(journal.glob("retention/date=*/*") if kept else ()), *journal.iterdir()]
     segments = {segment_number(path.name): path for path in paths}
+    return {number: segments[number] for number in sorted(n for n in segments if n)}
+
+
+def read(journal: Path, *, kept: bool = True) -> list[Line]:
+    """Every record of a journal directory, oldest first."""
     lines: list[Line] = []
-    for number in sorted(n for n in segments if n):
+    segments = segment_paths(journal, kept=kept)
+    for number in segments:
         data = segments[number].read_bytes()
         for _, position, time, type, _, offset in open_segment(str(segments[number]), number, data).records():
             lines.append(Line(number, offset, position, time, RecordType(type), decode.decode(data, offset)))

@@ -35,7 +35,8 @@ class DaemonProcess(BrokerProcess):
     With `users` (name and password, each in the role `amq`), or `stored`, nobody else comes in.  `command` is what runs
     the broker's command line; without it, it is forked from a process that has imported the broker.
 
-    `ports` holds the port of each acceptor once it runs; they are others after a restart, unless they are `fixed`.
+    `ports` holds the port of each acceptor once it runs; they are others after a restart, unless they are `fixed`.  One
+    of a pair is a standby at first: `begin` and `await_standby`.
     """
 
     name = "bartleby"
@@ -76,7 +77,7 @@ class DaemonProcess(BrokerProcess):
 
     def launch(self) -> Process:
         """See BrokerProcess."""
-        self.ports = {}
+        self.ports = dict(self._fixed)
         arguments = ["run", "--config", str(self.config), "--data", str(self.data)]
         for acceptor in self._acceptors:
             arguments += ["--listen", f"{acceptor}=127.0.0.1:{self._fixed.get(acceptor, 0)}"]
@@ -92,6 +93,18 @@ class DaemonProcess(BrokerProcess):
         """See BrokerProcess."""
         self.ports = {name: int(port) for name, port in _ADDRESS.findall(found[0])}
         self._pid = int(found[1])  # of the broker itself, whatever wraps it
+
+    def await_standby(self) -> None:
+        """Wait until it is a standby, the owner of the journal before or not.  Raises NotReady."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stands_by() or not self._speaking, self._patience_s)
+            found = self._stands_by()
+        if not found:
+            raise self.not_ready()
+
+    def _stands_by(self) -> bool:
+        roles = [line.split()[0] for line in self._said if line.startswith(("READY ", "STANDBY "))]
+        return roles[-1:] == ["STANDBY"]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the broker itself, not to what wraps it."""
@@ -126,11 +139,21 @@ class DaemonProcess(BrokerProcess):
 
     def get(self, path: str, **parameters: str | int) -> Any:
         """The answer of a management call: `status`, `queues/NAME`."""
-        token = (self.data / "management.token").read_text().strip()
-        url = f"http://127.0.0.1:{self.ports['http']}/api/v1/{path}"
-        answer = _CLIENT.get(url, params=parameters, headers={"Authorization": f"Bearer {token}"})
+        url, headers = self._called(path)
+        answer = _CLIENT.get(url, params=parameters, headers=headers)
         assert answer.status_code == 200, f"{url}: {answer.status_code} {answer.text}"
         return answer.json()
+
+    def post(self, path: str) -> None:
+        """A management call that changes something: `failover`."""
+        url, headers = self._called(path)
+        answer = _CLIENT.post(url, headers=headers)
+        assert answer.is_success, f"{url}: {answer.status_code} {answer.text}"
+
+    def _called(self, path: str) -> tuple[str, dict[str, str]]:
+        """Where a management call goes, and by what it is let in."""
+        token = (self.data / "management.token").read_text().strip()
+        return f"http://127.0.0.1:{self.ports['http']}/api/v1/{path}", {"Authorization": f"Bearer {token}"}
 
     def queue(self, name: str) -> dict[str, Any]:
         """A queue: counts, counters, settings, consumers."""

@@ -85,10 +85,17 @@ class BrokerProcess:
 
     def start(self) -> Self:
         """Start, and wait until it is ready.  Raises NotAvailable, NotReady."""
+        begun = time.monotonic()
+        self.begin()
+        self.await_ready()
+        self.started_s = time.monotonic() - begun
+        return self
+
+    def begin(self) -> None:
+        """Start, and wait for nothing.  Raises NotAvailable."""
         assert self._process is None, "the broker runs already"
         self.starts += 1
         self._said = []
-        begun = time.monotonic()
         process = self._process = self.launch()
         self._pid = process.pid
         pipes = [(pipe, lines) for pipe, lines in ((process.stdout, self._said), (process.stderr, self._lines)) if pipe]
@@ -96,14 +103,15 @@ class BrokerProcess:
         self._readers = [threading.Thread(target=self._read, args=each, name="broker log") for each in pipes]
         for reader in self._readers:
             reader.start()
+
+    def await_ready(self) -> None:
+        """Wait until it is ready.  Raises NotReady."""
         with self._changed:
             self._changed.wait_for(lambda: self._ready() or not self._speaking, self._patience_s)
             found = self._ready()
         if found is None:
             raise self.not_ready()
         self.on_ready(found)
-        self.started_s = time.monotonic() - begun
-        return self
 
     def _ready(self) -> re.Match[str] | None:
         return next(filter(None, map(self.ready.search, self._said)), None)

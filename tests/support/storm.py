@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from base64 import b64decode
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +29,7 @@ from typing import Any, Final
 
 from tests.support.daemon import DaemonProcess, running
 from tests.support.ledger import ATTEMPTS, QUEUES, Entry, Kind, Ledger, Outcome
-from tests.support.links import PATIENCE_S
+from tests.support.links import PATIENCE_S, Lost
 from tests.support.stomp_py import Client
 from tests.support.storm_others import AmqpConsumer, AmqpProducer, MqttProducer
 
@@ -78,6 +79,9 @@ BACKLOG_MAX: Final = 1_000
 #: How long an expiring message lives, in ms: shorter than a restart takes.
 BRIEF_MS: Final = 30
 
+#: What brokers say to STOMP's clients when they let go of them.
+GOODBYES: Final = ("broker shutting down", "another broker has taken over")
+
 #: How AMQP's section with the body begins.
 _DATA: Final = b"\0\x53\x75"
 
@@ -111,10 +115,13 @@ class _Listener(Client):
         super().__init__(port)
 
     def on_receipt(self, frame: Any) -> None:
-        self.ledger.confirm(frame.headers["receipt-id"])
+        if frame.headers["receipt-id"] != "leave:0":
+            self.ledger.confirm(frame.headers["receipt-id"])
 
     def on_error(self, frame: Any) -> None:
-        self.wrong = f"{frame.headers} {frame.body!r}"
+        told = f"{frame.headers} {frame.body!r}"
+        if not any(goodbye in told for goodbye in GOODBYES):
+            self.wrong = told
 
     def on_message(self, frame: Any) -> None:
         # stomp.py swallows what a listener raises.
@@ -129,6 +136,8 @@ class _Listener(Client):
 
     def on_disconnected(self) -> None:
         self.over.set()
+        with self.ledger.lock:
+            self.ledger.lock.notify_all()
 
     def attempt(self, send: Callable[[], object]) -> bool:
         """Send something; whether the connection took it."""
@@ -144,18 +153,27 @@ class _Listener(Client):
         self._join()
         assert not self.wrong, self.wrong
 
+    def leave(self) -> None:
+        """DISCONNECT, and its receipt; or the broker is gone."""
+        self.connection.disconnect(receipt="leave:0")
+        self.join()
+
 
 class Producer(_Listener):
-    """Sends until the broker is gone."""
+    """Sends until the broker is gone, or until it is enough."""
 
     def __init__(self, ledger: Ledger, port: int) -> None:
+        self._enough = False
+        self._unanswered = 0
         self._room = threading.Semaphore(INFLIGHT_MAX)
         super().__init__(ledger, port)
         self._thread = threading.Thread(target=self._run, name="storm producer")
         self._thread.start()
 
     def on_receipt(self, frame: Any) -> None:
-        super().on_receipt(frame)
+        with self.ledger.lock:
+            self._unanswered -= frame.headers["receipt-id"].startswith("send:")
+            super().on_receipt(frame)
         self._room.release()
 
     def on_disconnected(self) -> None:
@@ -163,8 +181,10 @@ class Producer(_Listener):
         self._room.release()
 
     def _run(self) -> None:
-        while self._room.acquire() and not self.over.is_set():
+        while self._room.acquire() and not self.over.is_set() and not self._enough:
             entries = self.ledger.new()
+            with self.ledger.lock:
+                self._unanswered += 1
             if not self.attempt(lambda made=entries: self._send(made)):  # type: ignore[misc]
                 return
 
@@ -189,21 +209,44 @@ class Producer(_Listener):
         super().join()
         self._thread.join(PATIENCE_S)
 
+    def leave(self) -> None:
+        """DISCONNECT, once all that was sent is confirmed; or the broker is gone."""
+        self._enough = True
+        self._room.release()
+        self._thread.join(PATIENCE_S)
+        with self.ledger.lock:
+            answered = self.ledger.lock.wait_for(lambda: self.over.is_set() or not self._unanswered, PATIENCE_S)
+        assert answered, f"{self._unanswered} receipts are missing"
+        super().leave()
+
 
 class Consumer(_Listener):
-    """Takes messages and does with each what its kind says."""
+    """Takes messages and does with each what its kind says.
 
-    def __init__(self, ledger: Ledger, port: int) -> None:
+    `reaching`: what reaches it counts as delivered after the broker's end.
+    """
+
+    def __init__(self, ledger: Ledger, port: int, *, reaching: bool = True) -> None:
+        self._reaching = reaching
         self._subscribed = threading.Semaphore(0)
         super().__init__(ledger, port)
 
     def subscribe_to(self, *queues: str) -> None:
-        """With a small window, so that some messages are with the broker still.  Afterwards the queues are there."""
+        """With a small window, so that some messages are with the broker still.  Afterwards the queues are there.
+
+        Raises Lost.
+        """
         for queue in queues:
             headers = {"consumer-window-size": "65536", "receipt": "subscribed"}
             self.connection.subscribe(f"/queue/{queue}", queue, "client-individual", headers=headers)
         for _ in queues:
             assert self._subscribed.acquire(timeout=PATIENCE_S), f"no subscription: {self.wrong}"
+            if self.over.is_set():
+                raise Lost("no subscription")
+
+    def on_disconnected(self) -> None:
+        super().on_disconnected()
+        self._subscribed.release(len(QUEUES))
 
     def on_receipt(self, frame: Any) -> None:
         if frame.headers["receipt-id"] == "subscribed":
@@ -215,7 +258,7 @@ class Consumer(_Listener):
         assert not entry.gone, f"message {entry.number} was delivered after its end: {headers}"
         with self.ledger.lock:
             entry.deliveries += 1
-            entry.reached = True
+            entry.reached |= self._reaching
         self.attempt(lambda: self.settle(entry, headers))
 
     def settle(self, entry: Entry, headers: dict[str, str]) -> None:
@@ -261,15 +304,6 @@ class Undertaker(_Listener):
         """Whether another receipt comes; the lock is held."""
         before = self.ledger.receipts
         return self.ledger.lock.wait_for(lambda: self.ledger.receipts > before, PATIENCE_S)
-
-    def leave(self) -> None:
-        """DISCONNECT."""
-        self.connection.disconnect(receipt="leave:0")
-        self.join()
-
-    def on_receipt(self, frame: Any) -> None:
-        if frame.headers["receipt-id"] != "leave:0":
-            super().on_receipt(frame)
 
 
 def _flaws(entry: Entry, headers: dict[str, str]) -> list[str]:
@@ -350,15 +384,12 @@ class Storm:
 
     def _check(self) -> int:
         """Where everything is; how many messages there are."""
-        broker = self._broker
-        counts = self._settled_counts()
         found: dict[int, list[str]] = {}
         delivered: dict[int, int] = {}
-        for queue, count in counts.items():
-            for message in self._browse(queue, count):
-                number = _number(message)
-                found.setdefault(number, []).append(queue)
-                delivered[number] = message["failed_deliveries"]
+        for queue, message in self._shown():
+            number = _number(message)
+            found.setdefault(number, []).append(queue)
+            delivered[number] = message["failed_deliveries"]
         wrong = self._ledger.check(found)
         for entry in self._ledger.entries.values():
             on_queue = found.get(entry.number) == [entry.queue]
@@ -366,7 +397,7 @@ class Storm:
             if on_queue and delivered[entry.number] < known:
                 wrong.append(f"message {entry.number} has failed {delivered[entry.number]} times: {entry}")
         self.figures.redelivered += sum(1 for count in delivered.values() if count)
-        assert not wrong, "\n".join(wrong[:20]) + f"\n({len(wrong)} problems; {broker.directory})"
+        assert not wrong, "\n".join(wrong[:20]) + f"\n({len(wrong)} problems; {self._broker.directory})"
         self._ledger.strike_out(found)
         return len(found)
 
@@ -381,14 +412,25 @@ class Storm:
                 return {q["name"]: q["messages"] for q in queues}
             assert time.monotonic() < until, f"messages are on their way to the disk for ever: {moving}"
 
-    def _browse(self, queue: str, count: int) -> list[dict[str, Any]]:
+    def _shown(self) -> list[tuple[str, dict[str, Any]]]:
+        """Each message there is, and its queue; while they were asked for, none moved or expired."""
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            counts = self._settled_counts()
+            shown = [(queue, message) for queue in counts for message in self._browse(queue)]
+            if self._settled_counts() == counts:
+                found = Counter(queue for queue, _ in shown)
+                assert found == +Counter(counts), f"{found} are shown, {counts} are counted"
+                return shown
+            assert time.monotonic() < until, f"messages move for ever: {counts}"
+
+    def _browse(self, queue: str) -> list[dict[str, Any]]:
         messages: list[dict[str, Any]] = []
         after: str | None = ""
         while after is not None:
             answer = self._broker.get(f"queues/{queue}/messages", limit=1000, after=after)
             messages += answer["messages"]
             after = answer["next"]
-        assert len(messages) == count, f"{queue}: {len(messages)} messages are shown, {count} are counted"
         return messages
 
     def _send_to_dla(self, *more: str) -> Undertaker:
@@ -415,9 +457,7 @@ class Storm:
     def _drain(self) -> None:
         """Consume what is there."""
         counts = {
-            _number(message): (message["redelivered"], message["failed_deliveries"])
-            for queue, count in self._settled_counts().items()
-            for message in self._browse(queue, count)
+            _number(message): (message["redelivered"], message["failed_deliveries"]) for _, message in self._shown()
         }
         undertaker = self._send_to_dla(*QUEUES)
         for number, (redelivered, count) in counts.items():

@@ -56,10 +56,17 @@ class _Amqp:
 
     def join(self) -> None:
         """After the broker's end."""
+        self._end(0)  # nobody will answer its CLOSE
+
+    def leave(self) -> None:
+        """CLOSE, once all that was sent has its outcome; or the broker is gone."""
+        self._end(PATIENCE_S)
+
+    def _end(self, patience_s: float) -> None:
         self.over.set()
         self._thread.join(PATIENCE_S)
         assert not self._thread.is_alive(), "a client outlives the broker"
-        self._connection.timeout = 0  # nobody will answer its CLOSE
+        self._connection.timeout = patience_s
         with suppress(ProtonException, OSError):
             self._connection.close()
         assert not self.wrong, self.wrong
@@ -85,8 +92,9 @@ class AmqpProducer(_Amqp):
 class AmqpConsumer(_Amqp):
     """Takes from one queue; what it settles is not confirmed."""
 
-    def __init__(self, ledger: Ledger, port: int, queue: str) -> None:
+    def __init__(self, ledger: Ledger, port: int, queue: str, *, reaching: bool = True) -> None:
         self._queue = queue
+        self._reaching = reaching
         self._link: Any = None
         super().__init__(ledger, port)
 
@@ -106,7 +114,7 @@ class AmqpConsumer(_Amqp):
         assert not entry.gone, f"message {entry.number} was delivered after its end, over AMQP"
         with self.ledger.lock:
             entry.deliveries += 1
-            entry.reached = True
+            entry.reached |= self._reaching
         self._settle(entry)
 
     def _settle(self, entry: Entry) -> None:
@@ -127,6 +135,7 @@ class MqttProducer:
 
     def __init__(self, ledger: Ledger, port: int) -> None:
         self.ledger = ledger
+        self._lost = False
         self._sent: dict[int, Entry] = {}
         self._early: set[int] = set()  # acknowledged before `publish` returned the packet's number
         self._room = threading.Semaphore(INFLIGHT_MAX)
@@ -134,9 +143,15 @@ class MqttProducer:
         self._lock = threading.Lock()
         self._client = Paho(port, reconnect_on_failure=False).client
         self._client.on_publish = self._published
-        self._client.on_disconnect = lambda *_: self._end()
+        self._client.on_disconnect = lambda *_: self._on_disconnect()
         self._thread = threading.Thread(target=self._run, name="storm MqttProducer")
         self._thread.start()
+
+    def _on_disconnect(self) -> None:
+        with self.ledger.lock:
+            self._lost = True
+            self.ledger.lock.notify_all()
+        self._end()
 
     def _end(self) -> None:
         self._over.set()
@@ -177,3 +192,12 @@ class MqttProducer:
         self._thread.join(PATIENCE_S)
         self._client.loop_stop()
         assert not self._thread.is_alive(), "a client outlives the broker"
+
+    def leave(self) -> None:
+        """DISCONNECT, once all that was sent is acknowledged; or the broker is gone."""
+        self._end()
+        self._thread.join(PATIENCE_S)
+        with self.ledger.lock:
+            assert self.ledger.lock.wait_for(lambda: self._lost or not self._sent, PATIENCE_S), "no PUBACK"
+        self._client.disconnect()
+        self.join()
