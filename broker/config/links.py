@@ -98,6 +98,8 @@ class SendSection(_Sending):
     """The address there."""
     routing_type: Routing = RoutingType.ANYCAST
     """ANYCAST: to a queue there; MULTICAST: to a topic."""
+    reserve: Annotated[int, BeforeValidator(duration), Field(ge=0, le=RESERVE_MS_MAX)] = 0
+    """If the queue has other consumers: for how long they do not get what a lost connection leaves in doubt."""
 
 
 class ReceiveSection(Section):

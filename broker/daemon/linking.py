@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from broker import __version__, clock
@@ -65,7 +66,8 @@ def _password(section: LinkSection) -> bytes:
 def _routes(link: str, section: LinkSection, sharing: Mapping[str, int]) -> Iterator[RouteSettings]:
     """The routes of a link; `sharing`: how many remote queues, of any link, have a transmission queue."""
     for name, send in section.send.items():
-        yield _sending(name, Kind.SEND, send.queue, send.address, send, send.routing_type)
+        sending = _sending(name, Kind.SEND, send.queue, send.address, send, send.routing_type)
+        yield replace(sending, reserve=send.reserve)
     for name, receive in section.receive.items():
         yield RouteSettings(
             name,

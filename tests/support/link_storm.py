@@ -4,8 +4,8 @@ each broker    a link to each of the others, with a route of each kind that carr
                send        to.NAME        here  ->  sent     there
                receive     fetched        here  <-  for.NAME there
                remote      NAME.orders    here  ->  orders   there, by the transmission queue link.NAME
-a round        clients fill queues of random brokers, and read some of those that others fetch from; one broker is
-               killed meanwhile, and started again; clients read there before the links are back
+a round        clients fill queues of random brokers, and read those of `send` and `receive` beside the links; one
+               broker is killed meanwhile, and started again; clients read there before the links are back
 checked        every message whose outcome arrived is at the other end of its route exactly once, any other at most
                once; in the end nothing waits anywhere, and what one journal calls forwarded another has by its id
 """
@@ -37,7 +37,7 @@ NAMES: Final = ("amsterdam", "berlin", "paris")
 MESSAGES: Final = 150
 FEEDS_MAX: Final = 3
 
-#: How often a queue that another broker fetches from has another reader while it is filled.
+#: How often a queue that is shared has another reader while it is filled.
 RIVALS: Final = 0.8
 
 #: The longest that a broker lives in a round, in seconds.
@@ -85,6 +85,7 @@ window = 100
 [links.{other}.send.to]
 queue = "to.{other}"
 address = "sent"
+reserve = "10min"
 [links.{other}.receive.for]
 queue = "for.{name}"
 address = "fetched"
@@ -112,9 +113,9 @@ class Way(NamedTuple):
     to: str
 
     @property
-    def fetched(self) -> bool:
-        """Whether the other broker fetches from the queue."""
-        return self.queue.startswith("for.")
+    def shared(self) -> bool:
+        """Whether clients read the queue beside the link."""
+        return self.queue.startswith(("to.", "for."))
 
 
 def ways() -> list[Way]:
@@ -158,7 +159,7 @@ class Storm:
         killer = threading.Timer(chance.uniform(0, LIFE_S), victim.signal, (signal.SIGKILL,))
         killer.start()
         for way in chance.sample(self._ways, chance.randint(1, FEEDS_MAX)):
-            source, rival = bartleby(self._brokers[way.source]), way.fetched and chance.random() < RIVALS
+            source, rival = bartleby(self._brokers[way.source]), way.shared and chance.random() < RIVALS
             send_until_killed(source, way.queue, self._books, MESSAGES, way.to, rival=rival)
         killer.join()
         victim.wait()
@@ -169,10 +170,10 @@ class Storm:
             self.drain()
 
     def _read_first(self, victim: DaemonProcess) -> None:
-        """Clients take something of the queues that others fetch from, before these are connected again."""
+        """Clients take something of the shared queues, before the links are connected again."""
         with bartleby(victim).client() as client:
             for way in self._ways:
-                if way.fetched and self._brokers[way.source] is victim:
+                if way.shared and self._brokers[way.source] is victim:
                     Rival(client, bartleby(victim).address(way.queue), self._books, way.to).take(drain=True)
 
     def drain(self) -> None:

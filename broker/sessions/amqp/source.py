@@ -137,7 +137,7 @@ def reserve(properties: dict[str, object] | None, access: Access) -> Reserve | N
         return None
     if not isinstance(name, str) or len(name) > RESERVE_NAME_MAX or not isinstance(ms, int) or ms <= 0:
         raise link_error(INVALID_FIELD, f"attach: {RESERVE_NAME} is a short text, with {RESERVE_MS} above 0.")
-    return Reserve(f"{LINK_SESSIONS}{access.user}/{name}", int(ms), part=told.get(RESERVE_PART) is True)
+    return Reserve(f"{LINK_SESSIONS}in/{access.user}/{name}", int(ms), part=told.get(RESERVE_PART) is True)
 
 
 def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:

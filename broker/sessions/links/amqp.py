@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, redelivery
+from broker.engine import AckMode, Consumer, DeliveryOutcome, Reserve, SubscribeRequest, redelivery
 from broker.engine.model.access import UNRESTRICTED
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.names import LINK_SESSIONS
 from broker.sessions.amqp.attach import refuse
 from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import Peer as Sending
@@ -417,6 +418,9 @@ class AmqpLinkSession(AmqpEndpoint):
             remote=self._link.remote,
             access=UNRESTRICTED,
             forwards=forwards,
+            reserve=Reserve(f"{LINK_SESSIONS}out/{self._link.name}/{settings.name}", settings.reserve)
+            if forwards and settings.reserve
+            else None,
         )
 
     def may_die(self, route: Route, message: Message) -> bool:

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from broker.engine import Consumer
+from broker.sessions.amqp.link_id import LINK_CAPABILITY, RESERVE_MS, RESERVE_NAME
+from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.links.model import State
+from protocols.amqp.errors import INVALID_FIELD
 from protocols.amqp.performatives import Accepted, Header
 from protocols.amqp.types import Described
+from tests.broker.sessions import large
 from tests.broker.sessions.amqp.harness import SELECTOR
 from tests.broker.sessions.links.pairs import bodies, pair, send
 from tests.simulation.world import held
@@ -22,7 +26,7 @@ RECEIVE = {"receive": {"invoices": ROUTE}}
 ON_DEMAND = {"receive": {"invoices": ROUTE | {"only-with-consumers": True}}}
 
 #: How long a route's messages are kept, unless it says otherwise.
-RESERVE_MS = 600_000
+KEPT_MS = 600_000
 
 
 class Reader:
@@ -87,7 +91,7 @@ def test_what_has_arrived_is_given_to_nobody_else() -> None:
     links.cut()
     reader = Reader(b)
     send(b, "invoices", "4")
-    b.advance(RESERVE_MS // 2)
+    b.advance(KEPT_MS // 2)
     assert reader.bodies() == ["4"], "only what the link has not got"
     assert [len(each.unacked) for each in kept(b)] == [3]
     links.down.clear()
@@ -176,7 +180,7 @@ def test_after_its_time_others_get_it_and_are_told() -> None:
     links.down.add("b")
     links.cut()
     reader = Reader(b)
-    b.advance(RESERVE_MS)
+    b.advance(KEPT_MS)
     found = reader.take()
     assert [each.message.header.first_acquirer for each in found] == [False, False], "they may have been processed"
     (said,) = b.reported("link.unreserved")
@@ -190,10 +194,10 @@ def test_after_its_time_others_get_it_and_are_told() -> None:
 def test_the_time_begins_anew_with_a_restart() -> None:
     _a, b, links = stored_and_unanswered("1")
     links.cut()
-    b.advance(RESERVE_MS - 1)
+    b.advance(KEPT_MS - 1)
     b = b.restart()
     reader = Reader(b)
-    b.advance(RESERVE_MS - 1)
+    b.advance(KEPT_MS - 1)
     assert reader.bodies() == []
     b.advance(1)
     assert reader.bodies() == ["1"]
@@ -281,7 +285,7 @@ def test_what_expires_while_it_is_kept_expires_when_it_is_given_back() -> None:
     links.down.add("b")
     links.cut()
     reader = Reader(b)
-    b.advance(RESERVE_MS - 1)
+    b.advance(KEPT_MS - 1)
     assert len(held(b, "invoices")) == 1
     b.advance(30_001)
     assert (reader.bodies(), held(b, "invoices")) == ([], [])
@@ -408,3 +412,110 @@ def test_it_is_kept_when_its_segment_is_cleaned() -> None:
     links.down.clear()
     links.advance(60_000)
     assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
+
+
+def test_a_broker_that_is_no_bartleby_is_told_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("broker.sessions.amqp.session.PRODUCT", "another")
+    _a, b, links = pair(RECEIVE)
+    (consumer,) = b.engine.queue("invoices").consumers
+    assert isinstance(consumer.sink, OutgoingLink)
+    assert consumer.sink.link.attach is not None
+    assert consumer.sink.link.attach.properties is None
+    links.wires["b"].holding = True
+    send(b, "invoices", "1")
+    links.down.add("b")
+    links.cut()
+    assert Reader(b).bodies() == ["1"]
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [
+        {RESERVE_NAME: "a", RESERVE_MS: 0},
+        {RESERVE_NAME: "a", RESERVE_MS: "long"},
+        {RESERVE_NAME: "a"},
+        {RESERVE_NAME: 7, RESERVE_MS: 1_000},
+        {RESERVE_NAME: "a" * 1_025, RESERVE_MS: 1_000},
+    ],
+)
+def test_nonsense_is_refused(properties: dict[str, object]) -> None:
+    b = SimBroker(configured())
+    client = AmqpSim(b)
+    link = client.receiver("invoices", "queue", desired_capabilities=(LINK_CAPABILITY,), properties=properties)
+    assert client.refused(link).condition == INVALID_FIELD
+    assert b.engine.sessions.all() == []
+
+
+def test_a_link_may_not_have_messages_kept_for_longer_than_a_day() -> None:
+    b = SimBroker(configured())
+    asked = {RESERVE_NAME: "a", RESERVE_MS: 1 << 62}
+    AmqpSim(b).receiver("invoices", "queue", desired_capabilities=(LINK_CAPABILITY,), properties=asked)
+    (session,) = b.engine.sessions.all()
+    assert session.definition == {"reserved": "invoices", "kept_ms": 86_400_000}
+
+
+def test_links_of_two_users_that_call_themselves_the_same_are_two() -> None:
+    b = SimBroker(configured(), users={"ann": "1", "bob": "2"})
+    asked = {RESERVE_NAME: "a", RESERVE_MS: 1_000}
+    for login in (("ann", "1"), ("bob", "2")):
+        AmqpSim(b, login=login).receiver("invoices", "queue", desired_capabilities=(LINK_CAPABILITY,), properties=asked)
+    assert [session.name for session in b.engine.sessions.all()] == ["$link/in/ann/a", "$link/in/bob/a"]
+
+
+SEND = {"send": {"orders": {"queue": "orders.out", "address": "orders", "reserve": "1min"}}}
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_sending_route_has_it_kept_if_it_is_to(crash: bool) -> None:
+    a, b, links = pair(SEND)
+    links.wires["b"].holding = True
+    send(a, "orders.out", "1", "2", "3")
+    links.wires["b"].deliver_there()
+    links.down.add("b")
+    links.cut()
+    if crash:
+        a = a.restart()
+        links = SimLinks(a, {"b": b})
+        links.down.add("b")
+    reader = Reader(a, "orders.out")
+    send(a, "orders.out", "4")
+    assert reader.bodies() == ["4"]
+    links.advance(1_000)
+    links.down.clear()
+    links.advance(30_000)
+    assert (bodies(b, "orders"), held(a, "orders.out"), reader.bodies()) == (["1", "2", "3"], [], [])
+
+
+def test_a_sending_route_whose_broker_stays_away_gives_up() -> None:
+    a, _b, links = pair(SEND)
+    links.wires["b"].holding = True
+    send(a, "orders.out", "1")
+    links.down.add("b")
+    links.cut()
+    reader = Reader(a, "orders.out")
+    a.advance(59_999)
+    assert reader.bodies() == []
+    a.advance(1)
+    assert reader.bodies() == ["1"]
+
+
+def test_a_large_message_is_kept_and_comes_again() -> None:
+    limits = configured().limits.model_copy(update={"header_bytes_max": large.LARGE})
+    a = SimBroker(linked(receive={"invoices": ROUTE}, sections={"limits": limits}))
+    b = SimBroker(large.config(header_bytes_max=large.LARGE))
+    links = SimLinks(a, {"b": b})
+    links.run()
+    links.wires["b"].holding = True
+    client = AmqpSim(b)
+    client.send(client.sender("invoices", "queue"), large.message(large.body(30 * large.LARGE)))
+    links.down.add("b")
+    links.cut()
+    b = b.restart()
+    reader = Reader(b)
+    assert (reader.take(), len(held(b, "invoices"))) == ([], 1)
+    links.others["b"] = b
+    links.down.clear()
+    links.advance(60_000)
+    (content,) = held(a, "invoices.in")
+    assert large.body(30 * large.LARGE) in content
+    assert (held(b, "invoices"), reader.take()) == ([], [])
