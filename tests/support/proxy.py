@@ -45,11 +45,15 @@ class _Flow:
         self.moved += sent
 
 
+def _nothing() -> None:
+    """For the sake of what is done before it."""
+
+
 class Proxy:
     """A port in front of another one of this machine."""
 
     def __init__(self, target: int) -> None:
-        self.connections = 0  # that came
+        self._connections = 0
         self._target = target
         self._held = False
         self._moved = [0, 0]  # by connections that have ended
@@ -77,9 +81,18 @@ class Proxy:
         """Let through what comes, and what was held."""
         self._do(self._heal)
 
+    # What has arrived at either side is counted when it is asked.
+
+    @property
+    def connections(self) -> int:
+        """The connections that came."""
+        self._do(_nothing)
+        return self._connections
+
     @property
     def open(self) -> int:
         """The connections that there are."""
+        self._do(_nothing)
         return len(self._flows)
 
     @property
@@ -93,7 +106,7 @@ class Proxy:
         return self._count(1)
 
     def _count(self, way: int) -> int:
-        self._do(lambda: None)  # what has arrived is counted then
+        self._do(_nothing)
         return self._moved[way] + sum(flows[way].moved for flows in list(self._flows.values()))
 
     def close(self) -> None:
@@ -155,7 +168,7 @@ class Proxy:
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         server.connect_ex(("127.0.0.1", self._target))  # if it is refused, the first read says so
         self._flows[client] = _Flow(client, server), _Flow(server, client)
-        self.connections += 1
+        self._connections += 1
 
     def _move(self, ready: object, events: int) -> None:
         found = [pair for pair in self._flows.values() if ready in (pair[0].source, pair[1].source)]
