@@ -1,0 +1,222 @@
+"""Clients that know both brokers of a pair: the programs of docs/high-availability.md, as they stand there.
+
+Each sends numbers and receives them, all at once, while the owner of the journal is killed and while it hands over.
+Whatever the broker has confirmed to them has to arrive.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import IO, Final
+
+import pytest
+
+from tests.interop.programs import BUILD_S, HERE, RUN_S, java, node
+from tests.support.daemon import DaemonProcess
+from tests.support.peers import free_port
+from tests.support.postgresql import PostgreSQL
+from tests.support.process import PATIENCE_S, NotAvailable
+
+pytestmark = pytest.mark.timeout(2 * BUILD_S + 2 * RUN_S)
+
+PAGE: Final = HERE.parents[1] / "docs" / "high-availability.md"
+
+#: How the page names where clients connect to.
+ADDRESS: Final = re.compile(r'\b(one|two)\.example("?, (?:port: )?|:)(61613|5672|1883)')
+ACCEPTORS: Final = {"61613": "stomp", "5672": "amqp", "1883": "mqtt"}
+
+#: What the programs say.
+SAID: Final = re.compile(r"(confirmed|received) (\d+)")
+
+#: Messages that each client has to have confirmed before a fault and after it.
+ENOUGH: Final = 20
+
+Ports = Mapping[str, int]
+
+
+class Client:
+    """A program of the page, and what it has said."""
+
+    def __init__(self, name: str, command: list[str], directory: Path) -> None:
+        self.name = name
+        self._process = subprocess.Popen(
+            command, cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+        self.confirmed: list[tuple[float, str]] = []
+        self.received: set[str] = set()
+        self._errors: list[str] = []
+        self._changed = threading.Condition()
+        pipes = ((self._process.stdout, self._hear), (self._process.stderr, self._errors.append))
+        self._readers = [threading.Thread(target=self._read, args=each) for each in pipes]
+        for reader in self._readers:
+            reader.start()
+
+    def _read(self, pipe: IO[str], hear: Callable[[str], None]) -> None:
+        with pipe:
+            for line in pipe:
+                with self._changed:
+                    hear(line)
+                    self._changed.notify_all()
+
+    def _hear(self, line: str) -> None:
+        for word, number in SAID.findall(line):  # two threads may share a line
+            if word == "confirmed":
+                self.confirmed.append((time.monotonic(), number))
+            else:
+                self.received.add(number)
+
+    def await_more(self) -> None:
+        """Wait until more is confirmed."""
+        enough = len(self.confirmed) + ENOUGH
+        with self._changed:
+            found = self._changed.wait_for(lambda: len(self.confirmed) >= enough, PATIENCE_S)
+        assert found, f"{self.name} has had {len(self.confirmed)} messages confirmed:\n{self._told()}"
+
+    def await_all(self) -> int:
+        """Wait until all that is confirmed by now has come; how many that are."""
+        sent = {number for _, number in self.confirmed}
+        with self._changed:
+            found = self._changed.wait_for(lambda: sent <= self.received, PATIENCE_S)
+        assert found, f"{self.name} has lost {len(sent - self.received)} of {len(sent)}:\n{self._told()}"
+        return len(sent)
+
+    def longest_pause(self, since: float, until: float) -> float:
+        """The longest time between two messages that were confirmed, in seconds."""
+        times = [at for at, _ in self.confirmed if since <= at <= until]
+        return max(after - before for before, after in pairwise([since, *times]))
+
+    def _told(self) -> str:
+        return "".join(self._errors[-40:])
+
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
+        for reader in self._readers:
+            reader.join(PATIENCE_S)
+
+
+def programs() -> dict[str, tuple[str, str]]:
+    """The page's programs: language and text, by the client's name."""
+    text = PAGE.read_text("utf-8")
+    section = text[text.index("\n## Clients\n") :].split("\n## ")[1]
+    found = re.findall(r"\n### ([^\n]+)\n(?:(?!\n### ).)*?```(\w+)\n(.*?)```", section, re.DOTALL)
+    return {name: (language, program) for name, language, program in found}
+
+
+def addressed(program: str, ports: Mapping[str, Ports], name: str) -> str:
+    """A program that finds these brokers, with an address of its own."""
+
+    def address(found: re.Match[str]) -> str:
+        return f"127.0.0.1{found[2]}{ports[found[1]][ACCEPTORS[found[3]]]}"
+
+    changed, places = ADDRESS.subn(address, program)
+    assert places, program
+    return changed.replace('orders"', f'orders.{name}"')
+
+
+def command(language: str, program: str, directory: Path) -> list[str]:
+    """What runs a program.  Skips if that is not installed."""
+    match language:
+        case "python":
+            return [sys.executable, "-c", program]
+        case "javascript":
+            interpreter, _ = node("")
+            (directory / "node_modules").symlink_to(HERE / "node" / "node_modules")
+            (directory / "orders.mjs").write_text(program)
+            return [interpreter, "orders.mjs"]
+        case "java":
+            (directory / "Orders.java").write_text(program)
+            return [*java("Failover")[:-1], "Orders.java"]
+    raise KeyError(language)
+
+
+@contextmanager
+def pair(directory: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
+    """Two brokers over one database, the first of which owns the journal."""
+    ports = {name: {each: free_port() for each in ("stomp", "amqp", "mqtt", "http")} for name in ("one", "two")}
+    with PostgreSQL() as place, ExitStack() as stack:
+        server = place.server()
+        server.start()
+        hosts = ", ".join(f'"127.0.0.1:{each["amqp"]}"' for each in ports.values())
+        settings = f"""
+[broker]
+failover-hosts = [{hosts}]
+
+[journal]
+log = "postgresql"
+
+[journal.postgresql]
+dsn = "{server.dsn}"
+single-copy = true
+lease = "1s"
+renewal = "200ms"
+"""
+        brokers = []
+        for name, fixed in ports.items():
+            (directory / name).mkdir()
+            broker = DaemonProcess(directory / name, settings, fixed=fixed)
+            stack.callback(broker.close)
+            brokers.append(broker)
+        one, two = brokers
+        one.start()
+        two.begin()
+        two.await_standby()
+        yield one, two
+
+
+def test_clients_find_the_owner(tmp_path: Path) -> None:
+    missing: list[str] = []
+    clients: list[Client] = []
+    with ExitStack() as stack:
+        try:
+            one, two = stack.enter_context(pair(tmp_path))
+        except NotAvailable as absent:
+            pytest.skip(str(absent))
+        for name, (language, program) in known().items():
+            directory = tmp_path / name
+            directory.mkdir()
+            text = addressed(program, {"one": one.ports, "two": two.ports}, name.replace(" ", "-"))
+            try:
+                client = Client(name, command(language, text, directory), directory)
+            except pytest.skip.Exception as absent:
+                missing.append(f"{name}: {absent}")
+            else:
+                stack.callback(client.close)
+                clients.append(client)
+        for client in clients:
+            client.await_more()
+        killed = time.monotonic()
+        one.kill()
+        for client in clients:
+            client.await_more()
+        one.begin()
+        one.await_standby()
+        asked = time.monotonic()
+        two.post("failover")
+        for client in clients:
+            client.await_more()
+        over = time.monotonic()
+        for client in clients:
+            counted = client.await_all()
+            pauses = (client.longest_pause(killed, asked), client.longest_pause(asked, over))
+            print(f"{client.name}: {counted} confirmed; paused {pauses[0]:.1f} s and {pauses[1]:.1f} s")
+        two.await_standby()
+    if missing:
+        pytest.skip(f"others have found the owner; {', '.join(missing)}")
+
+
+def known() -> dict[str, tuple[str, str]]:
+    """Those of the page, and Qpid JMS that knows one broker at first, and is told of the other by that."""
+    found = programs()
+    assert len(found) == 6, list(found)
+    language, program = found["Qpid JMS"]
+    return {**found, "Qpid JMS told": (language, program.replace(",amqp://two.example:5672", ""))}
