@@ -224,10 +224,11 @@ def _hand_over(
 ) -> None:
     """A consumer's deliveries go to its sink: now, or (`wait`) when the journal has what this tick gave it.
 
-    They also wait where the mode has just changed and they may not be durable themselves, and behind others that wait:
-    what need not must not overtake what does.
+    They also wait where they may not be durable themselves (the mode has just changed, or the consumer), and behind
+    others that wait: what need not must not overtake what does.
     """
-    if wait or consumer.held or (queue.ahead and not queue.strict and state.is_under_way(queue.ahead)):
+    ahead = queue.ahead and not queue.strict and state.is_under_way(queue.ahead)
+    if wait or consumer.held or (ahead and not consumer.sink.records(consumer)):
         consumer.held += len(run)
         state.work.held.append((consumer, run, expiring))
     else:

@@ -270,6 +270,10 @@ class _Nowhere:
 
     transport = None
 
+    def records(self, consumer: Consumer) -> bool:
+        """See Sink."""
+        return False
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """See Sink."""
         raise AssertionError("a stand-in takes no messages")

@@ -327,15 +327,23 @@ def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: 
 def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
     """Messages that can land together are in the journal's open entry: they land once it is durable.
 
-    On a strict queue they land at once.  No delivery leaves it before a record of it is durable, and that record comes
-    after the message's own, or lies in the same entry: so consumers wait for the disk once, not twice.
+    On a strict queue they land at once, and so they do for a consumer whose sink records what it sends.  No delivery
+    leaves before a record of it is durable, and that record comes after the message's own, or lies in the same entry:
+    so consumers wait for the disk once, not twice.
     """
-    if queue.strict and queue.kind is None and not (paged or queue.non_destructive or queue.landing):
+    early = (queue.strict or _is_recorded(queue)) and queue.kind is None
+    if early and not (paged or queue.non_destructive or queue.landing):
         queue.ahead = state.work.number
         land(state, queue, messages)
         return
     queue.landing += len(messages)
     state.work.landing.append((queue, messages))
+
+
+def _is_recorded(queue: Queue) -> bool:
+    """Whether all deliveries from this queue are in the journal before they leave."""
+    consumers = queue.consumers
+    return len(consumers) == 1 and consumers[0].sink.records(consumers[0])
 
 
 def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:

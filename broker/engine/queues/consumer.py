@@ -30,6 +30,12 @@ class Sink(Protocol):
     def transport(self) -> object:
         """The connection that an exception of it costs; None: there is none."""
 
+    def records(self, consumer: Consumer) -> bool:
+        """Whether what goes to this consumer is in the journal before its first byte leaves.
+
+        Then the sink may be handed messages that are not durable yet, and the disk is waited for once, not twice.
+        """
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Send these messages, in this order.  Must not call the engine."""
 

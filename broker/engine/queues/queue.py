@@ -2,8 +2,8 @@
 
 A message on a queue is in exactly one of these places, and each has its container here:
 
-    landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it.  On a strict
-                 queue they need not wait here (`arrival.stored`)
+    landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it.  Where
+                 deliveries are recorded they need not wait here (`arrival.stored`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
@@ -228,7 +228,7 @@ class Queue:
         self.journalled = _NEVER_STRICT  # deliveries whose count is already in the journal (strict mode)
         self.reservations: tuple[Reservation, ...] = ()  # of links that read here, or have something of it
         self.reserved = _NOT_RESERVED  # messages that are with them, or kept for them
-        self.ahead = 0  # the last tick in which messages became ready before they were durable (strict mode)
+        self.ahead = 0  # the last tick in which messages became ready before they were durable (`arrival.stored`)
         self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
         self.internal_owner: InternalOwner | None = None  # the broker itself has this queue, for what it keeps there
         self.reader: Access | None = None  # of one subscriber, who may read this: other messages do not enter

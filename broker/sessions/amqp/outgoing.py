@@ -133,6 +133,10 @@ class OutgoingLink:
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         self._owner.sent_on(self, sum([message.size for message in messages]))
         if self._settled:

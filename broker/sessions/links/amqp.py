@@ -577,6 +577,10 @@ class _Attempt:
         consumers.grant(self._consumer, self._session.window_messages)
         return True
 
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
     def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:
         """They wait for the end of this attempt."""
 

@@ -288,6 +288,11 @@ class Deliveries:
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
+    def records(self, consumer: Consumer) -> bool:
+        """Those that go with QoS 1 or 2 to a session that is stored, under packet identifiers (`_number`)."""
+        subscription = self._subscriptions.get(consumer)
+        return self.stored is not None and subscription is not None and subscription.qos > 0
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         subscription = self._subscriptions.get(consumer)
         if subscription is None:

@@ -440,6 +440,10 @@ class StompSession(BaseSession):
         if durable:
             self.engine.delete_subscription(durable, access=self._destinations.access)
 
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
         refused = self._by_number[b"%d" % consumer.id].encode(self._codec, messages)

@@ -36,6 +36,10 @@ class Taker:
         self.closed: list[str] = []
         self.consumer: Consumer
 
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """What the engine hands out."""
         assert consumer is self.consumer

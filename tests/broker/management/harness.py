@@ -187,6 +187,10 @@ class Inbox:
         self.messages: list[Message] = []
         self.reasons: list[str] = []
 
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Keep them."""
         self.messages += messages

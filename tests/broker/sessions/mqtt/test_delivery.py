@@ -14,7 +14,7 @@ from broker.sessions.mqtt.session import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.limits import Limits
-from protocols.mqtt.packets import Suback, Subscribe
+from protocols.mqtt.packets import Suback, Subscribe, Unsubscribe
 from protocols.mqtt.properties import (
     MESSAGE_EXPIRY_INTERVAL,
     REASON_STRING,
@@ -26,7 +26,7 @@ from protocols.mqtt.properties import (
 from tests.broker.sessions.mqtt.harness import carrier, queues, with_mqtt
 from tests.simulation.world import counts
 from tests.support.interpreted import interpreted
-from tests.support.mqtt_client import MqttClient, greeting, wish
+from tests.support.mqtt_client import MqttClient, greeting, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
@@ -390,6 +390,57 @@ def test_what_waited_for_the_journal_when_its_client_was_lost_has_not_left(sim: 
     stomp.subscribe("t::$share.g.t")
     sim.broker.catch_up()
     assert [(m.body, m.headers["redelivered"]) for m in stomp.messages()] == [(b"1", "false")]
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_kept_session_waits_for_the_disk_once(sim: SimWorld, qos: int) -> None:
+    """The journal entry that stores a message has its packet identifier too; neither leaves before it is on disk."""
+    client = sim.connect("c", expiry=FOR_EVER, auto=False)
+    client.subscribe("t", qos=qos)
+    publisher = sim.connect("publisher", auto=False)
+    sim.hold_disk()
+    publisher.publish("t", b"1", 1)
+    publisher.publish("t", b"2", 1)
+    assert (client.take(), publisher.replies(P.PUBACK)) == ([], [])
+    sim.broker.step()
+    sent = [(message.payload, message.packet_id) for message in client.take()]
+    assert [payload for payload, _ in sent] == [b"1", b"2"]
+    assert len(publisher.replies(P.PUBACK)) == 2
+    sim.broker.files.crash(0.0)
+    sim.restart()
+    again = sim.connect("c", clean=False, expiry=FOR_EVER, auto=False)
+    assert [(message.payload, message.packet_id, message.dup) for message in again.take()] == [
+        (payload, packet_id, True) for payload, packet_id in sent
+    ]
+
+
+def test_what_is_not_durable_goes_to_no_other_consumer_of_the_queue(sim: SimWorld) -> None:
+    """It was ready for a session that records what it is sent, which then went."""
+    client = sim.connect("c", expiry=FOR_EVER, auto=False)
+    stomp, other = sim.broker.connect(), sim.broker.connect()
+    stomp.confirmed("/queue/orders", b"0")
+    client.subscribe("orders", qos=1)
+    assert client.payloads() == [b"0"]
+    sim.hold_disk()
+    stomp.send("/queue/orders", b"1", persistent="true")
+    client.send(Unsubscribe(client.number(), [topic_filter("orders")]))
+    other.subscribe("/queue/orders")
+    assert b"1" not in other.bodies()
+    sim.write()
+    assert b"1" in other.bodies()
+
+
+def test_a_subscription_of_qos_0_sees_nothing_that_is_not_durable(sim: SimWorld) -> None:
+    """Its queue is durable because it was of QoS 1; what it sends is in no journal."""
+    client = sim.connect("c", expiry=FOR_EVER)
+    client.subscribe("t", qos=1)
+    client.subscribe("t", qos=0)
+    publisher = sim.connect("publisher", auto=False)
+    sim.hold_disk()
+    publisher.publish("t", b"1", 1)
+    assert client.take() == []
+    sim.write()
+    assert [(message.payload, message.qos) for message in client.take()] == [(b"1", 0)]
 
 
 def test_a_share_takes_qos_0_while_somebody_is_there(sim: SimWorld) -> None:
