@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Final, Protocol
 
 from store.bodies import Abort, Drop, Part
@@ -172,17 +173,27 @@ class InlineWriter:
         self.step()
 
 
+@dataclass(frozen=True, slots=True)
+class Room:
+    """Make room for a segment."""
+
+    segment: int
+
+
 class WriterThread:
-    """The thread that owns the disk.  `announce` and `failed` are called by it."""
+    """The thread that owns the disk.  `announce` and `failed` are called by it.
+
+    Work comes to it through a queue made in C: `submit` takes no lock that the thread also wants, and wakes it only
+    where it sleeps.  Both threads share the interpreter's lock, so that each further step between them may cost a
+    turn of the event loop.
+    """
 
     def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
         self._log = log
         self._failed = failed
         self._worker = Worker(log, announce)
-        self._items: list[Work] = []
-        self._wanted = 0
-        self._closing = False
-        self._condition = threading.Condition()
+        self._queue: SimpleQueue[Work | Room | None] = SimpleQueue()  # None: close
+        self._room = threading.Condition()  # for those who wait for room
         self._system_thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self.error: Exception | None = None
 
@@ -192,52 +203,44 @@ class WriterThread:
 
     def submit(self, work: Work) -> None:
         """After a failure there is nothing to be done with it."""
-        with self._condition:
-            if self.error is None:
-                self._items.append(work)
-                self._condition.notify_all()
+        if self.error is None:
+            self._queue.put(work)
 
     def prepare(self, segment: int) -> None:
-        with self._condition:
-            self._wanted = segment
-            self._condition.notify_all()
+        self._queue.put(Room(segment))
 
     def wait_ready(self, segment: int) -> None:
         log = self._log
-        with self._condition:
-            self._wanted = segment
-            self._condition.notify_all()
-            self._condition.wait_for(lambda: log.ready >= segment or log.full or self.error is not None)
+        with self._room:
+            self._queue.put(Room(segment))
+            self._room.wait_for(lambda: log.ready >= segment or log.full or self.error is not None)
 
     def close(self) -> None:
-        with self._condition:
-            self._closing = True
-            self._condition.notify_all()
+        self._queue.put(None)
         self._system_thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                while not (self._items or self._wanted or self._closing):
-                    self._condition.wait()
-                items, self._items = self._items, []
-                wanted, self._wanted = self._wanted, 0
-            if not items and not wanted:
-                return
+        queue = self._queue
+        closing = False
+        while not closing:
+            gathered = [queue.get()]
+            gathered += [queue.get_nowait() for _ in range(queue.qsize())]
+            closing = None in gathered
+            wanted = [item.segment for item in gathered if isinstance(item, Room)]
             try:
-                self._worker.work(items)
+                self._worker.work([item for item in gathered if item is not None and not isinstance(item, Room)])
                 if wanted:
-                    self._log.allocate(wanted)
+                    self._log.allocate(wanted[-1])
             except BaseException as error:  # a thread that dies in silence would leave everybody waiting
                 self._stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 return
-            with self._condition:
-                self._condition.notify_all()
+            if wanted:
+                with self._room:
+                    self._room.notify_all()
 
     def _stop(self, error: Exception) -> None:
         """Nothing is written after a failure; what waits is let go."""
-        with self._condition:
+        with self._room:
             self.error = error
-            self._items.clear()
-            self._condition.notify_all()
+            self._room.notify_all()
         self._failed(error)
