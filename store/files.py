@@ -21,6 +21,9 @@ ZEROS_BYTES: Final = 1 << 20
 #: What a file system says that cannot preallocate.
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
+#: What the operating system says that cannot make one write durable.
+_CANNOT_SYNC_WRITES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
 #: What a file system says that has no room, or whose owner's share is used up.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
@@ -30,6 +33,9 @@ class File(Protocol):
 
     def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
         """Write at `offset`; returns how many bytes were taken, which may be fewer than given."""
+
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """The same, and return when what was taken is durable; says nothing about earlier writes."""
 
     def allocate(self, nbytes: int) -> None:
         """Reserve room up to `nbytes`; bytes never written read as zero."""
@@ -100,14 +106,15 @@ class Files(Protocol):
         """Lock a file for this process and write its pid into it.  Raises DirectoryLocked."""
 
 
-def write_all(file: File, data: bytes | bytearray, offset: int) -> None:
+def write_all(file: File, data: bytes | bytearray, offset: int, *, durably: bool = False) -> None:
     """Write all of `data`.  Raises OSError, also for a file that takes nothing any more."""
-    written = file.write_at(data, offset)
+    write = file.write_durably if durably else file.write_at
+    written = write(data, offset)
     if written == len(data):
         return
     with memoryview(data) as view:
         while written < len(data):
-            taken = file.write_at(view[written:], offset + written)
+            taken = write(view[written:], offset + written)
             if taken <= 0:
                 raise OSError(errno.EIO, "the file takes no more bytes")
             written += taken
@@ -123,6 +130,17 @@ class OsFile:
 
     def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
         return os.pwrite(self._fd, data, offset)
+
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """One system call where there is one: between two, another thread may hold the interpreter for a while."""
+        try:
+            return os.pwritev(self._fd, (data,), offset, os.RWF_DSYNC)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC_WRITES:
+                raise
+        written = os.pwrite(self._fd, data, offset)
+        os.fdatasync(self._fd)
+        return written
 
     def allocate(self, nbytes: int) -> None:
         """Where the file system cannot preallocate, zeros are written and synced instead."""

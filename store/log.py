@@ -409,7 +409,7 @@ class FileLog:
             file.close()
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """One write, one sync."""
+        """One write, which is durable when it returns."""
         assert entries[0].segment == self._segment, "entries go to the segment that was begun"
         self.append_packed(self.pack(entries), entries)
 
@@ -427,11 +427,10 @@ class FileLog:
         self._check()
         assert self._file is not None, "a segment is begun before anything is appended"
         assert entries[0].first == self._durable, "entries are appended in order, without gaps"
+        started = self._monotonic()
         try:
             self._write(self._file, packed)
             if self._synced:
-                started = self._monotonic()
-                self._file.sync()
                 self.note_sync(self._monotonic() - started)
         except OSError as error:
             raise self._fail(f"writing {self.path(self._segment)}", error) from error
@@ -450,7 +449,7 @@ class FileLog:
     def _write(self, file: File, packed: bytearray | bytes) -> None:
         """Write a batch.  Where preallocation is no promise, or the segment is exceeded, the spare gives its room."""
         try:
-            write_all(file, packed, self._end)
+            write_all(file, packed, self._end, durably=self._synced)
         except OSError as error:
             if error.errno not in NO_ROOM or not self.spare_bytes:
                 raise
@@ -458,7 +457,7 @@ class FileLog:
             self.spare_bytes = 0
             self.ready = self._segment
             self.full = True
-            write_all(file, packed, self._end)
+            write_all(file, packed, self._end, durably=self._synced)
 
     def note_sync(self, seconds: float) -> None:
         """A batch was made durable, here or elsewhere, in so many seconds."""

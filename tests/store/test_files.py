@@ -96,11 +96,16 @@ class Stingy:
     def __init__(self, takes: list[int]) -> None:
         self.takes = takes
         self.data = bytearray(100)
+        self.durable = False
 
     def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
         n = min(self.takes.pop(0), len(data))
         self.data[offset : offset + n] = data[:n]
         return n
+
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        self.durable = True
+        return self.write_at(data, offset)
 
     def allocate(self, nbytes: int) -> None: ...
 
@@ -111,10 +116,34 @@ class Stingy:
     def close(self) -> None: ...
 
 
-def test_short_writes_are_continued() -> None:
+@pytest.mark.parametrize("durably", [True, False])
+def test_short_writes_are_continued(durably: bool) -> None:
     file = Stingy([3, 1, 100])
-    write_all(file, b"0123456789", 5)
+    write_all(file, b"0123456789", 5, durably=durably)
     assert file.data[4:16] == b"\x000123456789\0"
+    assert file.durable is durably
+
+
+def test_a_system_that_cannot_make_one_write_durable_writes_and_syncs(
+    files: OsFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(fd: int, buffers: object, offset: int, flags: int) -> int:
+        raise OSError(why, os.strerror(why))
+
+    synced: list[int] = []
+    path = str(tmp_path / "a")
+    file = files.create(path)
+    assert file.write_durably(b"ab", 1) == 2
+    monkeypatch.setattr(os, "pwritev", refuse)
+    monkeypatch.setattr(os, "fdatasync", synced.append)
+    why = errno.EOPNOTSUPP
+    assert file.write_durably(b"cd", 3) == 2
+    assert len(synced) == 1
+    why = errno.EIO
+    with pytest.raises(OSError, match="output error"):
+        file.write_durably(b"ef", 5)
+    file.close()
+    assert files.read(path) == b"\0abcd"
 
 
 def test_a_file_that_takes_nothing_more_is_an_error() -> None:

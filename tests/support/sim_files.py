@@ -399,6 +399,12 @@ class SimFile:
             raise files.error(fault)
         return len(taken)
 
+    def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
+        """Two operations, so that faults come between them."""
+        taken = self.write_at(data, offset)
+        self.sync()
+        return taken
+
     def allocate(self, nbytes: int) -> None:
         fault = self._step("allocate")
         node = self._node
