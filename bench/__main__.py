@@ -8,16 +8,19 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 from rich.console import Console
 
 from bench import own_cost, report
+from bench.against import Other, comparisons, unpacked
 from bench.brokers import ActiveMQ, Artemis, Bartleby, Broker, Connected, Mosquitto, RabbitMQ
-from bench.cases import IDLE, NAMES, PROTOCOLS, RECOVERY, Plan, Recovery, Row, idle, measure, recover
+from bench.cases import IDLE, NAMES, PROTOCOLS, RECOVERY, Plan, Recovery, Rows, idle, measure, recover
 from bench.consumer import AckMode
 from bench.generator import Load, Target
+from bench.instructions import why_not
 from bench.link import BrokerFailed
 from bench.messages import LAP, FrameTemplate, Pool
 from bench.mqtt_idle import Idle
@@ -35,6 +38,8 @@ BROKERS = {
 }
 #: What is left out, unless it is asked for, where it is not installed.
 PEERS = frozenset(BROKERS) - {"bartleby"}
+#: In per cent: what --against calls a loss where --loss does not say.
+LOSS_SHOWN = 3.0
 DRAIN_LAPS = 50  # half a million messages: long enough for steady figures
 
 
@@ -76,12 +81,14 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 @click.option("--passcode", help="Password for --connect.")
 @click.option("--duration", type=float, default=5.0, show_default=True, help="Seconds of sending a round.")
 @click.option("--messages", type=int, help="Send so many messages a round instead.")
+@click.option("--paced-duration", type=float, default=10.0, show_default=True, help="Seconds of a round of latency-...")
 @click.option("--rounds", type=int, default=3, show_default=True, help="Rounds; medians are reported.")
 @click.option(
     "--warm-up",
     type=float,
     help="Seconds of load before the first round. Default: 1 (bartleby, "
-    "mosquitto), 5 (rabbitmq), 10 (activemq), 2 (--connect), for non-durable and durable load each.",
+    "mosquitto), 5 (rabbitmq), 10 (activemq, artemis; again until they get no faster), 2 (--connect), for non-durable "
+    "and durable load each.",
 )
 @click.option("--size-min", type=int, default=50, show_default=True, help="Bytes of the smallest body.")
 @click.option("--size-max", type=int, default=150, show_default=True, help="Bytes of the largest body.")
@@ -143,15 +150,27 @@ def _address(_: click.Context, __: click.Parameter, value: str | None) -> tuple[
 @click.option("--seed", type=int, help="Seed of the messages. Default: a new one, printed.")
 @click.option("--json", "json_path", type=click.Path(path_type=Path, dir_okay=False), help="Write all figures here.")
 @click.option("--check", is_flag=True, help="Exit status 1 when a target of the chosen cases is missed.")
+@click.option(
+    "--against",
+    metavar="REV",
+    help="Also measure Bartleby as it is at a commit, in turn with this tree, and compare the cost of a message.",
+)
+@click.option(
+    "--loss",
+    type=float,
+    metavar="PERCENT",
+    help="With --against: exit status 1 when a message costs so much more than at that commit.",
+)
 def run(
     cases: tuple[str, ...], brokers: tuple[str, ...], connect: tuple[str, int] | None, connect_protocol: str,
-    pid: int | None, login: str | None, passcode: str | None, duration: float, messages: int | None, rounds: int,
+    pid: int | None, login: str | None, passcode: str | None, duration: float, messages: int | None,
+    paced_duration: float, rounds: int,
     warm_up: float | None,
     size_min: int, size_max: int, destinations: int, destination_prefix: str, in_flight: int, ack: AckMode,
     ack_every: int | None, receipt_every: int, headers: tuple[str, ...], recovery_messages: int, recovery_peer: bool,
     idle_connections: int, idle_rate: int,
     config: Path, python: str, heap: str, artemis: Path | None, data: Path | None, seed: int | None,
-    json_path: Path | None, check: bool,
+    json_path: Path | None, check: bool, against: str | None, loss: float | None,
 ) -> None:  # fmt: skip
     """Runs cases on brokers in alternating rounds and prints medians, targets, and where they stand."""
     seed = random.SystemRandom().randrange(1 << 32) if seed is None else seed
@@ -168,16 +187,13 @@ def run(
             recovery_messages=recovery_messages,
             idle_connections=idle_connections,
             idle_rate=idle_rate,
+            paced_s=paced_duration,
         )
+        if loss is not None and (against is None or loss < 0):
+            raise ValueError("--loss needs --against, and is a number of per cent")
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    makers: dict[str, Callable[[], Broker]] = {
-        "bartleby": lambda: Bartleby(data, config, python),
-        "activemq": lambda: ActiveMQ(data, heap),
-        "mosquitto": lambda: Mosquitto(data),
-        "rabbitmq": lambda: RabbitMQ(data),
-        "artemis": lambda: Artemis(data, artemis, heap),
-    }
+    makers = _makers(data, config, python, heap, artemis)
     spoken = {PROTOCOLS[name] for name in plan.cases}
     names = [name for name in BROKERS if name in brokers or not (brokers or connect)]
     names = [name for name in names if spoken.intersection(BROKERS[name])]
@@ -189,8 +205,17 @@ def run(
     idling = [makers[name] for name in names if "mqtt" in BROKERS[name]]
     machine = report.machine(data or Path(tempfile.gettempdir()))
     click.echo(", ".join(f"{name} {value}" for name, value in machine.items()) + f"; seed {seed}")
+    if why := why_not():
+        click.echo(f"no instructions a message: {why}")
+    other = ""
     try:
-        rows = measure(plan, [make() for make in chosen], click.echo, () if brokers else PEERS)
+        with ExitStack() as stack:
+            if against is not None:
+                directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-against-")))
+                then = Other(data, *unpacked(against, directory), python)
+                chosen.append(lambda: then)
+                other = then.name
+            rows = measure(plan, [make() for make in chosen], click.echo, () if brokers else PEERS, data)
         recoveries = [recover(plan, make(), click.echo) for make in recovering] if RECOVERY in plan.cases else []
         idles = [idle(plan, make(), click.echo) for make in idling] if IDLE in plan.cases else []
     except NotAvailable as error:
@@ -199,20 +224,46 @@ def run(
     except BrokerFailed as error:
         click.echo(f"error: {error} (seed {seed})", err=True)
         sys.exit(FAILED)
-    _conclude(plan, rows, recoveries, idles, machine, json_path, check)
+    kept = _told(plan, rows, recoveries, idles, machine, json_path)
+    cheap = _compared(rows, other, LOSS_SHOWN if loss is None else loss)
+    if (loss is not None and not cheap) or (check and not kept):
+        sys.exit(FAILED)
 
 
-def _conclude(
+def _compared(rows: Rows, other: str, loss: float) -> bool:
+    """Tells what a message costs beside the other one, if there is one; whether none costs so many per cent more."""
+    compared = comparisons(rows.loaded, Bartleby.name, other) if other else []
+    for one in compared:
+        click.echo(f"{one.told(loss / 100)}, beside {other}")
+    return not any(one.lost(loss / 100) for one in compared)
+
+
+def _makers(
+    data: Path | None, config: Path, python: str, heap: str, artemis: Path | None
+) -> dict[str, Callable[[], Broker]]:
+    return {
+        "bartleby": lambda: Bartleby(data, config, python),
+        "activemq": lambda: ActiveMQ(data, heap),
+        "mosquitto": lambda: Mosquitto(data),
+        "rabbitmq": lambda: RabbitMQ(data),
+        "artemis": lambda: Artemis(data, artemis, heap),
+    }
+
+
+def _told(
     plan: Plan,
-    rows: list[Row],
+    rows: Rows,
     recoveries: list[Recovery],
     idles: list[Idle],
     machine: dict[str, object],
     json_path: Path | None,
-    check: bool,
-) -> None:
-    if rows:
-        Console(width=None if sys.stdout.isatty() else 140).print(report.table(rows))
+) -> bool:
+    """Tells what was found; whether all targets were met."""
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    if rows.loaded:
+        console.print(report.table(rows.loaded))
+    if rows.paced:
+        console.print(report.paced_table(rows.paced))
     for recovery in recoveries:
         click.echo(
             f"recovery of {recovery.messages:,} messages on {recovery.broker}: {recovery.ready_s:.2f} s to ready, "
@@ -223,13 +274,12 @@ def _conclude(
             f"{one.connections:,} idle connections on {one.broker}: {one.memory / 1024:.1f} KiB each; they came at "
             f"{one.rate:,.0f}/s, and 99 of 100 PINGRESPs took up to {one.busy_ms:.1f} ms, before {one.calm_ms:.1f} ms"
         )
-    found = report.verdicts(plan, rows, recoveries, idles)
+    found = report.verdicts(plan, rows.loaded, recoveries, idles, rows.paced)
     for verdict in found:
         click.echo(str(verdict))
     if json_path:
         json_path.write_text(json.dumps(report.document(plan, rows, recoveries, machine, idles), indent=1) + "\n")
-    if check and not all(verdict.met for verdict in found):
-        sys.exit(FAILED)
+    return all(verdict.met for verdict in found)
 
 
 @main.command()

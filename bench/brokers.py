@@ -26,6 +26,7 @@ class Broker(Protocol):
     protocols: Sequence[str]  # what it speaks: stomp, amqp, mqtt
     strict_prefix: str | None
     warm_up_s: float  # seconds of load before anything is measured
+    compiles: bool  # while it runs, so that it is warm when its throughput rises no more
 
     def start(self) -> float:
         """Starts it and returns the seconds until it was ready. Raises NotAvailable."""
@@ -49,6 +50,7 @@ class Measured:
     protocols: Sequence[str]
     strict_prefix: str | None = None
     warm_up_s = 1.0
+    compiles = False
     subscription_headers: tuple[str, ...] = ()
 
     def __init__(self, parent: Path | None, make: Callable[[Path], BrokerProcess]) -> None:
@@ -80,6 +82,7 @@ class Measured:
             subscription_headers=self.subscription_headers,
             cpu=process.cpu_seconds,
             memory=process.memory_bytes,
+            pids=process.pids,
         )
 
     def kill(self) -> None:
@@ -94,7 +97,10 @@ class Measured:
 
 
 class Bartleby(Measured):
-    """Bartleby with etc/broker.toml and one address setting added, or more: `settings`."""
+    """Bartleby with etc/broker.toml and one address setting added, or more: `settings`.
+
+    With `tree` it runs what is there, else what `python` finds.
+    """
 
     name = "bartleby"
     protocols: Sequence[str] = ("stomp", "amqp", "mqtt")
@@ -106,13 +112,23 @@ class Bartleby(Measured):
     # The limit as shipped is the number of idle connections to measure, and somebody looks at them.
     MORE: Final = {"BARTLEBY_LIMITS__CONNECTIONS_MAX": "50000"}
 
-    def __init__(self, parent: Path | None, config: Path, python: str = sys.executable, *, settings: str = "") -> None:
+    def __init__(
+        self,
+        parent: Path | None,
+        config: Path,
+        python: str = sys.executable,
+        *,
+        settings: str = "",
+        tree: Path | None = None,
+    ) -> None:
+        environment = self.MORE if tree is None else {**self.MORE, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(tree)}
+
         def make(directory: Path) -> DaemonProcess:
             if not config.is_file():
                 raise NotAvailable(f"no configuration {config}: run from the project's directory or give --config")
             text = config.read_text() + self.STRICT + settings
             command = (python, "-m", "broker")
-            return DaemonProcess(directory, text, command=command, environment=self.MORE, patience_s=START_S)
+            return DaemonProcess(directory, text, command=command, environment=environment, patience_s=START_S)
 
         super().__init__(parent, make)
 
@@ -127,7 +143,8 @@ class ActiveMQ(Measured):
 
     name = "activemq"
     protocols: Sequence[str] = peers.ActiveMQ.protocols
-    warm_up_s = 10.0  # the JVM compiles its hot paths meanwhile
+    warm_up_s = 10.0
+    compiles = True  # the JVM its hot paths
     subscription_headers = ("activemq.prefetchSize:1000",)  # messages; the queue prefetch that its own clients use
 
     def __init__(self, parent: Path | None, heap: str = "2g") -> None:
@@ -169,7 +186,8 @@ class Artemis(Measured):
 
     name = "artemis"
     protocols: Sequence[str] = peers.Artemis.protocols
-    warm_up_s = 10.0  # the JVM compiles its hot paths meanwhile
+    warm_up_s = 10.0
+    compiles = True  # the JVM its hot paths
 
     def __init__(
         self,
@@ -196,6 +214,7 @@ class Connected:
     name: str
     strict_prefix: str | None = None
     warm_up_s = 2.0
+    compiles = False
 
     def __init__(self, target: Target, pid: int | None, protocol: str = "stomp") -> None:
         self.protocols: Sequence[str] = (protocol,)
@@ -220,4 +239,4 @@ class Connected:
 
 
 def _with_cpu(target: Target, pid: int) -> Target:
-    return replace(target, cpu=lambda: cpu_seconds(pid), memory=lambda: memory_bytes(pid))
+    return replace(target, cpu=lambda: cpu_seconds(pid), memory=lambda: memory_bytes(pid), pids=lambda: [pid])

@@ -6,16 +6,19 @@ all of them alike, and ratios are taken round by round.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final
 
-from bench import amqp_generator, mqtt_load
+from bench import amqp_generator, instructions, latency, mqtt_load
 from bench.amqp_messages import AmqpPool
 from bench.brokers import Broker
 from bench.consumer import AckMode
-from bench.generator import Load, Outcome, drain, fill, run
+from bench.generator import Load, Outcome, Target, drain, fill, run
+from bench.latency import Latency
 from bench.messages import FrameTemplate, Pool
 from bench.mqtt_idle import Idle
 from bench.mqtt_idle import measure as measure_idle
@@ -47,12 +50,41 @@ QOS_1: Final = Case("mqtt-qos1", durable=True, protocol="mqtt")
 FAN_OUTS: Final = tuple(
     Case(f"mqtt-fanout-{count}", durable=False, protocol="mqtt", subscribers=count) for count in (1, 100, 1000)
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Paced:
+    """A case at a fixed rate (`latency`), messages a second; its broker is warmed up as for `warm`."""
+
+    name: str
+    rate: int
+    warm: Case
+
+    @property
+    def protocol(self) -> str:
+        """Which."""
+        return self.warm.protocol
+
+
+PACED_STOMP: Final = Paced("latency-stomp-2000", 2_000, DURABLE)
+PACED_STOMP_FAST: Final = Paced("latency-stomp-10000", 10_000, DURABLE)
+PACED_MQTT: Final = Paced("latency-mqtt-5000", 5_000, QOS_1)
+PACED: Final = (PACED_STOMP, PACED_STOMP_FAST, PACED_MQTT)
 RECOVERY: Final = "recovery"
 IDLE: Final = "mqtt-idle"
 LOADED: Final = (NONDURABLE, DURABLE, STRICT, AMQP_NONDURABLE, AMQP_DURABLE, QOS_0, QOS_1, *FAN_OUTS)
-NAMES: Final = (*(case.name for case in LOADED), RECOVERY, IDLE)
+NAMES: Final = (*(case.name for case in LOADED), *(case.name for case in PACED), RECOVERY, IDLE)
 #: The protocol of each case.
-PROTOCOLS: Final = {case.name: case.protocol for case in LOADED} | {RECOVERY: "stomp", IDLE: "mqtt"}
+PROTOCOLS: Final = {
+    **{case.name: case.protocol for case in LOADED},
+    **{case.name: case.protocol for case in PACED},
+    RECOVERY: "stomp",
+    IDLE: "mqtt",
+}
+#: A broker that compiles while it runs is warm once this many times the highest throughput so far is not reached, or
+#: after so many turns of warming up.
+RISING: Final = 1.05
+WARM_UPS_MAX: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +102,13 @@ class Plan:
     recovery_messages: int = 1_000_000
     idle_connections: int = 10_000
     idle_rate: int = 1_000  # connections a second
+    paced_s: float = 10.0  # seconds of a round at a fixed rate
 
     def __post_init__(self) -> None:
         if min(self.rounds, self.recovery_messages, self.idle_connections, self.idle_rate) < 1:
             raise ValueError("rounds, recovery-messages, idle-connections and idle-rate must be at least 1")
+        if self.paced_s <= 0:
+            raise ValueError("paced-duration must be more than 0")
         if self.ack == "auto":
             raise ValueError("the durable cases need ack client or client-individual")
         replace(self.load, ack=self.ack, ack_every=self.ack_every)
@@ -90,6 +125,24 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
+class PacedRow:
+    """One round of one case at a fixed rate on one broker."""
+
+    case: str
+    broker: str
+    round: int
+    outcome: Latency
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """All rounds."""
+
+    loaded: list[Row] = field(default_factory=list)
+    paced: list[PacedRow] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
 class Recovery:
     """A start on `messages` durable messages after SIGKILL; all of them were received afterwards."""
 
@@ -100,28 +153,37 @@ class Recovery:
     drain_s: float
 
 
-def measure(plan: Plan, brokers: Sequence[Broker], say: Say, optional: Collection[str] = ()) -> list[Row]:
-    """Runs the loaded cases of the plan; a broker of these names that is not installed is left out.
+def measure(
+    plan: Plan, brokers: Sequence[Broker], say: Say, optional: Collection[str] = (), data: Path | None = None
+) -> Rows:
+    """Runs the loaded and the paced cases of the plan; a broker of these names that is not installed is left out.
 
-    Raises BrokerFailed, NotAvailable.
+    The disk of the paced ones is that of `data`.  Raises BrokerFailed, NotAvailable.
     """
     cases = [case for case in LOADED if case.name in plan.cases]
-    rows: list[Row] = []
+    paced = [case for case in PACED if case.name in plan.cases]
+    rows = Rows()
     with ExitStack() as stack:
         for broker in brokers:
             stack.callback(broker.stop)
-        if not cases:
+        if not cases and not paced:
             return rows
         brokers = [broker for broker in brokers if _started(broker, say, optional=broker.name in optional)]
         for broker in brokers:
-            _warm_up(plan, [case for case in cases if case.protocol in broker.protocols], broker, say)
+            warm = [case for case in (*cases, *(one.warm for one in paced)) if case.protocol in broker.protocols]
+            _warm_up(plan, warm, broker, say)
+        counting = not instructions.why_not()
         for number in range(1, plan.rounds + 1):
+            turn = brokers if number % 2 else brokers[::-1]
             for case in cases:
-                rows += [
-                    _round(plan, case, broker, number, say)
-                    for broker in brokers
+                rows.loaded.extend(
+                    _round(plan, case, broker, number, say, counting=counting)
+                    for broker in turn
                     if case.protocol in broker.protocols and (not case.strict or broker.strict_prefix is not None)
-                ]
+                )
+            for one in paced:
+                speaking = [broker for broker in turn if one.protocol in broker.protocols]
+                rows.paced.extend(_paced_round(plan, one, broker, number, say, data) for broker in speaking)
     return rows
 
 
@@ -172,15 +234,45 @@ def _warm_up(plan: Plan, cases: Sequence[Case], broker: Broker, say: Say) -> Non
         return
     for protocol, durable in sorted({(case.protocol, case.durable) for case in cases}):
         case = next(case for case in LOADED if (case.protocol, case.durable) == (protocol, durable))
-        outcome = _run(plan, case, broker, replace(plan.load, messages=None, seconds=seconds))
-        say(f"{broker.name}: warmed up with {outcome.messages:,} messages of {case.name}")
+        messages, rates = 0, [0.0]
+        for _ in range(WARM_UPS_MAX if broker.compiles else 1):
+            outcome = _run(plan, case, broker, replace(plan.load, messages=None, seconds=seconds))
+            messages += outcome.messages
+            rates.append(outcome.rate)
+            if outcome.rate < RISING * max(rates[:-1]):
+                break
+        say(f"{broker.name}: warmed up with {messages:,} messages of {case.name}, at last {rates[-1]:,.0f}/s")
 
 
-def _round(plan: Plan, case: Case, broker: Broker, number: int, say: Say) -> Row:
-    outcome = _run(plan, case, broker, plan.load)
+def _round(plan: Plan, case: Case, broker: Broker, number: int, say: Say, *, counting: bool) -> Row:
+    pids = broker.target(case.protocol).pids
+    counter = instructions.Counting(pids()) if counting and pids is not None else None
+    try:
+        if counter is not None:
+            counter.begin()
+        outcome = _run(plan, case, broker, plan.load)
+    except BaseException:
+        if counter is not None:
+            counter.close()
+        raise
+    if counter is not None:
+        outcome = replace(outcome, instructions=counter.end())
     cpu = "" if outcome.broker_us is None else f", {outcome.broker_us:.1f} us"
-    say(f"round {number}: {case.name} on {broker.name}: {outcome.rate:,.0f}/s{cpu}")
+    each = "" if outcome.instructions_each is None else f", {outcome.instructions_each:,.0f} instructions"
+    say(f"round {number}: {case.name} on {broker.name}: {outcome.rate:,.0f}/s{cpu}{each}")
     return Row(case.name, broker.name, number, outcome)
+
+
+def _paced_round(plan: Plan, case: Paced, broker: Broker, number: int, say: Say, data: Path | None) -> PacedRow:
+    directory = data or Path(tempfile.gettempdir())
+    target = _with_headers(plan, broker.target(case.protocol))
+    outcome = latency.run(target, case.protocol, case.rate, plan.paced_s, directory)
+    say(f"round {number}: {case.name} on {broker.name}: {outcome.latency} ms, the disk alone {outcome.disk} ms")
+    return PacedRow(case.name, broker.name, number, outcome)
+
+
+def _with_headers(plan: Plan, target: Target) -> Target:
+    return replace(target, subscription_headers=plan.subscription_headers) if plan.subscription_headers else target
 
 
 def _run(plan: Plan, case: Case, broker: Broker, load: Load) -> Outcome:
@@ -190,8 +282,7 @@ def _run(plan: Plan, case: Case, broker: Broker, load: Load) -> Outcome:
     if case.protocol == "amqp":
         pool = _amqp_pool(replace(plan.shape, durable=case.durable))
         return amqp_generator.run(target, pool, replace(load, ack="client", ack_every=plan.ack_every))
-    if plan.subscription_headers:
-        target = replace(target, subscription_headers=plan.subscription_headers)
+    target = _with_headers(plan, target)
     if case.durable:
         load = replace(load, ack=plan.ack, ack_every=plan.ack_every)
     shape = replace(plan.shape, durable=case.durable)

@@ -7,7 +7,7 @@ the generator asleep rather than in its way, and what gathers meanwhile is taken
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -26,7 +26,7 @@ STALL_S: Final = 30.0  # seconds without progress after which the run has failed
 class Target:
     """Where the broker listens and how to talk to it.
 
-    `cpu` returns its CPU seconds so far (user + system), `memory` its resident bytes.
+    `cpu` returns its CPU seconds so far (user + system), `memory` its resident bytes, `pids` its processes.
     """
 
     host: str
@@ -36,6 +36,7 @@ class Target:
     subscription_headers: tuple[str, ...] = ()
     cpu: Callable[[], float] | None = None
     memory: Callable[[], int] | None = None
+    pids: Callable[[], Sequence[int]] | None = None
     prefixed: bool = False  # an AMQP broker whose addresses begin with /queue/ or /topic/, as STOMP's do
 
     def connect(self) -> Link:
@@ -76,6 +77,7 @@ class Outcome:
     receipts: int
     acks: int
     resent: int  # TCP segments that the generator's side sent again; many of them mean that the network was measured
+    instructions: int | None = None  # of the broker in user space; None: not counted
 
     @property
     def rate(self) -> float:
@@ -86,6 +88,11 @@ class Outcome:
     def broker_us(self) -> float | None:
         """CPU microseconds a message of the broker."""
         return None if self.broker_cpu_s is None else 1e6 * self.broker_cpu_s / self.messages
+
+    @property
+    def instructions_each(self) -> float | None:
+        """User-space instructions a message of the broker."""
+        return None if self.instructions is None else self.instructions / self.messages
 
     @property
     def generator_us(self) -> float:

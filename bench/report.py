@@ -20,14 +20,19 @@ from bench.cases import (
     FAN_OUTS,
     IDLE,
     NONDURABLE,
+    PACED,
+    PACED_STOMP_FAST,
     QOS_0,
     QOS_1,
     RECOVERY,
     STRICT,
+    PacedRow,
     Plan,
     Recovery,
     Row,
+    Rows,
 )
+from bench.latency import Percentiles
 from bench.mqtt_idle import Idle
 
 OURS: Final = "bartleby"
@@ -38,6 +43,9 @@ ARTEMIS: Final = "artemis"
 IDLE_KIB: Final = 20.0  # of memory an idle connection may cost
 DELAY_MS: Final = 20.0  # that a PINGRESP may take, of 99 in 100, while connections come
 RECOVERY_TARGET_MESSAGES: Final = 1_000_000
+DISK_P50: Final = 2.5  # times the disk's own time that a message may take at a fixed rate
+DISK_P99: Final = 2.0
+TWENTIETH: Final = 0.05  # of Artemis's p99
 SYNCS: Final = 200  # writes of the disk probe, some 50 ms on a good disk
 
 
@@ -64,7 +72,11 @@ class Verdict:
 
 
 def verdicts(
-    plan: Plan, rows: Sequence[Row], recoveries: Sequence[Recovery], idles: Sequence[Idle] = ()
+    plan: Plan,
+    rows: Sequence[Row],
+    recoveries: Sequence[Recovery],
+    idles: Sequence[Idle] = (),
+    paced: Sequence[PacedRow] = (),
 ) -> list[Verdict]:
     """The project's targets, for the cases in the plan."""
     found = []
@@ -79,6 +91,7 @@ def verdicts(
         found.append(Verdict("strict delivery counts cost", cost, 10.0, False, "% of throughput"))
     found += _amqp_verdicts(plan, rows)
     found += _mqtt_verdicts(plan, rows, idles)
+    found += _paced_verdicts(plan, paced)
     if RECOVERY in plan.cases:
         ready = [r.ready_s for r in recoveries if r.broker == OURS and r.messages >= RECOVERY_TARGET_MESSAGES]
         found.append(Verdict("recovery of a million messages", max(ready, default=None), 10.0, False, "s"))
@@ -119,22 +132,66 @@ def _mqtt_verdicts(plan: Plan, rows: Sequence[Row], idles: Sequence[Idle] = ()) 
     return found
 
 
+def _paced_verdicts(plan: Plan, paced: Sequence[PacedRow]) -> list[Verdict]:
+    found = []
+    for case in PACED:
+        if case.name not in plan.cases:
+            continue
+        ours = _paced(paced, case.name, OURS)
+        if case is PACED_STOMP_FAST:
+            theirs = _paced(paced, case.name, ARTEMIS)
+            ratio = ours[1] / theirs[1] if ours and theirs else None
+            found.append(Verdict(f"{case.name} p99", ratio, TWENTIETH, False, "x Artemis"))
+            continue
+        for at, (name, limit) in enumerate((("p50", DISK_P50), ("p99", DISK_P99))):
+            ratio = ours[at] / ours[at + 3] if ours else None
+            found.append(Verdict(f"{case.name} {name}", ratio, limit, False, "x disk"))
+    return found
+
+
+def _paced(paced: Sequence[PacedRow], case: str, broker: str) -> tuple[float, ...]:
+    """Medians over the rounds in ms: p50, p99 and p99.9 of the messages, and of the disk; nothing without rounds."""
+    rows = [row.outcome for row in paced if (row.case, row.broker) == (case, broker)]
+    times = [[*_three(row.latency), *_three(row.disk)] for row in rows]
+    return tuple(map(median, zip(*times, strict=True)))
+
+
+def _three(times: Percentiles) -> tuple[float, float, float]:
+    return times.p50, times.p99, times.p999
+
+
+def paced_table(paced: Sequence[PacedRow]) -> Table:
+    """Medians over the rounds, a line a case and broker."""
+    result = Table("case", "broker", title="ms from when a message was due until the consumer had it")
+    for heading in ("p50", "p99", "p99.9", "sent late, p99", "disk p50", "p99", "p99.9", "broker us"):
+        result.add_column(heading, justify="right")
+    for case, broker in dict.fromkeys((row.case, row.broker) for row in paced):
+        rows = [row.outcome for row in paced if (row.case, row.broker) == (case, broker)]
+        times = [f"{value:.2f}" for value in _paced(paced, case, broker)]
+        cpu = [row.cpu_us for row in rows if row.cpu_us is not None]
+        late = f"{median(row.late.p99 for row in rows):.2f}"
+        result.add_row(case, broker, *times[:3], late, *times[3:], f"{median(cpu):.0f}" if cpu else "-")
+    return result
+
+
 def table(rows: Sequence[Row]) -> Table:
     """Medians over the rounds, a line a case and broker."""
     result = Table("case", "broker", title="medians over the rounds")
-    figures = ("messages/s", "lowest-highest", "broker us", "generator us", "messages", "receipts", "ACKs", "resent")
-    for heading in figures:
+    figures = ("messages/s", "lowest-highest", "broker us", "instr.", "generator us", "messages", "receipts", "ACKs")
+    for heading in (*figures, "resent"):
         result.add_column(heading, justify="right")
     for case, broker in dict.fromkeys((row.case, row.broker) for row in rows):
         outcomes = [row.outcome for row in _of(rows, case, broker)]
         rates = [outcome.rate for outcome in outcomes]
         cpu = _cpu(rows, case, broker)
+        counted = [outcome.instructions_each for outcome in outcomes]
         result.add_row(
             case,
             broker,
             f"{median(rates):,.0f}",
             f"{min(rates):,.0f}-{max(rates):,.0f}",
             "-" if cpu is None else f"{cpu:.2f}",
+            "-" if None in counted else f"{median(each for each in counted if each is not None):,.0f}",
             f"{median(outcome.generator_us for outcome in outcomes):.2f}",
             f"{median(outcome.messages for outcome in outcomes):,.0f}",
             f"{median(outcome.receipts for outcome in outcomes):,.0f}",
@@ -146,12 +203,13 @@ def table(rows: Sequence[Row]) -> Table:
 
 def document(
     plan: Plan,
-    rows: Sequence[Row],
+    rows: Rows,
     recoveries: Sequence[Recovery],
     machine: dict[str, object],
     idles: Sequence[Idle] = (),
 ) -> dict[str, object]:
     """Everything, for json.dump."""
+    found = verdicts(plan, rows.loaded, recoveries, idles, rows.paced)
     return {
         "machine": machine,
         "plan": asdict(plan),
@@ -164,12 +222,14 @@ def document(
                 "rate": row.outcome.rate,
                 "broker_us": row.outcome.broker_us,
                 "generator_us": row.outcome.generator_us,
+                "instructions_each": row.outcome.instructions_each,
             }
-            for row in rows
+            for row in rows.loaded
         ],
+        "paced": [asdict(row) for row in rows.paced],
         "recoveries": [asdict(recovery) for recovery in recoveries],
         "idle": [asdict(idle) for idle in idles],
-        "targets": [{**asdict(verdict), "met": verdict.met} for verdict in verdicts(plan, rows, recoveries, idles)],
+        "targets": [{**asdict(verdict), "met": verdict.met} for verdict in found],
     }
 
 

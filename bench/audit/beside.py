@@ -104,7 +104,7 @@ class Auditor(Thread):
         """What the audit that runs has used so far."""
         spent = 0.0
         for pid in self._processes():
-            with suppress(FileNotFoundError, ProcessLookupError):
+            with suppress(ProcessLookupError):
                 spent += cpu_seconds(pid)
         return spent
 

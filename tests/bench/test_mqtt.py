@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from functools import cache
 from random import Random
 
 import numpy as np
 import pytest
 
-from bench.generator import Load, Target
+from bench.generator import Load
 from bench.link import BrokerFailed
 from bench.messages import LAP, FrameTemplate
 from bench.mqtt_load import run
 from bench.mqtt_messages import PACKET_IDS, Checker, MqttPool
-from protocols.mqtt.codes import V311, PacketType
-from protocols.mqtt.connection import MqttConnection
-from protocols.mqtt.packets import Ack, Connack, Connect, Packet, Pingreq, Pingresp, Publish, Suback, Subscribe
+from protocols.mqtt.codes import V311
+from protocols.mqtt.packets import Publish
+from tests.bench.mqtt_toy import toy
 from tests.protocols.mqtt.peer import connected
 
 SHAPE = FrameTemplate(destinations=16, seed=7)
@@ -110,61 +107,6 @@ def test_the_pubacks_are_those_of_the_packets() -> None:
 
 
 # -- a whole run -------------------------------------------------------------------------------------------------------
-
-
-def serve(listener: socket.socket, lose: int) -> None:
-    """Takes connections, and sends what is published to those who subscribed; `lose`: all after so many is lost."""
-    threads: list[threading.Thread] = []
-    subscribers: list[socket.socket] = []
-
-    def talk(sock: socket.socket) -> None:
-        codec = MqttConnection()
-        count = 0
-        with sock, suppress(OSError):
-            while data := sock.recv(1 << 16):
-                codec.receive_data(data)
-                while found := codec.events():
-                    for packet in found:
-                        if isinstance(packet, Publish):
-                            count += len(packet.topics)
-                            for other in subscribers if count <= lose or not lose else []:
-                                other.sendall(packet.raw)
-                        answer(codec, packet, sock, subscribers)
-                sock.sendall(codec.data_to_send())
-
-    while True:
-        try:
-            sock, _ = listener.accept()
-        except OSError:
-            break
-        threads.append(threading.Thread(target=talk, args=(sock,), daemon=True))
-        threads[-1].start()
-    for one in threads:
-        one.join(10)
-
-
-def answer(codec: MqttConnection, packet: Packet, sock: socket.socket, subscribers: list[socket.socket]) -> None:
-    """What the specification demands of a broker."""
-    if isinstance(packet, Connect):
-        codec.send(Connack())
-    elif isinstance(packet, Subscribe):
-        codec.send(Suback(packet.packet_id, [packet.subscriptions[0].qos]))
-        subscribers.append(sock)
-    elif isinstance(packet, Pingreq):
-        codec.send(Pingresp())
-    elif isinstance(packet, Publish) and packet.qos:
-        codec.send(Ack(PacketType.PUBACK, packet.packet_ids))
-
-
-@contextmanager
-def toy(lose: int = 0) -> Iterator[Target]:
-    """A broker of the simplest kind."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        thread = threading.Thread(target=serve, args=(listener, lose), daemon=True)
-        thread.start()
-        yield Target("127.0.0.1", listener.getsockname()[1])
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
 
 
 @pytest.mark.parametrize(("qos", "subscribers"), [(0, 1), (0, 5), (1, 1)])

@@ -2,22 +2,30 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
-from bench.brokers import ActiveMQ, Bartleby, Connected
-from bench.cases import Plan, Recovery, Row, measure, recover
+from bench.brokers import ActiveMQ, Bartleby, Broker, Connected
+from bench.cases import Case, PacedRow, Plan, Recovery, Row, measure, recover
 from bench.generator import Load, Outcome, Target
+from bench.latency import Latency, Percentiles
 from bench.messages import FrameTemplate
-from bench.report import document, machine, table, verdicts
+from bench.report import document, machine, paced_table, table, verdicts
 from tests.bench.fake_broker import FakeBroker
 from tests.support import peers
 from tests.support.process import NotAvailable, cpu_seconds
 
 QUICK = Plan(
-    rounds=2, shape=FrameTemplate(destinations=2), load=Load(messages=200), warm_up_s=0.0, recovery_messages=300
+    cases=("stomp-nondurable", "stomp-durable", "latency-stomp-2000", "recovery"),
+    paced_s=0.05,
+    rounds=2,
+    shape=FrameTemplate(destinations=2),
+    load=Load(messages=200),
+    warm_up_s=0.0,
+    recovery_messages=300,
 )
 
 
@@ -62,26 +70,74 @@ def test_recovery_target_at_its_limit(messages: int, ready: float, met: bool) ->
 
 def test_what_was_not_measured_is_missed() -> None:
     found = verdicts(Plan(), rounds("stomp-durable", "bartleby", [100.0], None), [])
-    assert len(found) == 22
+    assert len(found) == 27
     assert not any(verdict.met for verdict in found)
     assert all("not measured" in str(verdict) for verdict in found)
 
 
-def test_a_running_broker_is_measured_in_rounds(tmp_path: Path) -> None:
+def test_a_running_broker_is_measured_in_rounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
+    monkeypatch.setattr("bench.latency.DISK_WRITES", 10)
     with FakeBroker() as fake:
         broker = Connected(Target("127.0.0.1", fake.port), None)
-        rows = measure(QUICK, [broker], said.append)
-    assert [(r.round, r.case) for r in rows] == [
+        rows = measure(QUICK, [broker], said.append, data=tmp_path)
+    assert [(r.round, r.case) for r in rows.loaded] == [
         (1, "stomp-nondurable"), (1, "stomp-durable"), (2, "stomp-nondurable"), (2, "stomp-durable"),
     ]  # fmt: skip
-    assert all(r.outcome.messages == 200 and r.outcome.broker_us is None for r in rows)
+    assert all(r.outcome.messages == 200 and r.outcome.broker_us is None for r in rows.loaded)
+    assert [(r.round, r.case, r.outcome.disk.count) for r in rows.paced] == [
+        (number, "latency-stomp-2000", 10) for number in (1, 2)
+    ]
     written = json.loads(json.dumps(document(QUICK, rows, [], machine(tmp_path))))
     assert len(written["rounds"]) == 4
+    assert [row["outcome"]["latency"]["count"] for row in written["paced"]] == [100, 100]
     console = Console(width=140)
     with console.capture() as capture:
-        console.print(table(rows))
+        console.print(table(rows.loaded))
+        console.print(paced_table(rows.paced))
     assert capture.get().count("stomp-durable") == 1
+    assert capture.get().count("latency-stomp-2000") == 1
+
+
+class Compiling(Connected):
+    """A broker that takes three turns to get warm."""
+
+    compiles = True
+    warm_up_s = 10.0
+
+
+def test_a_broker_that_compiles_is_warmed_up_until_it_gets_no_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates = iter([100, 200, 300, 301, 1000, 1000])
+
+    def run(plan: Plan, case: Case, broker: Broker, load: Load) -> Outcome:
+        return row(case.name, broker.name, 1, next(rates)).outcome
+
+    monkeypatch.setattr("bench.cases._run", run)
+    said: list[str] = []
+    with FakeBroker() as fake:
+        broker = Compiling(Target("127.0.0.1", fake.port), None)
+        measure(Plan(cases=("stomp-durable",), rounds=1), [broker], said.append)
+    assert "warmed up with 901 messages of stomp-durable, at last 301/s" in said[1]
+    assert "1,000/s" in said[2]
+
+
+def paced(case: str, broker: str, p50: float, p99: float) -> PacedRow:
+    message = Percentiles(10, p50, p99, 9.0)
+    return PacedRow(case, broker, 1, Latency(message, message, Percentiles(10, 1.0, 2.0, 3.0), None))
+
+
+@pytest.mark.parametrize(("p50", "p99", "met"), [(2.5, 4.0, True), (2.6, 4.1, False)])
+def test_latency_targets_at_their_limits(p50: float, p99: float, met: bool) -> None:
+    plan = Plan(cases=("latency-stomp-2000", "latency-mqtt-5000"))
+    found = verdicts(plan, [], [], paced=[paced(case, "bartleby", p50, p99) for case in plan.cases])
+    assert [verdict.met for verdict in found] == [met] * 4
+
+
+@pytest.mark.parametrize(("p99", "met"), [(5.0, True), (5.1, False)])
+def test_the_target_of_the_fast_rate_is_artemis(p99: float, met: bool) -> None:
+    case = "latency-stomp-10000"
+    rows = [paced(case, "bartleby", 1.0, p99), paced(case, "artemis", 1.0, 100.0)]
+    assert [verdict.met for verdict in verdicts(Plan(cases=(case,)), [], [], paced=rows)] == [met]
 
 
 class Restarting(Connected):
@@ -129,4 +185,11 @@ def test_a_broker_that_ends_at_once_is_told_with_its_output(tmp_path: Path) -> N
 def test_cpu_time_of_a_process_grows() -> None:
     before = cpu_seconds(os.getpid())
     while cpu_seconds(os.getpid()) == before:
-        pass  # busy on purpose; a tick of the clock is 10 ms
+        pass  # busy on purpose
+
+
+def test_cpu_time_of_a_process_that_is_gone() -> None:
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    with pytest.raises(ProcessLookupError, match=str(gone.pid)):
+        cpu_seconds(gone.pid)
