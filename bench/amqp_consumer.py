@@ -49,10 +49,10 @@ class AmqpConsumer:
         "ack_every", "acked", "closed", "received",
     )  # fmt: skip
 
-    def __init__(self, link: AmqpLink, pool: AmqpPool, ack_every: int = 1) -> None:
+    def __init__(self, link: AmqpLink, pool: AmqpPool, ack_every: int = 1, *, producers: int = 1) -> None:
         self._link = link
         self._pool = pool
-        self._want = list(range(pool.shape.destinations))
+        self._want = list(range(pool.shape.lanes(producers)))
         self._offered = [CREDIT] * pool.shape.destinations  # of each link, up to which of its messages our credit goes
         self._next_id = -1  # the delivery id of the next message, unknown before the first
         self._settled_to = -1
@@ -99,7 +99,7 @@ class AmqpConsumer:
     def detach(self) -> None:
         """Close all links; `closed` is set when the broker has answered. What comes after is too much."""
         self.settle_early()
-        for handle in range(len(self._want)):
+        for handle in range(len(self._offered)):
             self._link.say(Detach(handle, True))
         self._link.flush()
 
@@ -156,7 +156,7 @@ class AmqpConsumer:
     def _hear(self, performative: Composite) -> None:
         if isinstance(performative, Detach):
             self._answers += 1
-            self.closed = self._answers == len(self._want)
+            self.closed = self._answers == len(self._offered)
         elif not isinstance(performative, Flow | Disposition):
             raise BrokerFailed(f"the consumer was told {performative!r}")
 
@@ -173,8 +173,8 @@ class AmqpConsumer:
             self.acked += count
 
     def _top_up(self) -> None:
-        links = len(self._want)
-        for handle, (want, offered) in enumerate(zip(self._want, self._offered, strict=True)):
-            count = want // links
+        lanes, links = len(self._want), len(self._offered)
+        for handle, offered in enumerate(self._offered):
+            count = sum([want // lanes for want in self._want[handle::links]])
             if offered - count <= CREDIT // 2:
                 self._give_credit(handle, count)

@@ -20,11 +20,11 @@ def run(target: Target, pool: AmqpPool, load: Load, *, receiver: Target | None =
 
     With a `receiver` messages are received there, where a link of the target's brings them.
     """
-    receiving = _connect(receiver or target, "bench receives")
+    receiving = connect(receiver or target, "bench receives")
     try:
-        sending = _connect(target, "bench sends")
+        sending = connect(target, "bench sends")
         try:
-            addresses, capabilities = _addresses(target, pool)
+            addresses, capabilities = addresses_of(target, pool)
             consumer = AmqpConsumer(receiving, pool, load.ack_every)
             consumer.attach(addresses, capabilities)
             producer = AmqpProducer(sending, pool, load.messages)
@@ -36,11 +36,12 @@ def run(target: Target, pool: AmqpPool, load: Load, *, receiver: Target | None =
         receiving.close()
 
 
-def _connect(target: Target, name: str) -> AmqpLink:
+def connect(target: Target, name: str) -> AmqpLink:
+    """A connection to the target.  Raises OSError, BrokerFailed."""
     return AmqpLink.connect(target.host, target.port, target.login, target.passcode, name)
 
 
-def _addresses(target: Target, pool: AmqpPool) -> tuple[list[str], tuple[str, ...]]:
+def addresses_of(target: Target, pool: AmqpPool) -> tuple[list[str], tuple[str, ...]]:
     """The addresses of all destinations as the broker has them, and what the links ask for."""
     names = [pool.shape.destination(number) for number in range(pool.shape.destinations)]
     for prefix, kind in _KINDS.items():

@@ -28,8 +28,9 @@ from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header, Properties
 
 _HEAD: Final = b"\x02\x00\x00\x00\x00\x53\x14\xc0%c\x05\x52%c\x70"  # up to the delivery-id
-_ID_AT: Final = 4 + len(_HEAD % (0, 0))
-_TAG_AT: Final = _ID_AT + 6
+#: Where in each frame these are.
+DELIVERY_ID_AT: Final = 4 + len(_HEAD % (0, 0))
+DELIVERY_TAG_AT: Final = DELIVERY_ID_AT + 6
 
 
 class AmqpPool:
@@ -43,7 +44,7 @@ class AmqpPool:
         lap = b"".join(frames)
         self._lap = np.frombuffer(lap, np.uint8).copy()
         starts = np.array(self.offsets[:-1])
-        self._ids = [starts + at for at in (_ID_AT, _TAG_AT)]
+        self._ids = [starts + at for at in (DELIVERY_ID_AT, DELIVERY_TAG_AT)]
         self._marks = np.array(list(_places(lap)))
 
     def lap(self, number: int) -> bytes:

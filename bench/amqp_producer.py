@@ -69,12 +69,8 @@ class AmqpProducer:
 
     def attach(self, addresses: Sequence[str], capabilities: tuple[str, ...]) -> None:
         """A link a destination.  Raises BrokerFailed."""
-        mode = SenderSettleMode.UNSETTLED if self._pool.shape.durable else SenderSettleMode.SETTLED
         for handle, address in enumerate(addresses):
-            source, target = Source("bench"), Target(address, capabilities=capabilities)
-            link = Attach(f"send {handle}", handle, SENDER, mode, source=source, target=target)
-            link.initial_delivery_count = 0
-            self._link.attach(link)
+            attach_sender(self._link, handle, address, capabilities, durable=self._pool.shape.durable)
         for performative in self._link.heard:
             self._hear(performative)
 
@@ -118,7 +114,7 @@ class AmqpProducer:
         for at, end in pairwise(places):
             if end == at + BODY_AT:
                 continue
-            ids = _accepted(data, at, end)
+            ids = accepted(data, at, end)
             if ids is None:
                 self._hear(self._link.control(data, at, end))
             else:
@@ -147,7 +143,16 @@ class AmqpProducer:
             raise BrokerFailed(f"the producer was told {performative!r}")
 
 
-def _accepted(data: bytes, at: int, end: int) -> tuple[int, int] | None:
+def attach_sender(link: AmqpLink, handle: int, address: str, capabilities: tuple[str, ...], *, durable: bool) -> None:
+    """Attach a link that sends.  Raises BrokerFailed."""
+    mode = SenderSettleMode.UNSETTLED if durable else SenderSettleMode.SETTLED
+    source, target = Source("bench"), Target(address, capabilities=capabilities)
+    attached = Attach(f"send {handle}", handle, SENDER, mode, source=source, target=target)
+    attached.initial_delivery_count = 0
+    link.attach(attached)
+
+
+def accepted(data: bytes, at: int, end: int) -> tuple[int, int] | None:
     """The first and the last delivery of a disposition that accepts and settles; None if that is not plain."""
     if data[at + 8 : at + 12] != _DISPOSITION or data[at + _ROLE_AT] != 0x41:
         return None

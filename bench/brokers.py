@@ -6,7 +6,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
@@ -120,17 +120,29 @@ class Bartleby(Measured):
         *,
         settings: str = "",
         tree: Path | None = None,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
-        environment = self.MORE if tree is None else {**self.MORE, "PYTHONSAFEPATH": "1", "PYTHONPATH": str(tree)}
+        more = {**self.MORE, **(environment or {})}
+        more |= {} if tree is None else {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(tree)}
 
         def make(directory: Path) -> DaemonProcess:
             if not config.is_file():
                 raise NotAvailable(f"no configuration {config}: run from the project's directory or give --config")
             text = config.read_text() + self.STRICT + settings
             command = (python, "-m", "broker")
-            return DaemonProcess(directory, text, command=command, environment=environment, patience_s=START_S)
+            return DaemonProcess(directory, text, command=command, environment=more, patience_s=START_S)
 
         super().__init__(parent, make)
+
+    def stand_by(self) -> None:
+        """Starts it as the second of a pair.  Raises NotAvailable."""
+        process = self._process = self._make(self.directory)
+        assert isinstance(process, DaemonProcess)
+        process.begin()
+        try:
+            process.await_standby()
+        except NotReady as ended:
+            raise NotAvailable(str(ended)) from ended
 
     @property
     def data(self) -> Path:

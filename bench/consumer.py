@@ -2,7 +2,8 @@
 
 What is proved of every message, for some 0.3 us: it comes exactly once and in the order of its destination. The
 messages of destination d are numbered d, d + n, d + 2n, ... (n destinations), so one list of expected numbers says at
-once whether the next one is lost, repeated or out of order. One message a read is compared byte for byte besides.
+once whether the next one is lost, repeated or out of order. With several producers, each of which has an order of its
+own, there are more such lanes than destinations. One message a read is compared byte for byte besides.
 
 Bodies and headers hold no NUL, so cutting at NUL is exact.
 """
@@ -31,13 +32,15 @@ class Consumer:
         "ack", "ack_every", "acked", "closed", "received", "settled", "subscribed",
     )  # fmt: skip
 
-    def __init__(self, link: Link, pool: Pool, ack: AckMode = "auto", ack_every: int = 1) -> None:
+    def __init__(
+        self, link: Link, pool: Pool, ack: AckMode = "auto", ack_every: int = 1, *, producers: int = 1
+    ) -> None:
         self._link = link
         self._pool = pool
         self._carry = b""
         self._out = b""
-        self._want = list(range(pool.shape.destinations))
-        self._last: dict[int, bytes] = {}  # destination -> newest frame not yet acknowledged
+        self._want = list(range(pool.shape.lanes(producers)))
+        self._last: dict[int, bytes] = {}  # lane -> newest frame not yet acknowledged
         self._acks: list[bytes] = []  # ids to acknowledge
         self.ack: AckMode = ack
         self.ack_every = ack_every
@@ -64,7 +67,7 @@ class Consumer:
 
     @property
     def destinations(self) -> int:
-        return len(self._want)
+        return self._pool.shape.destinations
 
     def flush(self) -> None:
         """Sends what the socket takes of the frames that wait."""

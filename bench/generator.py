@@ -37,10 +37,11 @@ class Target:
     cpu: Callable[[], float] | None = None
     memory: Callable[[], int] | None = None
     pids: Callable[[], Sequence[int]] | None = None
+    virtual_host: str = ""  # as STOMP names it; empty: the host
     prefixed: bool = False  # an AMQP broker whose addresses begin with /queue/ or /topic/, as STOMP's do
 
     def connect(self) -> Link:
-        return Link.connect(self.host, self.port, self.login, self.passcode)
+        return Link.connect(self.host, self.port, self.login, self.passcode, self.virtual_host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,10 +127,10 @@ def run(target: Target, pool: Pool, load: Load) -> Outcome:
         sending = target.connect()
         try:
             consumer = Consumer(receiving, pool, load.ack, load.ack_every)
-            _subscribe(consumer, target)
+            subscribe(consumer, target)
             producer = Producer(sending, pool, load.messages)
             outcome = _exchange(target, producer, consumer, load, lambda: sending.resent + receiving.resent)
-            _unsubscribe(consumer)
+            unsubscribe(consumer)
             return outcome
         finally:
             sending.close()
@@ -166,7 +167,7 @@ def drain(target: Target, pool: Pool, messages: int, load: Load) -> float:
             if patience.tick(moved, lambda: f"{consumer.received:,} of {messages:,} received") > QUIET_S:
                 consumer.settle_early()
         seconds = time.perf_counter() - start
-        _unsubscribe(consumer)
+        unsubscribe(consumer)
         return seconds
     finally:
         link.close()
@@ -198,7 +199,8 @@ def _exchange(target: Target, producer: Producer, consumer: Consumer, load: Load
     )
 
 
-def _subscribe(consumer: Consumer, target: Target) -> None:
+def subscribe(consumer: Consumer, target: Target) -> None:
+    """Returns when all subscriptions are there.  Raises BrokerFailed, also when one has messages already."""
     consumer.subscribe(target.subscription_headers)
     patience = Patience()
     while consumer.subscribed < consumer.destinations:
@@ -207,7 +209,8 @@ def _subscribe(consumer: Consumer, target: Target) -> None:
         raise BrokerFailed("messages of an earlier run are on these queues")
 
 
-def _unsubscribe(consumer: Consumer) -> None:
+def unsubscribe(consumer: Consumer) -> None:
+    """Returns when all subscriptions have ended.  Raises BrokerFailed, also when more came than was sent."""
     received = consumer.received
     consumer.unsubscribe()
     patience = Patience()

@@ -25,12 +25,14 @@ class Link:
         self._rest = b""
 
     @classmethod
-    def connect(cls, host: str, port: int, login: str | None = None, passcode: str | None = None) -> Link:
+    def connect(
+        cls, host: str, port: int, login: str | None = None, passcode: str | None = None, virtual_host: str = ""
+    ) -> Link:
         """Connects and logs in. Raises OSError when nobody listens, BrokerFailed when the broker refuses."""
         sock = socket.create_connection((host, port), timeout=HANDSHAKE_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = cls(sock)
-        headers = ["accept-version:1.2", f"host:{host}", "heart-beat:0,0"]
+        headers = ["accept-version:1.2", f"host:{virtual_host or host}", "heart-beat:0,0"]
         headers += [f"login:{login}"] if login is not None else []
         headers += [f"passcode:{passcode}"] if passcode is not None else []
         try:

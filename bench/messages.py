@@ -40,6 +40,7 @@ class FrameTemplate:
     durable: bool = False
     receipt_every: int = 0  # messages between two receipts; 0: only the last message asks for one
     seed: int = 1
+    delivered: str = ""  # the prefix that receivers see, where it is another
 
     def __post_init__(self) -> None:
         if not TAG_BYTES <= self.size_min <= self.size_max:
@@ -51,6 +52,16 @@ class FrameTemplate:
 
     def destination(self, number: int) -> str:
         return f"{self.prefix}{number:02d}"
+
+    def lanes(self, producers: int) -> int:
+        """Messages that keep their order when message n is sent by producer n % producers: n, n + lanes, ...
+
+        Raises ValueError if some producers have other destinations than others.
+        """
+        lanes = max(producers, self.destinations)
+        if lanes % producers or lanes % self.destinations:
+            raise ValueError(f"{producers} producers do not share {self.destinations} destinations evenly")
+        return lanes
 
 
 @dataclass(slots=True)
@@ -107,7 +118,10 @@ class Pool:
         if body != message.body.replace(MARK, lap):
             return f"body is {body!r}"
         lines = head.split(b"\n")
-        wanted = [b"destination:" + message.destination, *message.properties]
+        destination = message.destination
+        if self.shape.delivered:
+            destination = destination.replace(self.shape.prefix.encode(), self.shape.delivered.encode())
+        wanted = [b"destination:" + destination, *message.properties]
         missing = [line for line in (want.replace(MARK, lap) for want in wanted) if line not in lines]
         return f"headers {missing!r} are not in {lines!r}" if missing else None
 

@@ -92,9 +92,9 @@ class Subscriber:
 
     __slots__ = ("_out", "acked", "checker", "link")
 
-    def __init__(self, link: MqttLink, pool: MqttPool) -> None:
+    def __init__(self, link: MqttLink, pool: MqttPool, *, producers: int = 1) -> None:
         self.link = link
-        self.checker = Checker(pool)
+        self.checker = Checker(pool, producers)
         self.acked = 0
         self._out = b""
 
@@ -124,9 +124,9 @@ def run(target: Target, pool: MqttPool, load: Load, subscribers: int = 1) -> Out
     links: list[MqttLink] = []
     try:
         for number in range(subscribers):
-            links.append(_open(target, f"bench-{number}", clean=not pool.qos))
+            links.append(open_link(target, f"bench-{number}", clean=not pool.qos))
             links[-1].subscribe(pool.filter, pool.qos)
-        sending = _open(target, "bench-publisher", clean=True)
+        sending = open_link(target, "bench-publisher", clean=True)
         links.append(sending)
         receiving = [Subscriber(link, pool) for link in links[:-1]]
         outcome = _exchange(target, Publisher(sending, pool, load.messages), receiving, load)
@@ -134,14 +134,15 @@ def run(target: Target, pool: MqttPool, load: Load, subscribers: int = 1) -> Out
             link.ping()
             link.leave()
         if pool.qos:
-            _open(target, "bench-0", clean=True).leave()  # ends the session
+            open_link(target, "bench-0", clean=True).leave()  # ends the session
         return outcome
     finally:
         for link in links:
             link.close()
 
 
-def _open(target: Target, client_id: str, *, clean: bool) -> MqttLink:
+def open_link(target: Target, client_id: str, *, clean: bool) -> MqttLink:
+    """A connection to the target.  Raises OSError, BrokerFailed."""
     return MqttLink.open(target.host, target.port, client_id, clean=clean, login=target.login, passcode=target.passcode)
 
 

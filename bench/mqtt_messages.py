@@ -107,11 +107,11 @@ class Checker:
 
     __slots__ = ("_carry", "_next", "_pool", "_want", "received")
 
-    def __init__(self, pool: MqttPool) -> None:
+    def __init__(self, pool: MqttPool, producers: int = 1) -> None:
         self._pool = pool
         self._carry = b""
         self._next = 0  # all before it have come; -1 once messages of different topics have overtaken each other
-        self._want = np.arange(pool.shape.destinations)
+        self._want = np.arange(pool.shape.lanes(producers))
         self.received = 0
 
     def take(self, data: bytes) -> bytes:
@@ -154,7 +154,7 @@ class Checker:
         return size, answer
 
     def _overtaken(self) -> None:
-        count = self._pool.shape.destinations
+        count = len(self._want)
         numbers = np.arange(self._next, self._next + count)
         self._want[numbers % count] = numbers
         self._next = -1
@@ -181,17 +181,18 @@ class Checker:
         return size, answer
 
     def _check_order(self, numbers: Numbers) -> None:
-        count = self._pool.shape.destinations
-        topics = numbers % count
-        for topic in range(count):
-            mine = numbers[topics == topic]
-            expected = self._want[topic] + count * np.arange(len(mine))
-            if not np.array_equal(mine, expected):
-                wrong = int(np.argmax(mine != expected))
-                raise BrokerFailed(
-                    f"message {mine[wrong]} came where {expected[wrong]} is due: lost, repeated or out of order"
-                )
-            self._want[topic] += count * len(mine)
+        count = len(self._want)
+        lanes = numbers % count
+        order = np.argsort(lanes, kind="stable")
+        mine, first, many = np.unique(lanes[order], return_index=True, return_counts=True)
+        expected = np.repeat(self._want[mine], many) + count * (np.arange(len(order)) - np.repeat(first, many))
+        wrong = np.flatnonzero(numbers[order] != expected)
+        if wrong.size:
+            at = int(wrong[0])
+            raise BrokerFailed(
+                f"message {numbers[order][at]} came where {expected[at]} is due: lost, repeated or out of order"
+            )
+        self._want[mine] += count * many
 
 
 def _ids_out(found: bytes, places: Numbers) -> tuple[bytes, bytes]:

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -112,20 +112,28 @@ class Mosquitto(PeerProcess):
 class RabbitMQ(PeerProcess):
     """RabbitMQ with its plugins for MQTT and AMQP 1.0, through durable classic queues and publisher confirms.
 
-    Its addresses of AMQP 1.0 begin with /queue/.
+    Its addresses of AMQP 1.0 begin with /queue/.  `environment` is set besides its own.
     """
 
     name = "rabbitmq"
     protocols: Sequence[str] = ("mqtt", "amqp")
     ready = re.compile("completed with")
     PROGRAM: Final = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    PLUGINS: Final = {"mqtt": "rabbitmq_mqtt", "amqp": "rabbitmq_amqp1_0", "stomp": "rabbitmq_stomp"}
 
     def __init__(
-        self, directory: Path, *settings: str, program: Path | None = None, patience_s: float = PATIENCE_S
+        self,
+        directory: Path,
+        *settings: str,
+        program: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        patience_s: float = PATIENCE_S,
     ) -> None:
         super().__init__(directory, patience_s=patience_s)
+        self.node = f"bench-{self.ports['amqp']}@localhost"
         self._program = program or self.PROGRAM
         self._settings = settings
+        self._environment = environment or {}
 
     def launch(self) -> Process:
         """See BrokerProcess."""
@@ -138,6 +146,7 @@ class RabbitMQ(PeerProcess):
             f"mqtt.listeners.tcp.1 = 127.0.0.1:{self.ports['mqtt']}",
             "mqtt.allow_anonymous = true",
             "mqtt.prefetch = 1000",
+            *([f"stomp.listeners.tcp.1 = 127.0.0.1:{self.ports['stomp']}"] if "stomp" in self.ports else []),
             "vm_memory_high_watermark.relative = 0.8",
             "disk_free_limit.absolute = 50MB",
             "log.console = false",
@@ -145,11 +154,11 @@ class RabbitMQ(PeerProcess):
             *self._settings,
         ]
         config.write_text("\n".join(lines) + "\n")
-        plugins.write_text("[rabbitmq_mqtt,rabbitmq_amqp1_0].\n")
+        plugins.write_text(f"[{','.join(self.PLUGINS[protocol] for protocol in self.protocols)}].\n")
         environment = {
             "HOME": str(directory),
             "ERL_CRASH_DUMP": str(directory / "erl_crash.dump"),
-            "RABBITMQ_NODENAME": f"bench-{self.ports['amqp']}@localhost",
+            "RABBITMQ_NODENAME": self.node,
             "RABBITMQ_MNESIA_BASE": str(directory / "data"),
             "RABBITMQ_LOG_BASE": str(directory / "log"),
             "RABBITMQ_PID_FILE": str(directory / "pid"),
@@ -158,7 +167,7 @@ class RabbitMQ(PeerProcess):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins),
             "RABBITMQ_DIST_PORT": str(free_port()),
         }
-        return spawn([str(self._program)], {**os.environ, **environment}, merged=True)
+        return spawn([str(self._program)], {**os.environ, **environment, **self._environment}, merged=True)
 
 
 class ProtonBroker(PeerProcess):

@@ -269,11 +269,12 @@ class Pair:
 
 
 class PostgreSQL:
-    """A place for servers.  Raises NotAvailable."""
+    """A place for servers, with `settings` of all of them, in lines.  Raises NotAvailable."""
 
-    def __init__(self, programs: Path | None = None) -> None:
+    def __init__(self, programs: Path | None = None, *, settings: str = "") -> None:
         self.programs = programs or _programs()
         self.user = _user()
+        self._settings = settings
         self.environment = {"PATH": os.defpath, "LC_ALL": "C"}
         self._numbers = count(1)
         self._servers: list[Server] = []
@@ -310,7 +311,7 @@ class PostgreSQL:
         self.run(["initdb", "-D", str(self._template), *options, "--wal-segsize=4", "--no-sync", "--no-instructions"])
         self.run(["postgres", "--single", "-F", "-D", str(self._template), "postgres"], _ONE_DATABASE)
         with (self._template / "postgresql.conf").open("a") as configuration:
-            configuration.write(_SETTINGS)
+            configuration.write(_SETTINGS + self._settings)
 
     def run(self, command: Sequence[str], told: str = "") -> None:
         """Run one of PostgreSQL's programs, or of the system's, with this on its standard input."""
