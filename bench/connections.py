@@ -161,9 +161,11 @@ def measure(target: Target, connections: int, context: ssl.SSLContext | None) ->
     time.sleep(SETTLED_S)
     say("memory of an idle one", f"{(target.memory() - memory) / connections / 1024:.1f} KiB")
     if link is not None:
-        cpu = target.cpu()
         say("another client, all idle", probe(link, None))
-        say("another client, all busy", probe(link, clients))
+        cpu = target.cpu()
+        busy = probe(link, clients)
+        spent = 1e6 * (target.cpu() - cpu) / (connections * PROBED_S)
+        say("another client, all busy", f"{busy}; {spent:.0f} us of CPU a message")
         link.close()
     cpu = target.cpu()
     clients.close()
