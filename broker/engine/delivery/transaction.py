@@ -13,7 +13,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model.errors import TooLarge, TransactionClosed
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
@@ -61,10 +61,10 @@ class Transaction:
         if self.closed:
             raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
 
-    def send(self, sends: Sequence[Send], messages: Sequence[Message]) -> None:
+    def send(self, sends: Sequence[Send], messages: list[Message]) -> None:
         """Add messages in their order.  Raises TransactionClosed, and TooLarge if it would not fit a journal entry."""
         self.check_open()
-        size = sum([m.size for m in messages])
+        size = size_of(messages)
         if self.bytes + size > self.bytes_max:
             raise TooLarge(f"the transaction exceeds {self.bytes_max} bytes: commit in smaller parts")
         self.bytes += size

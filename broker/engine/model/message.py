@@ -283,6 +283,14 @@ class Message:
         return message
 
 
+def size_of(messages: list[Message]) -> int:
+    """What messages cost in memory, in bytes."""
+    size = 0
+    for message in messages:
+        size += message.size
+    return size
+
+
 #: Where the sequence of a message in its group may stand: as JMS calls it, and Artemis.
 _GROUP_SEQUENCES: Final = ("JMSXGroupSeq", "_AMQ_GROUP_SEQUENCE")
 

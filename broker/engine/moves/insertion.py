@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from broker.engine.model.errors import AddressFull
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import move, transfer
 from broker.engine.moves.move import Destination
@@ -60,7 +60,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
         registry.ensure_address(state, name)  # where it was sent, if the queue is on a wildcard address
     durable = [item.message for item in items if item.message.header.durable]
     if durable:
-        need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * len(durable)
+        need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable)
         arrival.reserve_bytes(state, need, essential=False)
     done = Inserted()
     state.atomic = True

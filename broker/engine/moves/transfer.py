@@ -48,6 +48,7 @@ from broker.engine.model.message import (
     Message,
     PropertyView,
     RoutingType,
+    size_of,
 )
 from broker.engine.moves import move
 from broker.engine.moves.dead_letter_groups import DeadLetterGroup
@@ -459,7 +460,7 @@ def _placed(state: State, queue: Queue, message: Message, where: Destination, op
 
 def _has_room(state: State, durable: list[Message], edit: Edit) -> bool:
     """Whether copies of these can be stored in one journal entry."""
-    need = sum([message.size for message in durable]) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
+    need = size_of(durable) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
     need += edit.extra_bytes * len(durable)
     if len(durable) > 1 and need > state.journal.reserved_bytes:
         return False

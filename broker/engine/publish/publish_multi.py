@@ -15,7 +15,7 @@ from itertools import chain, groupby
 from operator import attrgetter, itemgetter
 from typing import Final
 
-from broker.engine.model.message import NEW, Message
+from broker.engine.model.message import NEW, Message, size_of
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival, duplicates, waiting
 from broker.engine.queues.address import Address
@@ -73,7 +73,7 @@ def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send
         address, run = send.address, send.messages
         if address.extras is not None or isinstance(run[0].body, LargeBody) or run[0].header.attempts != NEW:
             return None
-        nbytes = sum([message.size for message in run])
+        nbytes = size_of(run)
         total += nbytes
         if run[0].header.durable:
             need += nbytes

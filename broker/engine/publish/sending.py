@@ -20,7 +20,7 @@ from itertools import groupby
 from typing import Final
 
 from broker.engine.model.errors import DuplicateMessage, EngineError
-from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
+from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import dead_letter, move
 from broker.engine.publish.send import Send, is_meant
@@ -88,7 +88,7 @@ def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
     """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
     if address.settings.address_full_policy not in _NO_MORE or address.full or state.usage.full:
         return False
-    nbytes = sum([message.size for message in messages])
+    nbytes = size_of(messages)
     return not (address.has_room(len(messages), nbytes) and state.usage.has_room(nbytes))
 
 
@@ -146,7 +146,7 @@ def _goes_to_dla(state: State, address: Address, message: Message) -> bool:
 
 def needed(address: Address, messages: list[Message]) -> int:
     """Bytes of the journal that these messages may need with all that comes of them."""
-    size = sum([message.size for message in messages])
+    size = size_of(messages)
     if address.extras is None:
         return size
     return size + address.extras.copies * (size + move.COPY_OVERHEAD_BYTES * len(messages))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Final, Protocol
 
-from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.message import Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.address_extras import AddressExtras
 from broker.engine.queues.queue import Queue
@@ -162,7 +162,7 @@ class Address:
 
     def charge(self, messages: list[Message]) -> int:
         """Count messages in; returns their bytes."""
-        size = sum([m.size for m in messages])
+        size = size_of(messages)
         self.size_bytes += size
         self.size_messages += len(messages)
         return size

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
-from broker.engine.model.message import NEW, Message, MessageHeader
+from broker.engine.model.message import NEW, Message, MessageHeader, size_of
 from broker.engine.model.names import is_temporary
 from broker.engine.model.settings import AddressFullPolicy, PageFullPolicy
 from broker.engine.queues import waiting
@@ -170,7 +170,7 @@ def unroutable(state: State, address: Address, messages: list[Message]) -> None:
 def reserve(state: State, messages: list[Message], *, essential: bool) -> None:
     """Make sure that the journal has room for these messages.  Raises DiskFull."""
     if not state.atomic:
-        reserve_bytes(state, sum([m.size for m in messages]), essential=essential)
+        reserve_bytes(state, size_of(messages), essential=essential)
 
 
 def reserve_bytes(state: State, need: int, *, essential: bool) -> None:

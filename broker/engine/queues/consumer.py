@@ -6,11 +6,10 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from itertools import islice
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
 
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.engine.model.notes import Notes
 
 if TYPE_CHECKING:
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
 
 #: Credit of a consumer without a window: more bytes than any queue will ever hold.
 UNLIMITED: Final = 1 << 62
-
-_ID: Final[Callable[[Message], int]] = attrgetter("id")
-_SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
 class Sink(Protocol):
@@ -178,18 +174,21 @@ class Consumer:
 
     def take(self, messages: list[Message]) -> None:
         """Note messages as delivered: they use credit and wait for their acknowledgement."""
-        self.unacked.update(zip(map(_ID, messages), messages, strict=True))
+        unacked = self.unacked
+        for message in messages:
+            unacked[message.id] = message
         if self.order is not None:
-            self.order.extend(map(_ID, messages))
+            self.order.extend([message.id for message in messages])
         if self.counted:
             self.credit -= len(messages)
         elif self.window >= 0:
-            self.credit -= sum(map(_SIZE, messages))
+            self.credit -= size_of(messages)
 
     def take_again(self, messages: list[Message]) -> None:
         """Deliveries whose settlement was undone are with the sink as before; credit that the sink grants only."""
         assert self.window < 0, "credit of a window would have to be taken back"
-        self.unacked.update(zip(map(_ID, messages), messages, strict=True))
+        for message in messages:
+            self.unacked[message.id] = message
 
     def room(self) -> tuple[int, int]:
         """How many messages, and bytes, it may get now; of bytes, the last message may exceed them."""
@@ -197,8 +196,10 @@ class Consumer:
 
     def settle(self, ids: list[int]) -> list[Message]:
         """Give up deliveries and win back their credit.  Every id must be in `unacked`."""
-        pop = self.unacked.pop
-        messages = [pop(i) for i in ids]
+        unacked = self.unacked
+        messages = [unacked[id] for id in ids]
+        for id in ids:
+            del unacked[id]
         if self.window >= 0:
             self._win_back(messages)
         return messages
@@ -215,22 +216,35 @@ class Consumer:
 
     def _win_back(self, messages: list[Message]) -> None:
         """Credit of a window, for deliveries that are settled."""
-        self.credit += len(messages) if self.counted else sum(map(_SIZE, messages))
+        self.credit += len(messages) if self.counted else size_of(messages)
 
     def settle_next(self, ids: list[int]) -> list[Message] | None:
         """Give up these deliveries if that is one step: all are here, and the oldest ones for a cumulative consumer.
 
         None, and nothing is done, if it is not.
         """
-        order = self.order
+        order, unacked = self.order, self.unacked
         if order is not None and list(islice(order, len(ids))) != ids:
             return None
-        if not self.unacked.keys() >= set(ids) or (order is None and len(set(ids)) < len(ids)):
+        messages: list[Message] = []
+        last, rising = 0, True
+        for id in ids:
+            message = unacked.get(id)
+            if message is None:
+                return None
+            messages.append(message)
+            rising = rising and id > last
+            last = id
+        if not rising and len(set(ids)) < len(ids):
             return None
+        for id in ids:
+            del unacked[id]
         if order is not None:
             for _ in ids:
                 order.popleft()
-        return self.settle(ids)
+        if self.window >= 0:
+            self._win_back(messages)
+        return messages
 
     def settle_all(self) -> list[Message]:
         """Give up all deliveries, in the order in which they were made."""

@@ -81,13 +81,23 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
     remove(state, queue, messages, RemovalReason.DELETED if queue.deleted else reason)
 
 
+class _Share:
+    """What an address has of some messages: their bytes, and how many they are."""
+
+    __slots__ = ("count", "nbytes")
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+        self.count = 0
+
+
 def _forget(state: State, messages: list[Message]) -> None:
     """Drop one reference to each message; those without any are given back to the journal and to their address."""
     refer = state.journal.refer
     segment = released = 0
-    sizes: dict[str, list[int]] = {}  # bytes and messages, by address
+    shares: dict[str, _Share] = {}  # by address
     header: MessageHeader | None = None
-    size = [0, 0]
+    share = _Share()
     for message in messages:
         message.refs -= 1
         if message.segment != segment:
@@ -100,13 +110,16 @@ def _forget(state: State, messages: list[Message]) -> None:
             released += 1
         if message.header is not header:
             header = message.header
-            size = sizes.setdefault(header.address, [0, 0])
-        size[0] += message.size
-        size[1] += 1
+            known = shares.get(header.address)
+            share = known or _Share()
+            if known is None:
+                shares[header.address] = share
+        share.nbytes += message.size
+        share.count += 1
     if segment:
         refer(segment, released=released)
-    for name, (nbytes, count) in sizes.items():
-        discharge(state, name, nbytes, count)
+    for name, share in shares.items():
+        discharge(state, name, share.nbytes, share.count)
 
 
 def discharge(state: State, name: str, size: int, count: int) -> None:

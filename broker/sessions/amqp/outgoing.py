@@ -20,7 +20,7 @@ from typing import Final
 
 from broker.engine import AckMode, Consumer, DeadLetterReason, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.sessions.amqp.large import LargeMessage, LargeOut
 from broker.sessions.amqp.link_encoder import LinkEncoder, Stamp
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS
@@ -138,7 +138,7 @@ class OutgoingLink:
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._owner.sent_on(self, sum([message.size for message in messages]))
+        self._owner.sent_on(self, size_of(messages))
         if self._settled:
             self._unflushed = True
         if self.link.available:
@@ -345,7 +345,7 @@ class BrowsingLink:
             self._messages = chain(batch[taken:], self._messages)
             self._next = next(self._messages, None)
             if payloads:
-                self._owner.sent_on(self, sum([message.size for message in batch[:taken]]))
+                self._owner.sent_on(self, size_of(batch[:taken]))
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from broker.engine import AckMode, Consumer, Engine, StoredSession, redelivery
 from broker.engine.model.errors import UnknownDelivery
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.sessions.convert import ConversionError, unsaid
 from broker.sessions.mqtt.large import LargePayload, refused
 from broker.sessions.mqtt.port import Port, Publishing, keep_fitting
@@ -333,7 +333,7 @@ class Deliveries:
                     head = head.up_to(count)
                 if limited and run.messages and isinstance(head, PublishHead):
                     payloads = keep_fitting(port, consumer, head, run, payloads)
-                port.spend(len(run.messages), sum([message.size for message in run.messages]))
+                port.spend(len(run.messages), size_of(run.messages))
                 if not head.qos:
                     port.codec.send_publish(head, payloads)
                     self._sent(consumer, run.messages)

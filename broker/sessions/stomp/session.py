@@ -15,7 +15,7 @@ from typing import Any, Final
 from broker.engine import AckMode, Consumer, LargeBody, Transaction, Unreadable, redelivery
 from broker.engine.model.access import NOBODY, Identity
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Message
+from broker.engine.model.message import Message, size_of
 from broker.sessions.base import BaseSession
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN
@@ -451,7 +451,7 @@ class StompSession(BaseSession):
             self.unsendable.add(consumer, message, why)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
-        self.sent(sum([message.size for message in messages]))
+        self.sent(size_of(messages))
         if self._codec.streaming:
             self.window.close()
 

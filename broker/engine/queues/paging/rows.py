@@ -7,7 +7,7 @@ from operator import attrgetter
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
-from broker.engine.model.message import Message, MessageHeader
+from broker.engine.model.message import Message, MessageHeader, size_of
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -19,7 +19,6 @@ from store.pages import GAP_BYTES_MAX, SCRATCH_FIRST, Found
 Row = tuple[int, Message]
 
 _FACTS: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
-_SIZE: Final[Callable[[Message], int]] = attrgetter("size")
 
 
 def read(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
@@ -155,7 +154,7 @@ def _leave(state: State, queue: Queue, chunk: Chunk) -> None:
 def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
     """Charge messages that come to memory, and let go of the scratch records of their rows."""
     for name, run in _by_address(messages):
-        size = sum(map(_SIZE, run))
+        size = size_of(run)
         state.usage.bytes += size
         state.usage.messages += len(run)
         address = state.addresses.get(name)
