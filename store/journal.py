@@ -35,7 +35,7 @@ from store.decode import RawRecord
 from store.definitions import Definitions
 from store.errors import JournalFull
 from store.log import Log
-from store.record import Json, RecordType, StoredMessage
+from store.record import Json, MessageLead, RecordType, StoredMessage
 from store.recovery import Recovery, recover
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry, entry_length
 from store.space import Space
@@ -288,12 +288,11 @@ class Journal:
         self._count += len(messages)
         self.space.hold(self.segment, len(messages))
 
-    def add_mixed(self, messages: Sequence[tuple[bytes, int, StoredMessage]]) -> None:
-        """Add messages that share nothing to the open entry, each with its facts and flags."""
+    def add_mixed(self, leads: list[MessageLead], messages: Sequence[StoredMessage]) -> None:
+        """Add messages that share nothing to the open entry, each with its lead."""
         if not self._parts:
             self._open_entry()
-        for facts, flags, message in messages:
-            self._nbytes += record.encode_messages(self._parts, facts, flags, (message,))
+        self._nbytes += record.encode_mixed(self._parts, leads, messages)
         self._count += len(messages)
         self.space.hold(self.segment, len(messages))
 

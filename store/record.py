@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from struct import Struct
-from typing import Any, Final, Protocol
+from typing import Final
 
-from store.body import BodyReference
+from store.body import BodyReference, LargeBody
 from store.record_tables import COPIED_FIXED as COPIED_FIXED
 from store.record_tables import FACTS_FIXED as FACTS_FIXED
 from store.record_tables import HEAD as HEAD
@@ -57,15 +57,36 @@ COUNTS_REDELIVERED: Final = 1
 _FLAGS: Final = Struct("<H")
 
 
-class StoredMessage(Protocol):
-    """What a message must have to be stored; its body is bytes (`encode_large` is for others)."""
+#: Numbers of four bytes, made once: packing one costs as much as all else of a record.
+_NUMBERS: Final = [number.to_bytes(4, "little") for number in range(4096)]
+_OCTETS: Final = [bytes([number]) for number in range(256)]
 
-    @property
-    def id(self) -> int: ...
-    @property
-    def head(self) -> bytes: ...
-    @property
-    def body(self) -> Any: ...
+_KIND: Final = Struct("<BBH")
+
+
+class StoredMessage:
+    """What is stored of a message, which derives from it."""
+
+    __slots__ = ("body", "head", "id")
+
+    def __init__(self, id: int, head: bytes, body: bytes | LargeBody) -> None:
+        self.id = id
+        self.head = head
+        self.body = body
+
+
+class MessageLead:
+    """What the MESSAGE records of a run share: `facts` from message_facts, and flags.
+
+    `nbytes` are those of a record without head and body.
+    """
+
+    __slots__ = ("facts", "kind", "nbytes")
+
+    def __init__(self, facts: bytes, flags: int) -> None:
+        self.facts = facts
+        self.kind = _KIND.pack(RecordType.MESSAGE, VERSION, flags)
+        self.nbytes = MESSAGE_FIXED.size + len(facts)
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
@@ -105,17 +126,34 @@ def message_facts(
 
 def encode_messages(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> int:
     """Append the MESSAGE records of a run to `out`, in parts; returns their bytes."""
-    pack = MESSAGE_FIXED.pack
-    fixed = MESSAGE_FIXED.size + len(facts)
+    return encode_mixed(out, [MessageLead(facts, flags)] * len(messages), messages)
+
+
+def encode_mixed(out: list[bytes], leads: list[MessageLead], messages: Sequence[StoredMessage]) -> int:
+    """Append the MESSAGE records of messages with a lead each to `out`, in parts; returns their bytes.
+
+    `encode_large` is for those whose body is in a file.
+    """
+    numbers, ready, octets = _NUMBERS, len(_NUMBERS), _OCTETS
+    block, high = -1, b""  # of an id, which is one more than the last mostly, all but the lowest byte
     total = 0
-    for message in messages:
-        head = message.head
-        body = message.body
+    for at, message in enumerate(messages):
+        lead, id, head, body = leads[at], message.id, message.head, message.body
+        assert isinstance(body, bytes), "a body that is here"
         head_bytes = len(head)
         body_bytes = len(body)
-        length = fixed + head_bytes + body_bytes
+        length = lead.nbytes + head_bytes + body_bytes
         total += length
-        out += (pack(length, 1, 1, flags, message.id, head_bytes, body_bytes), facts, head, body)
+        if id >> 8 != block:
+            block = id >> 8
+            high = block.to_bytes(7, "little")
+        record = numbers[length] if length < ready else length.to_bytes(4, "little")
+        of_head = numbers[head_bytes] if head_bytes < ready else head_bytes.to_bytes(4, "little")
+        of_body = numbers[body_bytes] if body_bytes < ready else body_bytes.to_bytes(4, "little")
+        low = octets[id & 0xFF]
+        out.append(b"%b%b%b%b%b%b%b" % (record, lead.kind, low, high, of_head, of_body, lead.facts))
+        out.append(head)
+        out.append(body)
     return total
 
 
@@ -128,6 +166,7 @@ def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence
     total = 0
     for message in messages:
         head, body = message.head, message.body
+        assert isinstance(body, bytes), "a body that is here"
         length = fixed + len(head) + len(body)
         total += length
         start = COPIED_FIXED.pack(length, RecordType.COPIED, VERSION, flags, message.id, len(head), len(body), previous)

@@ -18,7 +18,7 @@ from typing import Final
 from bench.audit.books import Books, QueueBook
 from bench.audit.segments import Segments
 from store import record
-from store.record import DeadLetterReason, Json, RecordType, RemovalReason
+from store.record import DeadLetterReason, Json, RecordType, RemovalReason, StoredMessage
 
 EPOCH: Final = 1_750_000_000_000
 DLQ: Final = "DLQ"
@@ -53,15 +53,13 @@ class _Run:
     annotations: Json
 
 
-class _Sent:
+class _Sent(StoredMessage):
     """A message."""
 
-    __slots__ = ("body", "head", "id", "run")
+    __slots__ = ("run",)
 
     def __init__(self, id: int, head: bytes, body: bytes, run: _Run) -> None:
-        self.id = id
-        self.head = head
-        self.body = body
+        super().__init__(id, head, body)
         self.run = run
 
 
@@ -170,6 +168,7 @@ class _Broker:
             **more,
         }
         run = _Run(target.book.address, message.run.user, message.run.sent, 0, 0, annotations)
+        assert isinstance(message.body, bytes), "none is in a file"
         return self._store([target], run, [(message.head, message.body)])
 
     def _record_death(

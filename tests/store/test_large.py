@@ -244,11 +244,11 @@ def test_messages_that_share_nothing_are_one_entry(desk: Desk) -> None:
     at, position = desk.journal.end, desk.journal.position
     facts = [record.message_facts(timestamp=n, queue_ids=[1], address=f"a{n}") for n in range(3)]
     run = [Body(first + n, b"", bytes(n * 10)) for n in range(3)]
-    desk.journal.add_mixed([(each, record.ANYCAST, body) for each, body in zip(facts, run, strict=True)])
+    desk.journal.add_mixed([record.MessageLead(each, record.ANYCAST) for each in facts], run)
     assert desk.journal.position == position + 3
     end = desk.journal.end
     desk.journal.add(record.closed())
-    desk.journal.add_mixed([(facts[0], record.ANYCAST, Body(first + 3, b"", b""))])
+    desk.journal.add_mixed([record.MessageLead(facts[0], record.ANYCAST)], [Body(first + 3, b"", b"")])
     desk.commit()
     lines = list(inspect.iter_records(desk.files, DIRECTORY))
     found = [line for line in lines if line.type == "MESSAGE"]

@@ -16,7 +16,7 @@ from store.decode import RawRecord
 from store.errors import JournalFull
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
-from store.record import DeadLetterReason, RecordType, RemovalReason
+from store.record import DeadLetterReason, RecordType, RemovalReason, StoredMessage
 from store.recovery import Verdict
 from store.retention import RetentionSettings
 from store.writer import InlineWriter
@@ -34,13 +34,8 @@ DAY = 86_400_000
 DECOYS = (1 << 16) + 1
 
 
-@dataclass(slots=True)
-class Body:
-    """A message to store."""
-
-    id: int
-    head: bytes
-    body: bytes
+#: A message to store.
+Body = StoredMessage
 
 
 @dataclass(slots=True)
@@ -202,8 +197,8 @@ class Station:
             journal.ensure_defined(queue)
         facts = record.message_facts(timestamp=self.now, queue_ids=queues, address="a", user="u")
         journal.add_messages(facts, record.ANYCAST, run)
-        for each in run:
-            self.messages[each.id] = Held(journal.segment, each.body, dict.fromkeys(queues, (0, 0)))
+        for each, body in zip(run, bodies, strict=True):
+            self.messages[each.id] = Held(journal.segment, body, dict.fromkeys(queues, (0, 0)))
         return [each.id for each in run]
 
     def remove(self, queue: int, ids: list[int], reason: RemovalReason = RemovalReason.CONSUMED) -> None:

@@ -16,6 +16,7 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from store.body import LargeBody
+from store.record import StoredMessage
 
 #: The bytes of a body, or the file that they are in.
 Body = bytes | LargeBody
@@ -225,20 +226,18 @@ class MessageHeader:
         return grouped
 
 
-class Message:
+class Message(StoredMessage):
     """One message: identity, headers, body, and where it is held.
 
     `refs` counts the queues that hold it (one, until it is routed to more), `segment` is the journal segment of its
     record (0: not journalled), `size` is what it costs in memory, in bytes: of a body in a file, a piece.
     """
 
-    __slots__ = ("body", "head", "header", "id", "refs", "segment", "size")
+    __slots__ = ("header", "refs", "segment", "size")
 
     def __init__(self, header: MessageHeader, head: bytes, body: bytes) -> None:
-        self.id = 0
+        super().__init__(0, head, body)
         self.header = header
-        self.head = head
-        self.body: Body = body
         self.size = len(head) + len(body) + MESSAGE_OVERHEAD_BYTES
         self.refs = 1
         self.segment = 0

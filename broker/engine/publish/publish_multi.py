@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import chain, groupby
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Final
 
 from broker.engine.model.message import NEW, Message, size_of
@@ -23,12 +23,12 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.stored import encode_facts, record_flags
 from store.body import LargeBody
+from store.record import MessageLead
 
 #: Queues, and the messages that they all take.
 Groups = list[tuple[list[Queue], list[Message]]]
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
-_FIRST: Final = itemgetter(0)
 
 
 def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
@@ -48,11 +48,10 @@ def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) ->
     for id, message in enumerate(messages, first):
         message.id = id
     arrived: dict[Queue, list[list[Message]]] = {}
-    records: list[tuple[int, Message, bytes, int]] = []
+    leads: list[MessageLead | None] = [None] * len(messages)
     for send, groups in zip(sends, routes, strict=True):
-        send.routed += _hold(state, send, groups, arrived, records)
-    if records:
-        _store(state, records)
+        send.routed += _hold(state, send, groups, arrived, leads, first)
+    _store(state, messages, leads)
     for queue, parts in arrived.items():
         _put(state, queue, messages, parts)
     for send in sends:
@@ -102,9 +101,10 @@ def _hold(
     send: Send,
     groups: Groups,
     arrived: dict[Queue, list[list[Message]]],
-    records: list[tuple[int, Message, bytes, int]],
+    leads: list[MessageLead | None],
+    first: int,
 ) -> int:
-    """Put one send's messages where they go, and note what their records need; how many found a queue."""
+    """Put one send's messages where they go, and note what their records begin with; how many found a queue."""
     address, run = send.address, send.messages
     header = run[0].header
     for queues, messages in groups:
@@ -113,8 +113,9 @@ def _hold(
         if durable:
             for queue_id in durable:
                 state.journal.ensure_defined(queue_id)
-            encoded, flags = encode_facts(header, durable), record_flags(header)
-            records += [(message.id, message, encoded, flags) for message in messages]
+            lead = MessageLead(encode_facts(header, durable), record_flags(header))
+            for message in messages:
+                leads[message.id - first] = lead
         for queue in queues:
             arrived.setdefault(queue, []).append(messages)
     routed = sum([len(messages) for _, messages in groups])
@@ -125,13 +126,18 @@ def _hold(
     return routed
 
 
-def _store(state: State, records: list[tuple[int, Message, bytes, int]]) -> None:
-    """Messages go to the journal in the order of their identities, as everywhere."""
-    records.sort(key=_FIRST)
+def _store(state: State, messages: Sequence[Message], leads: list[MessageLead | None]) -> None:
+    """Messages that have a lead go to the journal, in the order of their identities, as everywhere."""
+    known = [lead for lead in leads if lead is not None]
+    if not known:
+        return
+    stored = messages
+    if len(known) < len(leads):
+        stored = [message for at, message in enumerate(messages) if leads[at] is not None]
     journal = state.journal
-    journal.add_mixed([(encoded, flags, message) for _, message, encoded, flags in records])
+    journal.add_mixed(known, stored)
     segment = journal.segment
-    for _, message, _, _ in records:
+    for message in stored:
         message.segment = segment
 
 

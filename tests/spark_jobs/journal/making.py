@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from hypothesis import strategies as st
 
 from store import record
 from store.body import BodyReference
-from store.record import RecordType
+from store.record import RecordType, StoredMessage
 from store.segment import Entry, decode_header, encode_header, pack_entries
 from tests.store.workload import Script, Station
 from tests.support.sim_files import SimFiles
@@ -19,19 +18,10 @@ BROKER: Final = bytes(range(16))
 CREATED: Final = 1_700_000_000_000
 
 
-@dataclass(slots=True)
-class Body:
-    """A message to store."""
-
-    id: int
-    head: bytes = b""
-    body: bytes = b""
-
-
 def message(id: int, queues: Sequence[int] = (1,), *, head: bytes = b"", body: bytes = b"", **facts: object) -> bytes:
     """A MESSAGE record; `facts` as for message_facts."""
     parts: list[bytes] = []
-    record.encode_messages(parts, _facts(queues, facts), 0, [Body(id, head, body)])
+    record.encode_messages(parts, _facts(queues, facts), 0, [StoredMessage(id, head, body)])
     return b"".join(parts)
 
 
@@ -46,7 +36,7 @@ def copy(
 ) -> bytes:
     """A COPIED record."""
     parts: list[bytes] = []
-    record.encode_copies(parts, _facts(queues, facts), 0, [Body(id, head, body)], previous)
+    record.encode_copies(parts, _facts(queues, facts), 0, [StoredMessage(id, head, body)], previous)
     return b"".join(parts)
 
 

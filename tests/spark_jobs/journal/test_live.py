@@ -15,10 +15,9 @@ from store import record
 from store.files import OsFiles
 from store.journal import Journal
 from store.log import FileLog, LogSettings
-from store.record import RemovalReason
+from store.record import RemovalReason, StoredMessage
 from store.retention import RetentionSettings
 from store.writer import WriterThread
-from tests.spark_jobs.journal.making import Body
 from tests.store.workload import BROKER_ID, EPOCH
 
 SEGMENT_BYTES = 64 << 10
@@ -77,7 +76,7 @@ class Broker(Thread):
             journal.ensure_defined(queue)
             first = journal.allocate_ids(1)
             facts = record.message_facts(timestamp=self.now, queue_ids=[queue], address="a")
-            journal.add_messages(facts, record.ANYCAST, [Body(first, b"", bytes(1500))])
+            journal.add_messages(facts, record.ANYCAST, [StoredMessage(first, b"", bytes(1500))])
             waiting.append((first, journal.segment))
             if len(waiting) > 30:
                 for id, segment in (waiting.pop(7), waiting.pop(0)):
