@@ -167,7 +167,7 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.events()
     codec.send_connected("1.2", ())
     destinations = Destinations(engine, Prefixes(), UNRESTRICTED)
-    sends = Sends(engine, destinations, engine.formats[_FORMAT], {}, lambda destination: None)
+    sends = Sends(engine, destinations, engine.formats[_FORMAT], {}, lambda destination: None, codec.expect)
     producer = _Producer()
     wildcards = registry.create_address(engine._state, "made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [

@@ -25,15 +25,16 @@ from collections.abc import Iterable
 from typing import Final, cast
 
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Part, Source, encode
+from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Known, Lead, Part, Source, encode
 from protocols.stomp.headers import escape
-from protocols.stomp.heads import Headers, first_too_large, head_reader, headers_too_large
+from protocols.stomp.heads import Headers, first_too_large, head_reader, headers_too_large, is_plain
 from protocols.stomp.limits import Limits
 from protocols.stomp.state import BODIES, TRANSITIONS, State
 
 VERSIONS: Final = ("1.2", "1.1", "1.0")
 
 _CR: Final = 13
+_BACKSLASH: Final = 92
 _NOT_EOL: Final = re.compile(rb"[^\r\n]").search
 _HEAD_END: Final = re.compile(rb"\n\r?\n").search
 _DEFAULT_LIMITS: Final = Limits()
@@ -43,6 +44,14 @@ _ACK_RUN: Final = re.compile(rb"(?>ACK\nid:[0-9]{1,20}+,[0-9]{1,20}+\n\n\0\n?+){
 _ACK_LEAD: Final = b"ACK\nid:"
 _BETWEEN_ACKS: Final = b"\n\n\0" + _ACK_LEAD
 _A: Final = ord("A")
+
+#: SENDs in a row are cut at their NULs, so many bytes at a time; more each time that all of them began as expected.
+_WINDOW_BYTES_MIN: Final = 512
+_WINDOW_BYTES_MAX: Final = 16 << 10
+
+#: Leads that are expected: some 150 KiB a connection; and their different lengths, each of which is looked for.
+_LEADS_MAX: Final = 256
+_LEAD_LENGTHS_MAX: Final = 8
 
 #: Bytes of line ends that may stand where a frame has no body: hand-written clients send an empty line too many.
 _LINE_ENDS_MAX: Final = 4
@@ -78,13 +87,15 @@ class StompConnection:
         self._wanted = 0  # ... with as many bytes in `_pending`
         self._marks = b""  # ... or with one of these
         self._ended = False
+        self._leads: dict[bytes, Lead] = {}
+        self._lead_lengths: list[int] = []
         self._enter(State.CONNECTING)
 
     def _enter(self, state: State) -> None:
         """Another state: what is allowed now."""
         self._state = state
         self._transitions = TRANSITIONS[state]
-        reader = head_reader(self._limits, self.version, state)
+        self._reader = reader = head_reader(self._limits, self.version, state)
         self._read_head = reader.read_first if state is State.CONNECTING else reader.read
         self._first_of_run = _A if reader.acks_in_runs else -1  # the byte with which a run of ACKs may begin
         self._bodies = BODIES[self.version]
@@ -154,8 +165,6 @@ class StompConnection:
         buffer = self._buffer
         end = len(buffer)
         at = self._at
-        find = buffer.find
-        append = frames.append
         read_head = self._read_head
         whole_bytes_max = self._whole_bytes_max
         first_of_run = self._first_of_run
@@ -169,12 +178,12 @@ class StompConnection:
             if buffer[at] == first_of_run:
                 run = _ACK_RUN(buffer, at)
                 if run is not None:
-                    append(_acks(run[0]))
+                    frames.append(_acks(run[0]))
                     at = run.end()
                     continue
             # No farther than the frame can be: heads with CRs end otherwise, and there may be many in the buffer.
-            stop = find(b"\0", at)
-            head_end = find(b"\n\n", at, stop)
+            stop = buffer.find(b"\0", at)
+            head_end = buffer.find(b"\n\n", at, stop)
             body_at = head_end + 2
             head = buffer[at:head_end] if head_end >= 0 else b"\r"
             if _CR in head:
@@ -203,8 +212,10 @@ class StompConnection:
                 if stop - body_at > whole_bytes_max:
                     self._check_body(command, stop - body_at, headers)
                     return self._begin_parts(frames, headers, lines, body_at)
-                append(Frame(command, headers, buffer[body_at:stop], lines))
+                frames.append(Frame(command, headers, buffer[body_at:stop], lines))
                 at = stop + 1
+                if self._leads:
+                    at = self._read_known(frames, at)
                 continue
             if stop > body_at:
                 self._check_body(command, stop - body_at, headers)
@@ -213,12 +224,66 @@ class StompConnection:
             state = self._transitions[command]
             if state is not self._state:
                 self._change(state, at, stop + 1)
-                append(Frame(command, headers))
+                frames.append(Frame(command, headers))
                 return
-            append(Frame(command, headers))
+            frames.append(Frame(command, headers))
             at = stop + 1
 
-    def _begin_parts(self, frames: list[Frame], headers: Headers, lines: list[bytes] | None, at: int) -> None:
+    def expect(self, lead: Lead) -> None:
+        """From the next read on SENDs that begin with this come as Known, if all that follows is plain."""
+        if lead.begins in self._leads:
+            return
+        if len(self._leads) >= _LEADS_MAX:
+            self._leads.clear()
+        self._leads[lead.begins] = lead
+        self._prefer(len(lead.begins))
+
+    def _prefer(self, length: int) -> None:
+        """Look for leads of this length first, and no longer for those that were not met for long."""
+        self._lead_lengths = [length, *[other for other in self._lead_lengths if other != length]][:_LEAD_LENGTHS_MAX]
+
+    def _read_known(self, frames: list[Frame], at: int) -> int:
+        """Append the SENDs with a known lead that are next; where the first other frame begins."""
+        buffer = self._buffer
+        window = _WINDOW_BYTES_MIN
+        while True:
+            part = buffer[at : at + window]
+            clean = _BACKSLASH not in part and _CR not in part and part.isascii()
+            pieces = part.split(b"\0")
+            del pieces[-1]  # has no end yet
+            for piece in pieces:
+                known = self._known(piece[1:] if piece[:1] == b"\n" else piece, clean=clean)
+                if known is None:
+                    return at
+                frames.append(known)
+                at += len(piece) + 1
+            if not pieces:
+                return at
+            window = min(2 * window, _WINDOW_BYTES_MAX)
+
+    def _known(self, frame: bytes, *, clean: bool) -> Known | None:
+        """The frame without its NUL, if it is a SEND with a known lead, and as plain as most; `clean`: it is."""
+        lead: Lead | None = None
+        for length in self._lead_lengths:
+            lead = self._leads.get(frame[:length])
+            if lead is not None:
+                break
+        if lead is None:
+            return None
+        start = len(lead.begins)
+        stop = frame.find(b"\n\n", start - 1) + 1
+        if not 0 < stop <= self._reader.plain_bytes_max:
+            return None
+        lines, body = frame[start:stop], frame[stop + 1 :]
+        if len(body) > self._whole_bytes_max or not is_plain(lines, body, lead.excluded):
+            return None
+        if not clean and (_BACKSLASH in lines or _CR in lines or not lines.isascii()):
+            return None
+        if self._lead_lengths[0] != start:
+            self._prefer(start)
+        return Known(lead, lines, body)
+
+    def _begin_parts(self, frames: list[Frame], headers: Headers, lines: bytes | None, at: int) -> None:
         """The body that begins at `at` comes in parts.  Raises StompError."""
         frames.append(Begun(headers, lines))
         self._at = at

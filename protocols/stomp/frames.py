@@ -25,19 +25,21 @@ MESSAGE_HEAD: Final = b"%b%d%b\n%b\n"
 
 HEARTBEAT: Final = b"\n"
 
+_NO_HEADERS: Final[dict[bytes, bytes]] = {}
+
 
 class Frame:
     """A frame from a client.
 
-    `headers` are unescaped, the first of repeated ones; `lines` are the header lines as they came, when they are just
-    what these headers are in STOMP 1.2 and can be passed on so, or None (repeated headers, colons or CRs that lack
-    their escapes, an older version's rules).
+    `headers` are unescaped, the first of repeated ones; `lines` are the header lines as they came, each ended by LF,
+    when they are just what these headers are in STOMP 1.2 and can be passed on so, or None (repeated headers, colons
+    or CRs that lack their escapes, an older version's rules).
     """
 
     __slots__ = ("body", "command", "headers", "lines")
 
     def __init__(
-        self, command: str, headers: dict[bytes, bytes], body: bytes = b"", lines: list[bytes] | None = None
+        self, command: str, headers: dict[bytes, bytes], body: bytes = b"", lines: bytes | None = None
     ) -> None:
         self.command = command
         self.headers = headers
@@ -45,12 +47,35 @@ class Frame:
         self.lines = lines
 
 
+class Lead:
+    """How SENDs begin that are much alike: the command and their first header lines, `begins`.
+
+    Whatever else their heads say has nothing to do with how they are handled, and none of the names `excluded`.
+    """
+
+    __slots__ = ("begins", "excluded")
+
+    def __init__(self, begins: bytes, excluded: frozenset[bytes]) -> None:
+        self.begins = begins
+        self.excluded = excluded
+
+
+class Known(Frame):
+    """A SEND that begins with a `lead`; `lines` are the other ones, of which no `headers` are made."""
+
+    __slots__ = ("lead",)
+
+    def __init__(self, lead: Lead, lines: bytes, body: bytes) -> None:
+        super().__init__("SEND", _NO_HEADERS, body, lines)
+        self.lead = lead
+
+
 class Begun(Frame):
     """A SEND whose body is too large to be kept: it comes in Parts behind this."""
 
     __slots__ = ()
 
-    def __init__(self, headers: dict[bytes, bytes], lines: list[bytes] | None) -> None:
+    def __init__(self, headers: dict[bytes, bytes], lines: bytes | None) -> None:
         super().__init__("BEGUN", headers, b"", lines)
 
 

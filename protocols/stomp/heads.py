@@ -15,8 +15,14 @@ from protocols.stomp.headers import unescape
 from protocols.stomp.limits import Limits
 from protocols.stomp.state import COMMANDS, REQUIRED, TRANSITIONS, UNSUBSCRIBE_NAMES, State
 
+_LF: Final = 10
 _CR: Final = 13
+_COLON: Final = 58
 _BACKSLASH: Final = 92  # as a number: `b"x" in data` first fails to be one, which costs more than the search
+
+#: The content-length of short bodies, as nearly everybody writes it.
+_LENGTHS_MAX: Final = 4096
+_LENGTHS: Final = [b"%d" % nbytes for nbytes in range(_LENGTHS_MAX)]
 
 #: The head of an ACK with nothing but two numbers of at most 20 digits with a comma between: the ids that the broker
 #: gives.
@@ -32,11 +38,11 @@ class HeadReader:
         "_commands",
         "_limits",
         "_names",
-        "_plain_bytes_max",
         "_required",
         "_state",
         "_version",
         "acks_in_runs",
+        "plain_bytes_max",
     )
 
     def __init__(self, limits: Limits, version: str, state: State) -> None:
@@ -47,28 +53,30 @@ class HeadReader:
         self._names = UNSUBSCRIBE_NAMES[version]
         allowed = TRANSITIONS[state].keys() & REQUIRED[version].keys()
         self._commands = {name: command for name, command in COMMANDS.items() if command in allowed}
-        # Shorter heads cannot exceed any limit: a header line with a name takes at least three bytes with its LF.
         smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 3 * limits.header_count_max)
-        # 1.0 trims, which the short way does not; so do clients that have not said what they speak.
-        self._plain_bytes_max = -1 if version == "1.0" else smallest
+        #: Heads that are not longer cannot exceed any limit: a header line with a name takes at least three bytes with
+        #: its LF.  None in 1.0, which trims, as clients do that have not said what they speak: the short way does not.
+        self.plain_bytes_max = -1 if version == "1.0" else smallest
         #: Whether ACKs with nothing but an id of the broker's need not be read one by one.
         self.acks_in_runs = version == "1.2" and "ACK" in allowed and smallest >= ACK_HEAD_BYTES_MAX
 
-    def read_first(self, head: bytes) -> tuple[str, Headers, list[bytes] | None]:
+    def read_first(self, head: bytes) -> tuple[str, Headers, bytes | None]:
         """`read` of the first frame, whose length alone may be too much.  Raises StompError."""
         if len(head) > self._limits.connect_bytes_max:
             raise first_too_large(self._limits)
         return self.read(head)
 
-    def read(self, head: bytes) -> tuple[str, Headers, list[bytes] | None]:
+    def read(self, head: bytes) -> tuple[str, Headers, bytes | None]:
         """Command, headers and forwardable lines (see `Frame`) of a head: without its empty line, without NULs, the
         ends of its lines made LF.  Raises StompError.
         """
         lines = head.split(b"\n")
-        command = self._commands.get(lines[0])
+        name = lines[0]
+        command = self._commands.get(name)
         if command is None:
             raise self._unexpected(lines)
         del lines[0]
+        forwardable: bytes | None = head[len(name) + 1 :] + b"\n"
         headers: Headers = {}
         try:
             for line in lines:
@@ -76,10 +84,9 @@ class HeadReader:
                 headers[name] = value
         except ValueError:
             headers.clear()  # no colon or several: the long way
-        forwardable: list[bytes] | None = lines
         if (
             len(headers) != len(lines)
-            or len(head) > self._plain_bytes_max
+            or len(head) > self.plain_bytes_max
             or _BACKSLASH in head
             or not head.isascii()
             or _CR in head
@@ -172,6 +179,27 @@ class HeadReader:
             except (StompError, UnicodeDecodeError):
                 receipt = None
         return StompError(message, detail, receipt)
+
+
+def is_plain(lines: bytes, body: bytes, excluded: frozenset[bytes]) -> bool:
+    """Whether header lines, each ended by LF, have one colon each, no name twice, and none of those `excluded`.
+
+    A content-length among them must be that of the body.
+    """
+    flat = lines.replace(b":", b"\n").split(b"\n")
+    names: set[bytes] = set()
+    at = 0
+    for place in range(0, len(flat) - 1, 2):
+        name, value = flat[place], flat[place + 1]
+        colon = at + len(name)
+        at = colon + 1 + len(value)
+        if not name or lines[colon] != _COLON or lines[at] != _LF:
+            return False
+        if name == b"content-length" and (len(body) >= _LENGTHS_MAX or value != _LENGTHS[len(body)]):
+            return False  # a NUL within the body, or another way to write the number
+        names.add(name)
+        at += 1
+    return 2 * len(names) == len(flat) - 1 and excluded.isdisjoint(names)
 
 
 @lru_cache(maxsize=64)  # of a few limits each version and state

@@ -21,6 +21,7 @@ from broker.sessions.stomp.headers import (
     USUAL,
     Headers,
     encode_headers,
+    encode_plain,
     error,
     make_facts,
     message_group,
@@ -31,13 +32,13 @@ from broker.sessions.stomp.headers import (
 )
 from broker.sessions.stomp.temporary import Destinations, is_temporary
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import Frame
+from protocols.stomp.frames import Frame, Known, Lead
 
 #: The values of the headers that decide the header of a message, beside its destination, and whether it is in a group.
 Key = tuple[bytes | bool | None, ...]
 
 #: What a send must not have to join a run the short way.
-_DECIDING: Final = CONSUMED | GROUPING | {b"reply-to"}
+_DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 
 #: What every send has: a run that lacks it lets nobody join the short way.
 _NOBODY: Final = frozenset({b"destination"})
@@ -52,15 +53,28 @@ def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, c
     return tx
 
 
+class _Lead(Lead):
+    """The usual headers of sends that can be one run: their values, and what they decide."""
+
+    __slots__ = ("destination", "headers", "key")
+
+    def __init__(self, run: _Run, headers: Headers) -> None:
+        super().__init__(run.begins, _DECIDING)
+        self.destination = headers[b"destination"]
+        self.headers = {name: value for name, value in headers.items() if name in USUAL}
+        self.key = run.key
+
+
 class _Run(Send):
     """SENDs for one destination with the same header, in a row.
 
-    `consumed` are the header lines that the broker keeps for itself, `others` the names that decide the header and that
-    these sends do not have: a send with the first and none of the second belongs to the run.  The sends of a run are
+    `consumed` are the header lines that the broker keeps for itself, `lead` all of them in one piece, `others` the
+    names that decide the header and that these sends do not have: a send with the first and none of the last belongs
+    to the run.  So does one that `begins` so, if nothing in its head but that decides anything.  The sends of a run are
     all in message groups, or none is; `groups` has the header of each group.
     """
 
-    __slots__ = ("consumed", "groups", "header", "key", "others", "receipts", "tx")
+    __slots__ = ("begins", "consumed", "groups", "header", "key", "lead", "others", "receipts", "tx")
 
     def __init__(
         self,
@@ -77,6 +91,8 @@ class _Run(Send):
         self.header = header
         self.tx = tx
         self.consumed = usual_lines(headers)
+        self.lead = b"".join(self.consumed)
+        self.begins = b"SEND\n" + self.lead
         self.others = _DECIDING.difference([name for name in USUAL if name in headers])
         self.groups: dict[tuple[str, bool], MessageHeader] = {}
         self.receipts: list[tuple[int, bytes]] = []  # with the place of the message in the run
@@ -97,6 +113,7 @@ class _Run(Send):
         header = self.groups.get(group)
         if header is None:
             self.others = _NOBODY
+            self.begins = b""
             header = self.groups[group] = self.header.in_group(group[0], closes=group[1])
         return header
 
@@ -104,8 +121,8 @@ class _Run(Send):
 class Sends:
     """What a connection has sent and not yet published.  `origin` is known once it has connected.
 
-    `expect_reply` is told the temporary destinations to which the peer wants answers.  `taken` counts the sends that
-    have been published; after a refusal those before it.
+    `expect` is told how sends begin that can join a run, `expect_reply` the temporary destinations to which the peer
+    wants answers.  `taken` counts the sends that have been published; after a refusal those before it.
     """
 
     def __init__(
@@ -115,11 +132,13 @@ class Sends:
         format: Format,
         transactions: dict[bytes, Transaction],
         expect_reply: Callable[[bytes], None],
+        expect: Callable[[Lead], None],
     ) -> None:
         self.origin = ""
         self.taken = 0
         self._engine = engine
         self._destinations = destinations
+        self._expect = expect
         self._expect_reply = expect_reply
         self._format = format
         self._transactions = transactions
@@ -129,10 +148,13 @@ class Sends:
 
     def add(self, frame: Frame) -> None:
         """Gather a SEND.  Raises StompError, EngineError."""
+        if isinstance(frame, Known):
+            self._add_known(frame)
+            return
         headers = frame.headers
         run = self._open.get(headers[b"destination"])
         if run is not None and run.others.isdisjoint(headers):
-            head = strip(frame, run.consumed)
+            head = strip(frame, run.consumed, run.lead)
             if head is not None:
                 message = Message(run.header, head, frame.body)
                 run.messages.append(message)
@@ -140,6 +162,19 @@ class Sends:
                     self._order.append(message)
                 return
         self._add_otherwise(frame)
+
+    def _add_known(self, frame: Known) -> None:
+        """A send of which all that matters is known by how it begins."""
+        lead, lines = frame.lead, frame.lines
+        assert isinstance(lead, _Lead)
+        assert lines is not None
+        run = self._open.get(lead.destination)
+        if run is None or run.begins != lead.begins:
+            run = self._open[lead.destination] = self._begin(lead.headers, lead.key)
+        message = Message(run.header, encode_plain(lines), frame.body)
+        run.messages.append(message)
+        if self._order is not None:
+            self._order.append(message)
 
     def _add_otherwise(self, frame: Frame) -> None:
         """A send that begins a run, or belongs to one but has a receipt or escapes.
@@ -163,11 +198,14 @@ class Sends:
         run = self._open.get(destination)
         if run is None or run.key != key:
             run = self._open[destination] = self._begin(headers, key)
-        consumed, receipt = run.consumed, get(b"receipt")
+            if not group[0] and frame.lines is not None and frame.lines.startswith(run.lead):
+                self._expect(_Lead(run, headers))
+        consumed, lead, receipt = run.consumed, run.lead, get(b"receipt")
         if receipt is not None:
-            consumed = [*consumed, b"receipt:" + receipt]
+            consumed = [*consumed, b"receipt:%b\n" % receipt]
+            lead = b"".join(consumed)
             run.note_receipt(headers)
-        head = strip(frame, consumed)
+        head = strip(frame, consumed, lead)
         header = run.facts_for(group) if group[0] else run.header
         self._append(run, Message(header, encode_headers(headers) if head is None else head, frame.body))
 

@@ -78,6 +78,7 @@ class StompSession(BaseSession):
             tick.engine.formats[STOMP_FORMAT],
             self._transactions,
             self._expect_reply,
+            self._codec.expect,
         )
         self._receipts = Receipts(tick.engine, self._codec)
         self._automatic: dict[Consumer, None] = {}  # deliveries that count as consumed once they are flushed

@@ -6,9 +6,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from protocols.stomp.connection import StompConnection
-from protocols.stomp.frames import Frame
+from protocols.stomp.frames import Frame, Known, Lead
 from protocols.stomp.headers import escape
-from tests.protocols.stomp.peer import connected
+from tests.protocols.stomp.peer import connected, show
 from tests.support.stomp_client import frame
 from tests.support.wire import feed
 
@@ -63,9 +63,8 @@ def test_round_trip(send: tuple[str, list[tuple[str, str]], bytes, bytes]) -> No
 def check_lines(received: Frame) -> None:
     """The shortcut is what encoding the headers again would give."""
     if received.lines is not None:
-        assert received.lines == [
-            escape(name, "1.2") + b":" + escape(value, "1.2") for name, value in received.headers.items()
-        ]
+        lines = [escape(name, "1.2") + b":" + escape(value, "1.2") for name, value in received.headers.items()]
+        assert received.lines == b"".join([line + b"\n" for line in lines])
 
 
 #: Lines as nobody should write them: bare colons and CRs, escapes right and wrong, repetitions, padding, no UTF-8.
@@ -128,3 +127,70 @@ def test_connect_is_taken_as_it_is(headers: dict[str, str]) -> None:
     }
     (received,) = feed(StompConnection(), [frame("CONNECT", pairs)])
     assert received.headers == {name.encode(): value.encode() for name, value in pairs.items()}
+
+
+@st.composite
+def wild_sends(draw: st.DrawFn) -> bytes:
+    """The bytes of a SEND that may be wrong, most of them plain, and what may stand before it."""
+    headers = {"destination": "a", **draw(st.dictionaries(st.sampled_from("bcd"), st.sampled_from(["", "x", "y"])))}
+    body = draw(st.sampled_from([b"", b"body", b"one\n\ntwo", b"\n", b"x\0y", bytes(600)]))
+    raw = frame("SEND", headers, body)
+    lines = draw(st.sampled_from([[], [], [], *([line] for line in (b"b", b"b:c:d", b"b:\\c", b":x", b"b:\xc3\xa4"))]))
+    if draw(st.integers(0, 7)) == 7:
+        lines = [*lines, draw(st.sampled_from([b"content-length:4", b"content-length:04", b"content-length:9", b"\0"]))]
+    head = b"".join([line + b"\n" for line in lines])
+    lead = draw(st.sampled_from([b"", b"", b"\n", b"\n\n", b"\r\n"]))
+    return lead + raw.replace(b"\n", b"\n" + head, 1)
+
+
+def whole(received: Frame) -> tuple[str, dict[bytes, bytes], bytes, bytes | None]:
+    """A frame as it would be had nobody expected it."""
+    if not isinstance(received, Known):
+        return *show(received), received.lines
+    assert received.headers == {}
+    assert received.lines is not None
+    begin = received.lead.begins.removeprefix(b"SEND\n")
+    pairs = [line.split(b":") for line in (begin + received.lines).splitlines()]
+    assert len(dict(pairs)) == len(pairs)
+    assert not received.lead.excluded & {name for name, _ in pairs}
+    return received.command, dict(pairs), received.body, begin + received.lines
+
+
+@given(
+    version=st.sampled_from(sorted(LEGAL)),
+    stream=st.lists(wild_sends(), max_size=12),
+    leads=st.sets(st.sampled_from([b"", b"b:x\n", b"c:\n"])),
+)
+def test_sends_that_begin_as_expected_are_read_as_others_are(
+    version: str, stream: list[bytes], leads: set[bytes]
+) -> None:
+    known, others = connected(version), connected(version)
+    for lead in leads:
+        known.expect(Lead(b"SEND\ndestination:a\n" + lead, frozenset({b"d"})))
+    frames = feed(known, [b"".join(stream)])
+    single = [received for raw in stream for received in feed(others, [raw])]
+    assert [whole(received) for received in frames] == [whole(received) for received in single]
+    wrong, expected = known.error, others.error
+    assert (wrong and (wrong.message, wrong.detail)) == (expected and (expected.message, expected.detail))
+
+
+def test_sends_with_an_expected_lead_are_known_from_the_second_on() -> None:
+    connection = connected()
+    lead = Lead(b"SEND\ndestination:a\n", frozenset({b"receipt"}))
+    connection.expect(lead)
+    raws = [frame("SEND", {"destination": "a", "n": f"{n}"}, b"body") for n in range(1000)]
+    first, *more = feed(connection, [b"".join(raws)])
+    assert not isinstance(first, Known)
+    assert [(type(each), each.lines, each.body) for each in more] == [
+        (Known, b"n:%d\n" % n, b"body") for n in range(1, 1000)
+    ]
+    (asks,) = feed(connection, [frame("SEND", {"destination": "a", "receipt": "r"})])
+    assert not isinstance(asks, Known)
+
+
+def test_of_many_leads_the_last_are_expected() -> None:
+    connection = connected()
+    for n in range(1000):
+        connection.expect(Lead(b"SEND\ndestination:%d\n" % n, frozenset()))
+    raws = [frame("SEND", {"destination": f"{n}"}) for n in (0, 1, 999)]
+    assert [type(received) for received in feed(connection, [b"".join(raws)])] == [Frame, Frame, Known]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from broker.config import Config
 from broker.sessions.stomp.delivery import COPY_BYTES_MAX
@@ -499,3 +501,55 @@ def test_receipts_do_not_travel_with_the_messages_of_one_read() -> None:
     client.raw(b"".join([*sends, frame("SEND", {"destination": "/queue/a", "n": "3"})]))
     assert [own(message) for message in client.messages()] == [{"n": str(n)} for n in range(4)]
     assert [receipt.headers["receipt-id"] for receipt in client.take("RECEIPT")] == ["r0", "r1", "r2"]
+
+
+#: What may be said of a message beside its destination: what the broker consumes, what travels, what makes it special.
+_VARIED: dict[str, list[str]] = {
+    "persistent": ["true", "false"],
+    "priority": ["9", "0"],
+    "expires": ["4102444800000"],
+    "n": ["1", "2:3", "Q"],
+    "_AMQ_DL_REASON": ["mine"],
+    "JMSXGroupID": ["one", "two"],
+    "reply-to": ["/queue/b"],
+    "correlation-id": ["7"],
+    "receipt": ["r"],
+}
+
+
+@given(
+    sent=st.lists(
+        st.tuples(
+            st.sampled_from(["/queue/a", "/queue/b"]),
+            st.dictionaries(st.sampled_from(sorted(_VARIED)), st.integers(0, 1), max_size=3),
+            st.sampled_from([b"", b"body", b"a\0b", b"\n\n"]),
+        ),
+        max_size=10,
+    )
+)
+def test_what_is_read_together_is_what_is_read_by_itself(
+    sent: list[tuple[str, dict[str, int], bytes]],
+) -> None:
+    """A client's later reads have frames that begin as earlier ones did: they come out as on a new connection."""
+    raws = [
+        frame("SEND", {"destination": to, **{name: (2 * _VARIED[name])[at] for name, at in more.items()}}, body)
+        for to, more, body in sent
+    ]
+    broker = SimBroker(small())
+    consumer = broker.connect()
+    for number, name in enumerate("ab"):
+        consumer.subscribe(f"/queue/{name}", f"{number}")
+    together = broker.connect()
+    for _ in range(2):
+        together.raw(b"".join(raws))
+    again = [shown(message) for message in consumer.messages()]
+    for raw in raws:
+        broker.connect().raw(raw)
+    single = [shown(message) for message in consumer.messages()]
+    assert sorted(again) == sorted(2 * single), "in another order where their priorities differ"
+
+
+def shown(message: ServerFrame) -> tuple[list[tuple[str, str]], bytes]:
+    """A message but for its identity: what it says, and its body."""
+    left = [item for item in message.headers.items() if item[0] not in ("message-id", "ack", "timestamp")]
+    return sorted(left), message.body
