@@ -12,17 +12,6 @@ from typing import Final, Protocol
 #: What ends a frame.
 END: Final = b"\0\n"
 
-#: A MESSAGE frame, made in one step: everything up to the message id, the id, further header lines (each beginning
-#: with LF), application headers (each ended by LF), body.
-MESSAGE: Final = b"%b%d%b\n%b\n%b\0\n"
-
-#: The same for a subscription that acknowledges, in 1.2: after the message id the line of `ack`, up to its id, and the
-#: id.
-MESSAGE_WITH_ACK: Final = b"%b%d%b%d%b\n%b\n%b\0\n"
-
-#: The same without its body and END, for bodies that are not worth copying.
-MESSAGE_HEAD: Final = b"%b%d%b\n%b\n"
-
 HEARTBEAT: Final = b"\n"
 
 _NO_HEADERS: Final[dict[bytes, bytes]] = {}

@@ -1,6 +1,11 @@
 """Deliveries to a STOMP subscription as MESSAGE frames.
 
 What messages with the same header share is rendered once a run; headers and bodies are put in as they came.
+
+    MESSAGE, subscription, message-id, ack    these are known but for the last digits of a message's id
+    what messages with the same header share
+    application headers, each ended by LF, and content-length
+    an empty line, the body, NUL and LF
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_le
 from broker.sessions.stomp.headers import message_common
 from broker.sessions.stomp.large import to_large_stomp
 from protocols.stomp.connection import StompConnection
-from protocols.stomp.frames import END, MESSAGE, MESSAGE_HEAD, MESSAGE_WITH_ACK
+from protocols.stomp.frames import END
 from protocols.stomp.headers import escape
 
 _BACKSLASH: Final = 92
@@ -25,6 +30,8 @@ _LENGTH: Final = b"content-length:"
 #: Lines for short bodies, made once: formatting one costs as much as the rest of a head.
 _LENGTHS_MAX: Final = 1024
 _LENGTHS: Final = [b"content-length:%d\n" % nbytes for nbytes in range(_LENGTHS_MAX)]
+
+_LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
 
 #: Bodies above this many bytes go out as they are instead of being copied into the frame.
 COPY_BYTES_MAX: Final = 65_536
@@ -69,9 +76,10 @@ class Rendering:
 
     def _encode(self, codec: StompConnection, messages: list[Message]) -> list[Refusal]:
         refused: list[Refusal] = []
-        lead, ack_lead, prefix, version = self._lead, self._ack_lead, self._prefix, self._version
+        prefix, version = self._prefix, self._version
+        thousands = -1  # of an id, which is one more than the last mostly
+        lead = ack_lead = b""  # up to them
         out = codec.out
-        append = out.append
         states = self._queue.states
         header: MessageHeader | None = None
         common = again = b""
@@ -96,25 +104,36 @@ class Rendering:
                     continue
             if _BACKSLASH in head:
                 head = head_for_version(head, version)
-            if body:
-                at = head.find(_LENGTH)
-                if at < 0 or (at and head[at - 1] != _LF and not says_length(head)):
-                    nbytes = len(body)  # type: ignore[arg-type]  # what is no bytes says it
-                    head += _LENGTHS[nbytes] if nbytes < _LENGTHS_MAX else b"content-length:%d\n" % nbytes
+            length = _length_line(head, body) if body else b""
             id = message.id
+            if id // 1000 != thousands:
+                thousands = id // 1000
+                digits = b"%d" % thousands if thousands else b""
+                lead = self._lead + digits
+                ack_lead = self._ack_lead and self._ack_lead + digits
+            last = _LAST_DIGITS[id % 1000] if thousands else b"%d" % id
             if not isinstance(body, bytes) or len(body) > COPY_BYTES_MAX:
-                shared = b"%b%d%b" % (ack_lead, id, shared) if ack_lead else shared
-                append(MESSAGE_HEAD % (lead, id, shared, head))
+                shared = b"%b%b%b" % (ack_lead, last, shared) if ack_lead else shared
+                out.append(b"%b%b%b\n%b%b\n" % (lead, last, shared, head, length))
                 if isinstance(body, bytes):
-                    append(body)
+                    out.append(body)
                 else:
                     codec.send_body(Stream(body) if isinstance(body, LargeBody) else body)
-                append(END)
+                out.append(END)
             elif ack_lead:
-                append(MESSAGE_WITH_ACK % (lead, id, ack_lead, id, shared, head, body))
+                out.append(b"%b%b%b%b%b\n%b%b\n%b\0\n" % (lead, last, ack_lead, last, shared, head, length, body))
             else:
-                append(MESSAGE % (lead, id, shared, head, body))
+                out.append(b"%b%b%b\n%b%b\n%b\0\n" % (lead, last, shared, head, length, body))
         return refused
+
+
+def _length_line(head: bytes, body: Body | Joined | Stream) -> bytes:
+    """The content-length of a body, if its head does not say it."""
+    at = head.find(_LENGTH)
+    if at >= 0 and (not at or head[at - 1] == _LF or says_length(head)):
+        return b""
+    nbytes = len(body)  # type: ignore[arg-type]  # what is no bytes says it
+    return _LENGTHS[nbytes] if nbytes < _LENGTHS_MAX else b"content-length:%d\n" % nbytes
 
 
 class Subscription(Rendering):

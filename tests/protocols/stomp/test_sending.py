@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from protocols.stomp.connection import StompConnection, negotiate, parse_heartbeat
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import END, MESSAGE, MESSAGE_HEAD, encode
+from protocols.stomp.frames import END, encode
 from protocols.stomp.headers import escape
 from tests.protocols.stomp.peer import VERSIONS, connected, sent
 from tests.support.stomp_client import FrameReader, frame
@@ -118,8 +118,8 @@ def test_heartbeats_and_frames_go_out_in_order() -> None:
     assert connection.data_to_send() == b"\n"
     connection.send_receipt(b"1")
     connection.send_heartbeat()
-    connection.out.append(MESSAGE % (b"MESSAGE\nsubscription:0\nmessage-id:4,", 17, b"\ndestination:a", b"n:v\n", b"b"))
-    connection.out += (MESSAGE_HEAD % (b"MESSAGE\nmessage-id:", 18, b"", b""), b"body", END)
+    connection.out.append(b"MESSAGE\nsubscription:0\nmessage-id:4,17\ndestination:a\nn:v\n\nb\0\n")
+    connection.out += (b"MESSAGE\nmessage-id:18\n\n", b"body", END)
     reader = FrameReader("1.2")
     receipt, first, second = reader.feed(connection.data_to_send())
     assert receipt.headers == {"receipt-id": "1"}
@@ -188,5 +188,5 @@ def test_shown_is_printable(value: bytes) -> None:
 @given(text=st.text(st.characters(exclude_characters="\0", codec="utf-8")), version=st.sampled_from(["1.1", "1.2"]))
 def test_message_headers_reach_the_client(text: str, version: str) -> None:
     value = escape(text.encode(), version)
-    (received,) = FrameReader(version).feed(MESSAGE % (b"MESSAGE\nmessage-id:", 1, b"\nx:" + value, b"", b""))
+    (received,) = FrameReader(version).feed(b"MESSAGE\nmessage-id:1\nx:%b\n\n\0\n" % value)
     assert received.headers["x"] == text
