@@ -88,6 +88,12 @@ def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: lis
     )
     final = len(buffer) - nbytes
     start = following = -1
+    size: int
+    first: int
+    last: int
+    its_head: bytes
+    its_last_head: bytes
+    its_tail: bytes
     while at <= final:
         if has_last:
             size, its_head, first, its_last_head, last, its_tail = unpack(buffer, at)

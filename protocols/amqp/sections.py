@@ -59,8 +59,6 @@ _ANNOTATIONS_8: Final = b"\x00\x53\x72\xc1"
 _PROPERTIES_8: Final = b"\x00\x53\x73\xc0"
 _APPLICATION_PROPERTIES_8: Final = b"\x00\x53\x74\xc1"
 _APPLICATION_PROPERTIES_32: Final = b"\x00\x53\x74\xd1"
-_DESCRIPTORS: Final = {b"\x00\x53" + bytes([code]): code for code in range(HEADER, FOOTER + 1)}
-_BODIES: Final = frozenset(descriptor for descriptor, code in _DESCRIPTORS.items() if code >= DATA)
 
 
 def split(payload: bytes) -> Sections:
@@ -87,7 +85,7 @@ def split(payload: bytes) -> Sections:
             at += 5 + payload[at + 4]
         elif lead == _APPLICATION_PROPERTIES_32 and at + 7 < end:
             at += 8 + int.from_bytes(payload[at + 4 : at + 8])
-        if at + 3 < end and payload[at : at + 3] in _BODIES:
+        if at + 3 < end and not payload[at] and payload[at + 1] == _SMALL_ULONG and DATA <= payload[at + 2] <= FOOTER:
             return header_end, begin, stop, bare + 3, bare, at
     return _split_step_by_step(payload)
 

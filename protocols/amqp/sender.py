@@ -9,9 +9,9 @@ from protocols.amqp.encode import encode
 from protocols.amqp.frames import FRAME_HEADER_BYTES, frame
 from protocols.amqp.link import Channel, Event, SendingLink
 from protocols.amqp.performatives import DeliveryState, Flow, Transfer
-from protocols.amqp.serial import MASK, add, difference
+from protocols.amqp.serial import add, difference
 from protocols.amqp.state import LinkState
-from protocols.amqp.transfers import TAG_HEAD, Prefix
+from protocols.amqp.transfers import Prefix
 
 
 class Streaming:
@@ -167,15 +167,8 @@ class Sender(SendingLink):
             transfer = Transfer(self.handle, None, None, message_format, settled, state=state)
             prefix = self._prefix = Prefix(session.channel, transfer)
             self._prefix_key = key
-        nbytes = prefix.nbytes
-        if max(map(len, payloads)) + nbytes <= session.transport.frame_bytes_max:
-            append = session.transport.out.append
-            pack, head, tail = prefix.pack, prefix.head, prefix.tail
-            delivery_id = first
-            for payload in payloads:
-                append(pack(nbytes + len(payload), head, delivery_id, TAG_HEAD, delivery_id, tail))
-                append(payload)
-                delivery_id = (delivery_id + 1) & MASK
+        if max(map(len, payloads)) + prefix.nbytes <= session.transport.frame_bytes_max:
+            prefix.encode(session.transport.out, first, payloads)
             session.sent(count)
         else:
             for at, payload in enumerate(payloads):

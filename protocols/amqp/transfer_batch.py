@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
 
 
+#: Of a frame: size, head, delivery id, the head of its tag, tag, tail.
+_Parts = tuple[int, bytes, int, bytes, bytes, bytes]
+
+
 class _Lane:
     """Deliveries of one link; `template` is that of the first."""
 
@@ -63,7 +67,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
     all_tags: list[bytes] = []
     delivery_id = session.next_incoming_delivery
     end = len(buffer)
-    count = size = id = 0
+    count = 0
     while count < limit:
         key = buffer[at + 4 : at + width]
         track = tracks.get(key)
@@ -81,7 +85,8 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
         nbytes = template.nbytes
         if at + nbytes > end:
             break
-        size, head, id, tag_head, tag, tail = template.unpack(buffer, at)
+        parts: _Parts = template.unpack(buffer, at)
+        size, head, id, tag_head, tag, tail = parts
         stop = at + size
         if (
             id != delivery_id

@@ -16,7 +16,7 @@ The other way round, a Prefix has everything of the frames of a link ready but s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
@@ -70,6 +70,10 @@ def key(buffer: bytes, at: int) -> bytes:
 
 #: The constructor and size of a tag of four bytes.
 TAG_HEAD: Final = b"\xa0\x04"
+#: Sizes of frames, and bytes, made once: packing a number costs as much as the rest of a frame.
+_SIZES: Final = [nbytes.to_bytes(4) for nbytes in range(4096)]
+_OCTETS: Final = [bytes([number]) for number in range(256)]
+
 _ID_AND_TAG: Final = b"\x70\xff\xff\xff\xff" + TAG_HEAD + b"\xff\xff\xff\xff"
 
 _STRUCTS: Final[dict[str, Unpack]] = {}
@@ -110,12 +114,9 @@ def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: in
 
 
 class Prefix:
-    """What the outgoing transfers of a link have in common.  Their tags are their delivery ids.
+    """What the outgoing transfers of a link have in common.  Their tags are their delivery ids."""
 
-    `pack` makes the bytes before a payload: of the frame's size, `head`, the id, TAG_HEAD, the tag and `tail`.
-    """
-
-    __slots__ = ("head", "nbytes", "pack", "tail")
+    __slots__ = ("head", "nbytes", "tail")
 
     def __init__(self, channel: int, transfer: Transfer) -> None:
         """`transfer` has its handle, and all fields after the tag."""
@@ -127,4 +128,21 @@ class Prefix:
         self.head = b"\x02\x00" + channel.to_bytes(2) + body[:id_at]
         self.tail = body[tail_at:]
         self.nbytes = FRAME_HEADER_BYTES + len(body)
-        self.pack: Callable[..., bytes] = Struct(f">I{len(self.head)}sI2sI{len(self.tail)}s").pack
+
+    def encode(self, out: list[bytes], delivery_id: int, payloads: Sequence[bytes]) -> None:
+        """Append the frames of these payloads, whose ids rise from this one."""
+        fixed, tail, sizes, ready = self.nbytes, self.tail, _SIZES, len(_SIZES)
+        at = 0x100  # the lowest byte of an id, and what comes before it as long as the others are the same
+        head = tag_head = b""
+        for payload in payloads:
+            if at > 0xFF:
+                delivery_id &= MASK
+                at = delivery_id & 0xFF
+                high = (delivery_id >> 8).to_bytes(3)
+                head, tag_head = self.head + high, TAG_HEAD + high
+            nbytes = fixed + len(payload)
+            size, low = sizes[nbytes] if nbytes < ready else nbytes.to_bytes(4), _OCTETS[at]
+            out.append(b"%b%b%b%b%b%b" % (size, head, low, tag_head, low, tail))
+            out.append(payload)
+            delivery_id += 1
+            at += 1

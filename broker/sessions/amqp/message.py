@@ -265,7 +265,7 @@ class Encoder:
     Messages of the format `_as_they_came` on which the broker has noted nothing go out as they came.
     """
 
-    __slots__ = ("_again", "_facts", "_first", "_replies")
+    __slots__ = ("_again", "_facts", "_first", "_replies", "_rewrites")
 
     _as_they_came: ClassVar[int] = AMQP_FORMAT
 
@@ -273,6 +273,7 @@ class Encoder:
         self._replies = replies
         self._facts: MessageHeader | None = None
         self._first = self._again = b""  # headers: of those that no other link had before, and of others
+        self._rewrites = False  # they do not go out as they came
 
     def encode(
         self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
@@ -309,24 +310,23 @@ class Encoder:
                 self._facts = header
                 self._first = plain_header(header.durable, header.priority, True)
                 self._again = plain_header(header.durable, header.priority, False)
+                self._rewrites = bool(header.annotations) or header.format.number != as_they_came
             section = self._first
             if known and not past.first_acquirer(message.id):
                 section = self._again
             if (states and message.id in states) or header.expiration:
                 section = self._own_header(message, past, now)
-            if header.annotations or header.format.number != as_they_came:
-                if not isinstance(message.body, bytes):
-                    return payloads, refused, messages.index(message)
+            body = message.body
+            if not isinstance(body, bytes):
+                return payloads, refused, messages.index(message)
+            if self._rewrites:
                 try:
                     payload = section + self.rewritten(message)
                 except ConversionError as error:
                     refused.append((message, error))
                     continue
             else:
-                try:
-                    payload = section + message.head + message.body  # type: ignore[operator]  # nearly always bytes
-                except TypeError:
-                    return payloads, refused, messages.index(message)
+                payload = b"%b%b%b" % (section, message.head, body)
             if bytes_max is not None and len(payload) > bytes_max:
                 why = f"{len(payload)} bytes, but the receiver accepts {bytes_max}"
                 refused.append((message, ConversionError(why, DeadLetterReason.TOO_LARGE)))
