@@ -181,7 +181,7 @@ class PublishHeads:
 
     __slots__ = ("_heads", "qos", "version")
 
-    def __init__(self, heads: Sequence[PublishHead]) -> None:
+    def __init__(self, heads: list[PublishHead]) -> None:
         self._heads = heads
         self.qos = heads[0].qos
         self.version = heads[0].version
@@ -191,18 +191,17 @@ class PublishHeads:
         return PublishHeads(self._heads[:count])
 
     def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
-        varints, ready = VARINTS, len(VARINTS)
-        if not self.qos:
-            for head, payload in zip(self._heads, payloads, strict=True):
-                length = head.fixed_bytes + len(payload)
-                varint = varints[length] if length < ready else write_varint(length)
-                out += (head._first, varint, head._lead, head._block, payload)
-            return
-        ids = PACKET_IDS
-        for head, payload, packet_id in zip(self._heads, payloads, packet_ids, strict=True):
+        heads, varints, ready, ids = self._heads, VARINTS, len(VARINTS), PACKET_IDS
+        qos = self.qos
+        for at, payload in enumerate(payloads):
+            head = heads[at]
             length = head.fixed_bytes + len(payload)
             varint = varints[length] if length < ready else write_varint(length)
-            out += (head._first, varint, head._lead, ids[packet_id], head._block, payload)
+            if qos:
+                out.append(b"%b%b%b%b%b" % (head._first, varint, head._lead, ids[packet_ids[at]], head._block))
+            else:
+                out.append(b"%b%b%b%b" % (head._first, varint, head._lead, head._block))
+            out.append(payload)
 
 
 _ALIAS: Final = TOPIC_ALIAS.prefix

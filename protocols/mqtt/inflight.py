@@ -205,9 +205,9 @@ class Outgoing(Generic[T]):
         assert len(messages) <= self.quota
         packet_ids = self.ids.allocate(len(messages))
         state = _BY_QOS[qos]
-        self._inflight.update(
-            {packet_id: (state, message) for packet_id, message in zip(packet_ids, messages, strict=True)}
-        )
+        inflight = self._inflight
+        for at, packet_id in enumerate(packet_ids):
+            inflight[packet_id] = state, messages[at]
         self._quota -= len(messages)
         return packet_ids
 

@@ -122,8 +122,8 @@ def read_publishes(
         raise error.within("PUBLISH") from None
     start, at = at, stop
     qos, end = run.qos, len(data)
-    get, most = shared.topics.get, shared.plain_bytes_max
-    topics, payloads, packet_ids = run.topics.append, run.payloads.append, run.packet_ids.append
+    known, most = shared.topics, shared.plain_bytes_max
+    topics, payloads, packet_ids = run.topics, run.payloads, run.packet_ids
     skipped = len(block) + (2 if qos else 0)
     bare, told = block == b"\0", len(block) if len(block) > 1 else 0
     if TOPIC_ALIAS in run.properties:
@@ -142,7 +142,7 @@ def read_publishes(
             payload_at = topic_stop + skipped
             if not payload_at <= stop <= end:
                 break
-            topic = get(data[body + 2 : topic_stop])
+            topic = known.get(data[body + 2 : topic_stop])
             if topic is None or (bare and data[payload_at - 1]):
                 break
             if told and not data.startswith(block, payload_at - told):
@@ -151,9 +151,9 @@ def read_publishes(
                 packet_id = data[topic_stop] << 8 | data[topic_stop + 1]
                 if not packet_id:
                     break
-                packet_ids(packet_id)
-            topics(topic)
-            payloads(data[payload_at:stop])
+                packet_ids.append(packet_id)
+            topics.append(topic)
+            payloads.append(data[payload_at:stop])
             at = stop
     except IndexError:
         pass  # the bytes end before those that the next packet needs

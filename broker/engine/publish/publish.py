@@ -90,11 +90,23 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
         for queue in chain(*state.candidates(send.address, send.queue, send.routing_type)):
             before = reached.get(queue)
             if before is not None:
-                places = places or {message: at for at, message in enumerate(arrived)}
+                if not places:
+                    if _comes_later(arrived, before.messages[-1], send.messages[0]):
+                        return False  # as nearly always where sends take turns
+                    places = {message: at for at, message in enumerate(arrived)}
                 if places[before.messages[-1]] > places[send.messages[0]]:
                     return False
             reached[queue] = send
     return True
+
+
+def _comes_later(arrived: Sequence[Message], one: Message, other: Message) -> bool:
+    """Whether of two messages this one came after the other; looks from the end on."""
+    for at in range(len(arrived) - 1, -1, -1):
+        message = arrived[at]
+        if message is one or message is other:
+            return message is one
+    raise AssertionError("both have arrived")
 
 
 def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message]) -> list[Message]:

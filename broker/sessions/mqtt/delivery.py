@@ -17,9 +17,8 @@ for a few messages at a time, as nobody knows how large they are; one more may g
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
-from operator import attrgetter, itemgetter
-from typing import Any, Final
+from operator import attrgetter
+from typing import Final
 
 from broker.engine import AckMode, Consumer, Engine, StoredSession, redelivery
 from broker.engine.model.errors import UnknownDelivery
@@ -37,7 +36,6 @@ from protocols.mqtt.inflight import Outgoing, PacketIds, Sent
 from protocols.mqtt.packets import Ack
 
 _ID: Final = attrgetter("id")
-_SUBSCRIPTION: Final[Any] = itemgetter(0)
 
 #: Messages that the engine may hand over at a time while bytes in flight are limited.
 FEW: Final = 64
@@ -421,18 +419,28 @@ class Deliveries:
 
     def _settle(self, settled: Sequence[Flying]) -> None:
         """The client has these."""
-        engine = self._engine
-        for subscription, group in groupby(settled, _SUBSCRIPTION):
-            consumer = subscription.attached
-            if consumer is None:
-                continue  # its queue is gone, and the messages with it
-            ids = [message.id for _, message in group]
-            try:
-                engine.consumers.acknowledge_run(consumer, ids)
-            except UnknownDelivery:
-                for id in ids:
-                    if id in consumer.unacked:
-                        engine.consumers.acknowledge(consumer, id)
+        run: Subscription | None = None
+        ids: list[int] = []
+        for subscription, message in settled:
+            if subscription is not run:
+                if run is not None:
+                    self._consumed(run, ids)
+                run, ids = subscription, []
+            ids.append(message.id)
+        if run is not None:
+            self._consumed(run, ids)
+
+    def _consumed(self, subscription: Subscription, ids: list[int]) -> None:
+        """The client has these messages of a subscription."""
+        engine, consumer = self._engine, subscription.attached
+        if consumer is None:
+            return  # its queue is gone, and the messages with it
+        try:
+            engine.consumers.acknowledge_run(consumer, ids)
+        except UnknownDelivery:
+            for id in ids:
+                if id in consumer.unacked:
+                    engine.consumers.acknowledge(consumer, id)
 
     def _refused(self, port: Port, ack: Ack, settled: Sequence[Flying]) -> None:
         """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""

@@ -10,7 +10,7 @@ there is either both or neither, so that a repeated PUBLISH is never a second me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
@@ -61,17 +61,8 @@ class _TopicSend(Send):
         super().__init__(address, queue, None, [])
         self.header = header
         self.noted = noted
-        self.places: Sequence[int] = (0,)
-        self.packet_ids: Sequence[int] = ()
-
-    def fill(self, head: bytes, run: Publish, places: Sequence[int]) -> None:
-        """Take the messages at these places of a run."""
-        header, payloads = self.header, run.payloads
-        self.messages = [Message(header, head, payloads[at]) for at in places]
-        self.places = places
-        if self.noted is not None:
-            ids = run.packet_ids
-            self.packet_ids = [ids[at] for at in places]
+        self.places: list[int] = []
+        self.packet_ids: list[int] = []
 
     def taken(self, messages: list[Message]) -> None:
         if self.noted is not None:
@@ -115,10 +106,9 @@ class Publisher:
                 if at not in left:
                     self._publish_one(run, at, payload, noted, outcomes)
             return outcomes
-        sends = self._sends(run, left, noted, outcomes)
+        sends, arrived = self._sends(run, left, noted, outcomes)
         if not sends:
             return outcomes
-        arrived = sends[0].messages if len(sends) == 1 else _in_order(sends, len(run.topics))
         result = self._engine.publish(sends, arrived, producer=self._producer)
         self.blocked |= result.blocked
         for refused in result.refusals:
@@ -131,19 +121,36 @@ class Publisher:
                     outcomes.setdefault(at)
         return outcomes
 
-    def _sends(self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes) -> list[_TopicSend]:
-        """A send for each topic of a run, in the order of their first messages, without the places that are `left`."""
+    def _sends(
+        self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes
+    ) -> tuple[list[_TopicSend], list[Message]]:
+        """A send for each topic of a run, in the order of their first messages, without the places that are `left`;
+        and their messages as they came.
+        """
         head = make_head(run.qos, False, run.properties)
-        sends: list[_TopicSend] = []
-        for topic, places in _by_topic(run.topics, left).items():
-            try:
-                send = self._begin(topic, run.qos, run.properties, noted)
-            except EngineError as error:
-                outcomes.update(dict.fromkeys(places, Refused(refusal(error), str(error))))
+        sends: dict[str, _TopicSend | Refused] = {}
+        arrived: list[Message] = []
+        payloads, packet_ids = run.payloads, run.packet_ids
+        for at, topic in enumerate(run.topics):
+            if left and at in left:
                 continue
-            send.fill(head, run, places)
-            sends.append(send)
-        return sends
+            send = sends.get(topic)
+            if send is None:
+                try:
+                    send = self._begin(topic, run.qos, run.properties, noted)
+                except EngineError as error:
+                    send = Refused(refusal(error), str(error))
+                sends[topic] = send
+            if isinstance(send, Refused):
+                outcomes[at] = send
+                continue
+            message = Message(send.header, head, payloads[at])
+            send.messages.append(message)
+            send.places.append(at)
+            if noted is not None:
+                send.packet_ids.append(packet_ids[at])
+            arrived.append(message)
+        return [send for send in sends.values() if isinstance(send, _TopicSend)], arrived
 
     def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
         """A send to a topic, without messages.  Raises EngineError."""
@@ -265,30 +272,6 @@ class Publisher:
                 self._addresses.clear()
             self._addresses[topic] = address
         return address, None
-
-
-def _by_topic(topics: Sequence[str], left: set[int]) -> Mapping[str, Sequence[int]]:
-    """The places of each topic in a run, but for those that are `left`."""
-    if not left and topics.count(topics[0]) == len(topics):
-        return {topics[0]: range(len(topics))}
-    found: dict[str, list[int]] = {}
-    for at, topic in enumerate(topics):
-        if at not in left:
-            places = found.get(topic)
-            if places is None:
-                found[topic] = [at]
-            else:
-                places.append(at)
-    return found
-
-
-def _in_order(sends: Sequence[_TopicSend], places: int) -> list[Message]:
-    """The messages of these sends in the order in which they came, of a run of so many."""
-    found: list[Message | None] = [None] * places
-    for send in sends:
-        for at, message in zip(send.places, send.messages, strict=True):
-            found[at] = message
-    return [message for message in found if message is not None]
 
 
 def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:

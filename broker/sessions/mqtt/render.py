@@ -146,25 +146,24 @@ class Renderer:
 
     def _mixed(self, subscription: Subscription, messages: list[Message], now: int) -> Run | None:
         """Messages of several topics as one run, if all are of MQTT, in memory and of one QoS; else None."""
-        known: dict[tuple[MessageHeader, bytes], PublishHead] = {}
+        known: dict[MessageHeader, tuple[bytes, PublishHead]] = {}
         heads: list[PublishHead] = []
         payloads: list[bytes] = []
         for message in messages:
             header, body = message.header, message.body
             if not isinstance(body, bytes):
                 return None
-            kind = (header, message.head)
-            head = known.get(kind)
-            if head is None:
+            found = known.get(header)
+            if found is None or found[0] != message.head:
                 if header.format.number != MQTT_FORMAT:
                     return None
                 try:
-                    head = known[kind] = self._first_head(subscription, header, message.head, now)
+                    found = known[header] = message.head, self._first_head(subscription, header, message.head, now)
                 except ConversionError:
                     return None
-                if heads and head.qos != heads[0].qos:
+                if heads and found[1].qos != heads[0].qos:
                     return None
-            heads.append(head)
+            heads.append(found[1])
             payloads.append(body)
         return Run(messages.copy(), PublishHeads(heads), payloads)
 
