@@ -54,10 +54,11 @@ KILLS ?= 100
 link-storm: $(TESTING)
 	$(BIN)/python -m tests.link_storm --kills $(KILLS)
 
-# A pair of brokers and its PostgreSQL servers that fail under load: each fault so often.
+# A pair of brokers and its PostgreSQL servers that fail under load, each fault so often; appends that go wrong.
 ROUNDS ?= 100
 failover-storm: $(TESTING)
 	$(BIN)/python -m tests.failover_storm --rounds $(ROUNDS)
+	$(BIN)/python -m tests.append_storm
 
 # Power losses at every disk operation of random workloads, on a simulated disk, for long.
 torture: $(TESTING)

@@ -1,10 +1,12 @@
-"""Brokers that share a log in a simulated database, each a journal over its copy on a disk of its own."""
+"""Brokers that share a log in a database, each a journal over its copy on a simulated disk of its own."""
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from store import decode, record
 from store.bodies import BodyStore
-from store.database import Doubtful, Unavailable
+from store.database import Database, Doubtful, Unavailable
 from store.following import NEW, Copying, Following, UpTo
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
@@ -12,7 +14,6 @@ from store.record import RecordType
 from store.replicated_log import ReplicatedLog
 from store.writer import InlineWriter
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body
-from tests.support.sim_database import SimDatabase
 from tests.support.sim_files import SimFiles
 
 LEASE_MS = 5_000
@@ -21,16 +22,41 @@ LEASE_MS = 5_000
 TRIES = 20
 
 
-class Replica:
-    """One broker, as far as its journal goes.  `found`: the ids of the messages that its recovery read, in order."""
+class Shared(Protocol):
+    """The database, simulated or real."""
 
-    def __init__(self, shared: SimDatabase, name: str, files: SimFiles | None = None) -> None:
+    def connect(self) -> Database:
+        """A connection of one thread."""
+
+    def pass_time(self, ms: int) -> None:
+        """So much later, as far as the lease goes."""
+
+    def wait(self) -> None:
+        """Before something is tried again."""
+
+
+class Replica:
+    """One broker, as far as its journal goes.  `found`: the ids of the messages that its recovery read, in order.
+
+    A change is tried `tries` times; `segment_bytes`: of a whole segment.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        name: str,
+        files: SimFiles | None = None,
+        *,
+        tries: int = TRIES,
+        segment_bytes: int = 4096,
+    ) -> None:
         self.shared = shared
         self.name = name
         self.files = files or SimFiles()
         self.database = shared.connect()
         self.troubles: list[str] = []
         self.tries = 0
+        self._segment_bytes = segment_bytes
         self.announced: list[int] = []
         self.failures: list[Exception] = []
         self.sent: dict[int, list[int]] = {}  # ids by the ticket that covers them
@@ -40,18 +66,19 @@ class Replica:
             now=lambda: EPOCH,
             monotonic=lambda: 0.0,
             wait=self._wait,
-            over=lambda: self.tries > TRIES,
+            over=lambda: self.tries > tries,
             on_trouble=self.troubles.append,
         )
         self.log.open()
         self.copying = Copying(self.files, self.log.copy, self.database)
 
     def _copy(self, bodies: BodyStore) -> FileLog:
-        settings = LogSettings(segment_bytes=4096)
+        settings = LogSettings(segment_bytes=self._segment_bytes)
         return FileLog(self.files, DIRECTORY, settings, now=lambda: EPOCH, synced=False, elsewhere=bodies)
 
     def _wait(self) -> None:
         self.tries += 1
+        self.shared.wait()
 
     def compare(self) -> None:
         """Compare the copy with the database, as at a start."""
@@ -61,7 +88,7 @@ class Replica:
     def take_over(self) -> None:
         """Own the log: the lease is free, or over."""
         while True:
-            self.shared.now += LEASE_MS + 1
+            self.shared.pass_time(LEASE_MS + 1)
             try:
                 assert self.database.take_lease(self.name, LEASE_MS)
                 head = self.database.claim(self.name)
@@ -126,5 +153,5 @@ class Replica:
 
     def end(self) -> SimFiles:
         """The process is gone; its disk stays."""
-        self.log.copy.close()
+        self.log.close()
         return self.files

@@ -152,6 +152,12 @@ class Crew:
             return False
         return True
 
+    def replace(self) -> None:
+        """Others have a broker now that delivers the same messages."""
+        for client in self._clients:
+            if isinstance(client, Consumer | AmqpConsumer):
+                client.replaced = True
+
     def join(self) -> None:
         """After the broker has let go of them."""
         for client in self._clients:
@@ -194,6 +200,7 @@ class FailoverStorm(Storm):
         with contextmanager(fault.does)(self):
             candidates = [self.other] if fault.moves else [self.owner, self.other]
             self.seconds[name].append(self._seek(candidates) - self._struck)
+            before.replace()
             after = self._crew(reaching=False)
             ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
         ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)

@@ -75,6 +75,13 @@ class SimDatabase:
         """A connection of one thread."""
         return SimConnection(self)
 
+    def pass_time(self, ms: int) -> None:
+        """So much later."""
+        self.now += ms
+
+    def wait(self) -> None:
+        """Before something is tried again: no time passes."""
+
     def plan(self, at: int, fault: str) -> None:
         """The `at`-th change from the beginning goes wrong."""
         self._planned = (at, fault)
