@@ -13,7 +13,6 @@ else each segment is compared with the database: its good part must be the begin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from store.bodies import Drop
@@ -102,6 +101,10 @@ class Copying:
             raise _ahead(f"{path} ends at byte {found.end}", head)
         last = found.entries[-1].offset if found.entries else 0
         rows = self._database.rows(Place(segment, last), 1)  # its checksum covers what is in it, and its position
+        if not rows and segment not in self._database.segments():  # it has gone since they were listed
+            self._let_go(segment)
+            self._coherent_from = self._database.head().end
+            return
         if not rows or not rows[0].data[last - rows[0].place.offset :].startswith(data[last : found.end]):
             raise _ahead(f"{path} differs at byte {last}", head)
         self.entries = rows[0].entries
@@ -257,11 +260,6 @@ class UpTo:
         self._directory = SegmentDirectory(files, directory)
         self._end = end
 
-    @property
-    def end(self) -> Place:
-        """How far it is complete."""
-        return self._end()
-
     def segments(self) -> list[int]:
         """Listed before it is asked for the end: what is missing then, the copy knows to be needless."""
         present = self._directory.segments()
@@ -321,7 +319,5 @@ class Following(Recovery):
 
     def _last(self, number: int, position: int) -> EntryHead | None:
         """The last entry of a segment that was read, below this position."""
-        with suppress(FileNotFoundError):
-            found = self._read(number).found
-            return next((entry for entry in reversed(found.entries) if entry.first + entry.count <= position), None)
-        return None
+        entries = self._read(number).found.entries
+        return next((entry for entry in reversed(entries) if entry.first + entry.count <= position), None)

@@ -390,6 +390,8 @@ class FileLog:
     def resume(self, segment: int, header: bytes, end: int, position: int) -> None:
         """Go on in a segment whose good part ends at byte `end`, before `position`.  Raises LogFailed."""
         try:
+            if self._file is not None:
+                self._file.close()
             self._file = self._files.open(self.path(segment))
         except OSError as error:
             raise self._fail(f"opening {self.path(segment)}", error) from error

@@ -254,8 +254,9 @@ class ReplicatedLog:
         doubtful = False
         while True:
             try:
-                if do() or self._shows(end if doubtful else None):
-                    return doubtful
+                if not do():
+                    self._check_shows(end if doubtful else None)
+                return doubtful
             except Doubtful as trouble:
                 doubtful = True
                 self._on_trouble(str(trouble))
@@ -267,13 +268,13 @@ class ReplicatedLog:
                 raise LogUnknown("the database did not answer while the lease lasted")
             self._wait()
 
-    def _shows(self, end: Place | None) -> bool:
-        """A change was refused: because it had happened, and the log ends at `end`.  Raises LogFenced, LogFailed."""
+    def _check_shows(self, end: Place | None) -> None:
+        """A change was refused: because it had happened, and the log ends at `end`?  Raises LogFenced, LogFailed."""
         head = self._database.head()
         if head.epoch != self.epoch:
             raise LogFenced("another broker owns the log now")
         if head.end == end:
-            return True
+            return
         raise LogFailed(
             f"the log in the database ends at {told(head.end)} instead of {told(self._end)}: entries that were"
             " confirmed are not in it (was a standby promoted that was not synchronous, or a backup restored?), or"

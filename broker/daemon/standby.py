@@ -290,7 +290,7 @@ class Standby:
     def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
         """Read the journal until it is complete, and ours.  Raises _Again, _Stopped, and what `restore` does."""
         source = UpTo(self._files, self._log.directory, lambda: self._copying.end)
-        self._read_to = source.end
+        self._read_to = self._copying.end
         self._read_at = self._monotonic()
         self._copied_before = self._copying.copied
         self._bytes_before = sum(self._files.size(source.path(segment)) for segment in source.segments())

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from store.body import LargeBody
+from store.database import Row
 from store.errors import CopyAhead, Corrupt, IsCopy, JournalFull, LogFailed, LogFenced, LogUnknown
 from store.following import Following, UpTo
 from store.log import FileLog, LogSettings, Place
@@ -18,7 +19,7 @@ from tests.store.desk import Desk
 from tests.store.replicas import Replica
 from tests.store.workload import DIRECTORY, EPOCH
 from tests.support.sim_database import SimDatabase
-from tests.support.sim_files import SimFiles
+from tests.support.sim_files import Fault, SimFiles
 
 
 def owner(shared: SimDatabase, name: str = "one", files: SimFiles | None = None) -> Replica:
@@ -238,6 +239,7 @@ def test_large_bodies_are_in_the_database_and_in_the_copies() -> None:
         b"".join(two.log.bodies.read(id, at, min(1 << 16, len(data) - at)) for at in range(0, len(data), 1 << 16))
         == data
     )
+    two.copying.fetch_bodies()  # there is nothing to do
     del body
     one.journal.commit()
     one.step()
@@ -398,6 +400,28 @@ def test_another_brokers_copy_is_refused() -> None:
         follower(other, "one", files)
 
 
+def test_a_segment_that_goes_while_it_is_compared_is_let_go() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    while one.journal.segment < 3:
+        one.send(size=500)
+        one.step()
+    two = follower(shared)
+    two.copying.fetch(one.log.replicated)
+    again = Replica(shared, "two", two.end())
+    listed = again.database.segments
+
+    def segments() -> list[int]:
+        found = listed()
+        shared.tables.rows.pop(1, None)
+        return found
+
+    again.database.segments = segments  # type: ignore[method-assign]
+    again.compare()
+    assert again.log.segments() == [2, 3]
+    assert again.copying.coherent
+
+
 def test_a_copy_is_not_repaired() -> None:
     files = owner(SimDatabase()).end()
     with pytest.raises(CannotRepair, match="fetches anew what is damaged"):
@@ -431,6 +455,210 @@ def test_a_copy_that_lost_its_power_is_made_good(seed: int) -> None:
     two = follower(shared)
     two.copying.follow()
     assert same(again, two)
+
+
+def written(shared: SimDatabase, segments: int = 3) -> tuple[Replica, SimFiles]:
+    """An owner that has written so many segments, and the disk of a standby that has copied all of them."""
+    one = owner(shared)
+    while one.journal.segment < segments:
+        one.send(size=500)
+        one.step()
+    two = follower(shared)
+    two.copying.fetch(one.log.replicated)
+    return one, two.end()
+
+
+@pytest.mark.parametrize("damaged", [b"", b"BARTLEBY", bytes(200), b"no header at all" * 10])
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_segment_without_a_header_is_fetched_again(damaged: bytes, number: int) -> None:
+    shared = SimDatabase()
+    one, files = written(shared)
+    files.put(f"{DIRECTORY}/{number:010d}.journal", damaged)
+    two = follower(shared, "two", files)
+    two.take_over()
+    assert two.found == sorted(two.found)
+    assert same(one, two)
+
+
+def test_a_segment_that_is_damaged_in_the_middle_is_fetched_from_there() -> None:
+    shared = SimDatabase()
+    one, files = written(shared)
+    files.flip(f"{DIRECTORY}/0000000002.journal", 1500, 0x10)
+    two = follower(shared, "two", files)
+    two.take_over()
+    assert same(one, two)
+    assert any("/torn/" in path for path in files.paths()), "what was there is kept"
+
+
+def test_a_segment_that_is_not_needed_goes_whatever_it_is() -> None:
+    shared = SimDatabase()
+    one, files = written(shared)
+    assert shared.connect().trim(one.log.epoch, [1])
+    files.put(f"{DIRECTORY}/0000000001.journal", b"nothing of it was kept")
+    two = follower(shared, "two", files)
+    assert 1 not in two.log.segments()
+
+
+@pytest.mark.parametrize("lost", ["the last row", "the last segment", "another row in its place"])
+def test_a_copy_that_has_more_than_the_database_is_told(lost: str) -> None:
+    shared = SimDatabase()
+    one, files = written(shared)
+    one.send()
+    one.step()
+    two = follower(shared, "two", files)
+    two.copying.fetch(one.log.replicated)
+    files = two.end()
+    rows = shared.tables.rows
+    if lost == "the last segment":
+        del rows[3]
+        shared.tables.end = rows[2][-1].end
+    else:
+        last = rows[3].pop()
+        shared.tables.end = last.place
+        if lost == "another row in its place":
+            rows[3].append(Row(last.place, b"x" * len(last.data), last.entries))
+            shared.tables.end = last.end
+    before = {path: files.read(path) for path in files.paths()}
+    with pytest.raises(CopyAhead, match="but the log in the database ends at byte"):
+        follower(shared, "two", files)
+    assert {path: files.read(path) for path in files.paths() if "/lock" not in path} == {
+        path: data for path, data in before.items() if "/lock" not in path
+    }, "nothing was changed"
+
+
+def test_a_standby_is_told_as_well() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    old = deepcopy(shared.tables)
+    one.send()
+    one.step()
+    two = follower(shared)
+    two.copying.fetch(one.log.replicated)
+    shared.tables = old
+    with pytest.raises(CopyAhead):
+        two.copying.follow()
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_damaged_row_is_not_copied(which: int) -> None:
+    """The header, or a batch of entries."""
+    shared = SimDatabase()
+    one = owner(shared)
+    one.send()
+    one.step()
+    [rows] = shared.tables.rows.values()
+    damaged = bytearray(rows[which].data)
+    damaged[20] ^= 1
+    rows[which] = rows[which]._replace(data=bytes(damaged))
+    two = follower(shared)
+    with pytest.raises(LogFailed, match=r"row at byte .* of segment 1 is damaged"):
+        two.copying.fetch(one.log.replicated)
+
+
+def test_a_row_that_is_missing_is_waited_for_in_vain() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    for _ in range(3):
+        one.send()
+        one.step()
+    [rows] = shared.tables.rows.values()
+    del rows[2]
+    two = follower(shared)
+    two.copying.fetch(rows[1].end)
+    end = two.copying.end
+    del rows[2:]
+    two.copying.fetch(one.log.replicated)
+    assert two.copying.end == end
+
+
+def test_the_disk_fails_while_a_body_is_fetched() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    body = upload(one, bytes(400_000))
+    two.files.plan(3, Fault.EIO, sticky=True)
+    with pytest.raises(LogFailed, match=r"writing .*\.body: "):
+        two.copying.fetch_bodies()
+    two.files.heal()
+    two.copying.fetch_bodies()
+    assert two.log.bodies.sizes() == {body.reference.id: 400_000}
+
+
+def test_a_body_that_goes_while_it_is_fetched_is_not_kept() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    body = upload(one, bytes(3 << 20))
+    del shared.tables.chunks[body.reference.id, 2]
+    two.copying.fetch_bodies()
+    assert two.log.bodies.sizes() == {}
+
+
+def test_large_bodies_come_along_from_a_log_in_files() -> None:
+    files = SimFiles()
+    desk = Desk(files, segment_bytes=1 << 16)
+    desk.start()
+    coming = desk.journal.bodies.begin(lambda: None, durable=True)
+    desk.journal.bodies.write(coming, bytes(range(256)) * 9000, last=True)
+    desk.commit()
+    desk.log.close()
+    shared = SimDatabase()
+    one = Replica(shared, "one", files)
+    one.compare()
+    assert one.database.take_lease("one", 5_000)
+    head = one.database.claim("one")
+    assert head is not None
+    one.log.own(head)
+    one.log.publish()
+    [id] = shared.tables.bodies
+    assert b"".join(shared.connect().read_body(id)) == bytes(range(256)) * 9000
+
+
+def test_what_a_copy_answers() -> None:
+    shared = SimDatabase()
+    one, files = written(shared)
+    assert one.log.directory == DIRECTORY
+    assert one.log.path(3) == f"{DIRECTORY}/0000000003.journal"
+    assert one.log.counters.entries > 3
+    assert one.log.copy_name() == "one"
+    with pytest.raises(LogFailed, match=r"the copy ends at byte 1 of .*, the log at byte"):
+        one.log.cut(3, 1, 0)
+    one.log.close()
+    assert follower(shared, "two", files).log.copy_name() == "two"
+
+
+def test_a_segment_that_cannot_go_now_goes_with_the_next() -> None:
+    shared = SimDatabase()
+    one, _ = written(shared, 4)
+    shared.plan(shared.changes + 1, "busy")
+    one.log.trim([1])
+    assert shared.connect().segments() == one.log.segments() == [1, 2, 3, 4]
+    one.log.trim([2])
+    assert shared.connect().segments() == one.log.segments() == [3, 4]
+
+
+def test_what_grows_may_be_damaged_or_gone() -> None:
+    shared = SimDatabase()
+    one, files = written(shared, 1)
+    two = follower(shared, "two", files)
+    source = UpTo(two.files, DIRECTORY, lambda: two.copying.end)
+
+    def damaged() -> bool:
+        one.send()
+        one.step()
+        two.copying.fetch(one.log.replicated)
+        path = two.log.path(two.copying.end.segment)
+        damaged = bytearray(files.read(path))
+        damaged[two.copying.end.offset - 20] ^= 0x40
+        files.put(path, bytes(damaged))
+        return False
+
+    with pytest.raises(Corrupt):
+        list(Following(source, damaged).records())
+    files.heal()
+    records = Following(source, lambda: False).records()
+    assert next(records)
+    files.remove(two.log.path(1))
+    with pytest.raises(FileNotFoundError):
+        list(records)
 
 
 # -- everything at once ------------------------------------------------------------------------------------------------

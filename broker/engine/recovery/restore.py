@@ -9,7 +9,7 @@ all may be in memory.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -57,6 +57,9 @@ def _never(definition: definitions.QueueDefinition) -> bool:
 _GROUPED: Final = GROUPED << 16
 
 _HEADER: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
+
+#: Queues with few messages that are read together: 16 MiB at most.
+_READ_TOGETHER: Final = 256
 
 #: What is known of a queue that no message has named yet.
 _UNKNOWN: Final = Places()
@@ -379,14 +382,31 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     registry.refresh(state)
     for address in state.addresses.values():
         state.duplicates.restore(address, fold.duplicates.get(address.id, {}))
-    for queue_definition in fold.queues.values():
-        queue = registry.restore_queue(state, queue_definition, compile_filter(queue_definition.filter))
-        restored.queues += 1
-        restored.redelivered += _restore_messages(state, fold, queue)
+    for queue_definitions, few in _together(fold):
+        tail_restore.read_together(state, few, fold.pulled)
+        for queue_definition in queue_definitions:
+            queue = registry.restore_queue(state, queue_definition, compile_filter(queue_definition.filter))
+            restored.queues += 1
+            restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)
     restored.sessions = len(sessions.of_clients())
     restored.messages = state.usage.messages + sum([queue.paged for queue in state.paged])
     return restored
+
+
+def _together(fold: Fold) -> Iterator[tuple[list[definitions.QueueDefinition], list[Places]]]:
+    """All queues in their order, some at a time, with the places of those that have few messages."""
+    queues: list[definitions.QueueDefinition] = []
+    few: list[Places] = []
+    for definition in fold.queues.values():
+        queues.append(definition)
+        places = fold.places.get(definition.id)
+        if places is not None and tail_restore.has_few(places):
+            few.append(places)
+            if len(few) == _READ_TOGETHER:
+                yield queues, few
+                queues, few = [], []
+    yield queues, few
 
 
 def _pages(state: State, definition: definitions.QueueDefinition) -> bool:

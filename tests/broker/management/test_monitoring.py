@@ -15,6 +15,7 @@ import yaml
 
 from broker.engine import OUTCOMES, Action, DeadLetterRule
 from broker.log import CODES
+from broker.management.ports import Replicated
 from broker.sessions.links.model import State
 from tests.broker.management.harness import Client, TestBroker
 from tests.broker.management.linked import Session, linked
@@ -61,6 +62,7 @@ async def test_what_is_asked_for_is_there(broker: TestBroker, client: Client) ->
     broker.engine.dead_letter_rules.use([DeadLetterRule(name="once", action=Action.LEAVE)])
     linked(broker)
     Session(broker).lose("connection refused")
+    broker.replication = Replicated("standby", 3, 1, 2.0)
     known = dict(OF_PROMETHEUS)
     for name, labels in await scrape(client):
         known.setdefault(name, {"job", "instance"}).update(label for label, _ in labels)
@@ -143,6 +145,21 @@ FIRING: Final = {
     "BartlebyRestarts": Case(40, {"broker_start_time_seconds": "1x10 2x10 3x10 4x20"}),
     "BartlebyRestarted": Case(15, {"broker_start_time_seconds": "1x10 2x10"}),
     "BartlebyFault": _event("broker.error"),
+    "BartlebyNoOwner": Case(
+        5,
+        {
+            'broker_replication_role{role="standby"}': "1x10",
+            'broker_replication_role{role="owner",instance="two:8161"}': "1 0x10",
+        },
+    ),
+    "BartlebyNoStandby": Case(
+        10,
+        {
+            'broker_replication_role{role="owner"}': "1x20",
+            'broker_replication_role{role="standby",instance="two:8161"}': "1 0x20",
+        },
+    ),
+    "BartlebyStandbyBehind": Case(10, {"broker_replication_lag_seconds": "0+60x20"}),
     "BartlebyDiskFull": Case(1, {"broker_disk_full": "0 1x5", "broker_journal_full": "0x6"}),
     "BartlebyDiskWillFill": Case(420, {"broker_disk_free_bytes": "1000000-1000x500"}),
     "BartlebySlowDisk": Case(15, {"broker_journal_slow_fsyncs_total": "0+1x20"}),
@@ -193,6 +210,10 @@ FIRING: Final = {
 HEALTHY: Final = {
     "up": "1x1600",
     "broker_ready": "1x1600",
+    'broker_replication_role{role="owner"}': "1x1600",
+    'broker_replication_role{role="standby",instance="two:8161"}': "1x1600",
+    'broker_replication_role{role="standby"}': "0x1600",
+    "broker_replication_lag_seconds": "1x1600",
     "broker_start_time_seconds": "1x1600",
     'broker_certificate_end_seconds{acceptor="stomp"}': "7776000x1600",
     "broker_disk_full": "0x1600",
@@ -225,7 +246,8 @@ HEALTHY: Final = {
 
 def _target(series: str) -> str:
     name, _, labels = series.partition("{")
-    return f'{name}{{job="bartleby",instance="b",{labels or "}"}'
+    instance = "" if "instance=" in labels else 'instance="b",'
+    return f'{name}{{job="bartleby",{instance}{labels or "}"}'
 
 
 def _tests() -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Iterable
+from typing import Final
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, Message
 from broker.engine.queues.paging.admit import keep, tail_of
@@ -18,10 +19,25 @@ from broker.engine.queues.paging.tail import Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 
+#: A queue with so little is read together with others: each by itself would cost three calls of the system.
+FEW_MESSAGES: Final = 16
+FEW_BYTES: Final = 64 << 10
+
+
+def has_few(places: Places) -> bool:
+    """Whether a queue is read together with others."""
+    return 0 < len(places) <= FEW_MESSAGES and places.bytes <= FEW_BYTES
+
+
+def read_together(state: State, several: Iterable[Places], pulled: dict[int, Message]) -> None:
+    """Read the messages of queues that have few; `pulled` learns them."""
+    found = {id: row for places in several for id in places.ids() if (row := places.get(id)) is not None}
+    pulled |= _read(state, [row for id, row in found.items() if id not in pulled])
+
 
 def pull(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]:
     """Messages that are to be in memory, by id; what cannot be read stays where it is."""
-    pulled = _read(state, places, ids)
+    pulled = _read(state, _rows(places, ids))
     places.remove([*pulled])
     return pulled
 
@@ -50,12 +66,15 @@ def pull_all(state: State, places: Places, pulled: dict[int, Message]) -> dict[i
 def timestamps(state: State, places: Places, ids: Iterable[int]) -> dict[int, int]:
     """When these messages were sent, by id, in ms; 0 for what cannot be read."""
     wanted = [id for id in ids if id in places]
-    found = _read(state, places, wanted)
+    found = _read(state, _rows(places, wanted))
     return {id: found[id].header.timestamp if id in found else 0 for id in wanted}
 
 
-def _read(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]:
-    rows = [row for id in ids if (row := places.get(id)) is not None]
+def _rows(places: Places, ids: Iterable[int]) -> list[Row]:
+    return [row for id in ids if (row := places.get(id)) is not None]
+
+
+def _read(state: State, rows: list[Row]) -> dict[int, Message]:
     rows.sort(key=_place)
     segments, offsets, sizes = [r.segment for r in rows], [r.offset for r in rows], [r.size for r in rows]
     found = state.pages.read(segments, offsets, sizes)

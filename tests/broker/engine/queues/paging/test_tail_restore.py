@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, RoutingType
+from broker.engine.recovery import restore
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
 from tests.simulation.world import check_accounts, check_counters
+from tests.support.sim_files import SimFiles
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -97,3 +99,21 @@ def test_a_message_of_several_short_queues_is_one_object() -> None:
     assert (bench.engine.usage.messages, bench.engine.usage.bytes) == (0, 0)
     check_accounts(bench.broker)
     check_counters(bench.broker)
+
+
+def test_queues_with_few_messages_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    names = [f"q.{number}" for number in range(2 * restore._READ_TOGETHER + 1)]
+    for name in names:
+        bench.sent(name, name.encode())
+    read_range = SimFiles.read_range
+    reads: list[str] = []
+
+    def counted(files: SimFiles, path: str, offset: int, nbytes: int) -> bytes:
+        reads.append(path)
+        return read_range(files, path, offset, nbytes)
+
+    monkeypatch.setattr(SimFiles, "read_range", counted)
+    bench = bench.restart()
+    assert 0 < len(reads) <= 3 * bench.engine.journal.segment
+    assert [(bench.queue(name).ready, bench.bodies(name)) for name in names] == [(1, [n.encode()]) for n in names]

@@ -1,0 +1,382 @@
+"""What a replicated log asks of its database: of PostgreSQL, and of the database in memory that stands in for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from threading import Thread
+from typing import Final
+
+import psycopg
+import pytest
+
+from store.database import Database, Doubtful, Head, Row, Unavailable
+from store.errors import DatabaseUnfit, LogFailed
+from store.log import Place
+from store.postgresql import Postgres, PostgresSettings, check_dsn
+from store.segment import encode_header
+from tests.support.postgresql import SYNCHRONOUS, Pair, PostgreSQL
+from tests.support.sim_database import SimDatabase
+
+BROKER_ID: Final = b"a broker's id 16"
+_NUMBERS: Final = count(1)
+
+Connect = Callable[[], Database]
+
+
+@pytest.fixture(autouse=True)
+def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever a test connects is closed."""
+    made: list[Postgres] = []
+    original = Postgres.__init__
+
+    def init(self: Postgres, settings: PostgresSettings, *, hints: bool = False) -> None:
+        original(self, settings, hints=hints)
+        made.append(self)
+
+    monkeypatch.setattr(Postgres, "__init__", init)
+    yield
+    for each in made:
+        each.close()
+
+
+@pytest.fixture(scope="module")
+def pair(postgresql: PostgreSQL) -> Iterator[Pair]:
+    with postgresql.pair() as pair:
+        yield pair
+
+
+def settings(pair: Pair, **more: object) -> PostgresSettings:
+    """A schema that nothing is in."""
+    return PostgresSettings(pair.dsn, schema=f"log{next(_NUMBERS)}", **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture(params=["simulated", "postgresql"])
+def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
+    """Makes connections to a database that is new."""
+    if request.param == "simulated":
+        yield SimDatabase().connect
+        return
+    chosen = settings(request.getfixturevalue("pair"))
+    first = Postgres(chosen)
+    first.check()
+    made = iter([first, Postgres(chosen, hints=True)])
+    yield lambda: next(made)
+
+
+def header(segment: int) -> bytes:
+    return encode_header(number=segment, broker_id=BROKER_ID, created=1, first_position=1)
+
+
+def owned(database: Database, hints: Database, owner: str = "one") -> Head:
+    assert hints.take_lease(owner, 60_000)
+    head = database.claim(owner)
+    assert head is not None
+    return head
+
+
+# -- the same of both --------------------------------------------------------------------------------------------------
+
+
+def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
+    database, hints = connect(), connect()
+    assert database.head() == Head(0, Place(0, 0), Place(0, 0), b"", 0)
+    assert database.segments() == []
+    head = owned(database, hints)
+    assert head == Head(1, Place(0, 0), Place(0, 0), b"", 0)
+    assert database.begin(1, head.end, 1, header(1))
+    assert database.append(1, Place(1, 64), b"first", 2)
+    assert database.append(1, Place(1, 69), bytearray(b"x" * 100_000), 1)
+    assert database.head() == Head(1, Place(1, 100_069), Place(1, 69), BROKER_ID, 3)
+    assert database.confirm(1)
+    assert database.head().replicated == Place(1, 100_069)
+    assert database.begin(1, Place(1, 100_069), 5, header(5))
+    assert database.segments() == [1, 5]
+    assert database.head() == Head(1, Place(5, 64), Place(1, 100_069), BROKER_ID, 3)
+
+
+def test_rows_come_from_the_one_in_which_the_start_lies(connect: Connect) -> None:
+    database, hints = connect(), connect()
+    head = owned(database, hints)
+    assert database.begin(1, head.end, 1, header(1))
+    assert database.append(1, Place(1, 64), b"a" * 100, 1)
+    assert database.append(1, Place(1, 164), b"b" * 100, 4)
+    first, second, third = (
+        Row(Place(1, 0), header(1), 0),
+        Row(Place(1, 64), b"a" * 100, 1),
+        Row(Place(1, 164), b"b" * 100, 5),
+    )
+    assert database.rows(Place(1, 0), 1 << 20) == [first, second, third]
+    assert database.rows(Place(1, 0), 1) == [first]
+    assert database.rows(Place(1, 64), 1) == [second]
+    assert database.rows(Place(1, 100), 1) == [second]
+    assert database.rows(Place(1, 163), 2) == [second, third]
+    assert database.rows(Place(1, 264), 1 << 20) == []
+    assert database.rows(Place(9, 0), 1 << 20) == []
+
+
+def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
+    database, hints = connect(), connect()
+    head = owned(database, hints)
+    assert database.begin(1, head.end, 1, header(1))
+    assert database.put_body(1, 7, 0, b"body", nbytes=4)
+    before = database.head(), database.segments(), database.bodies()
+    for epoch in (0, 2):
+        assert not database.append(epoch, Place(1, 64), b"x", 1)
+        assert not database.begin(epoch, Place(1, 64), 2, header(2))
+        assert not database.confirm(epoch)
+        assert not database.trim(epoch, [1])
+        assert not database.put_body(epoch, 8, 0, b"x", nbytes=1)
+        assert not database.drop_bodies(epoch, [7])
+    for end in (Place(1, 0), Place(1, 63), Place(1, 65)):
+        assert not database.append(1, end, b"x", 1)
+        assert not database.begin(1, end, 2, header(2))
+    assert (database.head(), database.segments(), database.bodies()) == before
+
+
+def test_only_the_owner_of_the_lease_claims(connect: Connect) -> None:
+    database, hints = connect(), connect()
+    assert database.claim("one") is None
+    owned(database, hints)
+    assert not hints.take_lease("two", 60_000)
+    assert database.claim("two") is None
+    assert owned(database, hints).epoch == 2, "its own lease may be taken again"
+    assert hints.renew_lease("one", 2, 60_000, Place(1, 5))
+    assert not hints.renew_lease("two", 2, 60_000, Place(1, 5))
+    lease = database.lease()
+    assert (lease.owner, lease.epoch, lease.replicated) == ("one", 2, Place(1, 5))
+    assert 50_000 < lease.left <= 60_000
+    hints.give_up_lease("two")
+    assert database.lease().left > 0
+    hints.give_up_lease("one")
+    assert database.lease().left < 0
+    assert database.claim("one") is None
+    assert hints.take_lease("two", 60_000)
+
+
+def test_bodies_come_in_chunks_and_go_together(connect: Connect) -> None:
+    database, hints = connect(), connect()
+    owned(database, hints)
+    for id in (7, 8):
+        assert database.put_body(1, id, 0, b"a" * 1000, nbytes=-1)
+        assert database.put_body(1, id, 1, b"b" * 500, nbytes=1500)
+        assert database.put_body(1, id, 1, b"b" * 500, nbytes=1500), "once more, as after a doubt"
+    assert database.put_body(1, 9, 0, b"not whole", nbytes=-1)
+    assert database.bodies() == {7: 1500, 8: 1500}
+    assert list(database.read_body(7)) == [b"a" * 1000, b"b" * 500]
+    assert database.drop_bodies(1, [7, 9])
+    assert database.bodies() == {8: 1500}
+    assert list(database.read_body(7)) == list(database.read_body(9)) == []
+
+
+def test_segments_go(connect: Connect) -> None:
+    database, hints = connect(), connect()
+    head = owned(database, hints)
+    for segment in (1, 2, 3):
+        assert database.begin(1, head.end, segment, header(segment))
+        head = database.head()
+    assert database.trim(1, [1, 2])
+    assert database.trim(1, [2]), "once more, as after a doubt"
+    assert database.trim(1, [])
+    assert database.segments() == [3]
+    assert database.rows(Place(1, 0), 1) == []
+
+
+# -- of PostgreSQL alone -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def once_it_waits(pair: Pair, then: Callable[[int], object]) -> Iterator[None]:
+    """Do something with the id of the server's process that waits for a standby, as soon as one does."""
+
+    def watch() -> None:
+        with psycopg.connect(pair.primary.dsn, autocommit=True) as connection:
+            while True:
+                row = connection.execute("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'").fetchone()
+                if row is not None:
+                    then(row[0])
+                    return
+                connection.execute("SELECT pg_sleep(0.01)")
+
+    thread = Thread(target=watch)
+    thread.start()
+    yield
+    thread.join()
+
+
+def postgres(pair: Pair, **more: object) -> Postgres:
+    database = Postgres(settings(pair, **more))
+    database.check()
+    return database
+
+
+def statement(pair: Pair, text: str) -> None:
+    pair.primary.sql(text)
+
+
+def test_the_tables_are_made_once_and_known_again(pair: Pair) -> None:
+    chosen = settings(pair)
+    for _ in range(2):
+        database = Postgres(chosen)
+        database.check()
+        database.close()
+    statement(pair, f"UPDATE {chosen.schema}.head SET format = 9")
+    with pytest.raises(DatabaseUnfit, match="format 9, this software knows 1"):
+        Postgres(chosen).check()
+
+
+@pytest.mark.parametrize(
+    ("changed", "more", "told"),
+    [
+        ({"synchronous_standby_names": ""}, {}, "has no synchronous standby.*single-copy = true"),
+        ({"synchronous_commit": "local"}, {}, "synchronous_commit is local, which is weaker than on"),
+        ({"synchronous_commit": "on"}, {"synchronous_commit": "remote_apply"}, "weaker than remote_apply"),
+        ({"synchronous_commit": "off", "synchronous_standby_names": ""}, {"single_copy": True}, "commits are lost"),
+        ({"fsync": "off"}, {}, "fsync is off"),
+    ],
+)
+def test_a_database_that_would_not_keep_it_is_refused(
+    pair: Pair, changed: dict[str, str], more: dict[str, object], told: str
+) -> None:
+    before = {name: pair.primary.sql(f"SHOW {name}")[0][0] for name in changed}
+    pair.primary.configure(**changed)
+    try:
+        with pytest.raises(DatabaseUnfit, match=told):
+            Postgres(settings(pair, **more)).check()
+    finally:
+        pair.primary.configure(**before)
+
+
+def test_one_copy_is_enough_for_who_says_so(pair: Pair) -> None:
+    pair.primary.configure(synchronous_standby_names="")
+    try:
+        database = postgres(pair, single_copy=True)
+        assert owned(database, database).epoch == 1
+        database.close()
+    finally:
+        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
+
+
+@pytest.mark.parametrize(
+    ("version", "fit"), [(140020, False), (150012, False), (150013, True), (160008, False), (180000, True)]
+)
+def test_old_servers_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch, version: int, fit: bool) -> None:
+    monkeypatch.setattr(psycopg.ConnectionInfo, "server_version", property(lambda info: version))
+    if fit:
+        postgres(pair).close()
+    else:
+        with pytest.raises(DatabaseUnfit, match=r"too old: it must be 15\.13, 16\.9, 17\.5, or later ones"):
+            Postgres(settings(pair)).check()
+
+
+def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
+    """The change is made, and is doubtful."""
+    database = postgres(pair)
+    head = owned(database, database)
+    pair.primary.configure(synchronous_standby_names="")
+    try:
+        with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
+            database.begin(1, head.end, 1, header(1))
+        with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
+            database.append(1, Place(1, 64), b"x", 1)
+        assert database.head().end == Place(1, 65)
+        with pytest.raises(Doubtful):
+            database.confirm(1)
+        database.close()
+        with pytest.raises(Unavailable, match="has no synchronous standby"):
+            database.head()
+    finally:
+        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
+    assert database.confirm(1)
+
+
+def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair) -> None:
+    """The server commits, and only warns: whoever took that for a success would confirm what one server has."""
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    pair.without_standby()
+    try:
+        with (
+            once_it_waits(pair, lambda pid: pair.primary.sql("SELECT pg_cancel_backend(%s)", pid)),
+            pytest.raises(Doubtful, match=r"may not have been replicated|canceling"),
+        ):
+            database.append(1, Place(1, 64), b"x", 1)
+        assert database.head().end == Place(1, 65)
+    finally:
+        pair.with_standby()
+    assert database.confirm(1)
+
+
+def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    pair.without_standby()
+    try:
+        with once_it_waits(pair, lambda pid: database.interrupt()), pytest.raises(Doubtful, match="broke"):
+            database.append(1, Place(1, 64), b"x", 1)
+    finally:
+        pair.with_standby()
+    assert database.confirm(1)
+    assert database.head().end == Place(1, 65)
+
+
+def test_nothing_is_interrupted_where_nothing_is_under_way(pair: Pair) -> None:
+    database = Postgres(settings(pair))
+    database.interrupt()
+    database.check()
+    database.interrupt()
+
+
+def test_a_segment_that_somebody_reads_goes_later(pair: Pair) -> None:
+    chosen = settings(pair)
+    database = Postgres(chosen)
+    database.check()
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    with psycopg.connect(pair.dsn) as reader:
+        reader.execute(f"SELECT * FROM {chosen.schema}.log_0000000001")
+        with pytest.raises(Unavailable, match="lock timeout"):
+            database.trim(1, [1])
+    assert database.segments() == [1]
+    assert database.trim(1, [1])
+    assert database.segments() == []
+
+
+def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
+    chosen = settings(pair)
+    database = Postgres(chosen)
+    database.check()
+    statement(pair, f"DROP SCHEMA {chosen.schema} CASCADE")
+    with pytest.raises(LogFailed, match="does not exist"):
+        database.head()
+
+
+def test_no_server_is_unavailable() -> None:
+    with pytest.raises(Unavailable, match="connecting to PostgreSQL"):
+        Postgres(PostgresSettings("host=127.0.0.1 port=1 user=x dbname=x")).head()
+
+
+def test_a_server_that_is_no_primary_is_not_taken(pair: Pair) -> None:
+    standby = PostgresSettings(pair.standby.dsn)
+    with pytest.raises(Unavailable, match=r"read-write|read-only"):
+        Postgres(standby).head()
+
+
+def test_a_primary_that_is_gone_is_replaced_by_its_standby(pair: Pair) -> None:
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    pair.fail_over()
+    with pytest.raises(Doubtful):
+        database.append(1, Place(1, 64), b"x", 1)
+    assert database.append(1, Place(1, 64), b"x", 1)
+
+
+@pytest.mark.parametrize("dsn", ["host", "postgresql://[", "nonsense=1 password=secret"])
+def test_a_dsn_that_cannot_be_read_is_refused_and_not_told(dsn: str) -> None:
+    with pytest.raises(DatabaseUnfit, match="cannot be read: give host=one,two") as raised:
+        check_dsn(dsn)
+    assert "secret" not in str(raised.value)
