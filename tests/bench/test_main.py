@@ -72,12 +72,22 @@ def test_a_broker_that_cannot_start_is_told(tmp_path: Path, case: str) -> None:
         ("--rounds", "0"),
         ("--ack", "client-individual", "--ack-every", "2"),
         ("--in-flight", "0"),
+        ("--paced-duration", "0"),
+        ("--loss", "3"),
     ],
 )
 def test_impossible_options_are_refused(wrong: tuple[str, ...]) -> None:
     result = CliRunner().invoke(main, [*QUICK, *wrong])
     assert result.exit_code == UNUSABLE
     assert "Error" in result.output
+
+
+def test_a_commit_that_is_not_there_is_told(tmp_path: Path) -> None:
+    arguments = [*QUICK, "--broker", "bartleby", "--case", "stomp-durable", "--against", "nowhere"]
+    result = CliRunner().invoke(main, [*arguments, "--data", str(tmp_path)])
+    assert result.exit_code == UNUSABLE
+    assert "nowhere" in result.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_own_cost_is_measured() -> None:
