@@ -243,6 +243,8 @@ def _replication(config: Config) -> Iterator[Clash]:
         yield Clash(("journal.log",), "postgresql", fix)
     if bool(section.dsn) == (section.dsn_file is not None):
         yield Clash((f"{key}.dsn", f"{key}.dsn-file"), "", "give one of them, to say where the database is")
+    if section.redirect and not config.broker.failover_hosts:
+        yield Clash((f"{key}.redirect", "broker.failover-hosts"), "true", "say in broker.failover-hosts where to")
     if section.renewal * 3 > section.lease:
         keys = (f"{key}.renewal", f"{key}.lease")
         fix = f"give at most a third of {keys[1]} ({_duration(section.lease)}): a renewal may fail"

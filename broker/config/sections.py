@@ -132,6 +132,8 @@ class PostgresqlSection(Section):
     """What a commit waits for on the standby: written, synced or visible there; the server's must promise as much."""
     single_copy: bool = False
     """true: the database needs no synchronous standby; what is confirmed is lost with its disk."""
+    redirect: bool = False
+    """true: a standby listens too, but only tells clients where the brokers are (broker.failover-hosts)."""
 
 
 class JournalSection(Section):

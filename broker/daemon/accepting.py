@@ -60,13 +60,13 @@ class Accepting:
         served: dict[str, MakeSession] = {acceptor.protocol: make, **others}
 
         def detecting(transport: Transport, number: int, peer: Peer) -> Session:
-            return DetectingSession({name: _bound(each, transport, number, peer) for name, each in served.items()})
+            return DetectingSession({name: bound(each, transport, number, peer) for name, each in served.items()})
 
         return detecting
 
     def served(self, acceptor: MessagingAcceptor) -> frozenset[str]:
         """What a client's first bytes may be of there: HTTP where it is WebSocket that carries the protocol."""
-        if isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket:
+        if speaks_websocket(acceptor):
             return frozenset({"HTTP"})
         return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
 
@@ -92,7 +92,7 @@ class Accepting:
             make = self._mqtt(acceptor, reference(servers))
             return self._over_websocket(make, acceptor) if acceptor.websocket else make
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
-        make = self._amqp(acceptor, open_properties(servers, _scheme(acceptor, at)))
+        make = self._amqp(acceptor, open_properties(servers, amqp_scheme(acceptor, at)))
         return self._over_websocket(make, acceptor) if acceptor.websocket else make
 
     def _over_websocket(self, make: MakeSession, acceptor: MqttAcceptor | AmqpAcceptor) -> MakeSession:
@@ -100,7 +100,7 @@ class Accepting:
         from broker.sessions.websocket.session import WebSocketSession
 
         def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
-            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: _bound(make, transport, number, peer)}
+            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: bound(make, transport, number, peer)}
             return WebSocketSession(offered, origins=acceptor.websocket_origins, refused=self._refused(peer))
 
         return wrapping
@@ -109,8 +109,8 @@ class Accepting:
         from broker.sessions.websocket.stomp import StompWebSocketSession
 
         def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
-            bound = _bound(make, transport, number, peer)
-            return StompWebSocketSession(bound, origins=acceptor.websocket_origins, refused=self._refused(peer))
+            inner = bound(make, transport, number, peer)
+            return StompWebSocketSession(inner, origins=acceptor.websocket_origins, refused=self._refused(peer))
 
         return wrapping
 
@@ -251,7 +251,7 @@ def failover_servers(config: Config, at: MessagingAcceptor) -> tuple[FailoverSer
     return tuple(FailoverServer(host, port) for host, port in found if port)
 
 
-def _scheme(acceptor: AmqpAcceptor, at: MessagingAcceptor) -> str:
+def amqp_scheme(acceptor: AmqpAcceptor, at: MessagingAcceptor) -> str:
     """What Qpid JMS calls it."""
     secure = "s" if at.tls is not None else ""
     return f"ws{secure}" if acceptor.websocket else f"amqp{secure}"
@@ -279,5 +279,11 @@ def _expiry(ms: int) -> int:
     return NEVER_EXPIRES if ms < 0 else min(_seconds(ms), NEVER_EXPIRES)
 
 
-def _bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
+def speaks_websocket(acceptor: MessagingAcceptor) -> bool:
+    """Whether its clients come by WebSocket."""
+    return isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket
+
+
+def bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
+    """The call that makes the session of a connection."""
     return lambda: make(transport, number, peer)

@@ -39,6 +39,7 @@ from broker.daemon.indexing import Indexing
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
+from broker.daemon.redirecting import Redirecting
 from broker.daemon.standby import Owned
 from broker.daemon.start_errors import cannot_listen, cannot_open
 from broker.daemon.systemd import Notifier
@@ -146,6 +147,7 @@ class Daemon:
         self.handed_over = False  # because an operator said so
         self._reload_asked = False  # while it stood by
         self._stalled = False  # the database does not answer
+        self._redirecting: Redirecting | None = None
         self.replication: Replication | None = None
         journal_log: JournalLog = file_log(config, self._outside)
         if config.journal.log == "postgresql":
@@ -450,7 +452,8 @@ class Daemon:
             self._log("start.security", error=str(error))
         except (OSError, UnicodeError) as error:
             self._status = ExitStatus.FAILED
-            self._log("start.listen", acceptor="http", address="", error=cannot_listen("http", error))
+            name = "http" if self._redirecting is None else self._redirecting.opening
+            self._log("start.listen", acceptor=name, address="", error=cannot_listen(name, error))
         except DatabaseUnfit as unfit:
             self._status = ExitStatus.USAGE
             self._log("start.database", error=str(unfit))
@@ -463,6 +466,8 @@ class Daemon:
         except UnknownFormat as error:
             self._status = ExitStatus.DISK_FAILED
             self._log("start.journal", error=str(error))
+        if self._redirecting is not None:
+            self._redirecting.close()
         for server in self._http.values():
             await server.stop()
         self._http.clear()
@@ -503,6 +508,9 @@ class Daemon:
                 standby=api.application,
             )
             self._note_listening(name, "http", await server.start(acceptor.host, acceptor.port))
+        if self.config.journal.postgresql.redirect:
+            self._redirecting = Redirecting(self.config, self._log)
+            await self._redirecting.open(self._note_listening)
         write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
         self._log("replication.standby")
         line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())

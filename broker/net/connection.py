@@ -22,7 +22,7 @@ from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 from broker.sessions.protocol_detection import FIRST_BYTES
 from broker.sessions.session import Session
-from broker.sessions.tick import Tick
+from broker.sessions.tick import Transport
 
 #: How long a peer that was told to go may take to close its side, in ms.
 LINGER_MS: Final = 2_000
@@ -60,6 +60,19 @@ class Origin(Protocol):
         """A connection ended before it was established; `first` is what had come."""
 
 
+class Ticking(Protocol):
+    """What a connection asks of the tick (see Tick)."""
+
+    def enter(self) -> None:
+        """Begin the tick unless it has begun."""
+
+    def touch(self, transport: Transport) -> None:
+        """This transport has something to write at the end of the tick."""
+
+    def failed(self, transport: Transport | None, error: BaseException) -> None:
+        """An exception came out of what was called for it."""
+
+
 class Connection(asyncio.Protocol):
     """One connection.  Times are the monotonic milliseconds of its origin."""
 
@@ -83,7 +96,7 @@ class Connection(asyncio.Protocol):
         "session",
     )
 
-    def __init__(self, origin: Origin, tick: Tick, *, started_at: int | None = None) -> None:
+    def __init__(self, origin: Origin, tick: Ticking, *, started_at: int | None = None) -> None:
         self._origin = origin
         self._tick = tick
         self._transport: asyncio.Transport | None = None

@@ -9,13 +9,13 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 from broker.engine.model.report import Report
-from broker.net.connection import Connection
+from broker.net.connection import Connection, Ticking
 from broker.net.tls import Handshake, SecureServer
 from broker.security.throttle import block
 from broker.sessions import protocol_detection as strangers
 from broker.sessions.login import Peer
 from broker.sessions.session import Session
-from broker.sessions.tick import Tick, Transport
+from broker.sessions.tick import Transport
 
 #: How often the timers of connections are looked at, in ms: half the shortest heart-beat interval.
 CHECK_PERIOD_MS: Final = 250
@@ -36,7 +36,7 @@ class Listener:
     def __init__(
         self,
         name: str,
-        tick: Tick,
+        tick: Ticking,
         make_session: MakeSession,
         *,
         report: Report,

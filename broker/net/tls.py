@@ -15,10 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from broker.net.connection import Connection
+from broker.net.connection import Connection, Ticking
 from broker.net.handshake import Context, shake
 from broker.net.tasks import supervised
-from broker.sessions.tick import Tick
 
 if TYPE_CHECKING:
     from broker.net.listener import Listener
@@ -174,7 +173,7 @@ class SecuredConnection(Connection):
 
     __slots__ = ("_handshake",)
 
-    def __init__(self, handshake: Handshake, listener: Listener, tick: Tick, started_at: int) -> None:
+    def __init__(self, handshake: Handshake, listener: Listener, tick: Ticking, started_at: int) -> None:
         super().__init__(listener, tick, started_at=started_at)
         self._handshake = handshake
 
@@ -187,7 +186,7 @@ class SecuredConnection(Connection):
 class Handshake:
     """A socket that has been accepted and does not yet speak our protocol."""
 
-    def __init__(self, listener: Listener, tick: Tick, client: socket.socket, address: object) -> None:
+    def __init__(self, listener: Listener, tick: Ticking, client: socket.socket, address: object) -> None:
         self.remote, self.origin = "local", ""
         if isinstance(address, tuple):
             self.remote, self.origin = f"{address[0]}:{address[1]}", str(address[0])

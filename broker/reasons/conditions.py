@@ -166,7 +166,7 @@ MQTT = {
 #: By the header `message`.  `*` stands for the name of a header.
 STOMP = {
     "already connected": Text("CONNECT or STOMP came a second time.", _CLIENT_BUG),
-    "another broker has taken over": Text(
+    "another broker has the journal": Text(
         "Another broker of the pair has the journal.",
         "Connect to that; the header redirect names all of them, if `failover-hosts` does.",
     ),

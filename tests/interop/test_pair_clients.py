@@ -7,23 +7,28 @@ Whatever the broker has confirmed to them has to arrive.
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Final
 
 import pytest
 
+from protocols.mqtt.codes import V5
+from protocols.mqtt.encode import encode
 from tests.interop.programs import BUILD_S, HERE, RUN_S, java, node
 from tests.support.daemon import DaemonProcess
+from tests.support.mqtt_client import greeting
 from tests.support.peers import free_port
 from tests.support.postgresql import PostgreSQL
 from tests.support.process import PATIENCE_S, NotAvailable
+from tests.support.stomp_client import frame
 
 pytestmark = pytest.mark.timeout(2 * BUILD_S + 2 * RUN_S)
 
@@ -38,6 +43,20 @@ SAID: Final = re.compile(r"(confirmed|received) (\d+)")
 
 #: Messages that each client has to have confirmed before a fault and after it.
 ENOUGH: Final = 20
+
+#: A standby that answers, and for how long it waits for clients.
+REDIRECTING: Final = "redirect = true\n" + "".join(
+    f"""
+[acceptors.{protocol}]
+protocol = "{protocol}"
+port = {port}
+{'handshake-timeout = "500ms"' if protocol != "http" else ""}
+"""
+    for protocol, port in (("stomp", 1), ("amqp", 2), ("mqtt", 3), ("http", 4))
+)
+
+#: OPEN of the container `me`.
+OPEN: Final = b"\0\0\0\x12\x02\0\0\0\0\x53\x10\xc0\x05\x01\xa1\x02me"
 
 Ports = Mapping[str, int]
 
@@ -140,8 +159,8 @@ def command(language: str, program: str, directory: Path) -> list[str]:
 
 
 @contextmanager
-def pair(directory: Path) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
-    """Two brokers over one database, the first of which owns the journal."""
+def pair(directory: Path, more: str = "") -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
+    """Two brokers over one database, the first of which owns the journal; `more` are settings of that."""
     ports = {name: {each: free_port() for each in ("stomp", "amqp", "mqtt", "http")} for name in ("one", "two")}
     with PostgreSQL() as place, ExitStack() as stack:
         server = place.server()
@@ -159,6 +178,7 @@ dsn = "{server.dsn}"
 single-copy = true
 lease = "1s"
 renewal = "200ms"
+{more}
 """
         brokers = []
         for name, fixed in ports.items():
@@ -212,6 +232,39 @@ def test_clients_find_the_owner(tmp_path: Path) -> None:
         two.await_standby()
     if missing:
         pytest.skip(f"others have found the owner; {', '.join(missing)}")
+
+
+def test_a_standby_says_where_to_go(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        try:
+            one, two = stack.enter_context(pair(tmp_path, REDIRECTING))
+        except NotAvailable as absent:
+            pytest.skip(str(absent))
+        hosts = f"127.0.0.1:{one.ports['amqp']} 127.0.0.1:{two.ports['amqp']}".encode()
+        stomp, amqp = frame("CONNECT", {"accept-version": "1.2"}), b"AMQP\0\1\0\0" + OPEN
+        for _ in range(2):
+            said = answer(two.ports["stomp"], stomp)
+            assert said.startswith(b"ERROR\n")
+            assert b"\nredirect:" + hosts in said
+            assert hosts in answer(two.ports["mqtt"], encode(greeting("c"), V5))
+            assert answer(two.ports["mqtt"], encode(greeting("c", version=4), 4)) == b"\x20\x02\x00\x03"
+            said = answer(two.ports["amqp"], amqp)
+            assert b"failover-server-list" in said
+            assert b"amqp:connection:forced" in said
+            assert answer(two.ports["stomp"], b"CONNECT") == b"", "who does not introduce itself is cut off"
+        one.kill()
+        two.await_ready()
+        assert answer(two.ports["stomp"], stomp, b"CONNECTED").startswith(b"CONNECTED\n")
+
+
+def answer(port: int, data: bytes, until: bytes = b"no end") -> bytes:
+    """What a broker says to these bytes before it closes the connection, or has said `until`."""
+    said = b""
+    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client, suppress(ConnectionResetError):
+        client.sendall(data)
+        while until not in said and (more := client.recv(65_536)):
+            said += more
+    return said
 
 
 def known() -> dict[str, tuple[str, str]]:

@@ -73,7 +73,7 @@ def report_error(report: Report, failure: StompError) -> None:
 
 def moved(why: str, servers: str) -> StompError:
     """Another broker of the pair goes on."""
-    return StompError("another broker has taken over", why, redirect=servers)
+    return StompError("another broker has the journal", why, redirect=servers)
 
 
 def login_refused() -> StompError:

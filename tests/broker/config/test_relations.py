@@ -35,6 +35,12 @@ def read(directory: Path, text: str) -> Config:
         # 32 MiB is half of a segment, less 64 KiB of headers
         ("[limits]\nbody-bytes-max = 33488897\n", "limits.body-bytes-max", "33488897B", "half of journal.segment-size"),
         (
+            "[journal]\nlog = 'postgresql'\n[journal.postgresql]\ndsn = 'host=one'\nredirect = true\n",
+            "journal.postgresql.redirect",
+            "true",
+            "say in broker.failover-hosts where to",
+        ),
+        (
             "[journal]\nsegment-size = '20MiB'\nreserve = 0\n",
             "limits.body-bytes-max",
             "10MiB",

@@ -44,7 +44,7 @@ def test_stomp(hosts: tuple[str, ...], told: str | None, *, fenced: bool) -> Non
     client = broker.connect()
     end(broker, fenced=fenced)
     (error,) = client.take("ERROR")
-    assert error.headers["message"] == "another broker has taken over"
+    assert error.headers["message"] == "another broker has the journal"
     assert error.headers.get("redirect") == told
     assert client.closed
 

@@ -1,0 +1,132 @@
+"""The acceptors of a standby that tells clients where the brokers of its pair are (`journal.postgresql.redirect`)."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from functools import partial
+
+from broker import clock
+from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
+from broker.daemon.accepting import amqp_scheme, bound, failover_servers, speaks_websocket
+from broker.engine.model.report import Report
+from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
+from broker.net.tasks import supervised
+from broker.security.reload import acceptor_context
+from broker.sessions.detect import DetectingSession
+from broker.sessions.failover import open_properties, reference
+from broker.sessions.login import Peer
+from broker.sessions.redirecting import redirecting_amqp, redirecting_mqtt, redirecting_stomp
+from broker.sessions.session import Session
+from broker.sessions.tick import Transport, described
+
+
+class Flushing:
+    """The tick of connections behind which there is no engine: what they have to say goes out with the next turn."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._touched: dict[Transport, None] = {}
+
+    def enter(self) -> None:
+        """See Tick: there is no clock to be read."""
+
+    def touch(self, transport: Transport) -> None:
+        """See Tick."""
+        if not self._touched:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._touched[transport] = None
+
+    def failed(self, transport: Transport | None, error: BaseException) -> None:
+        """See Tick: it costs the connection."""
+        self._report("broker.error", error=described(error))
+        if transport is not None:
+            transport.abort()
+
+    def _flush(self) -> None:
+        touched, self._touched = self._touched, {}
+        for transport in touched:
+            try:
+                transport.flush()
+            except Exception as error:
+                self.failed(transport, error)
+
+
+class Redirecting:
+    """All of them, but for those of WebSockets, which stay closed."""
+
+    def __init__(self, config: Config, report: Report) -> None:
+        self._config = config
+        self._report = report
+        self._tick = Flushing(report)
+        self._listeners: list[Listener] = []
+        self._origins: dict[str, int] = {}
+        self._checks: asyncio.Task[None] | None = None
+        self.opening = ""  # the acceptor that is being opened, for the log
+
+    async def open(self, opened: Callable[[str, str, list[tuple[str, int]]], None]) -> None:
+        """Listen; `opened` is told each acceptor's name, protocol and addresses.  Raises OSError, UnusableFile."""
+        config = self._config
+        for name, acceptor in config.messaging_acceptors.items():
+            if speaks_websocket(acceptor):
+                continue
+            self.opening = name
+            tls = acceptor_context(acceptor.tls) if acceptor.tls is not None else None
+            listener = Listener(
+                name,
+                self._tick,
+                self._sessions(acceptor),
+                report=self._report,
+                monotonic_ms=clock.monotonic_ms,
+                connections_max=acceptor.connections_allowed,
+                total=lambda: sum(each.count for each in self._listeners),
+                total_max=config.limits.connections_max,
+                handshake_timeout=acceptor.handshake_timeout,
+                origins=self._origins,
+                origin_max=config.limits.connections_per_origin_max,
+                context=None if tls is None else partial(_as_it_is, tls),
+            )
+            self._listeners.append(listener)
+            opened(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
+        self._checks = supervised("checks of a standby's connections", self._check())
+
+    def close(self) -> None:
+        """Listen no more, and cut everybody off."""
+        if self._checks is not None:
+            self._checks.cancel()
+        for listener in self._listeners:
+            listener.close()
+            listener.abort()
+
+    async def _check(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_PERIOD_MS / 1000)
+            for listener in self._listeners:
+                for _ in listener.check():
+                    await asyncio.sleep(0)
+
+    def _sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
+        answering = (acceptor, *(self._config.acceptors[name] for name in acceptor.others))
+        served = {each.protocol: self._answers(each, acceptor) for each in answering}
+
+        def make(transport: Transport, number: int, peer: Peer) -> Session:
+            if len(served) == 1:
+                return served[acceptor.protocol](transport, number, peer)
+            return DetectingSession({name: bound(each, transport, number, peer) for name, each in served.items()})
+
+        return make
+
+    def _answers(self, acceptor: object, at: MessagingAcceptor) -> MakeSession:
+        most, servers = self._config.limits.connect_bytes_max, failover_servers(self._config, at)
+        if isinstance(acceptor, StompAcceptor):
+            return lambda *_: redirecting_stomp(most, reference(servers))
+        if isinstance(acceptor, MqttAcceptor):
+            return lambda *_: redirecting_mqtt(most, reference(servers))
+        assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
+        properties = open_properties(servers, amqp_scheme(acceptor, at))
+        return lambda *_: redirecting_amqp(most, self._config.broker.name, properties)
+
+
+def _as_it_is(context: ssl.SSLContext) -> ssl.SSLContext:
+    return context
