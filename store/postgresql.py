@@ -19,6 +19,7 @@ from typing import Any, Final
 import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ExecStatus, Format
 
 from store.database import Doubtful, Head, Lease, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
@@ -40,6 +41,10 @@ _TRIM_WAIT_MS: Final = 200
 
 #: A transaction that its client does not end, as a stopped process, may not keep others from the head; in ms.
 _IDLE_MS: Final = 2_000
+
+#: The prepared statement of `append`, and how its values are sent: numbers as text, the entries as they are.
+_APPEND: Final = b"append"
+_APPEND_FORMATS: Final = [*[Format.TEXT] * 5, Format.BINARY]
 
 #: What a server says that will be able to do later what it cannot do now.
 _PASSING: Final = (
@@ -111,6 +116,7 @@ class Postgres:
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._warning = ""
         self._checked = False  # it was fit, once
+        self._prepared = 0  # the segment of the connection's statement that appends; 0: there is none
 
     # -- the connection --------------------------------------------------------------------------------------------
 
@@ -226,6 +232,7 @@ class Postgres:
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
+        self._prepared = 0
         if connection is not None:
             connection.close()
 
@@ -278,15 +285,39 @@ class Postgres:
         return None if row is None else _head(row)
 
     def append(self, epoch: int, end: Place, data: bytes | bytearray, entries: int) -> bool:
-        query = self._sql(
-            "WITH moved AS (UPDATE {schema}.head SET at = %s, replicated_segment = segment, replicated_at = at,"
-            " entries = entries + %s WHERE epoch = %s AND segment = %s AND at = %s RETURNING entries)"
-            " INSERT INTO {log} (at, epoch, data, entries) SELECT %s, %s, %b, entries FROM moved RETURNING "
-            + _STANDBYS,
-            log=self._log(end.segment),
-        )
+        """By libpq itself: a cursor of psycopg's takes as long in Python as the server takes for the statement."""
         segment, at = end
-        return self._change(query, at + len(data), entries, epoch, segment, at, at, epoch, data) is not None
+        values = [b"%d" % value for value in (at + len(data), entries, epoch, segment, at)]
+        with self._connected() as connection:
+            self._prepare_append(connection, segment)
+            self._warning = ""
+            result = connection.pgconn.exec_prepared(_APPEND, [*values, data], _APPEND_FORMATS)
+            if result.status != ExecStatus.TUPLES_OK:
+                raise errors.error_from_result(result)
+            if not result.ntuples:
+                return False
+            self._look((result.get_value(0, 0) or b"").decode())
+            return True
+
+    def _prepare_append(self, connection: psycopg.Connection[tuple[Any, ...]], segment: int) -> None:
+        """Of a connection only one segment's, so that it does not hold the plans of all."""
+        if self._prepared == segment:
+            return
+        if self._prepared:
+            connection.execute(b"DEALLOCATE " + _APPEND)
+            self._prepared = 0
+        query = self._sql(
+            "WITH moved AS (UPDATE {schema}.head SET at = $1::bigint, replicated_segment = segment, replicated_at = at,"
+            " entries = entries + $2::bigint WHERE epoch = $3::bigint AND segment = $4::bigint AND at = $5::bigint"
+            " RETURNING entries)"
+            " INSERT INTO {log} (at, epoch, data, entries) SELECT $5::bigint, $3::bigint, $6::bytea, entries FROM moved"
+            " RETURNING " + _STANDBYS,
+            log=self._log(segment),
+        )
+        result = connection.pgconn.prepare(_APPEND, query.as_bytes(connection))
+        if result.status != ExecStatus.COMMAND_OK:
+            raise errors.error_from_result(result)
+        self._prepared = segment
 
     def begin(self, epoch: int, end: Place, segment: int, header: bytes) -> bool:
         """One message with all statements: a writer that stops in the middle leaves no transaction open."""

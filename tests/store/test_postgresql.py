@@ -354,6 +354,21 @@ def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
         database.head()
 
 
+def test_a_connection_keeps_the_statement_of_one_segment(pair: Pair) -> None:
+    chosen = settings(pair)
+    database, hints = Postgres(chosen), Postgres(chosen, hints=True)
+    database.check()
+    end = owned(database, hints).end
+    for segment in (1, 2, 3):
+        assert database.begin(1, end, segment, header(segment))
+        assert database.append(1, Place(segment, 64), b"ab", 1)
+        assert database.append(1, Place(segment, 66), b"c", 1)
+        end = Place(segment, 67)
+    with database._connected() as connection:
+        kept = connection.execute("SELECT statement FROM pg_prepared_statements WHERE name = 'append'").fetchall()
+    assert ["log_0000000003" in statement for (statement,) in kept] == [True]
+
+
 def test_no_server_is_unavailable() -> None:
     with pytest.raises(Unavailable, match="connecting to PostgreSQL"):
         Postgres(PostgresSettings("host=127.0.0.1 port=1 user=x dbname=x")).head()
