@@ -26,7 +26,7 @@ def main(of_zombies: int, stopped: int, broken: int, seed: int | None) -> None:
         try:
             zombies(pair.dsn, "zombies", of_zombies)
             console.print(f"{of_zombies:,} appends of a zombie were refused")
-            outcomes = stops(pair.dsn, "stops", stopped, seed)
+            outcomes = stops(pair.dsn, "stops", stopped)
             said = "; ".join(f"{name}: {times:,}" for name, times in sorted(outcomes.items()))
             console.print(f"{outcomes.total():,} appends within which the owner was stopped: {said}")
             confirmed, doubtful = breaks(pair, "breaks", broken, seed, failovers=max(1, broken // 1_000))

@@ -35,9 +35,9 @@ def test_a_thousand_appends_of_a_zombie(shared_pair: Pair, schema: str) -> None:
     zombies(shared_pair.dsn, schema, 1_000)
 
 
-def test_an_owner_that_is_stopped_within_an_append(shared_pair: Pair, schema: str, seed: int) -> None:
+def test_an_owner_that_is_stopped_within_an_append(shared_pair: Pair, schema: str) -> None:
     """`python -m tests.append_storm` stops it more often."""
-    assert stops(shared_pair.dsn, schema, 10, seed).total() == 10
+    assert stops(shared_pair.dsn, schema, 10).keys() == {"it was there", "it was refused"}
 
 
 def test_connections_that_break_at_random_moments(pair: Pair, schema: str, seed: int) -> None:

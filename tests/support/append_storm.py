@@ -1,7 +1,7 @@
 """Appends to a real pair of PostgreSQL servers that go wrong: of a zombie, in a stopped process, on broken connections.
 
 zombies     who lost the log goes on writing: every change is refused
-stops       a process is stopped at a random moment of an append; another takes over, and writes; it goes on
+stops       a process stops at a point of an append; another takes over, and writes; it goes on
 breaks      at a random moment of each append its connection breaks, its server process is ended, or the wait for the
             standby is called off; at times the primary is killed, too
 
@@ -11,17 +11,20 @@ What a writer announced as durable must be there for whoever takes over, and not
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from random import Random
 from statistics import median
+from types import FrameType
 from typing import Final, Self
 
 import psycopg
@@ -145,29 +148,39 @@ class Appender:
 
     def __init__(self, dsn: str, schema: str) -> None:
         command = [sys.executable, "-m", __name__, dsn, schema]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT
-        )
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, cwd=ROOT)
+        self._heard = b""
 
-    def own(self) -> None:
-        """Take over, and begin to append."""
+    def own(self, point: int) -> None:
+        """Take over, append, and stop in the second append, after so many calls and returns of functions in it."""
         assert self._process.stdin is not None
-        self._process.stdin.write("own\n")
+        self._process.stdin.write(f"{point}\n".encode())
 
     def hear(self) -> tuple[str, int]:
-        """What it says next: `append`, `confirmed` with the id of a message; `fenced`."""
-        assert self._process.stdout is not None
-        word, _, number = self._process.stdout.readline().strip().partition(" ")
-        assert word in ("append", "confirmed", "fenced"), f"the appender says {word!r}"
+        """What it says next: `append`, `confirmed` with the id of a message; `steps`, how many there were; `fenced`."""
+        while b"\n" not in self._heard:
+            self._read()
+        line, _, self._heard = self._heard.partition(b"\n")
+        word, _, number = line.decode().partition(" ")
+        assert word in ("append", "confirmed", "steps", "fenced"), f"the appender says {word!r}"
         return word, int(number or 0)
 
-    def stop(self) -> None:
-        """SIGSTOP; it has stopped when this returns."""
-        os.kill(self._process.pid, signal.SIGSTOP)
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        data = self._process.stdout.read(1 << 16)
+        assert data, "the appender has ended: what it said is above"
+        self._heard += data
+
+    def stopped(self) -> list[tuple[str, int]]:
+        """Wait until it has stopped itself; what it had said until then."""
+        assert self._process.stdout is not None
         until = time.monotonic() + PATIENCE_S
         while state(self._process.pid) != "T":
             assert time.monotonic() < until
             os.sched_yield()
+        while select.select([self._process.stdout], [], [], 0)[0]:
+            self._read()
+        return [self.hear() for _ in range(self._heard.count(b"\n"))]
 
     def go_on(self) -> None:
         """SIGCONT."""
@@ -189,58 +202,40 @@ def appending(dsn: str, schema: str) -> Iterator[Appender]:
         appender.close()
 
 
-def stops(dsn: str, schema: str, times: int, seed: int) -> Counter[str]:
-    """An owner that is stopped within an append while another takes over; what became of that append, how often."""
+def stops(dsn: str, schema: str, times: int) -> Counter[str]:
+    """An owner that is stopped within an append while another takes over; what became of that append, how often.
+
+    So many points, evenly over all that its process does in an append.
+    """
     with RealDatabase(dsn, schema) as shared, appending(dsn, schema) as appender:
-        return _stopped(shared, appender, times, Random(seed))
+        return _stopped(shared, appender, times)
 
 
-def _stopped(shared: RealDatabase, appender: Appender, times: int, random: Random) -> Counter[str]:
+def _stopped(shared: RealDatabase, appender: Appender, times: int) -> Counter[str]:
     outcomes: Counter[str] = Counter()
     files: SimFiles | None = None
     before: list[int] = []
-    took = [0.002]
-    for _ in range(times):
-        appender.own()
-        confirmed: list[int] = []
-        for _ in range(random.randint(1, 3)):
-            begun, id = _begun(appender, confirmed)
-            took.append(time.perf_counter() - begun)
-        last = id
-        _pause(random.uniform(0, 1.5 * median(took[-50:])))
-        appender.stop()
+    steps = 1 << 30  # nobody knows yet: the first one is stopped at the end of its append
+    for number in range(times):
+        appender.own(1 + steps * number // times if number else steps)
+        said = appender.stopped()
+        assert [word for word, _ in said] == ["append", "confirmed", "append"], said
+        stopped = said[-1][1]
         other = shared.owner("other", files)
         appender.go_on()
         other.send()
         other.step()
         assert not other.failures, other.failures
-        while (said := appender.hear())[0] != "fenced":
-            if said[0] == "confirmed":
-                confirmed.append(said[1])
-            else:
-                last = said[1]
-        lost = set(confirmed) - set(other.found)
+        while said[-1][0] != "fenced":
+            said.append(appender.hear())
+        steps = next(n for word, n in said if word == "steps")
+        confirmed = {id for word, id in said if word == "confirmed"}
+        lost = confirmed - set(other.found)
         assert not lost, f"{lost} were confirmed, and whoever took over has them not"
         assert other.found[: len(before)] == before, "what was there has gone"
-        here = "there" if last in other.found[len(before) :] else "not there"
-        outcomes[f"{'confirmed' if last in confirmed else 'not confirmed'}, {here}"] += 1
+        outcomes["it was there" if stopped in other.found[len(before) :] else "it was refused"] += 1
         before, files = other.found + other.confirmed(), other.end()
     return outcomes
-
-
-def _begun(appender: Appender, confirmed: list[int]) -> tuple[float, int]:
-    """The next append begins: when, and of which message."""
-    begun = time.perf_counter()
-    while (said := appender.hear())[0] != "append":
-        assert said[0] == "confirmed", said
-        confirmed.append(said[1])
-    return begun, said[1]
-
-
-def _pause(seconds: float) -> None:
-    until = time.perf_counter() + seconds
-    while time.perf_counter() < until:
-        os.sched_yield()
 
 
 def main(dsn: str, schema: str) -> None:
@@ -251,18 +246,47 @@ def main(dsn: str, schema: str) -> None:
 
 def _append(shared: RealDatabase) -> None:
     files: SimFiles | None = None
-    for _ in sys.stdin:
+    for line in sys.stdin:
         replica = shared.owner("appender", files)
+        _send(replica, replica.step)
+        stopping = Stopping(int(line))
+        _send(replica, partial(stopping.run, replica.step))
+        _say(f"steps {stopping.steps}")
         while not replica.failures:
-            (id,) = replica.send()
-            _say(f"append {id}")
-            before = len(replica.announced)
-            replica.step()
-            if len(replica.announced) > before:
-                _say(f"confirmed {id}")
+            _send(replica, replica.step)
         assert isinstance(replica.failures[0], LogFenced), replica.failures
         files = replica.end()
         _say("fenced")
+
+
+def _send(replica: Replica, step: Callable[[], None]) -> None:
+    (id,) = replica.send()
+    _say(f"append {id}")
+    before = len(replica.announced)
+    step()
+    if len(replica.announced) > before:
+        _say(f"confirmed {id}")
+
+
+class Stopping:
+    """Stops this process after so many calls and returns of functions, or when all is done."""
+
+    def __init__(self, point: int) -> None:
+        self.steps = 0
+        self._point = point
+
+    def run(self, do: Callable[[], None]) -> None:
+        """Do something, and stop in the middle."""
+        sys.setprofile(self._count)
+        do()
+        sys.setprofile(None)
+        if self.steps < self._point:
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _count(self, frame: FrameType, event: str, argument: object) -> None:
+        self.steps += 1
+        if self.steps == self._point:
+            os.kill(os.getpid(), signal.SIGSTOP)
 
 
 def _say(line: str) -> None:
