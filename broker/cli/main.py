@@ -54,7 +54,10 @@ PLACES: Final = {
         "broker.cli.importing:import_",
         "Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.",
     ),
-    "failover": Place("broker.cli.failover:failover", "Let the other broker of a pair take over, and stand by."),
+    "failover": Place(
+        "broker.cli.failover:failover",
+        "Let the other broker of a pair take over: what is in flight is confirmed first, then this one stands by.",
+    ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "link": Place(
         "broker.cli.link:link",
