@@ -224,6 +224,7 @@ class Standby:
         lease = self._hints.lease()
         self._owner = lease.owner if lease.left > 0 else ""
         if lease.left > 0 and lease.owner != self._name:
+            self._patient_until = 0.0  # another has had it
             return False
         if self._monotonic() < self._patient_until:
             return False

@@ -1,0 +1,78 @@
+"""When a standby takes the lease of a replicated log."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from broker.daemon.standby import Standby
+from tests.store.replicas import Replica
+from tests.support.sim_database import SimDatabase
+
+LEASE_MS = 5_000
+
+
+class Clock:
+    """Seconds, as the test says."""
+
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def never(*arguments: object) -> NoReturn:
+    raise AssertionError("this is not asked for")
+
+
+def standby(shared: SimDatabase, clock: Clock, *, patience_s: float) -> Standby:
+    replica = Replica(shared, "me")
+    return Standby(
+        replica.log,
+        replica.database,
+        shared.connect(),
+        replica.files,
+        name="me",
+        lease_ms=LEASE_MS,
+        patience_s=patience_s,
+        make_broker=never,
+        keep_lease=never,
+        check=never,
+        ended=never,
+        report=lambda code, /, **fields: None,
+        monotonic=clock,
+    )
+
+
+def test_it_takes_a_lease_that_is_over_and_no_other() -> None:
+    shared, clock = SimDatabase(), Clock()
+    me = standby(shared, clock, patience_s=0)
+    other = shared.connect()
+    assert other.take_lease("other", LEASE_MS)
+    assert not me._may_own()
+    assert me.state.owner == "other"
+    shared.now += LEASE_MS + 1
+    assert me._may_own()
+    assert not other.take_lease("other", LEASE_MS)
+    assert me._may_own(), "it is its own now"
+
+
+def test_one_that_has_handed_over_leaves_it_to_others_for_a_while() -> None:
+    shared, clock = SimDatabase(), Clock()
+    me = standby(shared, clock, patience_s=10)
+    assert not me._may_own()
+    clock.now += 9.9
+    assert not me._may_own()
+    clock.now += 0.2
+    assert me._may_own(), "nobody has wanted it"
+
+
+def test_it_is_patient_until_another_has_had_it() -> None:
+    """Who hands over back to it at once does not wait until its patience is over."""
+    shared, clock = SimDatabase(), Clock()
+    me = standby(shared, clock, patience_s=10)
+    other = shared.connect()
+    assert not me._may_own()
+    assert other.take_lease("other", LEASE_MS)
+    assert not me._may_own()
+    other.give_up_lease("other")
+    assert me._may_own()
