@@ -270,7 +270,7 @@ class MqttDrain:
         self._target = target
         self.link = open_link(target, _SUBSCRIBER, clean=False)
         self.link.subscribe(pool.filter, pool.qos)
-        self._subscriber = Subscriber(self.link, pool, producers=producers)
+        self._subscriber = Subscriber(self.link, pool, producers=producers, ordered=target.ordered)
 
     @property
     def received(self) -> int:

@@ -38,6 +38,7 @@ class Target:
     memory: Callable[[], int] | None = None
     pids: Callable[[], Sequence[int]] | None = None
     virtual_host: str = ""  # as STOMP names it; empty: the host
+    ordered: bool = True  # it delivers the messages of a producer in their order
     prefixed: bool = False  # an AMQP broker whose addresses begin with /queue/ or /topic/, as STOMP's do
 
     def connect(self) -> Link:

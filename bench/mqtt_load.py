@@ -92,9 +92,9 @@ class Subscriber:
 
     __slots__ = ("_out", "acked", "checker", "link")
 
-    def __init__(self, link: MqttLink, pool: MqttPool, *, producers: int = 1) -> None:
+    def __init__(self, link: MqttLink, pool: MqttPool, *, producers: int = 1, ordered: bool = True) -> None:
         self.link = link
-        self.checker = Checker(pool, producers)
+        self.checker = Checker(pool, producers, ordered=ordered)
         self.acked = 0
         self._out = b""
 

@@ -69,3 +69,13 @@ def test_the_messages_of_different_producers_may_overtake_each_other() -> None:
     assert (checker.received, len(answers)) == (5, 5 * 4)
     with pytest.raises(BrokerFailed, match="message 97 came where 65 is due"):
         checker.take(packets(pool, 64, 97))
+
+
+def test_each_message_comes_once_where_there_is_no_order() -> None:
+    pool = MqttPool(SHAPE, 1)
+    checker = Checker(pool, 16, ordered=False)
+    checker.take(packets(pool, 0, 1, 32, 16))
+    assert checker.received == 4
+    for again in (1, 16):
+        with pytest.raises(BrokerFailed, match=f"message {again} comes again"):
+            checker.take(packets(pool, again))
