@@ -221,6 +221,18 @@ CODES: Final[dict[str, Code]] = {
         "error",
         "A queue or divert of a changed configuration could not be created as written; those after it were skipped.",
     ),
+    "replication.claimed": Code(
+        "info", "Nobody but this broker can write the journal any more; it reads the rest of it."
+    ),
+    "replication.goes_on": Code("info", "The database of the journal answers again: producers may go on."),
+    "replication.handing_over": Code("warning", "An operator lets another broker own the journal."),
+    "replication.owner": Code("info", "This broker of a pair owns the journal now, under this epoch."),
+    "replication.stalled": Code("warning", "The database of the journal does not answer: producers wait."),
+    "replication.standby": Code("info", "This broker stands by: it copies the journal until it may own it."),
+    "replication.stepped_down": Code(
+        "error", "This broker may no longer write the journal: it has let go of its clients and stands by."
+    ),
+    "replication.trouble": Code("warning", "The database of the journal could not be asked; it is tried again.", True),
     "retained.full": Code("warning", "A retained message was refused: their limit is reached.", True),
     "retroactive.disk_full": Code(
         "warning", "A new queue did not get the messages kept for it: the journal has no room.", True
@@ -246,18 +258,6 @@ CODES: Final[dict[str, Code]] = {
         "critical",
         "The journal is damaged and the broker does not start: the error names the commands to inspect and repair it.",
     ),
-    "replication.claimed": Code(
-        "info", "Nobody but this broker can write the journal any more; it reads the rest of it."
-    ),
-    "replication.goes_on": Code("info", "The database of the journal answers again: producers may go on."),
-    "replication.handing_over": Code("warning", "An operator lets another broker own the journal."),
-    "replication.owner": Code("info", "This broker of a pair owns the journal now, under this epoch."),
-    "replication.stalled": Code("warning", "The database of the journal does not answer: producers wait."),
-    "replication.standby": Code("info", "This broker stands by: it copies the journal until it may own it."),
-    "replication.stepped_down": Code(
-        "error", "This broker may no longer write the journal: it has let go of its clients and stands by."
-    ),
-    "replication.trouble": Code("warning", "The database of the journal could not be asked; it is tried again.", True),
     "start.database": Code(
         "critical",
         "The database for the journal is not fit for it, or has lost a part of it; nothing was changed.",

@@ -120,8 +120,9 @@ def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
     """P1 when the disk fails: no receipt for what could not be synced, and no second try."""
     assert STRACE is not None
     trace = tmp_path / "trace"
-    strace = [STRACE, "-f", "-ttt", "-o", str(trace), "-e", "trace=fdatasync", "-e", "signal=none"]
-    strace += ["-e", f"inject=fdatasync:error=EIO:when={FAILING_SYNC}+"]
+    strace = [STRACE, "-f", "-ttt", "-o", str(trace), "-e", "trace=fdatasync,pwritev2"]
+    strace += ["-e", "signal=none"]
+    strace += ["-e", f"inject=pwritev2:error=EIO:when={FAILING_SYNC}+"]
     with running(tmp_path, wrapper=strace) as broker:
         with StompSocket(broker.port) as sender:
             sender.connect()
@@ -134,7 +135,7 @@ def test_a_failing_disk_stops_the_broker_at_once(tmp_path: Path) -> None:
         traced = trace.read_text()
         print(f"{ended_after(traced):.3f} s from the failed sync to the end")  # of an idle machine: some hundredths
         assert ended_after(traced) < ENDED_S
-        syncs = re.findall(r"fdatasync\(.*= (.+)", traced)
+        syncs = re.findall(r"(?:fdatasync|pwritev2)\(.*= (.+)", traced)
         assert [sync for sync in syncs if "EIO" in sync] == syncs[-1:], "a failed sync is never tried again"
     with running(tmp_path) as broker:
         assert broker.queue("q")["messages"] >= confirmed

@@ -45,14 +45,17 @@ def _move() -> None:
 
 
 def _sync() -> None:
-    original = os.fdatasync
+    for name in ("fdatasync", "pwritev"):  # which writes and syncs
+        setattr(os, name, _failing(getattr(os, name)))
 
-    def fdatasync(fd: Any) -> None:
+
+def _failing(original: Callable[..., object]) -> Callable[..., object]:
+    def failing(*arguments: object) -> object:
         if _beside("sync-fails"):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-        original(fd)
+        return original(*arguments)
 
-    os.fdatasync = fdatasync
+    return failing
 
 
 def _task() -> None:
