@@ -181,19 +181,25 @@ class Postgres:
             **conninfo_to_dict(settings.dsn),
         }
         connection = psycopg.connect(make_conninfo("", **given), autocommit=True)
+        try:
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         connection.add_notice_handler(self._on_notice)
         connection.prepared_max = 20
-        level = "local" if self._hints else settings.synchronous_commit
         unfit = self._unfit(connection)
         if unfit and self._checked:  # since then the server has been set up otherwise, or it is another one
-            connection.close()
             raise Unavailable(f"PostgreSQL: {unfit}")
         if not unfit:
+            level = "local" if self._hints else self._settings.synchronous_commit
             connection.execute(
                 f"SET synchronous_commit = {level}; SET statement_timeout = 0; SET lock_timeout = 0;"
                 f" SET idle_in_transaction_session_timeout = {_IDLE_MS}"
             )
-        return connection
 
     def _on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
@@ -270,10 +276,7 @@ class Postgres:
 
     def head(self) -> Head:
         with self._connected() as connection:
-            query = (
-                "SELECT epoch, segment, at, replicated_segment, replicated_at, broker_id, entries FROM {schema}.head"
-            )
-            return _head(self._one(connection, query))
+            return _head(self._one(connection, f"SELECT {_HEAD} FROM {{schema}}.head"))
 
     def claim(self, owner: str) -> Head | None:
         query = self._sql(

@@ -374,6 +374,19 @@ def test_no_server_is_unavailable() -> None:
         Postgres(PostgresSettings("host=127.0.0.1 port=1 user=x dbname=x")).head()
 
 
+def test_a_connection_that_cannot_be_set_up_is_closed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[psycopg.Connection] = []
+
+    def broken(self: Postgres, connection: psycopg.Connection) -> str:
+        made.append(connection)
+        raise psycopg.OperationalError("the server went away")
+
+    monkeypatch.setattr(Postgres, "_unfit", broken)
+    with pytest.raises(Unavailable, match="the server went away"):
+        Postgres(settings(pair)).head()
+    assert [connection.closed for connection in made] == [True]
+
+
 def test_a_server_that_is_no_primary_is_not_taken(pair: Pair) -> None:
     standby = PostgresSettings(pair.standby.dsn)
     with pytest.raises(Unavailable, match=r"read-write|read-only"):
