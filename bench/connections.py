@@ -25,6 +25,7 @@ from bench.generator import Target
 from bench.link import BrokerFailed
 from bench.mqtt_idle import HANDLES_SPARE, allow_handles
 from bench.mqtt_link import MqttLink, connect_packet
+from bench.report import say
 from tests.support.certificates import Authority
 
 #: Connections that have not been answered yet.
@@ -193,12 +194,6 @@ def main(arguments: list[str]) -> int:
         finally:
             broker.stop()
     return 0
-
-
-def say(what: str, figure: str) -> None:
-    """One line."""
-    sys.stdout.write(f"{what:34} {figure}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ from urllib.request import urlopen
 from bench.brokers import Bartleby
 from bench.generator import Target
 from bench.link import HANDSHAKE_S, BrokerFailed, Link
+from bench.report import say
 from broker.cli.remote import connect
 
 #: Sends between two receipts.
@@ -188,12 +189,6 @@ def main(arguments: list[str]) -> int:
     finally:
         broker.stop()
     return 0
-
-
-def say(what: str, figure: str) -> None:
-    """One line."""
-    sys.stdout.write(f"{what:34} {figure}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

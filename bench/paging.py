@@ -22,6 +22,7 @@ from bench.brokers import Bartleby
 from bench.consumer import Consumer
 from bench.generator import NAP_S, Load, Target, drain, fill
 from bench.messages import FrameTemplate, Pool
+from bench.report import say
 
 SETTINGS: Final = """
 [[address-settings]]
@@ -161,12 +162,6 @@ def main(arguments: list[str]) -> int:
     finally:
         broker.stop()
     return 0
-
-
-def say(what: str, figure: str) -> None:
-    """One line."""
-    sys.stdout.write(f"{what:34} {figure}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -247,6 +247,11 @@ def machine(directory: Path) -> dict[str, object]:
     }
 
 
+def say(what: str, figure: str) -> None:
+    """One line."""
+    print(f"{what:34} {figure}", flush=True)
+
+
 def _sync_rate(directory: Path) -> float:
     path = directory / f"bench-sync-{os.getpid()}"
     handle = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600)

@@ -140,7 +140,7 @@ class Copying:
         """Copy what is known to be replicated; let go of segments and bodies that the log has let go of."""
         head, lease = self._database.head(), self._database.lease()
         if head.end < self.end:
-            raise _ahead(f"the copy in {self._copy.directory} ends at byte {self.end.offset} of {self.end[0]}", head)
+            raise _ahead(f"the copy in {self._copy.directory} ends at {self.end}", head)
         self.known = head
         self.fetch(max(head.replicated, lease.replicated))
 
@@ -244,13 +244,11 @@ class Copying:
 
 
 def _ahead(what: str, head: Head) -> CopyAhead:
-    return CopyAhead(
-        f"{what}, but the log in the database ends at byte {head.end.offset} of segment {head.end.segment}"
-    )
+    return CopyAhead(f"{what}, but the log in the database ends at {head.end}")
 
 
 def _damaged(row: Row) -> LogFailed:
-    return LogFailed(f"the database's row at byte {row.place.offset} of segment {row.place.segment} is damaged")
+    return LogFailed(f"the database's row at {row.place} is damaged")
 
 
 class UpTo:

@@ -73,6 +73,10 @@ class Place(NamedTuple):
     segment: int
     offset: int
 
+    def __str__(self) -> str:
+        """For people."""
+        return f"byte {self.offset} of segment {self.segment}"
+
 
 @dataclass(slots=True, eq=False)
 class Counters:
@@ -418,11 +422,6 @@ class FileLog:
     def pack(self, entries: Sequence[Entry]) -> bytearray:
         """The bytes of entries that are appended next."""
         return pack_entries(entries, self._seed, self._durable)
-
-    @property
-    def place(self) -> Place:
-        """Where the next entry goes."""
-        return Place(self._segment, self._end)
 
     def append_packed(self, packed: bytearray | bytes, entries: Sequence[Entry] | Sequence[EntryHead]) -> None:
         """Append entries whose bytes are these.  Raises LogFailed, LogFull."""

@@ -192,7 +192,7 @@ class ReplicatedLog:
     def cut(self, segment: int, end: int, torn_bytes: int) -> None:
         """The copy has no torn tail: it was cut as it was compared with the database."""
         if Place(segment, end) != self._end:
-            raise LogFailed(f"the copy ends at byte {end} of {self.path(segment)}, the log at {told(self._end)}")
+            raise LogFailed(f"the copy ends at {Place(segment, end)}, the log at {self._end}")
 
     def close(self) -> None:
         self.copy.close()
@@ -276,12 +276,7 @@ class ReplicatedLog:
         if head.end == end:
             return
         raise LogFailed(
-            f"the log in the database ends at {told(head.end)} instead of {told(self._end)}: entries that were"
-            " confirmed are not in it (was a standby promoted that was not synchronous, or a backup restored?), or"
-            " somebody else has changed it"
+            f"the log in the database ends at {head.end} instead of {self._end}: entries that were confirmed are not in"
+            " it (was a standby promoted that was not synchronous, or a backup restored?), or somebody else has changed"
+            " it"
         )
-
-
-def told(place: Place) -> str:
-    """A place, for people."""
-    return f"byte {place.offset} of segment {place.segment}"

@@ -715,5 +715,6 @@ def test_whatever_goes_wrong_nothing_confirmed_is_lost_and_nobody_else_writes(se
     assert set(confirmed) <= set(last.found) <= sent
 
 
-def test_places_are_ordered() -> None:
+def test_places_are_ordered_and_told() -> None:
     assert Place(1, 500) < Place(2, 0) < Place(2, 64)
+    assert str(Place(2, 64)) == "byte 64 of segment 2"
