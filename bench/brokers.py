@@ -122,8 +122,9 @@ class Bartleby(Measured):
         tree: Path | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        more = {**self.MORE, **(environment or {})}
-        more |= {} if tree is None else {"PYTHONSAFEPATH": "1", "PYTHONPATH": str(tree)}
+        # What `python` has installed is run, not the sources of the directory that the benchmark is started in.
+        more = {"PYTHONSAFEPATH": "1", **self.MORE, **(environment or {})}
+        more |= {} if tree is None else {"PYTHONPATH": str(tree)}
 
         def make(directory: Path) -> DaemonProcess:
             if not config.is_file():
