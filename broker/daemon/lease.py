@@ -60,7 +60,6 @@ class LeaseKeeper:
         if give_up:
             with suppress(Doubtful, Unavailable, LogFailed):  # then it ends by itself
                 self._hints.give_up_lease(self._name)
-        self._hints.close()
 
     def _run(self) -> None:
         while not self._ending.wait(self._renewal):

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
-from collections.abc import Callable
-from functools import partial
 
 from broker import clock
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
@@ -13,7 +10,7 @@ from broker.daemon.accepting import amqp_scheme, bound, failover_servers, speaks
 from broker.engine.model.report import Report
 from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
 from broker.net.tasks import supervised
-from broker.security.reload import acceptor_context
+from broker.security.reload import lasting_context
 from broker.sessions.detect import DetectingSession
 from broker.sessions.failover import open_properties, reference
 from broker.sessions.login import Peer
@@ -63,33 +60,30 @@ class Redirecting:
         self._listeners: list[Listener] = []
         self._origins: dict[str, int] = {}
         self._checks: asyncio.Task[None] | None = None
-        self.opening = ""  # the acceptor that is being opened, for the log
+        messaging = config.messaging_acceptors.items()
+        #: By name.
+        self.acceptors = {name: acceptor for name, acceptor in messaging if not speaks_websocket(acceptor)}
 
-    async def open(self, opened: Callable[[str, str, list[tuple[str, int]]], None]) -> None:
-        """Listen; `opened` is told each acceptor's name, protocol and addresses.  Raises OSError, UnusableFile."""
-        config = self._config
-        for name, acceptor in config.messaging_acceptors.items():
-            if speaks_websocket(acceptor):
-                continue
-            self.opening = name
-            tls = acceptor_context(acceptor.tls) if acceptor.tls is not None else None
-            listener = Listener(
-                name,
-                self._tick,
-                self._sessions(acceptor),
-                report=self._report,
-                monotonic_ms=clock.monotonic_ms,
-                connections_max=acceptor.connections_allowed,
-                total=lambda: sum(each.count for each in self._listeners),
-                total_max=config.limits.connections_max,
-                handshake_timeout=acceptor.handshake_timeout,
-                origins=self._origins,
-                origin_max=config.limits.connections_per_origin_max,
-                context=None if tls is None else partial(_as_it_is, tls),
-            )
-            self._listeners.append(listener)
-            opened(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
-        self._checks = supervised("checks of a standby's connections", self._check())
+    async def open(self, name: str) -> list[tuple[str, int]]:
+        """Listen on one; the addresses really bound.  Raises OSError, UnusableFile."""
+        acceptor, limits = self.acceptors[name], self._config.limits
+        listener = Listener(
+            name,
+            self._tick,
+            self._sessions(acceptor),
+            report=self._report,
+            monotonic_ms=clock.monotonic_ms,
+            connections_max=acceptor.connections_allowed,
+            total=lambda: sum(each.count for each in self._listeners),
+            total_max=limits.connections_max,
+            handshake_timeout=acceptor.handshake_timeout,
+            origins=self._origins,
+            origin_max=limits.connections_per_origin_max,
+            context=lasting_context(name, acceptor.tls),
+        )
+        self._listeners.append(listener)
+        self._checks = self._checks or supervised("checks of a standby's connections", self._check())
+        return await listener.open(acceptor.host, acceptor.port)
 
     def close(self) -> None:
         """Listen no more, and cut everybody off."""
@@ -126,7 +120,3 @@ class Redirecting:
         assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
         properties = open_properties(servers, amqp_scheme(acceptor, at))
         return lambda *_: redirecting_amqp(most, self._config.broker.name, properties)
-
-
-def _as_it_is(context: ssl.SSLContext) -> ssl.SSLContext:
-    return context

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from broker.config import Config
 from broker.config.sections import PostgresqlSection
 from broker.daemon.lease import LeaseKeeper
-from broker.daemon.standby import Owned, Standby, StandbyState
+from broker.daemon.standby import UNASKED, Owned, Standby, StandbyState
 from broker.daemon.wiring import Broker, Environment, file_log
 from store.bodies import BodyStore
 from store.errors import DatabaseUnfit
@@ -45,19 +44,6 @@ def postgres_settings(section: PostgresqlSection) -> PostgresSettings:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ReplicationState:
-    """What a broker of a pair is: `standby` until it owns the log."""
-
-    epoch: int
-    standby: StandbyState | None
-
-    @property
-    def role(self) -> str:
-        """In a word."""
-        return "owner" if self.standby is None else "standby"
-
-
 class Replication:
     """One life of a broker of a pair: from standing by to letting go of the log.
 
@@ -73,7 +59,7 @@ class Replication:
         self._lease: LeaseKeeper | None = None
         self._standby: Standby | None = None
         self._database = Postgres(self._settings)
-        self._name = ""
+        self._hints = Postgres(self._settings, hints=True)
 
         def make_copy(bodies: BodyStore) -> FileLog:
             return file_log(config, outside, elsewhere=bodies)
@@ -104,12 +90,11 @@ class Replication:
         def tell(result: Owned | Exception) -> None:
             loop.call_soon_threadsafe(ended.set_result, result)
 
-        hints = Postgres(self._settings, hints=True)
         name = self.log.copy_name() or f"{self._outside.random.getrandbits(128):032x}"
 
         def keep_lease(epoch: int, since: float) -> LeaseKeeper:
             self._lease = LeaseKeeper(
-                hints,
+                self._hints,
                 name=name,
                 epoch=epoch,
                 since=since,
@@ -123,7 +108,7 @@ class Replication:
         self._standby = standby = Standby(
             self.log,
             self._database,
-            hints,
+            self._hints,
             self._outside.files,
             name=name,
             lease_ms=self._section.lease,
@@ -142,11 +127,15 @@ class Replication:
         result = ended.result() if ended.done() else None
         if not isinstance(result, Owned):
             await asyncio.to_thread(standby.stop)
-            self.end(give_up=True)
+            await asyncio.to_thread(self.end, give_up=True)
         if isinstance(result, Exception):
             raise result
-        self._standby = None
         return result
+
+    @property
+    def standby_state(self) -> StandbyState:
+        """How far it is while it stands by."""
+        return UNASKED if self._standby is None else self._standby.state
 
     # -- owning ----------------------------------------------------------------------------------------------------
 
@@ -162,12 +151,9 @@ class Replication:
         return since is not None and (self._outside.monotonic() - since) * 1000 > self._section.stall_timeout
 
     @property
-    def state(self) -> ReplicationState:
-        """What this broker is now."""
-        if self._standby is not None:
-            state = self._standby.state
-            return ReplicationState(state.epoch, state)
-        return ReplicationState(self.log.epoch, None)
+    def epoch(self) -> int:
+        """Under which it owns the log; 0 before it does."""
+        return self.log.epoch
 
     def interrupt(self) -> None:
         """Nothing is tried any more: what waits for the database gives up."""
@@ -180,3 +166,4 @@ class Replication:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.end(give_up=give_up)
+        self._hints.close()

@@ -20,11 +20,9 @@ import contextlib
 import gc
 import os
 import signal
-import ssl
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,9 +37,9 @@ from broker.daemon.indexing import Indexing
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
-from broker.daemon.redirecting import Redirecting
 from broker.daemon.standby import Owned
-from broker.daemon.start_errors import cannot_listen, cannot_open
+from broker.daemon.standby_server import StandbyServer
+from broker.daemon.start_errors import CannotListen, fields, opening
 from broker.daemon.systemd import Notifier
 from broker.daemon.tracing import start_tracing
 from broker.daemon.wiring import Broker, assemble, begin, declare, file_log, recover, settings_table
@@ -59,7 +57,6 @@ from broker.management.runtime import (
     write_runtime_file,
 )
 from broker.management.shared import Shared
-from broker.management.standby import StandbyApi
 from broker.net.dialer import Dialer
 from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
@@ -68,7 +65,7 @@ from broker.net.tls import TlsUnusable
 from broker.reasons.exit_status import ExitStatus
 from broker.security.audit_log import AuditLog
 from broker.security.policy import users_path
-from broker.security.reload import ADMIN, Guard, acceptor_context
+from broker.security.reload import ADMIN, Guard
 from broker.security.users_file import UnusableFile
 from broker.sessions.links.links import Links
 from broker.sessions.login import Gate
@@ -100,15 +97,24 @@ HAND_OVER_SECONDS_MAX: Final = 0.5
 #: How many leases one that has handed the journal over leaves it to others.
 PATIENCE_LEASES: Final = 2
 
-#: What an operator does whose database has lost what was confirmed.
-COPY_AHEAD: Final = (
-    "the database has lost entries that were confirmed (was a standby promoted that was not synchronous, or a backup"
-    " restored?); docs/high-availability.md says how to go on from either"
-)
-
 #: The longest the timer sleeps, in seconds: a wall clock that is set is noticed after at most this.
 TIMER_SECONDS_MAX: Final = 1.0
 
+#: What keeps a broker from starting: the status with which it ends, and the code of the log.  The first that fits.
+_CANNOT_START: Final[Mapping[type[Exception], tuple[ExitStatus, str]]] = {
+    CannotListen: (ExitStatus.FAILED, "start.listen"),
+    UnusableFile: (ExitStatus.USAGE, "start.security"),
+    EngineError: (ExitStatus.USAGE, "start.refused"),
+    DirectoryLocked: (ExitStatus.IN_USE, "start.locked"),
+    DatabaseUnfit: (ExitStatus.USAGE, "start.database"),
+    CopyAhead: (ExitStatus.DISK_FAILED, "start.database"),
+    NewerFormat: (ExitStatus.DISK_FAILED, "start.newer"),
+    Corrupt: (ExitStatus.DISK_FAILED, "start.corrupt"),
+    JournalError: (ExitStatus.DISK_FAILED, "start.journal"),
+    UnknownFormat: (ExitStatus.DISK_FAILED, "start.journal"),
+    OSError: (ExitStatus.DISK_FAILED, "start.journal"),
+}
+_REASONS: Final = tuple(_CANNOT_START)
 
 if TYPE_CHECKING:
     from broker.daemon.replication import Replication
@@ -147,7 +153,7 @@ class Daemon:
         self.handed_over = False  # because an operator said so
         self._reload_asked = False  # while it stood by
         self._stalled = False  # the database does not answer
-        self._redirecting: Redirecting | None = None
+        self._standing_by = False
         self.replication: Replication | None = None
         journal_log: JournalLog = file_log(config, self._outside)
         if config.journal.log == "postgresql":
@@ -376,19 +382,15 @@ class Daemon:
         """Start, serve until told to stop, stop.  Returns the exit status."""
         try:
             self.parts.log.open()
-        except DirectoryLocked as locked:
-            advice = "stop that process, or give this broker another directory with --data"
-            self._log("start.locked", directory=locked.directory, pid=locked.pid, advice=advice)
-            return ExitStatus.IN_USE
-        except JournalError as error:
-            self._log("start.journal", error=cannot_open(self.data_directory, error))
-            return ExitStatus.DISK_FAILED
+        except _REASONS as error:
+            return self._cannot_start(error)
         owned: Owned | None = None
         if self.replication is not None:
             owned = await self._stand_by()
             if owned is None:
                 self.parts.log.close()
-                self._log("stopped", status=self._status)
+                if not self.stepped_down:
+                    self._log("stopped", status=self._status)
                 return self._status
         status = self._recover(owned)
         if status == ExitStatus.OK:
@@ -403,6 +405,15 @@ class Daemon:
             self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
         return status
 
+    def _cannot_start(self, error: Exception) -> ExitStatus:
+        """Say what keeps the broker from starting.  Its exit status, unless the journal is another broker's by now."""
+        if isinstance(error, LogFenced | LogUnknown):
+            self._step_down(str(error))
+            return self._status
+        status, code = next(found for kind, found in _CANNOT_START.items() if isinstance(error, kind))
+        self._log(code, **fields(self.data_directory, error))
+        return status
+
     async def _let_go(self) -> None:
         """Let go of the journal of a pair, so that another can own it, or this process in its next life."""
         assert self.replication is not None
@@ -415,12 +426,14 @@ class Daemon:
         if self.handed_over and fine:
             self.stepped_down = True
 
-    async def _serve(self) -> int:
+    async def _serve(self) -> ExitStatus:
         """Open the acceptors, serve until told to stop, stop.  Returns the exit status."""
-        if not await self._open_acceptors():
+        status = await self._open_acceptors()
+        if status != ExitStatus.OK:
             self.parts.journal.close()
-            return ExitStatus.FAILED
-        self._announce()
+            return status
+        if not self.stepped_down:
+            self._announce()
         if self.replication is not None:
             self._look_at_replication()
         checks = supervised("checks of connections and files", self._check_connections(), essential=True)
@@ -439,44 +452,28 @@ class Daemon:
     async def _stand_by(self) -> Owned | None:
         """Copy the journal of the pair until it is ours; None if that does not come to pass, with a status."""
         assert self.replication is not None
-        self._unready = ["standby: another broker owns the journal"]
+        self._standing_by = True
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop.set)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_later)
         owned: Owned | None = None
+        server: StandbyServer | None = None
         try:
-            await self._open_standby()
+            server = StandbyServer(self, self.config, self._create_token(), self._replicated, self._log)
+            await server.open(self._note_listening)
+            self._write_runtime_file()
+            self._announce_standby()
             owned = await self.replication.stand_by(self._make_parts, self._stop)
-        except (UnusableFile, TlsUnusable) as error:
-            self._status = ExitStatus.USAGE
-            self._log("start.security", error=str(error))
-        except (OSError, UnicodeError) as error:
-            self._status = ExitStatus.FAILED
-            name = "http" if self._redirecting is None else self._redirecting.opening
-            self._log("start.listen", acceptor=name, address="", error=cannot_listen(name, error))
-        except DatabaseUnfit as unfit:
-            self._status = ExitStatus.USAGE
-            self._log("start.database", error=str(unfit))
-        except CopyAhead as ahead:
-            self._status = ExitStatus.DISK_FAILED
-            self._log("start.database", error=f"{ahead}: {COPY_AHEAD}")
-        except (Corrupt, JournalError) as error:
-            self._status = ExitStatus.DISK_FAILED
-            self._log("start.corrupt" if isinstance(error, Corrupt) else "start.journal", error=str(error))
-        except UnknownFormat as error:
-            self._status = ExitStatus.DISK_FAILED
-            self._log("start.journal", error=str(error))
-        if self._redirecting is not None:
-            self._redirecting.close()
-        for server in self._http.values():
-            await server.stop()
-        self._http.clear()
+        except _REASONS as error:
+            self._status = self._cannot_start(error)
+        if server is not None:
+            await server.close()
+        self._standing_by = False
         self._listening.clear()
         if owned is None:
             remove_runtime_file(self.data_directory)
         else:
             self.parts = owned.broker
-            self._unready = ["the journal is being recovered"]
             self._log("replication.owner", epoch=owned.lease.epoch)
         return owned
 
@@ -484,34 +481,8 @@ class Daemon:
         """SIGHUP: there is nothing yet that could be changed."""
         self._reload_asked = True
 
-    async def _open_standby(self) -> None:
-        """Answer for health and metrics; say that this is a standby to whoever waits for the start."""
-        self.data_directory.mkdir(parents=True, exist_ok=True)
-        token = create_token(self.data_directory) if self.config.http_acceptors else ""
-        api = StandbyApi(
-            self._replicated,
-            token,
-            name=self.name,
-            version=self.version,
-            started=self.started,
-            now=clock.wall_ms,
-        )
-        for name, acceptor in self.config.http_acceptors.items():
-            tls = acceptor_context(acceptor.tls) if acceptor.tls is not None else None
-            self._http[name] = server = HttpServer(
-                self,
-                token,
-                name=name,
-                context=None if tls is None else partial(_as_it_is, tls),
-                open_metrics=acceptor.open_metrics,
-                allowed_hosts=acceptor.allowed_hosts,
-                standby=api.application,
-            )
-            self._note_listening(name, "http", await server.start(acceptor.host, acceptor.port))
-        if self.config.journal.postgresql.redirect:
-            self._redirecting = Redirecting(self.config, self._log)
-            await self._redirecting.open(self._note_listening)
-        write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
+    def _announce_standby(self) -> None:
+        """STANDBY: for people and scripts on standard output, for systemd."""
         self._log("replication.standby")
         line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())
         sys.stdout.write(f"STANDBY {line} pid={os.getpid()}\n")
@@ -523,23 +494,22 @@ class Daemon:
             self._beat_as_standby(interval)
 
     def _beat_as_standby(self, interval: float) -> None:
-        if self._unready and self._unready[0].startswith("standby") and not self._stop.is_set():
+        if self._standing_by and not self._stop.is_set():
             self._notifier.watchdog()
             self._loop.call_later(interval, self._beat_as_standby, interval)
 
     def _replicated(self) -> Replicated:
         assert self.replication is not None
-        state = self.replication.state
-        standby = state.standby
-        if standby is None:
-            return Replicated(state.role, state.epoch)
-        return Replicated(state.role, state.epoch, standby.behind_entries, standby.behind_seconds, standby.trouble)
+        if not self._standing_by:
+            return Replicated("owner", self.replication.epoch)
+        state = self.replication.standby_state
+        return Replicated("standby", state.epoch, state.lag_entries, state.lag_seconds, state.trouble)
 
     def replicated(self) -> Replicated | None:
         """What this broker is, if its journal is replicated."""
         return None if self.replication is None else self._replicated()
 
-    def _recover(self, owned: Owned | None) -> int:
+    def _recover(self, owned: Owned | None) -> ExitStatus:
         """Have the journal read, unless a standby has, and go on from there."""
         assert isinstance(self.parts.writer, WriterThread)
         self.parts.writer.start()
@@ -554,21 +524,8 @@ class Daemon:
             else:
                 verdict, restored = owned.verdict, owned.restored
                 begin(self.parts, self.config)
-        except NewerFormat as newer:
-            self._log("start.newer", error=str(newer))
-            return ExitStatus.DISK_FAILED
-        except Corrupt as corrupt:
-            self._log("start.corrupt", error=str(corrupt))
-            return ExitStatus.DISK_FAILED
-        except JournalError as error:
-            self._log("start.journal", error=cannot_open(self.data_directory, error))
-            return ExitStatus.DISK_FAILED
-        except UnknownFormat as error:
-            self._log("start.journal", error=str(error))
-            return ExitStatus.DISK_FAILED
-        except EngineError as error:
-            self._log("start.refused", error=str(error))
-            return ExitStatus.USAGE
+        except _REASONS as error:
+            return self._cannot_start(error)
         if verdict.torn_bytes:
             self._log("journal.torn_tail", segment=verdict.segment, at=verdict.end, bytes=verdict.torn_bytes)
         self._log(
@@ -584,7 +541,7 @@ class Daemon:
         gc.set_threshold(50_000, 20, 100)
         return ExitStatus.OK
 
-    def _set_guard(self) -> int:
+    def _set_guard(self) -> ExitStatus:
         """Who may come in."""
         self._runner = LoopRunner(self.tick)
         try:
@@ -608,9 +565,8 @@ class Daemon:
             self._log("security.first_user", user=ADMIN, file=str(users_path(self.config)))
         return ExitStatus.OK
 
-    async def _open_acceptors(self) -> bool:
+    async def _open_acceptors(self) -> ExitStatus:
         config = self.config
-        opening: dict[str, str] = {}  # what is being opened, for the log
         try:
             accepting = self._accepting
             origins: dict[str, int] = {}
@@ -636,9 +592,9 @@ class Daemon:
                     served=accepting.served(acceptor),
                 )
                 self.listeners[name] = listener
-                opening = {"acceptor": name, "address": f"{acceptor.host}:{acceptor.port}"}
-                self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
-            token = create_token(self.data_directory) if config.http_acceptors else ""
+                with opening(name, acceptor.host, acceptor.port):
+                    self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
+            token = self._create_token()
             shared = Shared(self)
             console = Console(self, token, reports=config.broker.audit_reports, shared=shared)
             for name, http_acceptor in config.http_acceptors.items():
@@ -654,13 +610,20 @@ class Daemon:
                     shared=shared,
                 )
                 self._http[name] = server
-                opening = {"acceptor": name, "address": f"{http_acceptor.host}:{http_acceptor.port}"}
-                self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
-            write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
-        except (OSError, UnicodeError) as error:
-            self._log("start.listen", **opening, error=cannot_listen(opening.get("acceptor", ""), error))
-            return False
-        return True
+                with opening(name, http_acceptor.host, http_acceptor.port):
+                    self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
+            self._write_runtime_file()
+        except _REASONS as error:
+            return self._cannot_start(error)
+        return ExitStatus.OK
+
+    def _create_token(self) -> str:
+        """By which the command line is let in; empty if there is no acceptor for it.  Raises OSError."""
+        return create_token(self.data_directory) if self.config.http_acceptors else ""
+
+    def _write_runtime_file(self) -> None:
+        """By which the command line finds this broker.  Raises OSError."""
+        write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
 
     def _connections(self) -> int:
         return sum(listener.count for listener in self.listeners.values())
@@ -800,7 +763,7 @@ class Daemon:
 
     # -- stop ------------------------------------------------------------------------------------------------------
 
-    async def _shut_down(self) -> int:
+    async def _shut_down(self) -> ExitStatus:
         self._unready.append("the broker is stopping")
         self._notifier.stopping()
         if self._status == ExitStatus.OK:
@@ -852,10 +815,6 @@ class Daemon:
                     await listener.idle()
 
 
-def _as_it_is(context: ssl.SSLContext) -> ssl.SSLContext:
-    return context
-
-
 def run(config: Config, reload: Reload | None = None) -> int:
     """Run a broker in the foreground until it is told to stop.  Returns the exit status."""
     log = configure(config.log.level, config.log.format, sys.stderr)
@@ -875,7 +834,8 @@ def run(config: Config, reload: Reload | None = None) -> int:
             life = daemon.config
             patience = PATIENCE_LEASES * life.journal.postgresql.lease if daemon.handed_over else 0
             del daemon
-            gc.unfreeze()  # what was restored in that life is garbage now
+            gc.enable()  # what was restored in that life is garbage now
+            gc.unfreeze()
             gc.collect()
 
     status = uvloop.run(main())

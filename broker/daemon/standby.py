@@ -53,14 +53,19 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class StandbyState:
-    """How far a standby is.  `trouble`: why it does not get on; empty if it does."""
+    """How far a standby is: the entries that it has not copied, and for how long it has not had all of them.
 
-    owner: str
+    `trouble`: why it does not get on; empty if it does.
+    """
+
     epoch: int
-    copied: Place
-    behind_entries: int
-    behind_seconds: float
+    lag_entries: int
+    lag_seconds: float
     trouble: str
+
+
+#: Of one that has not begun.
+UNASKED: Final = StandbyState(0, 0, 0.0, "the database has not been asked yet")
 
 
 class _Again(Exception):
@@ -118,8 +123,7 @@ class Standby:
         self._read_to = Place(0, 0)
         self._read_at = 0.0
         self._copied_before = self._bytes_before = 0
-        self._trouble = "the database has not been asked yet"
-        self._owner = ""
+        self._trouble = UNASKED.trouble
         self._equal = monotonic()  # when the copy last had all there was
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
@@ -146,10 +150,9 @@ class Standby:
         """How far it is."""
         copying = self._copying
         head = copying.known
-        behind = max(0, head.entries - copying.entries) if head is not None else 0
-        seconds = self._monotonic() - self._equal if behind or self._trouble else 0.0
-        epoch = head.epoch if head is not None else 0
-        return StandbyState(self._owner, epoch, copying.end, behind, seconds, self._trouble)
+        lag = max(0, head.entries - copying.entries) if head is not None else 0
+        seconds = self._monotonic() - self._equal if lag or self._trouble else 0.0
+        return StandbyState(head.epoch if head is not None else 0, lag, seconds, self._trouble)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:
@@ -222,7 +225,6 @@ class Standby:
 
     def _may_own(self) -> bool:
         lease = self._hints.lease()
-        self._owner = lease.owner if lease.left > 0 else ""
         if lease.left > 0 and lease.owner != self._name:
             self._patient_until = 0.0  # another has had it
             return False

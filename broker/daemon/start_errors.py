@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.errors import JournalError, JournalFull, LogFull
+from store.errors import CopyAhead, DirectoryLocked, JournalFull, LogFull
 from store.files import NO_ROOM
 
 _LISTENING: Final = {
@@ -29,15 +31,34 @@ _JOURNAL: Final = {
 
 _NO_ROOM: Final = "free space on the disk of {directory}, or choose a directory on another disk with --data"
 
+_COPY_AHEAD: Final = (
+    "the database has lost entries that were confirmed (was a standby promoted that was not synchronous, or a backup"
+    " restored?); docs/high-availability.md says how to go on from either"
+)
+
+
+class CannotListen(Exception):
+    """An acceptor cannot listen at an address; the text says why, and what to do."""
+
+    def __init__(self, acceptor: str, address: str, why: str) -> None:
+        super().__init__(why)
+        self.acceptor = acceptor
+        self.address = address
+
+
+@contextmanager
+def opening(name: str, host: str, port: int) -> Iterator[None]:
+    """Open an acceptor.  Raises CannotListen for what the system says to that."""
+    try:
+        yield
+    except (OSError, UnicodeError) as error:
+        raise CannotListen(name, f"{host}:{port}", cannot_listen(name, error)) from error
+
 
 def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
     """Why the acceptor cannot listen."""
     if isinstance(error, UnicodeError):  # of RFC 3490, which Python applies to names
         return f"this is not a valid host name: correct acceptors.{name}.host"
-    if error.filename is not None:  # the files for the command line, which are made at the same time
-        full = error.errno in NO_ROOM
-        advice = "free space on that disk" if full else "the broker's user must be able to write it"
-        return f"{error.filename}: {error.strerror}: {advice}"
     what = os.strerror(error.errno).lower() if error.errno in _LISTENING else (error.strerror or str(error))
     if isinstance(error, socket.gaierror):
         advice = "the host name is unknown: correct acceptors.{name}.host"
@@ -46,12 +67,26 @@ def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
     return f"{what}: {advice.format(name=name)}"
 
 
-def cannot_open(directory: Path, error: JournalError) -> str:
-    """Why the journal in a data directory cannot be opened or begun."""
-    cause = error.__cause__
-    if isinstance(error, JournalFull | LogFull):
+def fields(directory: Path, error: Exception) -> dict[str, str | int]:
+    """What the log says, field by field, of what keeps a broker with this data directory from starting."""
+    match error:
+        case DirectoryLocked():
+            advice = "stop that process, or give this broker another directory with --data"
+            return {"directory": error.directory, "pid": error.pid, "advice": advice}
+        case CannotListen():
+            return {"acceptor": error.acceptor, "address": error.address, "error": str(error)}
+    return {"error": cannot_open(directory, error)}
+
+
+def cannot_open(directory: Path, error: Exception) -> str:
+    """Why the journal in a data directory cannot be opened or begun, or a file beside it not be written."""
+    cause = error if isinstance(error, OSError) else error.__cause__
+    number = cause.errno or 0 if isinstance(cause, OSError) else 0
+    if isinstance(error, CopyAhead):
+        advice = _COPY_AHEAD
+    elif isinstance(error, JournalFull | LogFull) or number in NO_ROOM:
         advice = _NO_ROOM
     else:
-        advice = _JOURNAL.get(cause.errno or 0, "") if isinstance(cause, OSError) else ""
-    told = advice.format(directory=directory, user=os.geteuid())
-    return f"{error}: {told}" if told else str(error)
+        advice = _JOURNAL.get(number, "")
+    what = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+    return f"{what}: {advice.format(directory=directory, user=os.geteuid())}" if advice else what

@@ -229,6 +229,17 @@ def acceptor_context(tls: TlsSection) -> ssl.SSLContext:
         raise UnusableFile(str(error)) from None
 
 
+def lasting_context(name: str, tls: TlsSection | None) -> Callable[[], ssl.SSLContext] | None:
+    """What gives an acceptor's TLS context, which stays as its files are now; None if it speaks no TLS.
+
+    Raises UnusableFile.
+    """
+    if tls is None:
+        return None
+    context = _context(name, tls)
+    return lambda: context
+
+
 def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
     try:
         return acceptor_context(tls)

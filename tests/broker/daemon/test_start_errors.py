@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from broker.daemon.start_errors import cannot_listen, cannot_open
-from store.errors import JournalFull, LogFailed
+from broker.daemon.start_errors import CannotListen, cannot_listen, cannot_open, fields, opening
+from store.errors import CopyAhead, DirectoryLocked, JournalFull, LogFailed
 
 DATA = Path("/data")
 
@@ -49,14 +49,6 @@ def test_a_name_that_nobody_knows() -> None:
     [
         (OSError(errno.EACCES, "Permission denied"), "grant CAP_NET_BIND_SERVICE"),
         (OSError(errno.ENFILE, "Too many open files"), "Too many open files: correct acceptors.a"),
-        (
-            OSError(errno.EACCES, "Permission denied", "/data/management.token"),
-            "/data/management.token: Permission denied: the broker's user must be able to write it",
-        ),
-        (
-            OSError(errno.ENOSPC, "No space left on device", "/data/management.token"),
-            "/data/management.token: No space left on device: free space on that disk",
-        ),
     ],
 )
 def test_other_reasons(error: OSError, told: str) -> None:
@@ -84,6 +76,45 @@ def test_a_disk_without_room() -> None:
     assert told.endswith(
         "to begin a segment: free space on the disk of /data, or choose a directory on another disk with --data"
     )
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (
+            OSError(errno.EACCES, "Permission denied", "/data/management.token"),
+            f"/data/management.token: Permission denied: user {os.geteuid()} may not do that: run the broker as",
+        ),
+        (
+            OSError(errno.ENOSPC, "No space left on device", "/data/management.token"),
+            "/data/management.token: No space left on device: free space on the disk of /data",
+        ),
+        (OSError(errno.EIO, "Input/output error"), "[Errno 5] Input/output error"),
+    ],
+)
+def test_a_file_that_cannot_be_written(error: OSError, told: str) -> None:
+    assert cannot_open(DATA, error).startswith(told)
+
+
+def test_a_copy_that_has_more_than_the_database() -> None:
+    told = cannot_open(DATA, CopyAhead("the copy ends at byte 9"))
+    assert told.startswith("the copy ends at byte 9: the database has lost entries that were confirmed")
+    assert told.endswith("docs/high-availability.md says how to go on from either")
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EADDRINUSE, "Address already in use"), UnicodeError("label too long")])
+def test_an_acceptor_that_cannot_be_opened_is_named(error: Exception) -> None:
+    with pytest.raises(CannotListen) as raised, opening("mine", "host", 1234):
+        raise error
+    told = fields(DATA, raised.value)
+    assert (told["acceptor"], told["address"]) == ("mine", "host:1234")
+    assert "acceptors.mine" in str(told["error"])
+
+
+def test_a_directory_in_use() -> None:
+    told = fields(DATA, DirectoryLocked("/data/journal", 17))
+    assert (told["directory"], told["pid"]) == ("/data/journal", 17)
+    assert "--data" in str(told["advice"])
 
 
 def test_what_nobody_can_advise_on_stays_as_it_is() -> None:

@@ -1,0 +1,284 @@
+"""A pair of brokers over a real PostgreSQL: taking over, stepping down, being refused, and ways back."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from itertools import count
+from pathlib import Path
+from shutil import rmtree
+from typing import Final
+
+import pytest
+
+from broker.reasons.exit_status import ExitStatus
+from store.postgresql import Postgres, PostgresSettings
+from tests.support.daemon import DaemonProcess
+from tests.support.peers import free_port
+from tests.support.postgresql import PostgreSQL, Server
+from tests.support.stomp_client import StompSocket
+
+QUEUE: Final = "/queue/orders"
+_NUMBERS: Final = count(1)
+
+
+@pytest.fixture(scope="module")
+def server(postgresql: PostgreSQL) -> Iterator[Server]:
+    """A server without a standby."""
+    server = postgresql.server()
+    server.start()
+    yield server
+    server.close()
+
+
+class Brokers:
+    """Brokers whose journal lies in a schema of their own."""
+
+    def __init__(self, directory: Path, server: Server) -> None:
+        self.schema = f"pair{next(_NUMBERS)}"
+        self.server = server
+        self.settings = f"""
+[journal]
+log = "postgresql"
+
+[journal.postgresql]
+dsn = "{server.dsn}"
+schema-name = "{self.schema}"
+single-copy = true
+lease = "1s"
+renewal = "200ms"
+"""
+        self._directory = directory
+        self._stack = ExitStack()
+
+    def make(self, name: str, settings: str = "", **ports: int) -> DaemonProcess:
+        """One that does not run yet, whose ports stay; these are given."""
+        directory = self._directory / name
+        directory.mkdir()
+        fixed = {acceptor: free_port() for acceptor in ("stomp", "amqp", "mqtt", "http")} | ports
+        broker = DaemonProcess(directory, settings or self.settings, fixed=fixed)
+        self._stack.callback(broker.close)
+        return broker
+
+    def both(self) -> tuple[DaemonProcess, DaemonProcess]:
+        """An owner and a standby."""
+        one, two = self.make("one"), self.make("two")
+        one.start()
+        two.begin()
+        two.await_standby()
+        return one, two
+
+    def sql(self, *statements: str) -> None:
+        """Change what is in the schema."""
+        for statement in statements:
+            self.server.sql(statement.replace("{schema}", self.schema))
+
+    def move_the_epoch_after(self, epoch: int) -> None:
+        """As soon as this epoch is claimed, another broker claims the next one."""
+        self.sql(
+            "CREATE FUNCTION {schema}.fence() RETURNS trigger LANGUAGE plpgsql AS"
+            " $$ BEGIN UPDATE {schema}.head SET epoch = epoch + 1; RETURN NULL; END $$",
+            "CREATE TRIGGER fence AFTER UPDATE ON {schema}.head FOR EACH ROW"
+            f" WHEN (NEW.epoch = {epoch} AND OLD.epoch = {epoch - 1}) EXECUTE FUNCTION {{schema}}.fence()",
+        )
+
+    def close(self) -> None:
+        """End all."""
+        self._stack.close()
+
+
+@pytest.fixture
+def brokers(tmp_path: Path, server: Server) -> Iterator[Brokers]:
+    made = Brokers(tmp_path, server)
+    yield made
+    made.close()
+
+
+def send(broker: DaemonProcess, body: bytes) -> None:
+    """Have a message confirmed."""
+    with StompSocket(broker.port) as client:
+        client.connect().confirmed(QUEUE, body)
+
+
+def waiting(broker: DaemonProcess, expected: int) -> list[bytes]:
+    """What waits on the queue, once there is so much."""
+    with StompSocket(broker.port) as client:
+        client.connect().subscribe(QUEUE)
+        client.wait(lambda: len(client.frames) >= expected)
+        return client.bodies()
+
+
+def refused(broker: DaemonProcess, status: ExitStatus, code: str) -> str:
+    """Why a broker does not start: the line of its log."""
+    broker.begin()
+    assert broker.wait() == status, broker.log
+    assert "Traceback" not in broker.log
+    [line] = [line for line in broker.log.splitlines() if f" {code} " in line]
+    return line
+
+
+def journal(broker: DaemonProcess) -> Path:
+    return broker.data / "journal"
+
+
+# -- who owns the journal ----------------------------------------------------------------------------------------------
+
+
+def test_a_standby_takes_over(brokers: Brokers) -> None:
+    one, two = brokers.both()
+    send(one, b"first")
+    assert one.get("status")["replication"]["role"] == "owner"
+    assert two.get("status")["replication"]["role"] == "standby"
+    one.kill()
+    two.await_ready()
+    assert waiting(two, 1) == [b"first"]
+    one.begin()
+    one.await_standby()
+    two.post("failover")
+    one.await_ready()
+    two.await_standby()
+    assert waiting(one, 1) == [b"first"]
+    assert (two.stop(), one.stop()) == (0, 0)
+
+
+@pytest.mark.parametrize("moment", ["it publishes its files", "it recovers"])
+def test_an_owner_that_is_fenced_before_it_serves_stands_by(brokers: Brokers, moment: str) -> None:
+    files = moment == "it publishes its files"
+    broker = brokers.make("one", "\n" if files else "")
+    broker.start()
+    send(broker, b"first")
+    assert broker.stop() == 0
+    if files:
+        with closing(Postgres(PostgresSettings(brokers.server.dsn, schema=brokers.schema, single_copy=True))) as made:
+            made.check()
+        broker.config.write_text(brokers.settings)
+    if moment == "it recovers":  # what is left of an upload goes at once, before anything is written
+        brokers.sql("INSERT INTO {schema}.bodies VALUES (77, 1)", "INSERT INTO {schema}.chunks VALUES (77, 0, 'x')")
+    brokers.move_the_epoch_after(1 if files else 2)
+    broker.start()
+    assert waiting(broker, 1) == [b"first"]
+    assert broker.log.count(" replication.stepped_down ") == 1
+    assert broker.log.count(" ready ") == 2, "before the fence and after it"
+    assert " start." not in broker.log
+    assert broker.stop() == 0
+
+
+def test_a_standby_is_reloaded_once_it_owns_the_journal(brokers: Brokers) -> None:
+    one, two = brokers.both()
+    two.config.write_text(brokers.settings + '\n[addresses.late.queues.late]\nrouting-type = "ANYCAST"\n')
+    two.signal(signal.SIGHUP)
+    assert two.get("status")["replication"]["role"] == "standby", "it goes on"
+    assert one.stop() == 0
+    two.await_ready()
+    two.await_log("reload.done")
+    assert "late" in two.queue_names()
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+
+
+def test_an_unfit_database_is_refused(brokers: Brokers) -> None:
+    broker = brokers.make("one", brokers.settings.replace("single-copy = true", ""))
+    why = refused(broker, ExitStatus.USAGE, "start.database")
+    assert "set synchronous_standby_names" in why
+
+
+def test_a_file_with_the_dsn_that_cannot_be_read_is_named(brokers: Brokers) -> None:
+    missing = brokers.server.directory / "no-dsn"
+    broker = brokers.make("one", brokers.settings.replace(f'dsn = "{brokers.server.dsn}"', f'dsn-file = "{missing}"'))
+    why = refused(broker, ExitStatus.USAGE, "start.database")
+    assert f"{missing} cannot be read: No such file or directory" in why
+
+
+def test_the_copy_of_another_pair_is_refused(brokers: Brokers, tmp_path: Path, server: Server) -> None:
+    (tmp_path / "others").mkdir()
+    others = Brokers(tmp_path / "others", server)
+    for each in (brokers, others):
+        broker = each.make("one")
+        broker.start()
+        assert broker.stop() == 0
+    broker.config.write_text(brokers.settings)
+    why = refused(broker, ExitStatus.DISK_FAILED, "start.corrupt")
+    assert "belongs to another broker than the log in the database" in why
+
+
+@pytest.mark.parametrize("protocol", ["http", "stomp"])
+def test_what_a_standby_cannot_listen_at_is_named(brokers: Brokers, protocol: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        settings = f"""
+{brokers.settings}redirect = true
+[broker]
+failover-hosts = ["127.0.0.1"]
+[acceptors.mine]
+protocol = "{protocol}"
+"""
+        why = refused(brokers.make("one", settings, mine=port), ExitStatus.FAILED, "start.listen")
+    assert f"acceptor=mine address=127.0.0.1:{port} " in why
+    assert "address already in use" in why
+
+
+# -- ways between files and a database, and out of one that has lost something -----------------------------------------
+
+
+def test_a_journal_goes_from_files_to_a_database_and_back(brokers: Brokers) -> None:
+    broker = brokers.make("one", "\n")
+    for settings, body in (("\n", b"first"), (brokers.settings, b"second"), ("\n", b"third")):
+        broker.config.write_text(settings)
+        broker.start()
+        send(broker, body)
+        assert broker.stop() == 0
+        (journal(broker) / "copy").unlink(missing_ok=True)
+    broker.start()
+    assert waiting(broker, 3) == [b"first", b"second", b"third"]
+
+
+def lose_what_was_confirmed(brokers: Brokers) -> tuple[DaemonProcess, DaemonProcess]:
+    """The database is that of a backup, which has the first of two messages: neither broker starts."""
+    one, two = brokers.both()
+    send(one, b"first")
+    [(segment, at, entries)] = brokers.server.sql(f"SELECT segment, at, entries FROM {brokers.schema}.head")
+    send(one, b"second")
+    assert one.stop() == 0
+    two.await_ready()
+    assert two.stop() == 0
+    brokers.sql(
+        f"DROP TABLE {{schema}}.log_{segment + 1:010d}",
+        f"DELETE FROM {{schema}}.segments WHERE segment > {segment}",
+        f"DELETE FROM {{schema}}.log_{segment:010d} WHERE at >= {at}",
+        f"UPDATE {{schema}}.head SET segment = {segment}, at = {at}, entries = {entries}",
+    )
+    for broker in (one, two):
+        before = {path: path.read_bytes() for path in journal(broker).glob("*.journal")}
+        why = refused(broker, ExitStatus.DISK_FAILED, "start.database")
+        assert f"but the log in the database ends at byte {at} of segment {segment}: " in why
+        assert "docs/high-availability.md" in why
+        assert {path: path.read_bytes() for path in before} == before, "nothing was changed"
+    return one, two
+
+
+def test_the_messages_of_a_copy_are_kept(brokers: Brokers) -> None:
+    one, two = lose_what_was_confirmed(brokers)
+    brokers.sql("DROP SCHEMA {schema} CASCADE")
+    (journal(two) / "copy").unlink()  # that copy goes further
+    rmtree(journal(one))
+    two.start()
+    one.begin()
+    one.await_standby()
+    assert two.stop() == 0
+    one.await_ready()
+    assert waiting(one, 2) == [b"first", b"second"]
+
+
+def test_what_the_database_has_is_gone_on_with(brokers: Brokers) -> None:
+    one, two = lose_what_was_confirmed(brokers)
+    for broker in (one, two):
+        rmtree(journal(broker))
+    one.start()
+    two.begin()
+    two.await_standby()
+    assert one.stop() == 0
+    two.await_ready()
+    assert waiting(two, 1) == [b"first"]
