@@ -10,13 +10,13 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from spark_jobs.journal import unfinished
 from spark_jobs.journal.bounds import Bounds
-from spark_jobs.journal.decode import Condition, decode
+from spark_jobs.journal.decode import decode
 from spark_jobs.journal.inspect import inspect
 from spark_jobs.journal.scan import MissingSegments, Scanned, scan
 from spark_jobs.journal.segments import Gap, SegmentRef
 from spark_jobs.journal.snapshot import Snapshot
-from spark_jobs.journal.unfinished import ALL, MOVING, split
 from spark_jobs.source_options import SourceOptions
 
 _frozen: Final[list[bool]] = []
@@ -70,16 +70,7 @@ def _records(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:
         for segment in _scan(part, options):
             yield from decode(segment.data, segment.found, selection)
         return
-    segments = list(_scan(part, options))
-    ids, finished = split(segments, replace(selection, types=MOVING))
-    yield finished
-    unfinished = Condition("message_id", ids)
-    types = ALL if selection.types is None else selection.types
-    others = replace(selection, types=types - MOVING)
-    moving = replace(selection, types=types & MOVING, conditions=(*selection.conditions, unfinished))
-    for segment in segments:
-        yield from decode(segment.data, segment.found, others)
-        yield from decode(segment.data, replace(segment.found, holes=[]), moving)  # damage is told once
+    yield from unfinished.rows(_scan(part, options), selection)
 
 
 def _segments(part: Part, options: SourceOptions) -> Iterator[pa.RecordBatch]:

@@ -87,6 +87,7 @@ def open_journal(
     not_null: Sequence[str] = (),
     message_ids: Iterable[int] | None = None,
     finished: bool = True,
+    target_bytes: int | None = None,
     mode: str = "PERMISSIVE",
 ) -> DataFrame:
     """A view of a snapshot, within its bounds.
@@ -103,6 +104,7 @@ def open_journal(
         "notNull": ",".join(not_null) or None,
         "messageIds": None if message_ids is None else ",".join(map(str, message_ids)),
         "finished": None if finished else False,
+        "targetBytes": target_bytes,
         "mode": None if view == "segments" else mode,
     }
     register(spark)

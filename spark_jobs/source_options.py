@@ -100,6 +100,10 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
     paths = _paths(options)
     if not paths and not options.get("snapshot"):
         raise BadOption("path: name a data directory or a journal, as in .load('/var/lib/bartleby')")
+    if not _flag(options, "finished") and ("messageids" in options or "notnull" in options):
+        raise BadOption(
+            "finished: messages are told finished by all of their records; leave out messageIds and notNull"
+        )
     latest = stream and options.get("fromposition") == LATEST
     if latest:
         del options["fromposition"]

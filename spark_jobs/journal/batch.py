@@ -54,12 +54,12 @@ class Segment:
         self.broker_id = walk.header.broker_id.hex() if walk.header else None
         queues: dict[int, str | None] = {}
         learn_names(queues, walk.definitions)
-        self.queues = Lookup(queues)
+        self.queues = Lookup(sorted(queues))
         # One more, so that there is always something to take.
         self.queue_names = pa.array([*(queues[id] for id in sorted(queues)), None], pa.string())
         clients: dict[int, str | None] = {}
         learn_sessions(clients, walk.definitions)
-        self.sessions = Lookup(clients)
+        self.sessions = Lookup(sorted(clients))
         self.session_names = pa.array([*(clients[id] for id in sorted(clients)), None], pa.string())
         #: The address that a definition is about, by the definition's offset.
         self.addresses = {

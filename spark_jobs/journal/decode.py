@@ -76,12 +76,29 @@ def decode(
     Each hole that may concern the bounds is a row of record type `damage` (segment, offset, position, count, text), and
     these come first.
     """
-    schema = selection.schema
     segment = Segment(data, found)
-    holes = selection.bounds.holes(found)
+    yield from damage(segment, selection)
+    yield from rows(segment, selection.indices(found), selection, batch_rows=batch_rows, batch_bytes=batch_bytes)
+
+
+def damage(segment: Segment, selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The rows of a segment's holes, if it has any that may concern the bounds."""
+    holes = selection.bounds.holes(segment.walk)
     if holes:
-        yield _damage(segment, holes, schema)
-    for indices in _cut(segment, selection.indices(found), batch_rows, batch_bytes):
+        yield _damage(segment, holes, selection.schema)
+
+
+def rows(
+    segment: Segment,
+    records: Int64s,
+    selection: Selection,
+    *,
+    batch_rows: int = BATCH_ROWS,
+    batch_bytes: int = BATCH_BYTES,
+) -> Iterator[pa.RecordBatch]:
+    """The rows of these records of a segment (indices), for which the selection's conditions hold."""
+    schema = selection.schema
+    for indices in _cut(segment, records, batch_rows, batch_bytes):
         batch = _narrowed(Batch(segment, indices), selection.conditions)
         arrays = [COLUMNS[name](batch) for name in selection.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=schema)

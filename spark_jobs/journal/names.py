@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -40,12 +40,12 @@ def learn_sessions(names: dict[int, str | None], definitions: Iterable[Definitio
 
 
 class Lookup:
-    """Finds ids among known ones: their index in ascending order."""
+    """Finds ids among known ones, which ascend: their index."""
 
     __slots__ = ("_table", "ids")
 
-    def __init__(self, ids: Iterable[int]) -> None:
-        self.ids = np.array(sorted(ids), np.int64)
+    def __init__(self, ids: Sequence[int] | Int64s) -> None:
+        self.ids = np.asarray(ids, np.int64)
         self._table: Int64s | None = None
         if len(self.ids) and self.ids[-1] - self.ids[0] < TABLE_SPAN_MAX:
             self._table = np.zeros(self.ids[-1] - self.ids[0] + 1, np.int64)

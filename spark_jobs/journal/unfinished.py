@@ -7,93 +7,195 @@ elsewhere, and left each of its queues once, behind that, without dying or expir
 
     queue_id, reason    `count` of them left the queue for this reason
     neither             `count` of them were stored, with ids from `message_id` to `new_message_id`
+
+Most are told within their segment, from the few fields that it takes, and are never decoded.  What is left of each
+segment is decoded and kept until the last, and then what finished from one segment to another is taken out as well: so
+one segment is in memory at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from spark_jobs.journal.batch import array
+from spark_jobs.journal.batch import Segment
 from spark_jobs.journal.columns import REASONS
-from spark_jobs.journal.decode import Selection
-from spark_jobs.journal.layout import Int64s, Records, Source
+from spark_jobs.journal.decode import BATCH_ROWS, Selection, damage
+from spark_jobs.journal.decode import rows as decoded
+from spark_jobs.journal.layout import Bools, Int64s, Records
+from spark_jobs.journal.names import Lookup
 from spark_jobs.journal.scan import Scanned
 from spark_jobs.journal.schema import FINISHED
 from store.record import RecordType, RemovalReason
 
-ALL: Final = frozenset(map(int, RecordType))
+#: Rows that are kept at most before they are given out, whatever may finish behind them: some hundred bytes each.
+KEPT_ROWS_MAX: Final = 1 << 20
 
-#: What enters and leaves queues; of other types every record is wanted.
-MOVING: Final = frozenset({int(RecordType.MESSAGE), int(RecordType.REMOVED)})
+#: What the rows say that stand for the finished messages which a segment stored, and how it is found.
+_STORED: Final = ["segment", "count", "message_id", "new_message_id"]
+_SUMS: Final = ("count", "min", "max")
+
+#: By what departures of finished messages are counted.
+_LEFT: Final = ["segment", "queue_id", "reason"]
 
 _DEATHS: Final = (RemovalReason.DEAD_LETTERED, RemovalReason.KILLED, RemovalReason.EXPIRED)
 
 
-def split(segments: Sequence[Scanned], selection: Selection) -> tuple[pa.Array, pa.RecordBatch]:
-    """The ids of unfinished messages, and the rows (of the selection's columns) that stand for finished ones.
+class Moves(NamedTuple):
+    """Messages that were stored, and departures from queues.
 
-    What is not within the selection's bounds does not count.
+    An element a message: `segments`, `ids`, `positions`, `annotations` (bytes, none unless it was another message
+    before), `counts` (of its queues).  `queues` are those of all messages, one behind the other.  An element a
+    departure: `left_ids`, `left_queues`, `left_positions`, `reasons`.
     """
-    moves = pa.concat_tables([_moves(segment, selection) for segment in segments])
-    pairs = moves.group_by(["queue", "message"], use_threads=False).aggregate(
-        [(name, "sum") for name in ("entered", "left", "special", "order")] + [("segment", "min"), ("reason", "max")]
-    )
-    once = pc.and_(pc.equal(pairs["entered_sum"], 1), pc.equal(pairs["left_sum"], 1))
-    # The position of the removal less that of the entry.
-    finished = pc.and_(pc.and_(once, pc.greater(pairs["order_sum"], 0)), pc.equal(pairs["special_sum"], 0))
-    unfinished = pc.unique(pairs.filter(pc.invert(finished))["message"].combine_chunks())
-    ended = pairs.filter(pc.invert(pc.is_in(pairs["message"], unfinished)))
-    return unfinished, pa.RecordBatch.from_pylist(_rows(ended), selection.schema)
+
+    segments: Int64s
+    ids: Int64s
+    positions: Int64s
+    annotations: Int64s
+    counts: Int64s
+    queues: Int64s
+    left_ids: Int64s
+    left_queues: Int64s
+    left_positions: Int64s
+    reasons: Int64s
+
+    @classmethod
+    def of(cls, segment: Segment, stored: Int64s, removed: Int64s) -> Moves:
+        """Those of a segment, by the indices of its records."""
+        walk = segment.walk
+        messages = Records(segment.source, RecordType.MESSAGE, walk.offsets[stored])
+        removals = Records(segment.source, RecordType.REMOVED, walk.offsets[removed])
+        n = removals.field("n")
+        return cls(
+            np.full(len(stored), walk.number, np.int64),
+            messages.field("id"),
+            walk.positions[stored],
+            messages.field("annotations_bytes"),
+            messages.field("n"),
+            messages.ids(),
+            removals.ids(),
+            np.repeat(removals.field("queue_id"), n),
+            np.repeat(walk.positions[removed], n),
+            np.repeat(removals.field("reason"), n),
+        )
+
+    def only(self, stored: Bools, left: Bools) -> Moves:
+        """Some of them."""
+        messages = [each[stored] for each in self[:5]]
+        departures = [each[left] for each in self[6:]]
+        return Moves._make([*messages, self.queues[np.repeat(stored, self.counts)], *departures])
+
+    def unfinished(self) -> tuple[Bools, Bools, Int64s]:
+        """Which messages are not finished, which departures are not those of finished messages, and the index of the
+        message of each departure (of any, if it is not among them).
+        """
+        if not len(self.ids):
+            nothing = np.zeros(0, np.int64)
+            return nothing.astype(np.bool_), np.ones(len(self.left_ids), np.bool_), nothing
+        order = np.argsort(self.ids, kind="stable")
+        ascending = self.ids[order]
+        found, known = Lookup(ascending).find(self.left_ids)
+        message = order[found]
+        entry = self._entries(message, known)
+        sound = entry >= 0
+        sound &= (self.left_positions > self.positions[message]) & ~np.isin(self.reasons, _DEATHS)
+        left_once = np.bincount(entry[sound], minlength=len(self.queues)) == 1
+        unfinished: Bools = (self.annotations > 0) | (self.counts == 0)
+        unfinished[np.repeat(np.arange(len(self.ids)), self.counts)[~left_once]] = True
+        unfinished[message[known & ~sound]] = True
+        twice = np.flatnonzero(ascending[1:] == ascending[:-1])
+        unfinished[order[twice]] = unfinished[order[twice + 1]] = True
+        return unfinished, ~known | unfinished[message], message
+
+    def _entries(self, message: Int64s, known: Bools) -> Int64s:
+        """The index in `queues` of each departure, whose message is this one if it is known; -1: it never entered."""
+        found = np.full(len(message), -1, np.int64)
+        places = (np.cumsum(self.counts) - self.counts)[message]
+        behind = places + self.counts[message]
+        searched = np.flatnonzero(known & (places < behind))
+        while len(searched):
+            here = places[searched]
+            hit = self.queues[here] == self.left_queues[searched]
+            found[searched[hit]] = here[hit]
+            searched = searched[~hit]
+            places[searched] += 1
+            searched = searched[places[searched] < behind[searched]]
+        return found
 
 
-def _rows(pairs: pa.Table) -> list[dict[str, object]]:
-    stored = pairs.group_by("segment_min", use_threads=False).aggregate(
-        [("message", "count_distinct"), ("message", "min"), ("message", "max")]
-    )
-    left = pairs.group_by(["segment_min", "queue", "reason_max"], use_threads=False).aggregate([("message", "count")])
-    rows = [
-        {"count": row["message_count_distinct"], "message_id": row["message_min"], "new_message_id": row["message_max"]}
-        | {"segment": row["segment_min"]}
-        for row in stored.to_pylist()
-    ]
-    rows += [
-        {"count": row["message_count"], "queue_id": row["queue"], "segment": row["segment_min"]}
-        | {"reason": REASONS[row["reason_max"]].as_py()}
-        for row in left.to_pylist()
-    ]
-    return [{"record_type": FINISHED, **row} for row in rows]
+class _Kept(NamedTuple):
+    """What is left of a segment: the moves, and a row of the selection's columns for each."""
+
+    moves: Moves
+    stored: pa.Table
+    left: pa.Table
 
 
-def _moves(segment: Scanned, selection: Selection) -> pa.Table:
-    """The entries and departures of a segment, a row for each message and queue."""
-    found, source = segment.found, Source(segment.data)
-    indices = selection.indices(found)
-    types = found.types[indices]
-    stored, removed = (indices[types == type] for type in (RecordType.MESSAGE, RecordType.REMOVED))
-    messages = Records(source, RecordType.MESSAGE, found.offsets[stored])
-    departures = Records(source, RecordType.REMOVED, found.offsets[removed])
-    n, m = messages.field("n"), departures.field("n")
-    moved, reasons = messages.field("annotations_bytes") > 0, departures.field("reason")
-    deadly = np.isin(reasons, [int(reason) for reason in _DEATHS])
-    entries, others = np.zeros(n.sum(), np.int64), np.zeros(m.sum(), np.int64)
-    return pa.table(
-        {
-            "queue": _column(messages.ids(), np.repeat(departures.field("queue_id"), m)),
-            "message": _column(np.repeat(messages.field("id"), n), departures.ids()),
-            "entered": _column(entries + 1, others),
-            "left": _column(entries, others + 1),
-            "special": _column(np.repeat(moved, n).astype(np.int64), np.repeat(deadly, m).astype(np.int64)),
-            "order": _column(-np.repeat(found.positions[stored], n), np.repeat(found.positions[removed], m)),
-            "segment": _column(entries + found.number, others + np.iinfo(np.int64).max),
-            "reason": _column(entries - 1, np.repeat(reasons, m)),
-        }
-    )
+def rows(segments: Iterable[Scanned], selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The selection's rows of these segments without those of finished messages, and the rows that stand for these.
+
+    What is not within the selection's bounds does not count.  The selection has no conditions.
+    """
+    kept: list[_Kept] = []
+    for scanned in segments:
+        segment = Segment(scanned.data, scanned.found)
+        yield from damage(segment, selection)
+        indices = selection.indices(scanned.found)
+        types = scanned.found.types[indices]
+        stored, removed = types == RecordType.MESSAGE, types == RecordType.REMOVED
+        yield from decoded(segment, indices[~(stored | removed)], selection)
+        left, finished = _split(segment, indices[stored], indices[removed], selection)
+        yield finished
+        kept.append(left)
+        if sum(len(each.stored) + len(each.left) for each in kept) > KEPT_ROWS_MAX:
+            yield from _given_out(kept, selection)
+            kept.clear()
+    yield from _given_out(kept, selection)
 
 
-def _column(entries: Int64s, departures: Int64s) -> pa.Array:
-    return array(pa.int64(), np.concatenate((entries, departures)))
+def _split(segment: Segment, stored: Int64s, removed: Int64s, selection: Selection) -> tuple[_Kept, pa.RecordBatch]:
+    """What is left of the records of a segment, and the rows that stand for the others."""
+    moves = Moves.of(segment, stored, removed)
+    open_messages, open_departures, message = moves.unfinished()
+    n = Records(segment.source, RecordType.REMOVED, segment.walk.offsets[removed]).field("n")
+    record = np.repeat(np.arange(len(removed)), n)
+    wanted = np.zeros(len(removed), np.bool_)
+    wanted[record[open_departures]] = True
+    messages = pa.Table.from_batches(decoded(segment, stored[open_messages], selection), selection.schema)
+    departures = pa.Table.from_batches(decoded(segment, removed[wanted], selection), selection.schema)
+    departures = departures.filter(pa.array(open_departures[wanted[record]]))
+    kept = _Kept(moves.only(open_messages, open_departures), messages, departures)
+    return kept, _standing(moves, open_messages, open_departures, message, selection)
+
+
+def _given_out(kept: Sequence[_Kept], selection: Selection) -> Iterator[pa.RecordBatch]:
+    """The rows of all that is kept, without what has finished from one segment to another."""
+    if not kept:
+        return
+    moves = Moves(*map(np.concatenate, zip(*(each.moves for each in kept), strict=True)))
+    open_messages, open_departures, message = moves.unfinished()
+    yield _standing(moves, open_messages, open_departures, message, selection)
+    for tables, mask in (
+        ([each.stored for each in kept], open_messages),
+        ([each.left for each in kept], open_departures),
+    ):
+        yield from pa.concat_tables(tables).filter(pa.array(mask)).combine_chunks().to_batches(BATCH_ROWS)
+
+
+def _standing(
+    moves: Moves, open_messages: Bools, open_departures: Bools, message: Int64s, selection: Selection
+) -> pa.RecordBatch:
+    """The rows that stand for finished messages."""
+    stored = pa.table({"segment": moves.segments, "message_id": moves.ids}).filter(pa.array(~open_messages))
+    sums = stored.group_by("segment", use_threads=False).aggregate([("message_id", each) for each in _SUMS])
+    found = sums.rename_columns(_STORED).to_pylist()
+    finished = ~open_departures
+    columns = moves.segments[message[finished]], moves.left_queues[finished], moves.reasons[finished]
+    left = pa.table(dict(zip(_LEFT, columns, strict=True))).group_by(_LEFT, use_threads=False)
+    ways = left.aggregate([([], "count_all")]).rename_columns([*_LEFT, "count"])
+    found += [{**row, "reason": REASONS[row["reason"]].as_py()} for row in ways.to_pylist()]
+    return pa.RecordBatch.from_pylist([{"record_type": FINISHED, **row} for row in found], selection.schema)

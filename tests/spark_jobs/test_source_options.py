@@ -121,6 +121,8 @@ def test_streams() -> None:
         ({"notNull": "user, hue"}, "notNull=hue: broker_id"),
         ({"view": "segments", "messageIds": "4"}, "messageids: not an option of view=segments"),
         ({"view": "segments", "mode": "FAILFAST"}, "mode: not an option of view=segments"),
+        ({"finished": "false", "notNull": "user"}, "finished: .* leave out messageIds and notNull"),
+        ({"finished": "false", "messageIds": "4"}, "finished: .* leave out messageIds and notNull"),
         ({"path": ""}, "path: name a data directory"),
         ({"maxSegments": "3"}, "maxsegments: not an option of view=records"),
     ],
