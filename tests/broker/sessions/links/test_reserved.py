@@ -51,14 +51,19 @@ class Reader:
 def stored_and_unanswered(*numbers: str) -> tuple[SimBroker, SimBroker, SimLinks]:
     """A broker that has fetched messages, and that the other end does not know to have them."""
     a, b, links = pair(RECEIVE)
+    fetch_unheard(a, b, links, *numbers)
+    assert bodies(a, "invoices.in") == sorted(numbers)
+    return a, b, links
+
+
+def fetch_unheard(a: SimBroker, b: SimBroker, links: SimLinks, *numbers: str, **more: Any) -> None:
+    """Send messages to one broker and let the other one fetch and store them; its answers do not arrive."""
     a.hold_disk()
-    send(b, "invoices", *numbers)
+    send(b, "invoices", *numbers, **more)
     links.run()
     links.wires["b"].holding = True
     a.catch_up()
     a.release_disk()
-    assert bodies(a, "invoices.in") == sorted(numbers)
-    return a, b, links
 
 
 def kept(broker: SimBroker, queue: str = "invoices") -> list[Consumer]:
@@ -322,12 +327,7 @@ def test_what_a_route_fetched_for_consumers_is_settled_when_these_have_gone() ->
     client = AmqpSim(a)
     client.receiver("invoices.in", "queue", credit=3)
     links.advance(1_000)
-    a.hold_disk()
-    send(b, "invoices", "1", "2", "3", "4")
-    links.run()
-    links.wires["b"].holding = True
-    a.catch_up()
-    a.release_disk()
+    fetch_unheard(a, b, links, "1", "2", "3", "4")
     client.abort()
     links.cut()
     reader = Reader(b)
@@ -345,12 +345,7 @@ def test_what_a_part_of_a_route_had_comes_by_the_whole() -> None:
     client = AmqpSim(a)
     client.receiver("invoices.in", "queue", credit=3, filter=selecting)
     links.advance(1_000)
-    a.hold_disk()
-    send(b, "invoices", "1", "2", application={"colour": "red"})
-    links.run()
-    links.wires["b"].holding = True
-    a.catch_up()
-    a.release_disk()
+    fetch_unheard(a, b, links, "1", "2", application={"colour": "red"})
     client.abort()
     links.cut()
     reader = Reader(b)
@@ -381,12 +376,7 @@ def test_a_strict_queue_keeps_it_too() -> None:
     b = SimBroker(configured({"match": "invoices", "delivery-count-persistence": "strict"}))
     links = SimLinks(a, {"b": b})
     links.run()
-    a.hold_disk()
-    send(b, "invoices", "1", "2")
-    links.run()
-    links.wires["b"].holding = True
-    a.catch_up()
-    a.release_disk()
+    fetch_unheard(a, b, links, "1", "2")
     links.cut()
     b = b.restart()
     reader = Reader(b)
