@@ -108,11 +108,11 @@ def check_dsn(dsn: str) -> None:
 
 
 class Postgres:
-    """See Database.  With `hints` only the lease is changed: nobody waits for a standby to have that."""
+    """See Database.  With `lease_only` it serves the lease, which need not be on a standby: no change waits for one."""
 
-    def __init__(self, settings: PostgresSettings, *, hints: bool = False) -> None:
+    def __init__(self, settings: PostgresSettings, *, lease_only: bool = False) -> None:
         self._settings = settings
-        self._hints = hints
+        self._lease_only = lease_only
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
         self._warning = ""
         self._checked = False  # it was fit, once
@@ -164,7 +164,7 @@ class Postgres:
                 " journal.postgresql.single-copy = true"
             )
         asked = self._settings.synchronous_commit
-        if not self._hints and _LEVELS[level] < _LEVELS[asked]:
+        if not self._lease_only and _LEVELS[level] < _LEVELS[asked]:
             return f"the server's synchronous_commit is {level}, which is weaker than {asked}: set it to {asked}"
         return ""
 
@@ -195,7 +195,7 @@ class Postgres:
         if unfit and self._checked:  # since then the server has been set up otherwise, or it is another one
             raise Unavailable(f"PostgreSQL: {unfit}")
         if not unfit:
-            level = "local" if self._hints else self._settings.synchronous_commit
+            level = "local" if self._lease_only else self._settings.synchronous_commit
             connection.execute(
                 f"SET synchronous_commit = {level}; SET statement_timeout = 0; SET lock_timeout = 0;"
                 f" SET idle_in_transaction_session_timeout = {_IDLE_MS}"

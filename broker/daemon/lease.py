@@ -23,7 +23,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        hints: Database,
+        leases: Database,
         *,
         name: str,
         epoch: int,
@@ -34,7 +34,7 @@ class LeaseKeeper:
         monotonic: Callable[[], float],
     ) -> None:
         self.epoch = epoch
-        self._hints = hints
+        self._leases = leases
         self._name = name
         self._lease = lease
         self._renewal = renewal / 1000
@@ -55,17 +55,17 @@ class LeaseKeeper:
         """Renew it no more; another may have it at once if it is given up, else when it is over."""
         self._ending.set()
         if not give_up:
-            self._hints.interrupt()
+            self._leases.interrupt()
         self._thread.join()
         if give_up:
             with suppress(Doubtful, Unavailable, LogFailed):  # then it ends by itself
-                self._hints.give_up_lease(self._name)
+                self._leases.give_up_lease(self._name)
 
     def _run(self) -> None:
         while not self._ending.wait(self._renewal):
             asked = self._monotonic()
             try:
-                if not self._hints.renew_lease(self._name, self.epoch, self._lease, self._replicated()):
+                if not self._leases.renew_lease(self._name, self.epoch, self._lease, self._replicated()):
                     self._lost = True
                     return
                 self._until = asked + self._lease / 1000

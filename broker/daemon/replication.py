@@ -59,7 +59,7 @@ class Replication:
         self._lease: LeaseKeeper | None = None
         self._standby: Standby | None = None
         self._database = Postgres(self._settings)
-        self._hints = Postgres(self._settings, hints=True)
+        self._leases = Postgres(self._settings, lease_only=True)
 
         def make_copy(bodies: BodyStore) -> FileLog:
             return file_log(config, outside, elsewhere=bodies)
@@ -94,7 +94,7 @@ class Replication:
 
         def keep_lease(epoch: int, since: float) -> LeaseKeeper:
             self._lease = LeaseKeeper(
-                self._hints,
+                self._leases,
                 name=name,
                 epoch=epoch,
                 since=since,
@@ -108,7 +108,7 @@ class Replication:
         self._standby = standby = Standby(
             self.log,
             self._database,
-            self._hints,
+            self._leases,
             self._outside.files,
             name=name,
             lease_ms=self._section.lease,
@@ -166,4 +166,4 @@ class Replication:
         lease, self._lease = self._lease, None
         if lease is not None:
             lease.end(give_up=give_up)
-        self._hints.close()
+        self._leases.close()

@@ -88,7 +88,7 @@ class Standby:
         self,
         log: ReplicatedLog,
         database: Database,
-        hints: Database,
+        leases: Database,
         files: Files,
         *,
         name: str,
@@ -103,7 +103,7 @@ class Standby:
     ) -> None:
         self._log = log
         self._database = database
-        self._hints = hints
+        self._leases = leases
         self._files = files
         self._name = name
         self._lease_ms = lease_ms
@@ -140,7 +140,7 @@ class Standby:
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
-        for database in (self._database, self._hints):
+        for database in (self._database, self._leases):
             database.interrupt()
         for thread in self._threads:
             thread.join()
@@ -224,13 +224,13 @@ class Standby:
                 self._changed.wait(POLL_SECONDS)
 
     def _may_own(self) -> bool:
-        lease = self._hints.lease()
+        lease = self._leases.lease()
         if lease.left > 0 and lease.owner != self._name:
             self._patient_until = 0.0  # another has had it
             return False
         if self._monotonic() < self._patient_until:
             return False
-        return self._hints.take_lease(self._name, self._lease_ms)
+        return self._leases.take_lease(self._name, self._lease_ms)
 
     def _take_over(self) -> None:
         """Claim a new epoch; everything below its end is replicated, and nobody else can append any more."""
@@ -238,7 +238,7 @@ class Standby:
         while head is None and not self._stopping:
             since = self._monotonic()
             try:
-                if self._hints.take_lease(self._name, self._lease_ms):
+                if self._leases.take_lease(self._name, self._lease_ms):
                     head = self._database.claim(self._name)
             except (Doubtful, Unavailable) as trouble:
                 self._tell(str(trouble))

@@ -31,8 +31,8 @@ def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     made: list[Postgres] = []
     original = Postgres.__init__
 
-    def init(self: Postgres, settings: PostgresSettings, *, hints: bool = False) -> None:
-        original(self, settings, hints=hints)
+    def init(self: Postgres, settings: PostgresSettings, *, lease_only: bool = False) -> None:
+        original(self, settings, lease_only=lease_only)
         made.append(self)
 
     monkeypatch.setattr(Postgres, "__init__", init)
@@ -61,7 +61,7 @@ def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
     chosen = settings(request.getfixturevalue("pair"))
     first = Postgres(chosen)
     first.check()
-    made = iter([first, Postgres(chosen, hints=True)])
+    made = iter([first, Postgres(chosen, lease_only=True)])
     yield lambda: next(made)
 
 
@@ -69,8 +69,8 @@ def header(segment: int) -> bytes:
     return encode_header(number=segment, broker_id=BROKER_ID, created=1, first_position=1)
 
 
-def owned(database: Database, hints: Database, owner: str = "one") -> Head:
-    assert hints.take_lease(owner, 60_000)
+def owned(database: Database, leases: Database, owner: str = "one") -> Head:
+    assert leases.take_lease(owner, 60_000)
     head = database.claim(owner)
     assert head is not None
     return head
@@ -80,10 +80,10 @@ def owned(database: Database, hints: Database, owner: str = "one") -> Head:
 
 
 def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
-    database, hints = connect(), connect()
+    database, leases = connect(), connect()
     assert database.head() == Head(0, Place(0, 0), Place(0, 0), b"", 0)
     assert database.segments() == []
-    head = owned(database, hints)
+    head = owned(database, leases)
     assert head == Head(1, Place(0, 0), Place(0, 0), b"", 0)
     assert database.begin(1, head.end, 1, header(1))
     assert database.append(1, Place(1, 64), b"first", 2)
@@ -97,8 +97,8 @@ def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
 
 
 def test_rows_come_from_the_one_in_which_the_start_lies(connect: Connect) -> None:
-    database, hints = connect(), connect()
-    head = owned(database, hints)
+    database, leases = connect(), connect()
+    head = owned(database, leases)
     assert database.begin(1, head.end, 1, header(1))
     assert database.append(1, Place(1, 64), b"a" * 100, 1)
     assert database.append(1, Place(1, 164), b"b" * 100, 4)
@@ -117,8 +117,8 @@ def test_rows_come_from_the_one_in_which_the_start_lies(connect: Connect) -> Non
 
 
 def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
-    database, hints = connect(), connect()
-    head = owned(database, hints)
+    database, leases = connect(), connect()
+    head = owned(database, leases)
     assert database.begin(1, head.end, 1, header(1))
     assert database.put_body(1, 7, 0, b"body", nbytes=4)
     before = database.head(), database.segments(), database.bodies()
@@ -136,28 +136,28 @@ def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
 
 
 def test_only_the_owner_of_the_lease_claims(connect: Connect) -> None:
-    database, hints = connect(), connect()
+    database, leases = connect(), connect()
     assert database.claim("one") is None
-    owned(database, hints)
-    assert not hints.take_lease("two", 60_000)
+    owned(database, leases)
+    assert not leases.take_lease("two", 60_000)
     assert database.claim("two") is None
-    assert owned(database, hints).epoch == 2, "its own lease may be taken again"
-    assert hints.renew_lease("one", 2, 60_000, Place(1, 5))
-    assert not hints.renew_lease("two", 2, 60_000, Place(1, 5))
+    assert owned(database, leases).epoch == 2, "its own lease may be taken again"
+    assert leases.renew_lease("one", 2, 60_000, Place(1, 5))
+    assert not leases.renew_lease("two", 2, 60_000, Place(1, 5))
     lease = database.lease()
     assert (lease.owner, lease.epoch, lease.replicated) == ("one", 2, Place(1, 5))
     assert 50_000 < lease.left <= 60_000
-    hints.give_up_lease("two")
+    leases.give_up_lease("two")
     assert database.lease().left > 0
-    hints.give_up_lease("one")
+    leases.give_up_lease("one")
     assert database.lease().left < 0
     assert database.claim("one") is None
-    assert hints.take_lease("two", 60_000)
+    assert leases.take_lease("two", 60_000)
 
 
 def test_bodies_come_in_chunks_and_go_together(connect: Connect) -> None:
-    database, hints = connect(), connect()
-    owned(database, hints)
+    database, leases = connect(), connect()
+    owned(database, leases)
     for id in (7, 8):
         assert database.put_body(1, id, 0, b"a" * 1000, nbytes=-1)
         assert database.put_body(1, id, 1, b"b" * 500, nbytes=1500)
@@ -171,8 +171,8 @@ def test_bodies_come_in_chunks_and_go_together(connect: Connect) -> None:
 
 
 def test_segments_go(connect: Connect) -> None:
-    database, hints = connect(), connect()
-    head = owned(database, hints)
+    database, leases = connect(), connect()
+    head = owned(database, leases)
     for segment in (1, 2, 3):
         assert database.begin(1, head.end, segment, header(segment))
         head = database.head()
@@ -356,9 +356,9 @@ def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
 
 def test_a_connection_keeps_the_statement_of_one_segment(pair: Pair) -> None:
     chosen = settings(pair)
-    database, hints = Postgres(chosen), Postgres(chosen, hints=True)
+    database, leases = Postgres(chosen), Postgres(chosen, lease_only=True)
     database.check()
-    end = owned(database, hints).end
+    end = owned(database, leases).end
     for segment in (1, 2, 3):
         assert database.begin(1, end, segment, header(segment))
         assert database.append(1, Place(segment, 64), b"ab", 1)
