@@ -12,6 +12,6 @@ from broker.cli.remote import connect, remote_options
 @click.command()
 @remote_options
 def failover(**where: Any) -> None:
-    """Let the other broker of a pair take over: what is in flight is confirmed first, then this one stands by."""
+    """Hand over to the other broker of a pair: this one confirms what is in flight, then stands by."""
     connect(**where).post("/api/v1/failover")
     click.echo("the journal is being handed over; `bartleby status` on the other broker shows when it has it")

@@ -56,7 +56,7 @@ PLACES: Final = {
     ),
     "failover": Place(
         "broker.cli.failover:failover",
-        "Let the other broker of a pair take over: what is in flight is confirmed first, then this one stands by.",
+        "Hand over to the other broker of a pair: this one confirms what is in flight, then stands by.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "link": Place(

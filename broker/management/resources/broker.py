@@ -50,7 +50,7 @@ class BrokerCalls:
         return models.status(self._broker, self._engine.now)
 
     async def failover(self, request: Request) -> Status:
-        """Let another broker of the pair own the journal: what is in flight is confirmed, then this one stands by."""
+        """Hand the journal over to the other broker of the pair: confirm what is in flight, then stand by."""
         if self._broker.replicated() is None:
             raise Refused("not-replicated", "the journal of this broker is in files, which nobody else can take over")
         self._broker.hand_over()
