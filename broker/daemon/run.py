@@ -151,6 +151,7 @@ class Daemon:
         self._outside = replace(this_machine(log), fatal=self._end_at_once)
         self.stepped_down = False  # another may own the journal: this life has ended, the process has not
         self.handed_over = False  # because an operator said so
+        self._told_to_stop = False
         self._reload_asked = False  # while it stood by
         self._stalled = False  # the database does not answer
         self._standing_by = False
@@ -363,6 +364,11 @@ class Daemon:
         self.handed_over = True
         self._stop.set()
 
+    def _stop_process(self) -> None:
+        """SIGTERM, SIGINT: also one that is stepping down already ends, and has no next life."""
+        self._told_to_stop = True
+        self._stop.set()
+
     def _look_at_replication(self) -> None:
         """Step down in time; stop producers while the database does not answer."""
         if self._stop.is_set() or self.replication is None:
@@ -389,9 +395,7 @@ class Daemon:
             owned = await self._stand_by()
             if owned is None:
                 self.parts.log.close()
-                if not self.stepped_down:
-                    self._log("stopped", status=self._status)
-                return self._status
+                return self._stopped(self._status)
         status = self._recover(owned)
         if status == ExitStatus.OK:
             status = self._set_guard()
@@ -401,6 +405,12 @@ class Daemon:
             end_tracing()
         if self.replication is not None:
             await self._let_go()
+        return self._stopped(status)
+
+    def _stopped(self, status: ExitStatus) -> ExitStatus:
+        """Say so, unless it goes on in another life.  Returns the exit status."""
+        if self.stepped_down and self._told_to_stop:
+            self.stepped_down, status = False, ExitStatus.OK
         if not self.stepped_down:
             self._log("stopped", status=status, **({"cause": self._cause} if self._cause else {}))
         return status
@@ -454,7 +464,7 @@ class Daemon:
         assert self.replication is not None
         self._standing_by = True
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._loop.add_signal_handler(number, self._stop.set)
+            self._loop.add_signal_handler(number, self._stop_process)
         self._loop.add_signal_handler(signal.SIGHUP, self._reload_later)
         owned: Owned | None = None
         server: StandbyServer | None = None
@@ -642,8 +652,8 @@ class Daemon:
     def _announce(self) -> None:
         """READY: for people and scripts on standard output, for systemd."""
         for number, handler in (
-            (signal.SIGTERM, self._stop.set),
-            (signal.SIGINT, self._stop.set),
+            (signal.SIGTERM, self._stop_process),
+            (signal.SIGINT, self._stop_process),
             (signal.SIGHUP, self._on_reload),
         ):
             self._loop.add_signal_handler(number, handler)

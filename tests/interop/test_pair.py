@@ -165,6 +165,19 @@ def test_an_owner_that_is_fenced_before_it_serves_stands_by(brokers: Brokers, mo
     assert broker.stop() == 0
 
 
+def test_an_owner_that_is_told_to_stop_while_it_steps_down_ends(brokers: Brokers) -> None:
+    broker = brokers.make("one")
+    broker.start()
+    with StompSocket(broker.port) as client:  # it does not go, so that stepping down takes its time
+        client.connect()
+        brokers.sql("UPDATE {schema}.head SET epoch = epoch + 1")
+        client.send(QUEUE, b"too late", persistent="true")
+        broker.await_log(" replication.stepped_down ")
+        broker.signal(signal.SIGTERM)
+        assert broker.wait() == 0
+    assert " stopped status=0" in broker.log
+
+
 def test_a_standby_is_reloaded_once_it_owns_the_journal(brokers: Brokers) -> None:
     one, two = brokers.both()
     two.config.write_text(brokers.settings + '\n[addresses.late.queues.late]\nrouting-type = "ANYCAST"\n')
