@@ -94,8 +94,8 @@ class Moves(NamedTuple):
         message of each departure (of any, if it is not among them).
         """
         if not len(self.ids):
-            nothing = np.zeros(0, np.int64)
-            return nothing.astype(np.bool_), np.ones(len(self.left_ids), np.bool_), nothing
+            left = len(self.left_ids)
+            return np.zeros(0, np.bool_), np.ones(left, np.bool_), np.zeros(left, np.int64)
         order = np.argsort(self.ids, kind="stable")
         ascending = self.ids[order]
         found, known = Lookup(ascending).find(self.left_ids)

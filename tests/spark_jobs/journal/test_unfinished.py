@@ -65,6 +65,7 @@ def test_which_are_finished(stored: list[Stored], left: list[Left]) -> None:
     assert messages.tolist() == [not _is_finished(each, stored, left) for each in stored]
     finished = {each[0] for each in stored if _is_finished(each, stored, left)}
     assert departures.tolist() == [id not in finished for id, *_ in left]
+    assert len(message_of) == len(left)
     assert all(stored[message_of[i]][0] == id for i, (id, *_) in enumerate(left) if id in finished)
 
 
@@ -95,3 +96,14 @@ def test_messages_that_finish_in_a_later_segment(monkeypatch: pytest.MonkeyPatch
     else:
         assert Counter(finished) == {(1, 1, None): 1, (1, 1, "consumed"): 1}
         assert others == [("message", 2), ("message", 3), ("removed", 2)]
+
+
+def test_departures_of_messages_that_were_stored_before() -> None:
+    data = segment([[record.removed(1, RemovalReason.CONSUMED, [7])]])
+    scanned = Scanned("1", data, walk(data, number=1, newest=False))
+    (row,) = [
+        row
+        for batch in unfinished.rows([scanned], Selection(("record_type", "message_id")))
+        for row in batch.to_pylist()
+    ]
+    assert row == {"record_type": "removed", "message_id": 7}
