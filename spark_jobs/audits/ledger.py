@@ -129,9 +129,9 @@ class Ledger:
         self.journal = journal
         self.options = options
         self.opened = opened
-        self.outside = journal.keep(queue_flows.around(journal))
+        self.outside = queue_flows.around(journal)
         self._read(finished=False)
-        if stored_twice(self.stored, opened.below if opened else 0) or not self.faults.isEmpty():
+        if stored_twice(self.stored, opened.below if opened else 0) or self.fault_counts:
             # What else a finished message did, in another task, is a fault, but perhaps not the one that it seems to
             # be, or one that is not seen: so all messages are judged.
             self._read(finished=True)
@@ -145,10 +145,12 @@ class Ledger:
         self.messages = journal.keep(messages)
         # What was moved here is told at a glance, and is hardly ever all; where anything seems wrong, all count.
         successors = queue_flows.entries(records, self.outside) if finished else self.messages.where("moved")
-        self.faults = journal.keep(queue_flows.faults(self.messages, successors))
-        self.told = journal.keep(
-            self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
-        )
+        self.faults = queue_flows.faults(self.messages, successors)
+        if finished:  # else what is asked is kept already, and hardly ever has a fault
+            self.faults = journal.keep(self.faults)
+        self.fault_counts = _counts(self.faults)
+        told = self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
+        self.told = journal.keep(told) if finished else told
 
     def _opening(self) -> DataFrame | None:
         if self.opened is None or self.options.opening is None:
@@ -203,14 +205,13 @@ class Ledger:
     def _names(self) -> dict[int, QueueName]:
         """What the queues are called, by id."""
         found: dict[int, QueueName] = {}
-        deleted = {row["queue_id"] for row in self._rows("queue-deleted").select("queue_id").distinct().collect()}
         for queue in self.opened.queues if self.opened else ():
-            gone = queue.queue_id in deleted
-            found[queue.queue_id] = QueueName(queue.queue_id, queue.name, queue.address, gone, queue.messages)
+            found[queue.queue_id] = QueueName(queue.queue_id, queue.name, queue.address, False, queue.messages)
         for row in queue_flows.queue_names(self.told, self.outside).toArrow().to_pylist():
             id, name, address = row["queue_id"], row["queue"] or "", row["address"] or ""
-            before = found.get(id, QueueName(id, name, address, id in deleted))
-            found[id] = replace(before, name=name or before.name, address=address or before.address)
+            before = found.get(id, QueueName(id, name, address, False))
+            name, address = name or before.name, address or before.address
+            found[id] = replace(before, name=name, address=address, deleted=row["deleted"])
         return found
 
     def _rows(self, type: str) -> DataFrame:
@@ -247,12 +248,13 @@ class Ledger:
     def _figures(self, books: dict[int, QueueBook]) -> Figures:
         """Counts of all faults, and the first of them."""
         options = self.options
-        faults = self.faults
-        if options.addresses:
+        faults, counts = self.faults, self.fault_counts
+        if options.addresses and counts:
             faults = faults.where(F.col("queue_id").isNull() | F.col("queue_id").isin(*books))
-        counts = {row["what"]: row["n"] for row in faults.groupBy("what").agg(F.count("*").alias("n")).collect()}
+            counts = _counts(faults)
         worst = F.array_position(F.array(*map(F.lit, rules.FAULTS)), F.col("what"))
-        first = faults.orderBy(worst, "queue_id", "message_id").limit(options.top).toArrow().to_pylist()
+        worst_first = faults.orderBy(worst, "queue_id", "message_id").limit(options.top)
+        first = worst_first.toArrow().to_pylist() if counts else []
         listed = [Fault(**{name: value for name, value in row.items() if value is not None}) for row in first]
         figures = Figures(books, listed, counts)
         figures.stored = sum(each["messages"] for each in self.stored)
@@ -322,6 +324,11 @@ def stored_twice(stored: list[dict[str, int]], below: int) -> bool:
             return True
         below = each["highest"] + 1
     return False
+
+
+def _counts(faults: DataFrame) -> dict[str, int]:
+    """How many faults there are of each kind."""
+    return {row["what"]: row["n"] for row in faults.groupBy("what").agg(F.count("*").alias("n")).collect()}
 
 
 def _begins_later(ref: SegmentRef, journal: Journal) -> bool:

@@ -160,10 +160,15 @@ def faults(messages: DataFrame, stored: DataFrame) -> DataFrame:
 
 
 def queue_names(records: DataFrame, outside: DataFrame) -> DataFrame:
-    """(queue_id, queue, address).  A segment defines its queues at its beginning, which may lie before the range."""
+    """(queue_id, queue, address, deleted) of the queues that are defined or deleted here.
+
+    A segment defines its queues at its beginning, which may lie before the range.
+    """
     columns = ("record_type", "queue_id", "queue", "address")
-    defined = records.select(*columns).unionByName(outside.select(*columns)).where(_is("queue"))
-    return defined.groupBy("queue_id").agg(F.max("queue").alias("queue"), F.max("address").alias("address"))
+    inside = records.select(*columns).where(_is("queue", "queue-deleted"))
+    defined = inside.unionByName(outside.select(*columns).where(_is("queue")))
+    names = (F.max(F.when(_is("queue"), F.col(name))).alias(name) for name in ("queue", "address"))
+    return defined.groupBy("queue_id").agg(*names, F.bool_or(_is("queue-deleted")).alias("deleted"))
 
 
 def _is(*types: str) -> Column:

@@ -16,7 +16,7 @@ from pyspark.storagelevel import StorageLevel
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.options import Options
 from spark_jobs.journal.bounds import UNBOUNDED
-from spark_jobs.journal.schema import DAMAGE
+from spark_jobs.journal.schema import DAMAGE, RECORDS, ddl
 from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
 from spark_jobs.results import Coverage, Damage
 from spark_jobs.source import open_journal
@@ -91,7 +91,7 @@ class Journal:
     def outside(self, types: Sequence[str], columns: Sequence[str]) -> DataFrame:
         """Records outside of the range that lie in the same segments (position and time are among the columns).
 
-        Of segments that lie wholly within the positions nothing is read.
+        They are kept, as they are few.  Of segments that lie wholly within the positions nothing is read.
         """
         bounds, refs = self.snapshot.bounds, self.snapshot.segments
         if bounds.from_time is None and bounds.to_time is None:
@@ -101,8 +101,10 @@ class Journal:
             refs = tuple(
                 ref for ref, behind in zip(refs, ends, strict=False) if ref.first_position < first or behind > end
             )
+        if not refs:  # of an empty frame that Spark sees through, no query takes longer
+            return self.spark.createDataFrame([], ddl(RECORDS, ("record_type", *columns)))
         around = replace(self.snapshot, bounds=UNBOUNDED, segments=refs)
-        return Journal(self.spark, around, Options()).records(types, columns).where(~self.inside)
+        return self.keep(Journal(self.spark, around, Options()).records(types, columns).where(~self.inside))
 
     @property
     def inside(self) -> Column:
