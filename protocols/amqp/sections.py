@@ -59,6 +59,31 @@ _ANNOTATIONS_8: Final = b"\x00\x53\x72\xc1"
 _PROPERTIES_8: Final = b"\x00\x53\x73\xc0"
 _APPLICATION_PROPERTIES_8: Final = b"\x00\x53\x74\xc1"
 _APPLICATION_PROPERTIES_32: Final = b"\x00\x53\x74\xd1"
+_DATA_8: Final = b"\x00\x53\x75\xa0"
+_DATA_32: Final = b"\x00\x53\x75\xb0"
+
+
+def plain_body(payload: bytes, at: int) -> int:
+    """Where the body of a plain message begins, whose header ends at `at`; 0 if it is none, or that is hard to tell.
+
+    It has no annotations, short properties without an expiry time and a group, short application properties or none,
+    and one data section, which is whole.
+    """
+    try:
+        if payload[at : at + 4] != _PROPERTIES_8 or payload[at + 5] > ABSOLUTE_EXPIRY:
+            return 0
+        at += 5 + payload[at + 4]
+        lead = payload[at : at + 4]
+        if lead == _APPLICATION_PROPERTIES_8:
+            at += 5 + payload[at + 4]
+            lead = payload[at : at + 4]
+        if lead == _DATA_8:
+            return at if at + 5 + payload[at + 4] == len(payload) else 0
+        if lead == _DATA_32:
+            return at if at + 8 + int.from_bytes(payload[at + 4 : at + 8]) == len(payload) else 0
+    except IndexError:
+        pass
+    return 0
 
 
 def split(payload: bytes) -> Sections:

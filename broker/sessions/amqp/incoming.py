@@ -29,7 +29,6 @@ from broker.sessions.amqp.terms import REJECTED, refused
 from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
 from broker.sessions.convert import JMS_KINDS, TooManyHops
 from broker.sessions.upload import Uploading
-from protocols.amqp.check import check_body
 from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
 from protocols.amqp.events import Portion, Transfers
 from protocols.amqp.message import DATA, encode_section
@@ -159,8 +158,8 @@ class IncomingLink:
             self._tags.update(zip(ids, event.tags, strict=True))
         for at, payload in enumerate(event.payloads):
             try:
-                section, head, body, broker_annotations = take_apart(payload, linked=linked)
-                check_body(body)
+                known = b"" if run is None else run.section
+                section, head, body, broker_annotations = take_apart(payload, known, linked=linked)
                 if linked:
                     link_id, head = take_link_id(head)
                     self.check_hops(head)
@@ -433,7 +432,7 @@ class _Large:
     """A large message of which the first portion has come.  Raises DecodeError, EngineError if it can go nowhere."""
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
-        taken = take_apart(event.payload, linked=link.peer is not Peer.CLIENT)
+        taken = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
         self._header, head, self.body, self._broker_annotations = taken
         self._link_id, self._head = (None, head) if link.peer is Peer.CLIENT else take_link_id(head)
         link.check_hops(self._head)

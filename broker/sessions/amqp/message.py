@@ -23,12 +23,13 @@ from broker.engine.model.message import NEW, ORIG_ADDRESS, Annotations, Format, 
 from broker.sessions.amqp.format import AMQP_FORMAT, RESERVED_ANNOTATIONS, annotation_name, genuine
 from broker.sessions.amqp.link_id import PREFIX
 from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_amqp, unsaid, whole
+from protocols.amqp.check import check_body
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import NOT_IMPLEMENTED, DecodeError
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annotations
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
-from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, split
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, plain_body, split
 from protocols.amqp.types import (
     Byte,
     Char,
@@ -107,11 +108,29 @@ class BrokerAnnotations:
         self.scheduled_delay = 0
 
 
-def take_apart(payload: bytes, *, linked: bool = False) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
+def take_apart(
+    payload: bytes, known: bytes = b"", *, linked: bool = False, whole: bool = True
+) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
     """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError.
 
-    `linked`: its sender is a broker's link, whose notes stay in the head.
+    `known` is a header that it may well have.  `linked`: its sender is a broker's link, whose notes stay in the head.
+    Of one that is not `whole` the end of the body is missing.
     """
+    if payload.startswith(known):
+        header_end = len(known)
+        body_at = plain_body(payload, header_end)
+        if body_at:
+            head = payload[header_end:body_at]
+            if not (_Q in head and b"_AMQ_" in head):
+                return known, head, payload[body_at:], None
+    section, head, body, broker_annotations = _take_apart(payload, linked=linked)
+    if whole:
+        check_body(body)
+    return section, head, body, broker_annotations
+
+
+def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
+    """The same for any message."""
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     section = payload[:header_end]
     noted = begin != end and (payload.find(_OBEYED, begin, end) >= 0 or payload.find(_OBEYED_ROUTING, begin, end) >= 0)

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protocols.amqp.check import check_body
 from protocols.amqp.composite import Composite
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import HEADER, MESSAGE_ANNOTATIONS, Message
 from protocols.amqp.performatives import Header, Properties
-from protocols.amqp.sections import has_property, split
+from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, plain_body, split
 from tests.protocols.amqp.composites import instances
 from tests.protocols.amqp.messages import encoded, messages
 
@@ -48,6 +49,38 @@ def test_both_find_the_same(made: tuple[dict[int, Any], int, list[object]], data
     cut = payload[: data.draw(st.integers(0, len(payload)))]
     for wrong in bytes(changed), cut:
         assert quickly(wrong) == carefully(wrong)
+
+
+def plainly(payload: bytes, header_end: int) -> bool:
+    """Whether it is plain; then both find the same, and nothing in it needs a closer look."""
+    body_at = plain_body(payload, header_end)
+    if not body_at:
+        return False
+    assert split(payload) == (header_end, 0, 0, header_end + 3, header_end, body_at)
+    assert not has_property(payload, header_end + 3, ABSOLUTE_EXPIRY, GROUP_ID)
+    check_body(payload[body_at:])
+    return True
+
+
+@pytest.mark.parametrize("header", [b"", b"\x00\x53\x70\x45", encode(Header(True))])
+@pytest.mark.parametrize("mapped", [b"", b"\x00\x53\x74\xc1\x05\x02\xa1\x01a\x41"])
+@pytest.mark.parametrize("body", [b"\xa0\x03abc", b"\xb0\x00\x00\x00\x03abc"])
+def test_plain_messages_at_every_prefix_and_with_every_byte_changed(header: bytes, mapped: bytes, body: bytes) -> None:
+    payload = header + encode(Properties("id")) + mapped + b"\x00\x53\x75" + body
+    header_end = len(header)
+    assert plainly(payload, header_end)
+    grouped = header + encode(Properties("id", group_id="g")) + mapped + b"\x00\x53\x75" + body
+    assert not plainly(grouped, header_end)
+    for at in range(header_end, len(payload)):
+        assert not plainly(payload[:at], header_end), at
+        for byte in (0x00, 0x09, 0x40, 0x45, 0x53, 0x73, 0x74, 0xC0, 0xC1, 0xD0, 0xD1, 0xFF):
+            plainly(payload[:at] + bytes([byte]) + payload[at + 1 :], header_end)
+
+
+@given(messages())
+def test_what_is_plain_needs_no_closer_look(made: tuple[dict[int, Any], int, list[object]]) -> None:
+    payload = b"".join(encoded(*made).values())
+    plainly(payload, len(Message(payload).section(HEADER)))
 
 
 def large_map(pairs: int) -> bytes:
