@@ -39,6 +39,7 @@ CREATE DATABASE bartleby OWNER bartleby
 SQL
     cat >> "$new/postgresql.conf" <<CONF
 listen_addresses = '*'
+unix_socket_directories = '/tmp'
 synchronous_standby_names = 'FIRST 1 ("$name", "$other")'
 synchronous_commit = on
 wal_keep_size = 1GB                     # a standby may be away for so long, and still catch up
