@@ -277,6 +277,7 @@ def test_the_journal_is_read_by_the_audit_and_the_executors_at_the_same_place() 
     volume, target = written.split(":")
     assert volume in COMPOSE["volumes"]
     assert target == json.loads(_only("CMD", AUDIT))[1]
+    assert f"{written}:ro" in AUDITING["spark-worker"]["volumes"], "a ledger opens with the balance of the night before"
 
 
 def test_the_nightly_audit_uses_the_master_that_is_there() -> None:
