@@ -305,19 +305,26 @@ class FailoverStorm(Storm):
 
     def _compare(self) -> None:
         """Both copies have the same bytes, as far as both have them; the standby has all there was."""
-        self._await_copy()
-        ours, theirs = (_segments(node.broker) for node in (self.owner, self.other))
+        ours, theirs = self._await_copy()
         common = ours.keys() & theirs.keys()
         assert common, f"no segment is on both sides: {sorted(ours)}, {sorted(theirs)}"
         for number in common:
             nbytes = min(len(ours[number]), len(theirs[number]))
             assert ours[number][:nbytes] == theirs[number][:nbytes], f"the copies of segment {number} differ"
-        assert max(ours) == max(theirs), f"one copy ends in segment {max(ours)}, the other in {max(theirs)}"
 
-    def _await_copy(self) -> None:
+    def _await_copy(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
+        """The segments of owner and standby, once the standby has the owner's newest.
+
+        The owner may begin one at any time, also when no client does anything: it is cleaning.
+        """
         until = time.monotonic() + PATIENCE_S
-        while lag := self.other.broker.get("status")["replication"]["lag_entries"]:
-            assert time.monotonic() < until, f"the standby lags {lag} entries behind for ever"
+        while True:
+            lag = self.other.broker.get("status")["replication"]["lag_entries"]
+            ours, theirs = (_segments(node.broker) for node in (self.owner, self.other))
+            if not lag and max(ours) == max(theirs):
+                return ours, theirs
+            found = f"lags {lag} entries behind, in segment {max(theirs)} of {max(ours)}"
+            assert time.monotonic() < until, f"the standby {found}, for ever"
 
     def totals(self) -> Figures:
         """See `finish`: the standby ends first, so that nothing changes its place."""
