@@ -108,7 +108,7 @@ class Connection(asyncio.Protocol):
         self._closing_since = 0
         self._discarded = 0
         self._ended = False  # the peer has shut its side
-        self._first: bytes | None = None  # of what it sent, for the log if that was of another protocol
+        self._first: bytes | None = None  # of what it sent before it was established: it may be another protocol
         self._received_at = self._sent_at = origin.monotonic_ms()
         self._started_at = self._received_at if started_at is None else started_at
         self.peer = Peer("local")
@@ -149,14 +149,14 @@ class Connection(asyncio.Protocol):
         session = self.session
         if session is None:
             return
-        if self._first is None:
-            self._first = data[:FIRST_BYTES]
         tick = self._tick
         tick.enter()
         try:
             session.receive_data(data)
         except BaseException as error:
             tick.failed(self, error)
+        if self._first is None:
+            self._first = b"" if session.established else data[:FIRST_BYTES]
         tick.touch(self)
         if len(data) >= TICK_READ_BYTES and not self._sated and self._transport is not None:
             self._sated = True

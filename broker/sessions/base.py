@@ -27,9 +27,9 @@ class BaseSession(ABC):
         self.tick = tick
         self.remote = peer.remote
         self.id = connection_id
-        self.reading = Reading(transport, self._guarded)
+        self.reading = Reading(transport, self)
         self.unsendable = Unsendable(tick)
-        self.window = OutputWindow(self.pause)
+        self.window = OutputWindow(self)
         self._transport = transport
 
     @property
@@ -59,13 +59,13 @@ class BaseSession(ABC):
         self.established = True
         self.engine.connections.opened(self.id, protocol, self.remote, access, self._dismissed)
 
-    def _guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
         """The call, to be made for others: what comes out of it costs this connection."""
         return self.tick.guarded(self._transport, call)
 
     def _dismissed(self, reason: str) -> None:
         """Somebody else's call."""
-        self._guarded(self.dismiss)(reason)
+        self.guarded(self.dismiss)(reason)
 
     @abstractmethod
     def dismiss(self, reason: str) -> None:

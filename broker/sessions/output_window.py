@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 #: Bytes of messages that wait for the operating system to take them, over all subscriptions of a connection, above
 #: which no more are delivered.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
 
+class Pausable(Protocol):
+    """What delivers."""
+
+    def pause(self, paused: bool) -> None:
+        """No deliveries for now, or again."""
+
+
 class OutputWindow:
-    """That of one connection.  `pause` stops its deliveries (True), or lets them go on.
+    """That of one connection, whose deliveries `source` makes.
 
     `socket_full`: the operating system does not take what there is; `paused`: nothing is delivered.
     """
 
-    __slots__ = ("_pause", "_unflushed_bytes", "paused", "socket_full")
+    __slots__ = ("_source", "_unflushed_bytes", "paused", "socket_full")
 
-    def __init__(self, pause: Callable[[bool], None]) -> None:
+    def __init__(self, source: Pausable) -> None:
         self.paused = False
         self.socket_full = False
-        self._pause = pause
+        self._source = source
         self._unflushed_bytes = 0
 
     @property
@@ -38,7 +44,7 @@ class OutputWindow:
     def close(self) -> None:
         """Nothing more is delivered until all is flushed."""
         self.paused = True
-        self._pause(True)
+        self._source.pause(True)
 
     def block(self) -> None:
         """The operating system does not take more."""
@@ -51,4 +57,4 @@ class OutputWindow:
         self._unflushed_bytes = 0
         if self.paused:
             self.paused = False
-            self._pause(False)
+            self._source.pause(False)

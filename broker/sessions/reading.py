@@ -21,31 +21,34 @@ class Readable(Protocol):
         """Take bytes from the peer again."""
 
 
-#: Makes of a call one that costs the connection what comes out of it (`Tick.guarded`).
-Guard = Callable[[Callable[..., None]], Callable[..., None]]
+class Guardian(Protocol):
+    """What answers for a connection's calls."""
+
+    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+        """The call, to be made for others: what comes out of it costs this connection (`Tick.guarded`)."""
 
 
 class Reading:
     """The reading of one connection, and why it is stopped."""
 
-    __slots__ = ("_guard", "_reasons", "transport")
+    __slots__ = ("_guardian", "_reasons", "transport")
 
-    def __init__(self, transport: Readable, guard: Guard) -> None:
+    def __init__(self, transport: Readable, guardian: Guardian) -> None:
         self.transport = transport
-        self._guard = guard
-        self._reasons: list[str] = []  # few, and an empty set would cost 160 bytes more
+        self._guardian = guardian
+        self._reasons: tuple[str, ...] = ()  # few, and none costs nothing
 
     def stop(self, reason: str) -> None:
         """Do not read, for this reason too."""
         if not self._reasons:
             self.transport.pause_reading()
         if reason not in self._reasons:
-            self._reasons.append(reason)
+            self._reasons += (reason,)
 
     def go(self, reason: str) -> None:
         """This reason is over; harmless if it was none."""
         if reason in self._reasons:
-            self._reasons.remove(reason)
+            self._reasons = tuple(each for each in self._reasons if each != reason)
             if not self._reasons:
                 self.transport.resume_reading()
 
@@ -60,4 +63,4 @@ class Reading:
             self.go(reason)
             then(answer)
 
-        return self._guard(answered)
+        return self._guardian.guarded(answered)

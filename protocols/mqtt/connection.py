@@ -44,7 +44,7 @@ from protocols.mqtt.properties import (
     Properties,
     Property,
 )
-from protocols.mqtt.runs import Shared, TopicAliases, payload_at, read_acks, read_begun, read_publishes
+from protocols.mqtt.runs import NO_ALIASES, Shared, TopicAliases, payload_at, read_acks, read_begun, read_publishes
 from protocols.mqtt.state import VIEWS, State, trigger, unexpected
 from protocols.mqtt.streams import Source, Streams
 
@@ -77,17 +77,17 @@ class MqttConnection:
         self._limits = self._shared.limits
         self._buffer = b""
         self._at = 0  # where the next packet begins in `_buffer`
-        self._pending = bytearray()  # what came since, while a packet was not complete
+        self._pending: bytearray | None = None  # what came since, while a packet was not complete
         self._wanted = 0  # with as many bytes in `_pending` parsing is of use again
         self._ended = False
         self._left = 0  # bytes that a payload in parts still has
         self._held = False  # it has come whole, and nobody has resumed
-        self._streams = Streams()
+        self._streams: Streams | None = None  # made for the first large payload
         self._method: str | None = None  # what CONNECT said: the authentication method,
         self._lasting = False  # ... whether the session outlasts the connection,
         self._explaining = True  # ... and whether explanations are wanted
-        self._aliases_in = TopicAliases()
-        self._aliases_out: dict[str, int] = {}
+        self._aliases_in = NO_ALIASES
+        self._aliases_out: dict[str, int] | None = None
         self._alias_max_out = 0
         self._enter(State.OPENED)
 
@@ -113,8 +113,10 @@ class MqttConnection:
         """Keep bytes for `events`."""
         if self.error is not None or self._state is State.DISCONNECTED:
             return
-        if self._buffer or self._pending:
+        if self._pending is not None:
             self._pending += data
+        elif self._buffer:
+            self._pending = bytearray(data)
         else:
             self._buffer = data
             self._wanted = 0
@@ -128,7 +130,8 @@ class MqttConnection:
     def _ready(self) -> bool:
         """Whether parsing may find something."""
         reading = self._view.reads and self.error is None and not self._held
-        return reading and len(self._pending) >= self._wanted and self._buffer != b""
+        pending = 0 if self._pending is None else len(self._pending)
+        return reading and pending >= self._wanted and self._buffer != b""
 
     def resume(self) -> None:
         """What follows a payload that came in parts can be read."""
@@ -140,10 +143,10 @@ class MqttConnection:
         packets: list[Packet] = []
         if not self._ready():
             return packets
-        if self._pending:
+        if self._pending is not None:
             self._buffer = b"".join((self._buffer[self._at :], self._pending))
             self._at = 0
-            self._pending.clear()
+            self._pending = None
         self._wanted = 0
         try:
             while self._view.reads and self._parse(packets):
@@ -165,7 +168,7 @@ class MqttConnection:
         """Keep nothing of what came."""
         self._buffer = b""
         self._at = 0
-        self._pending.clear()
+        self._pending = None
 
     def _parse(self, packets: list[Packet]) -> bool:
         """Append a packet, or a run of packets, if it is complete; whether to go on.  Raises MqttError."""
@@ -325,11 +328,11 @@ class MqttConnection:
     @property
     def streaming(self) -> Source | None:
         """The payload that is still to be read, if any: call `data_to_send` again when what it gave has left."""
-        return self._streams.current
+        return None if self._streams is None else self._streams.current
 
     def abandon(self) -> None:
         """Send nothing of what waits: a payload ends in the middle, and so does the connection."""
-        self._streams.clear()
+        self._streams = None
         self.out = []
         self._enter(State.DISCONNECTED)
         self._close()
@@ -386,7 +389,7 @@ class MqttConnection:
         own: list[tuple[Property[Any], Any]] = [(MAXIMUM_PACKET_SIZE, limits.packet_bytes_max)]
         if limits.topic_alias_max:
             own.append((TOPIC_ALIAS_MAXIMUM, limits.topic_alias_max))
-        self._aliases_in.announce(limits.topic_alias_max)
+            self._aliases_in = TopicAliases(limits.topic_alias_max)
         return replace(packet, properties=Properties([*packet.properties, *own]))
 
     def _naming_method(self, packet: Any) -> Any:
@@ -458,12 +461,16 @@ class MqttConnection:
         assert self._view.working, "a message for somebody who is here"
         assert head.packet_bytes_with(source.left) <= self.packet_bytes_max_out, "one that its receiver takes"
         head.encode_lead(self.out, source.left, packet_ids)
+        if self._streams is None:
+            self._streams = Streams()
         self.out = self._streams.add(self.out, source)
 
     def _alias(
         self, head: PublishHead, payloads: Sequence[bytes], packet_ids: Sequence[int]
     ) -> tuple[PublishHead, Sequence[bytes], Sequence[int]]:
         """What is left to send, with what head, once the peer knows the alias of this topic, if there is to be one."""
+        if self._aliases_out is None:
+            self._aliases_out = {}
         alias = self._aliases_out.get(head.topic)
         if alias is None:
             alias = len(self._aliases_out) + 1

@@ -144,7 +144,7 @@ class Outgoing(Generic[T]):
     def __init__(self, ids: PacketIds) -> None:
         self.ids = ids
         self._inflight: dict[int, tuple[Sent, T | None]] = {}
-        self._again: list[int] = []  # what this connection has still to send again, the last one first
+        self._again: list[int] | None = None  # what this connection has still to send again, the last one first
         self._receive_maximum = self._quota = RECEIVE_MAXIMUM_DEFAULT
 
     def __len__(self) -> int:
@@ -163,7 +163,7 @@ class Outgoing(Generic[T]):
         """A connection begins, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
         assert 1 <= receive_maximum <= RECEIVE_MAXIMUM_DEFAULT
         self._receive_maximum = self._quota = receive_maximum
-        self._again = [*reversed(self._inflight)]
+        self._again = [*reversed(self._inflight)] or None
 
     def restore(self, packet_id: int, state: Sent, message: T | None) -> None:
         """A message that was on its way when the session was stored; in the order of sending."""
@@ -285,7 +285,7 @@ class Incoming:
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
         self._exactly_once: dict[int, Received] = {}
-        self._earlier: dict[int, None] = {}  # of these, the ones that came on earlier connections
+        self._earlier = _NONE  # of these, the ones that came on earlier connections
 
     def __len__(self) -> int:
         return self._at_least_once + len(self._exactly_once)
@@ -301,7 +301,7 @@ class Incoming:
         """A connection begins, with our Receive Maximum: what QoS 1 the last one owed is forgotten, QoS 2 is not."""
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
-        self._earlier = dict.fromkeys(self._exactly_once)
+        self._earlier = set(self._exactly_once) or _NONE
 
     def restore(self, packet_ids: Sequence[int]) -> None:
         """What was received with QoS 2 when the session was stored."""
@@ -370,6 +370,6 @@ class Incoming:
             raise violation(f"{packet.name} for packet identifier {packet_id}: {owed}", "MQTT-2.2.1-3") from None
         if following is None:
             self._exactly_once.pop(packet_id, None)
-            self._earlier.pop(packet_id, None)
+            self._earlier.discard(packet_id)
         else:
             self._exactly_once[packet_id] = following

@@ -82,17 +82,16 @@ class Shared:
 
 
 class TopicAliases:
-    """The topics that a peer has given numbers (3.3.2.3.4): of one connection, gone with it [MQTT-3.3.2-7]."""
+    """The topics that a peer has given numbers (3.3.2.3.4): of one connection, gone with it [MQTT-3.3.2-7].
+
+    `maximum`: the Topic Alias Maximum that we have told the peer.
+    """
 
     __slots__ = ("_maximum", "_topics")
 
-    def __init__(self) -> None:
-        self._maximum = 0
-        self._topics: dict[int, str] = {}
-
-    def announce(self, maximum: int) -> None:
-        """We have told the peer our Topic Alias Maximum."""
+    def __init__(self, maximum: int) -> None:
         self._maximum = maximum
+        self._topics: dict[int, str] = {}
 
     def resolve(self, alias: int, topic: str) -> str:
         """The topic of a PUBLISH with an alias, which has no topic or gives the alias a new one.  Raises MqttError."""
@@ -106,6 +105,10 @@ class TopicAliases:
         else:
             raise violation(f"the topic alias {alias} stands for no topic yet")
         return topic
+
+
+#: Of a peer that was told no maximum, and may use none.
+NO_ALIASES: Final = TopicAliases(0)
 
 
 def read_publishes(

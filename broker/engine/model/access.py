@@ -78,11 +78,18 @@ class Security:
 
     def access(self, identity: Identity, client_id: str) -> Access:
         """What a client that has logged in may do; its roles are those of now, the login may be a while ago."""
-        return Access(self, identity, client_id) if identity.lasting else self.returned(identity.user, client_id)
+        return Access(self, self.of_now(identity), client_id)
 
     def returned(self, user: str, client_id: str) -> Access:
         """What a user may do whose session was restored: it logged in once, and has the roles of now."""
-        return Access(self, Identity(user, self.roles_of(user) or frozenset()), client_id)
+        return self.access(Identity(user, frozenset()), client_id)
+
+    def of_now(self, identity: Identity) -> Identity:
+        """Who somebody is, with the roles of now; the same object, if they are those of before."""
+        if identity.lasting:
+            return identity
+        roles = self.roles_of(identity.user) or frozenset()
+        return identity if roles == identity.roles else Identity(identity.user, roles)
 
 
 class Access:
@@ -151,8 +158,7 @@ class Access:
             return
         self._version = self._security.version
         self._decisions.clear()
-        if not self._identity.lasting:
-            self._identity = Identity(self.user, self._security.roles_of(self.user) or frozenset())
+        self._identity = self._security.of_now(self._identity)
 
     def _decided(self, permission: Permission, address: str, queue: str) -> bool:
         rights = self._security.table.rights(self.user, self.client_id)

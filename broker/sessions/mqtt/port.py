@@ -10,7 +10,7 @@ from broker.sessions.base import BaseSession
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.large import LargePayload
-from broker.sessions.mqtt.render import Heads, Renderer, Run
+from broker.sessions.mqtt.render import Heads, Run
 from broker.sessions.tick import Tick, Transport
 from protocols.mqtt.codes import V5
 from protocols.mqtt.connection import MqttConnection
@@ -30,7 +30,7 @@ class Port(BaseSession):
     ) -> None:
         super().__init__(tick, transport, connection_id, peer)
         self.codec = codec
-        self.renderer = Renderer(heads, V5)  # until the version is known
+        self.renderer = heads.renderer(V5)  # until the version is known
 
     # -- sending ---------------------------------------------------------------------------------------------------
 

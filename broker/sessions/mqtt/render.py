@@ -44,12 +44,19 @@ def published_qos(message: Message) -> int:
 class Heads:
     """The heads in use, by all that makes them differ, for all connections that have the same topics."""
 
-    __slots__ = ("_heads", "_syntax", "mount")
+    __slots__ = ("_heads", "_renderers", "_syntax", "mount")
 
     def __init__(self, syntax: AddressSyntax, mount: Outward | None = None) -> None:
         self.mount = mount
         self._syntax = syntax
         self._heads: dict[_Key, PublishHead] = {}
+        self._renderers: dict[int, Renderer] = {}
+
+    def renderer(self, version: int) -> Renderer:
+        """The one of all connections of a version."""
+        if version not in self._renderers:
+            self._renderers[version] = Renderer(self, version)
+        return self._renderers[version]
 
     def get(self, version: int, address: str, qos: int, retain: bool, dup: bool, properties: bytes) -> PublishHead:
         """What PUBLISH packets share.  Raises ConversionError for an address that is no topic."""

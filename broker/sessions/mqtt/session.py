@@ -15,7 +15,6 @@ from broker.sessions.mqtt import sys as mqtt_sys
 from broker.sessions.mqtt.client_session import ClientSession, Serving
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
-from broker.sessions.mqtt.render import Renderer
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.mqtt.will import Will
 from broker.sessions.session import MOVED
@@ -168,8 +167,8 @@ class MqttSession(MqttEndpoint):
         except EngineError as error:
             raise MqttError(refusal(error), str(error)) from error
         self.session = session
-        self._give_access(session, identity)
-        self.renderer = Renderer(self._common.heads, connect.version)
+        session.subscriptions.recheck()
+        self.renderer = self._common.heads.renderer(connect.version)
         self.receive_timeout = mqtt_connect.keep_alive(connect, options) * mqtt_connect.KEEP_ALIVE_MS
         session.incoming.connected(mqtt_connect.own_receive_maximum(connect, options))
         connack = mqtt_connect.greeting(connect, options, present=present, assigned=assigned, expiry=expiry, data=data)

@@ -5,9 +5,19 @@ from __future__ import annotations
 from broker.sessions.output_window import UNFLUSHED_BYTES_MAX, OutputWindow
 
 
+class Source:
+    """What delivers."""
+
+    def __init__(self) -> None:
+        self.told: list[bool] = []
+
+    def pause(self, paused: bool) -> None:
+        self.told.append(paused)
+
+
 def made() -> tuple[OutputWindow, list[bool]]:
-    told: list[bool] = []
-    return OutputWindow(told.append), told
+    source = Source()
+    return OutputWindow(source), source.told
 
 
 def test_deliveries_pause_at_the_limit_and_go_on_when_all_is_flushed() -> None:

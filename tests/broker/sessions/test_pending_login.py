@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from broker.engine.model.access import Identity
@@ -68,11 +70,14 @@ class Wire:
     def __init__(self, mechanism: str) -> None:
         self._reads = True
         self.gate = SlowGate()
-        self.reading = Reading(self, lambda call: call)
+        self.reading = Reading(self, self)
         self.codec = AmqpConnection(Limits(), container_id="broker", mechanisms=MECHANISMS)
         self.login = Login(self.codec, self.gate, Peer("p"), self.reading, lambda: None)
         self.client = AmqpConnection(Limits(), container_id="client", server=False, mechanisms=(mechanism,))
         self.exchange()
+
+    def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
+        return call
 
     def pause_reading(self) -> None:
         self._reads = False

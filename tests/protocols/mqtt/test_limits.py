@@ -231,4 +231,5 @@ def test_nothing_is_kept_after_the_end(raw: bytes) -> None:
     connection = connected(V311)
     feed(connection, [raw])
     connection.receive_data(b"x" * 1000)
-    assert len(connection._buffer) + len(connection._pending) == 0
+    assert not connection._buffer
+    assert not connection._pending
