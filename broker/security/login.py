@@ -85,7 +85,7 @@ class UserGate:
     """Logs clients in as the users of a policy; the Gate of sessions."""
 
     def __init__(self, policy: Policy, *, runner: Runner, throttle: Throttle, report: Report, secret: bytes) -> None:
-        self._policy = policy
+        self._use(policy)
         self._runner = runner
         self._throttle = throttle
         self._report = report
@@ -104,9 +104,13 @@ class UserGate:
 
     def change(self, policy: Policy) -> None:
         """Other users and rules; a connection stays as long as what it came in by still lets it in (`gone`)."""
-        self._policy = policy
+        self._use(policy)
         self._remembered.clear()
         self.version += 1
+
+    def _use(self, policy: Policy) -> None:
+        self._policy = policy
+        self._nobody = None if policy.anonymous is None else Identity("", policy.anonymous)
 
     def restrict(self, peer: Peer, door: Door) -> None:
         self._doors[peer] = door
@@ -225,11 +229,10 @@ class UserGate:
 
     def anonymous(self, peer: Peer) -> Identity | None:
         found: list[Identity | None] = []
-        roles = self._policy.anonymous
-        if roles is None:
+        if self._nobody is None:
             self._refuse(peer, "", "no credentials", found.append)
             return None
-        self._enter(peer, Identity("", roles), found.append, "anonymous")
+        self._enter(peer, self._nobody, found.append, "anonymous")
         return found[0] if found else None  # a refusal may be told later
 
     def external(self, peer: Peer, name: str) -> Identity | None:

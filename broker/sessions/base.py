@@ -20,6 +20,19 @@ class BaseSession(ABC):
     `established`: its client is known; `lost`: nothing more happens on it, but what is owed may still go out.
     """
 
+    __slots__ = (
+        "_transport",
+        "engine",
+        "established",
+        "id",
+        "lost",
+        "reading",
+        "remote",
+        "tick",
+        "unsendable",
+        "window",
+    )
+
     def __init__(self, tick: Tick, transport: Transport, connection_id: str, peer: Peer) -> None:
         self.established = False
         self.lost = False

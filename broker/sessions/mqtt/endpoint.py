@@ -51,6 +51,18 @@ Handlers = Mapping[int, Callable[[Any, Any], None]]
 class MqttEndpoint(Port):
     """Our side of one MQTT connection, whoever began it."""
 
+    __slots__ = (
+        "_common",
+        "_ended",
+        "_traffic",
+        "answers",
+        "leaving",
+        "receive_timeout",
+        "receiver",
+        "send_interval",
+        "session",
+    )
+
     def __init__(self, common: Common, transport: Transport, *, connection_id: str, peer: Peer) -> None:
         super().__init__(common.tick, transport, MqttConnection(common.codec), common.heads, connection_id, peer)
         self.receive_timeout = 0

@@ -25,6 +25,8 @@ Publishing = tuple[PublishHead | PublishHeads, list[bytes] | LargePayload, list[
 class Port(BaseSession):
     """An MQTT connection as the session of its client sees it, in both directions; `session` is what does it."""
 
+    __slots__ = ("codec", "renderer")
+
     def __init__(
         self, tick: Tick, transport: Transport, codec: MqttConnection, heads: Heads, connection_id: str, peer: Peer
     ) -> None:

@@ -44,6 +44,8 @@ _GREETING: Final = "greeting"
 class MqttSession(MqttEndpoint):
     """The broker's side of one client's connection."""
 
+    __slots__ = ("_connect", "_greeting", "_login", "_mount", "_options")
+
     def __init__(self, serving: Serving, transport: Transport, *, connection_id: str, peer: Peer) -> None:
         super().__init__(serving, transport, connection_id=connection_id, peer=peer)
         self._mount = serving.mount_point
