@@ -18,6 +18,7 @@ from tests.broker.sessions.amqp.harness import SELECTOR
 from tests.broker.sessions.links.pairs import bodies, pair, send
 from tests.simulation.world import held
 from tests.support.amqp_client import AmqpSim, Delivery, message
+from tests.support.interpreted import interpreted
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.sim_links import SimLinks, linked
 
@@ -404,6 +405,7 @@ def test_it_is_kept_when_its_segment_is_cleaned() -> None:
     assert (bodies(a, "invoices.in"), held(b, "invoices"), reader.bodies()) == (["1", "2"], [], [])
 
 
+@interpreted
 def test_a_broker_that_is_no_bartleby_is_told_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.amqp.session.PRODUCT", "another")
     _a, b, links = pair(RECEIVE)
