@@ -1,6 +1,6 @@
 """Connections: how many new ones a second, what an idle one costs, and what another client feels beside very many.
 
-    python -m bench.connections [--connections 10000] [--tls]
+    python -m bench.connections [--connections 10000] [--tls] [--python INTERPRETER]
 
 MQTT clients connect as fast as the broker takes them, a hundred under way at a time.  Then all are idle, then each
 sends a message of QoS 0 a second to a topic that nobody listens to; meanwhile one more sends PINGREQ after PINGREQ, and
@@ -179,6 +179,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.connections", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--connections", type=int, default=10_000)
     parser.add_argument("--tls", action="store_true", help="TLS 1.3, with a certificate of P-256")
+    parser.add_argument("--python", default=sys.executable, help="interpreter for Bartleby")
     options = parser.parse_args(arguments)
     allow_handles(options.connections + WARM_UP + HANDLES_SPARE)
     with tempfile.TemporaryDirectory(prefix="bench-certificates-") as directory:
@@ -187,7 +188,7 @@ def main(arguments: list[str]) -> int:
             authority = Authority(Path(directory))
             certificate, key = authority.issue("bench")
             settings, context = TLS.format(certificate=certificate, key=key), authority.client()
-        broker = Bartleby(None, Path("etc/broker.toml"), settings=settings)
+        broker = Bartleby(None, Path("etc/broker.toml"), options.python, settings=settings)
         try:
             broker.start()
             measure(broker.target("mqtt"), options.connections, context)

@@ -1,6 +1,6 @@
 """What very many queues cost: made by sends, after a restart, and listed.
 
-    python -m bench.many_queues [--queues 100000]
+    python -m bench.many_queues [--queues 100000] [--python INTERPRETER]
 
 A STOMP client sends one durable message to each of so many queues that do not exist yet, with a receipt every thousand.
 Then the broker is killed, started again, and asked for all queues page by page, as `bartleby queue list` does, and for
@@ -155,8 +155,10 @@ def main(arguments: list[str]) -> int:
     """Measure, and say."""
     parser = argparse.ArgumentParser(prog="python -m bench.many_queues", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--queues", type=int, default=100_000)
-    queues = parser.parse_args(arguments).queues
-    broker = Bartleby(None, Path("etc/broker.toml"))
+    parser.add_argument("--python", default=sys.executable, help="interpreter for Bartleby")
+    options = parser.parse_args(arguments)
+    queues = options.queues
+    broker = Bartleby(None, Path("etc/broker.toml"), options.python)
     try:
         broker.start()
         target = broker.target("stomp")
