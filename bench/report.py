@@ -82,8 +82,9 @@ def verdicts(
     found = []
     for case, ratio, cpu in ((NONDURABLE, 6.0, 5.0), (DURABLE, 15.0, 8.0)):
         if case.name in plan.cases:
-            peer = _ratio(rows, (case.name, OURS), (case.name, PEER))
-            found.append(Verdict(f"{case.name} throughput", peer, ratio, True, "x Classic"))
+            for peer, limit, unit in ((PEER, ratio, "x Classic"), (ARTEMIS, 2.0, "x Artemis")):
+                beside = _ratio(rows, (case.name, OURS), (case.name, peer))
+                found.append(Verdict(f"{case.name} throughput", beside, limit, True, unit))
             found.append(Verdict(f"{case.name} CPU", _cpu(rows, case.name, OURS), cpu, False, "us a message"))
     if STRICT.name in plan.cases:
         strict = _ratio(rows, (STRICT.name, OURS), (DURABLE.name, OURS))

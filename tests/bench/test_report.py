@@ -41,9 +41,12 @@ def rounds(case: str, broker: str, rates: list[float], us: float | None = 1.0) -
 def test_ratios_are_taken_round_by_round() -> None:
     rows = rounds("stomp-nondurable", "bartleby", [600, 100, 70], 5.0)
     rows += rounds("stomp-nondurable", "activemq", [100, 10, 10], 30.0)
-    ratio, cpu = verdicts(Plan(cases=("stomp-nondurable",)), rows, [])
+    rows += rounds("stomp-nondurable", "artemis", [300, 50, 35], 15.0)
+    ratio, artemis, cpu = verdicts(Plan(cases=("stomp-nondurable",)), rows, [])
     assert ratio.value == 7.0
     assert ratio.met
+    assert artemis.value == 2.0
+    assert artemis.met
     assert cpu.value == pytest.approx(5.0)
     assert cpu.met
 
@@ -70,7 +73,7 @@ def test_recovery_target_at_its_limit(messages: int, ready: float, met: bool) ->
 
 def test_what_was_not_measured_is_missed() -> None:
     found = verdicts(Plan(), rounds("stomp-durable", "bartleby", [100.0], None), [])
-    assert len(found) == 27
+    assert len(found) == 29
     assert not any(verdict.met for verdict in found)
     assert all("not measured" in str(verdict) for verdict in found)
 
