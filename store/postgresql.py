@@ -220,7 +220,8 @@ class Postgres:
             self.close()
             raise Unavailable(f"PostgreSQL: {_told(error)}") from error
         except psycopg.Error as error:
-            broken = connection.broken or connection.closed
+            # What a server says has a code.  libpq may call a connection good on which it could not send.
+            broken = error.sqlstate is None or connection.broken or connection.closed
             self.close()
             if broken:
                 raise Doubtful(f"the connection to PostgreSQL broke: {_told(error)}") from error

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
+from select import select
 from threading import Thread
 from typing import Final
 
@@ -17,6 +20,7 @@ from store.log import Place
 from store.postgresql import Postgres, PostgresSettings, check_dsn
 from store.segment import encode_header
 from tests.support.postgresql import SYNCHRONOUS, Pair, PostgreSQL
+from tests.support.process import PATIENCE_S
 from tests.support.sim_database import SimDatabase
 
 BROKER_ID: Final = b"a broker's id 16"
@@ -321,6 +325,23 @@ def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
         pair.with_standby()
     assert database.confirm(1)
     assert database.head().end == Place(1, 65)
+
+
+def test_a_statement_that_cannot_be_sent_is_doubtful(pair: Pair) -> None:
+    """libpq reads what there is before it tells of that, and calls the connection good until it finds its end."""
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    connection = database._connection
+    assert connection is not None
+    connection.execute("LISTEN something_to_read")
+    statement(pair, "NOTIFY something_to_read")
+    with socket.socket(fileno=os.dup(connection.fileno())) as ours:
+        assert select([ours], [], [], PATIENCE_S)[0]
+        ours.shutdown(socket.SHUT_WR)
+        with pytest.raises(Doubtful, match="broke"):
+            database.append(1, Place(1, 64), b"x", 1)
+    assert database.append(1, Place(1, 64), b"x", 1)
 
 
 def test_nothing_is_interrupted_where_nothing_is_under_way(pair: Pair) -> None:
