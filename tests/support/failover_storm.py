@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import queue
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -377,6 +378,9 @@ def standing_by(broker: DaemonProcess) -> Iterator[DaemonProcess]:
         broker.begin()
         broker.await_standby()
         yield broker
+    except BaseException:
+        sys.stderr.write(f"--- log of the broker in {broker.directory}\n{broker.log}")
+        raise
     finally:
         broker.close()
 

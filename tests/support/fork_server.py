@@ -26,6 +26,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -61,7 +62,8 @@ class Forked:
     def kill(self) -> None:
         """SIGKILL."""
         if self._status is None:
-            os.kill(self.pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has ended by itself
+                os.kill(self.pid, signal.SIGKILL)
 
 
 def start(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Forked:
