@@ -27,8 +27,8 @@ class Confirmations(Generic[Item]):
         self.owed: list[Item] = []  # for what was done since the last `confirm`
         self._engine = engine
         self._say = say
-        self._saying: list[Item] | None = None
-        self._waiting: tuple[tuple[int, list[Item]], ...] = ()  # by tick: few, and none costs nothing
+        self._saying: list[Item] = []
+        self._waiting: list[tuple[int, list[Item]]] = []  # by tick; an empty deque would cost 600 bytes
 
     @property
     def waiting(self) -> bool:
@@ -42,7 +42,7 @@ class Confirmations(Generic[Item]):
         owed, self.owed = self.owed, []
         ticket = self._engine.ticks.confirmation(waiter)
         if ticket or self._waiting:
-            self._waiting += ((ticket or self._waiting[-1][0], owed),)
+            self._waiting.append((ticket or self._waiting[-1][0], owed))
             return False
         self._say_now(owed)
         return True
@@ -50,33 +50,29 @@ class Confirmations(Generic[Item]):
     def _say_now(self, items: list[Item]) -> None:
         self._saying = items
         self._say(items)
-        self._saying = None
+        self._saying = []
 
     def after(self, ticket: int, item: Item) -> None:
         """Say something once a tick is durable, behind all that waits."""
         if self._waiting and self._waiting[-1][0] == ticket:
             self._waiting[-1][1].append(item)
         else:
-            self._waiting += ((ticket, [item]),)
+            self._waiting.append((ticket, [item]))
 
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
         while self._waiting and self._waiting[0][0] <= number:
-            (_, items), *rest = self._waiting
-            self._waiting = tuple(rest)
-            self._say_now(items)
+            self._say_now(self._waiting.pop(0)[1])
 
     def keep(self, wanted: Callable[[Item], bool]) -> None:
         """Forget what is not wanted any more."""
         self.owed = list(filter(wanted, self.owed))
-        self._waiting = tuple([(ticket, list(filter(wanted, items))) for ticket, items in self._waiting])
+        self._waiting = [(ticket, list(filter(wanted, items))) for ticket, items in self._waiting]
 
     def drop(self) -> list[Item]:
         """The peer hears nothing more: what waited, in its order."""
         self.owed = []
-        unsaid = [item for _, items in self._waiting for item in items]
-        if self._saying is not None:
-            unsaid = [*self._saying, *unsaid]
-            self._saying.clear()
-        self._waiting = ()
+        unsaid = [*self._saying, *(item for _, items in self._waiting for item in items)]
+        self._saying.clear()
+        self._waiting = []
         return unsaid

@@ -22,22 +22,22 @@ class Unsendable:
 
     def __init__(self, tick: Tick) -> None:
         self._tick = tick
-        self._found: list[tuple[Consumer, Message, ConversionError]] | None = None
+        self._found: list[tuple[Consumer, Message, ConversionError]] = []
 
     def add(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
         """A delivery that cannot be made."""
-        self._found = [*(self._found or ()), (consumer, message, why)]
+        self._found.append((consumer, message, why))
 
     def forget(self) -> None:
         """The connection is over: what its consumers hold goes back."""
-        self._found = None
+        self._found.clear()
 
     def dead_letter(self) -> list[Consumer]:
         """Make dead letters of them; whose they were.  Call when the tick is over."""
         if not self._found:
             return []
         self._tick.enter()
-        found, self._found = self._found, None
+        found, self._found = self._found, []
         engine = self._tick.engine
         for consumer, message, why in found:
             report_render_fault(engine, message, why)

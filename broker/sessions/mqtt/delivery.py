@@ -81,7 +81,7 @@ class Deliveries:
         self._bytes_in_flight = 0
         self._answered: Sequence[Flying] = ()  # what the client has, while that is being written down
         self._subscriptions: dict[Consumer, Subscription] = {}
-        self._parked: tuple[tuple[Consumer, list[Message]], ...] = ()  # few: see above
+        self._parked: list[tuple[Consumer, list[Message]]] = []  # few: see above
         self._parked_messages = 0
         self._wants_credit: dict[Consumer, None] = {}  # counted consumers that have used credit
         self._quota_exhausted = False  # the quota is used up, and counted consumers are paused
@@ -106,7 +106,7 @@ class Deliveries:
         self._unpark(consumer)
 
     def _unpark(self, consumer: Consumer) -> None:
-        self._parked = tuple([(other, run) for other, run in self._parked if other is not consumer])
+        self._parked = [(other, run) for other, run in self._parked if other is not consumer]
         self._parked_messages = sum([len(run) for _, run in self._parked])
 
     def retire(self, consumer: Consumer) -> None:
@@ -309,7 +309,7 @@ class Deliveries:
         self._send(subscription, consumer, messages)
 
     def _park(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._parked += ((consumer, messages),)
+        self._parked.append((consumer, messages))
         self._parked_messages += len(messages)
 
     def _send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> None:
@@ -466,7 +466,7 @@ class Deliveries:
         """What there is room for now: what is to be sent again, what is parked, and then what the engine has."""
         self._resend()
         while self._parked and self._open:
-            (consumer, messages), self._parked = self._parked[0], self._parked[1:]
+            consumer, messages = self._parked.pop(0)
             self._parked_messages -= len(messages)
             self._send(self._subscriptions[consumer], consumer, self._still_due(consumer, messages))
         room = self._room
