@@ -13,6 +13,7 @@ else each segment is compared with the database: its good part must be the begin
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from errno import ENOENT
 from typing import Final
 
 from store.bodies import Drop
@@ -37,9 +38,11 @@ class Copying:
 
     `end`: how far the copy reaches, `entries` how many the log has up to there.  `known`: the log's head when it was
     last looked at; `copied`: bytes that were fetched; `gaps`: how often the log had let go of what was to be fetched.
+    `read_to`: how far somebody has read the copy, who is to set it; None if nobody reads it.
 
     The log lets go of a segment once its records say so.  A copy that has let go of one as well, or could not fetch it
-    any more, does not make sense before it has these records too: see `coherent`.
+    any more, does not make sense before it has these records too: see `coherent`.  A segment that is still to be read
+    stays, needless or not (`Following`).
     """
 
     def __init__(self, files: Files, copy: FileLog, database: Database) -> None:
@@ -48,6 +51,7 @@ class Copying:
         self.known: Head | None = None
         self.copied = 0
         self.gaps = 0
+        self.read_to: Place | None = None
         self._coherent_from = NEW
         self._needless: list[int] = []
         self._needless_from = NEW
@@ -211,7 +215,8 @@ class Copying:
     def _let_go_of_needless(self) -> None:
         if self.end >= self._needless_from:
             for segment in self._needless:
-                self._let_go(segment)
+                if self.read_to is None or segment < self.read_to.segment:
+                    self._let_go(segment)
             self._needless = []
 
     def fetch_bodies(self) -> None:
@@ -277,6 +282,9 @@ class Following(Recovery):
     """Recovery of a copy that grows: its records come to an end when `more` says so.
 
     `more` returns True when the copy may have grown, and False when it will not any more.  The verdict is there then.
+
+    The log lets go of records that take away only what it has let go of before; but here that may have been read.  So
+    no record that came may be missed: FileNotFoundError says that some went before they were read.
     """
 
     def __init__(self, source: Source, more: Callable[[], bool]) -> None:
@@ -301,7 +309,10 @@ class Following(Recovery):
                 segment = self._read(number)
                 self.broker_id = segment.header.broker_id
                 if behind is None:
-                    check_follows(segment.path, number, segment.header.first_position, previous, position)
+                    first = segment.header.first_position
+                    if previous and first > position:
+                        raise FileNotFoundError(ENOENT, "what comes before it went before it was read", segment.path)
+                    check_follows(segment.path, number, first, previous, position)
                 found = scan(segment.data, segment.header, behind)
                 if found.damage:
                     raise Corrupt(segment.path, found.end, found.damage)

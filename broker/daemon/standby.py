@@ -293,6 +293,7 @@ class Standby:
     def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
         """Read the journal until it is complete, and ours.  Raises _Again, _Stopped, and what `restore` does."""
         source = UpTo(self._files, self._log.directory, lambda: self._copying.end)
+        self._copying.read_to = NEW
         self._read_to = self._copying.end
         self._read_at = self._monotonic()
         self._copied_before = self._copying.copied
@@ -307,6 +308,7 @@ class Standby:
 
         `gaps`: of the copy, when reading began.
         """
+        self._copying.read_to = self._read_to
         if self._copying.copied - self._copied_before > 2 * self._bytes_before + READ_BYTES_MIN:
             raise _Again
         with self._changed:

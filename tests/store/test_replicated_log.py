@@ -661,6 +661,54 @@ def test_what_grows_may_be_damaged_or_gone() -> None:
         list(records)
 
 
+@pytest.mark.parametrize("segments", [1, 5])
+def test_records_that_go_before_they_are_read_are_missed(segments: int) -> None:
+    """With them what they took away: a reader that went on without them would bring it back."""
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    begin_second_segment(one, two)
+
+    def more() -> bool:
+        newest = two.copying.end.segment
+        one.journal.space.release(1, 1)
+        while newest in two.log.segments() or two.copying.end.segment < newest + segments:
+            one.send(size=500, gone=True)
+            one.step()
+            two.copying.fetch(one.log.replicated)
+            two.copying.tidy()
+        return False
+
+    source = UpTo(two.files, DIRECTORY, lambda: two.copying.end)
+    with pytest.raises(FileNotFoundError, match="before it was read"):
+        list(Following(source, more).records())
+    assert read(two)
+
+
+def test_what_is_still_to_be_read_stays() -> None:
+    shared = SimDatabase()
+    one, two = owner(shared), follower(shared)
+    begin_second_segment(one, two)
+    newest = two.copying.end.segment
+    passes = iter(range(3))
+    one.journal.space.release(1, 1)
+
+    def more() -> bool:
+        two.copying.read_to = Place(two.copying.end.segment, 0)
+        for _ in range(30):
+            one.send(size=500, gone=True)
+            one.step()
+            two.copying.fetch(one.log.replicated)
+            two.copying.tidy()
+        return next(passes, None) is not None
+
+    two.copying.read_to = Place(0, 0)
+    source = UpTo(two.files, DIRECTORY, lambda: two.copying.end)
+    read_on = {raw[0] for raw in Following(source, more).records()}
+    assert read_on == set(range(1, two.copying.end.segment + 1))
+    assert 1 not in two.log.segments()
+    assert newest not in two.log.segments()
+
+
 # -- everything at once ------------------------------------------------------------------------------------------------
 
 
