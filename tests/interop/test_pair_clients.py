@@ -104,7 +104,7 @@ class Client:
         sent = {number for _, number in self.confirmed}
         with self._changed:
             found = self._changed.wait_for(lambda: sent <= self.received, PATIENCE_S)
-        assert found, f"{self.name} has lost {len(sent - self.received)} of {len(sent)}:\n{self._told()}"
+        assert found, f"{self.name} has lost {sorted(sent - self.received)} of {len(sent)}:\n{self._told()}"
         return len(sent)
 
     def longest_pause(self, since: float, until: float) -> float:
