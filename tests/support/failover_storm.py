@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -300,7 +300,7 @@ class FailoverStorm(Storm):
     def _balance(self) -> None:
         """What came and what went, as the owner's copy of the journal has it, is what is there."""
         counted = self._settled_counts()
-        accounts = books.ledger(books.read(self._broker.data / "journal", kept=False)).values()
+        accounts = books.ledger(_records(self._broker)).values()
         found = {account.name: len(account.present) for account in accounts if account.name and not account.deleted}
         assert found == counted, f"the records add up to {found}, the broker has {counted}"
 
@@ -331,6 +331,13 @@ class FailoverStorm(Storm):
         """See `finish`: the standby ends first, so that nothing changes its place."""
         assert self.other.broker.stop() == 0
         return self.finish()
+
+
+def _records(broker: DaemonProcess) -> list[books.Line]:
+    """What the books of a copy hold."""
+    while True:
+        with suppress(FileNotFoundError):  # the log has let go of a segment meanwhile
+            return books.read(broker.data / "journal", kept=False)
 
 
 def _segments(broker: DaemonProcess) -> dict[int, bytes]:
