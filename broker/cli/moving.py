@@ -33,7 +33,11 @@ def _reason(context: click.Context, parameter: click.Parameter, word: str | None
 def selecting(command: Command) -> Command:
     """Which messages of a queue: --filter, --id, and those of a group of dead letters."""
     for option in (
-        click.option("--words", default=None, help="Only dead letters of which the consumer said just this."),
+        click.option(
+            "--words",
+            default=None,
+            help="Only dead letters with just this text, or with these words of `dead-letters groups`.",
+        ),
         click.option("--first-origin", default=None, metavar="QUEUE", help="Only what died on this queue first."),
         click.option("--origin", default=None, metavar="QUEUE", help="Only what died on this queue last."),
         click.option(

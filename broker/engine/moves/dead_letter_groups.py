@@ -7,12 +7,12 @@ at most.  It reads what the broker wrote on each message, and no body, also of m
     reason          of its last death: rejected, max-deliveries ...; empty: it did not die, it was sent or moved there
     origin          the queue that it died on; if it was on none, the address that it was sent to
     first-origin    the same of its first death
-    words           what the consumer or the broker said when it died, without the consumer's network address, which is
-                    another after each reconnect; empty for what expired, where it is a time
+    words           what the consumer or the broker said when it died, without what differs from one time to the next:
+                    see `words`; empty for what expired, where it is a time
     hour            the hour in which it died, by its beginning in UTC, in ms since the epoch; 0: it did not die
 
 A group is told by these values, `DeadLetterGroup`, which is also how its messages are chosen for a retry or a move
-(`MessageRange.group`).
+(`MessageRange.group`).  There, the whole text of a message also chooses those with just this text.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final
 
 from broker.engine.model.errors import InvalidAttribute
 from broker.engine.model.message import (
+    DL_CLIENT,
     DL_CLIENT_ADDRESS,
     DL_FIRST_ADDRESS,
     DL_FIRST_QUEUE,
@@ -33,6 +34,7 @@ from broker.engine.model.message import (
     ORIG_QUEUE,
     Message,
 )
+from broker.engine.moves.words import common_words
 from broker.engine.queues.paging import upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -64,7 +66,9 @@ class DeadLetterGroup:
         notes = message.header.annotations or _NO_NOTES
         for name, field_name in _FIELDS.items():
             wanted = getattr(self, field_name)
-            if wanted is not None and wanted != (queue.name if name == "queue" else _VALUES[name](notes)):
+            if wanted is None or wanted == (queue.name if name == "queue" else _VALUES[name](notes)):
+                continue
+            if name != "words" or wanted != notes.get(DL_TEXT):
                 return False
         return True
 
@@ -87,8 +91,7 @@ def _first_origin(notes: Notes) -> object:
 def _words(notes: Notes) -> object:
     if notes.get(DL_REASON) == _EXPIRED:
         return ""
-    text, remote = notes.get(DL_TEXT, ""), notes.get(DL_CLIENT_ADDRESS)
-    return text.replace(f" at {remote}", "", 1) if remote and isinstance(text, str) else text
+    return common_words(*[str(notes.get(name, "")) for name in (DL_TEXT, DL_CLIENT, DL_CLIENT_ADDRESS)])
 
 
 def _hour(notes: Notes) -> object:

@@ -17,7 +17,9 @@ class GroupValues(Shown):
     reason: str | None = Field(description="Why they died last; empty: they did not die, but were sent or moved there.")
     origin: str | None = Field(description="The queue where they died last; if they were on none, the address.")
     first_origin: str | None = Field(description="The same of their first death.")
-    words: str | None = Field(description="What the consumer or the broker said; empty for what expired.")
+    words: str | None = Field(
+        description="What the consumer or the broker said, without identifiers; empty for what expired."
+    )
     hour: int | None = Field(description="When the hour began in which they died last, in UTC; 0: they did not die.")
 
 

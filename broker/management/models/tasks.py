@@ -32,7 +32,9 @@ class Group(Body):
         None, max_length=VALUE_CHARS_MAX, description="The queue, or address, of the last death."
     )
     first_origin: str | None = Field(None, max_length=VALUE_CHARS_MAX, description="The same of the first death.")
-    words: str | None = Field(None, max_length=VALUE_CHARS_MAX, description="What the consumer said.")
+    words: str | None = Field(
+        None, max_length=VALUE_CHARS_MAX, description="What the consumer said, in full or as groups have it."
+    )
     hour: int | None = Field(None, ge=0, le=ID_MAX, description="When the hour began in which they died.")
 
 

@@ -232,15 +232,19 @@ def test_only_what_is_known_groups(by: list[str]) -> None:
     assert "reason" in NAMES
 
 
-def test_a_consumer_that_reconnects_says_the_same() -> None:
+def test_one_cause_is_one_group_whichever_consumer_met_it() -> None:
     b = bench()
-    for port in (4711, 4712):
-        taker = b.take("orders", client_id="worker", remote=f"192.0.2.1:{port}")
+    said = "order 3f2504e0-4f89-41d3-9a0c-0305e82c330%d: db-1:5432%d refused, by w-%d"
+    texts = []
+    for n in range(3):
+        taker = b.take("orders", client_id=f"w-{n}", remote=f"192.0.2.1:471{n}")
         [message] = b.sent("orders", b"x")
-        b.enter().consumers.reject(taker.consumer, message.id, text="no such customer")
+        b.enter().consumers.reject(taker.consumer, message.id, text=said % (n, n, n))
         b.run()
         b.close(taker, redelivery.CLOSED)
+        texts.append(f"rejected by w-{n} at 192.0.2.1:471{n}: {said % (n, n, n)}")
     [(group, count)] = counted(b, "words").groups()
-    assert (group.words, count.count) == ("rejected by worker: no such customer", 2)
+    assert (group.words, count.count) == ("rejected by a consumer: order *: db-1:* refused, by *", 3)
     b.enter()
+    assert b.engine.messages.retry(b.queue("DLQ"), MessageRange(group=DeadLetterGroup(words=texts[1]))).moved == 1
     assert b.engine.messages.retry(b.queue("DLQ"), MessageRange(group=group)).moved == 2
