@@ -1,8 +1,8 @@
 """What was said of a message that died, without what differs from one time to the next.
 
 One cause has one text, whichever consumer met it: its name and network address give way to `a consumer`, and
-identifiers to `*`: UUIDs, hexadecimal numbers of eight digits or more, IP addresses and ports.  Other numbers stay: a status or an
-error number tells causes apart.
+identifiers to `*`: UUIDs, hexadecimal numbers of eight digits or more, IP addresses and ports.  Other numbers stay: a
+status or an error number tells causes apart.
 """
 
 from __future__ import annotations
