@@ -27,7 +27,7 @@ _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
     "ready": lambda queue: queue.ready + queue.paged,
     "delivering": lambda queue: queue.delivering,
     "scheduled": lambda queue: len(queue.scheduled),
-    "consumers": lambda queue: len(queue.consumers),
+    "consumers": lambda queue: queue.attached,
 }
 
 

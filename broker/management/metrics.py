@@ -116,7 +116,12 @@ class BrokerCollector(Collector):
 
     def _queues(self) -> Iterator[Metric]:
         messages = GaugeMetricFamily("broker_queue_messages", "Messages by where they are.", labels=["queue", "state"])
-        consumers = GaugeMetricFamily("broker_queue_consumers", "Consumers.", labels=["queue"])
+        consumers = GaugeMetricFamily("broker_queue_consumers", "Consumers of clients that are here.", labels=["queue"])
+        offline = GaugeMetricFamily(
+            "broker_queue_offline_sessions",
+            "MQTT sessions that keep it while their clients are away.",
+            labels=["queue"],
+        )
         age = GaugeMetricFamily(
             "broker_queue_oldest_message_age_seconds",
             "Age of the message next in line; 0 without one, absent while a consumer has a selector.",
@@ -127,12 +132,12 @@ class BrokerCollector(Collector):
         told = (queue for queue in every if not queue.temporary and queue.address.settings.enable_metrics)
         named = list(islice(told, self._queues_max))
         for queue in named:
-            _add_queue(messages, consumers, queue.name, [queue])
+            _add_queue(messages, consumers, offline, queue.name, [queue])
             if queue.selective is None:  # a selective backlog has no line to look at without sorting it
                 age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
         ids = {queue.id for queue in named}
-        _add_queue(messages, consumers, OTHERS, [queue for queue in every if queue.id not in ids])
-        return iter((messages, consumers, age))
+        _add_queue(messages, consumers, offline, OTHERS, [queue for queue in every if queue.id not in ids])
+        return iter((messages, consumers, offline, age))
 
     def _rules(self) -> Iterator[Metric]:
         rules = CounterMetricFamily(
@@ -262,13 +267,21 @@ def replication_metrics(replicated: Replicated) -> Iterator[Metric]:
         yield GaugeMetricFamily(f"broker_replication_{name}", meaning, value=value)
 
 
-def _add_queue(messages: GaugeMetricFamily, consumers: GaugeMetricFamily, label: str, queues: list[Queue]) -> None:
+def _add_queue(
+    messages: GaugeMetricFamily,
+    consumers: GaugeMetricFamily,
+    offline: GaugeMetricFamily,
+    label: str,
+    queues: list[Queue],
+) -> None:
     messages.add_metric([label, "ready"], sum([queue.ready for queue in queues]))
     messages.add_metric([label, "paged"], sum([queue.paged for queue in queues]))
     messages.add_metric([label, "scheduled"], sum(map(len, map(attrgetter("scheduled"), queues))))
     messages.add_metric([label, "delivering"], sum(map(attrgetter("delivering"), queues)))
     messages.add_metric([label, "landing"], sum(map(attrgetter("landing"), queues)))
-    consumers.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))))
+    attached = sum(map(attrgetter("attached"), queues))
+    consumers.add_metric([label], attached)
+    offline.add_metric([label], sum(map(len, map(attrgetter("consumers"), queues))) - attached)
 
 
 class _Snapshot(Collector):

@@ -99,7 +99,7 @@ def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -
             expiration=message.header.expiration,
             attempts=queue.delivery_count(message.id),
             source=message.header.expiry_source,
-            consumers=sum([not consumer.away for consumer in queue.consumers]),
+            consumers=queue.attached,
             address=message.header.address,
         )
     )

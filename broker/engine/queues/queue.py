@@ -376,6 +376,11 @@ class Queue:
             for message in consumer.unacked.values():
                 yield message, "delivering"
 
+    @property
+    def attached(self) -> int:
+        """Consumers whose clients are connected.  The others belong to sessions that outlast their connections."""
+        return len(self.consumers) - sum([consumer.away for consumer in self.consumers])
+
     def holders(self) -> list[Consumer]:
         """Who has deliveries: the consumers, and those that stand in for links whose connections have ended."""
         if not self.reservations:

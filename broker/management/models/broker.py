@@ -151,7 +151,7 @@ def status(broker: Broker, now: int) -> Status:
         addresses=len(engine.addresses),
         queues=len(engine.queues),
         paused_queues=sum(queue.stopped for queue in engine.queues.values()),
-        consumers=sum(len(queue.consumers) for queue in engine.queues.values()),
+        consumers=sum(queue.attached for queue in engine.queues.values()),
         messages=engine.usage.messages,
         paged=engine.statistics.paged_messages,
         memory_bytes=engine.usage.bytes,

@@ -54,7 +54,10 @@ class QueueCounts(Shown):
     paged: int
     scheduled: int
     delivering: int
-    consumers: int
+    consumers: int = Field(description="Consumers whose clients are connected.")
+    offline: int = Field(
+        description="MQTT sessions that keep their subscription while their clients are not connected."
+    )
 
 
 class ConsumerShown(Shown):
@@ -134,6 +137,7 @@ class QueueDeleted(Shown):
 
 
 def _counts(queue: Queue) -> dict[str, object]:
+    attached = queue.attached
     return {
         "name": queue.name,
         "address": queue.address.name,
@@ -148,7 +152,8 @@ def _counts(queue: Queue) -> dict[str, object]:
         "paged": queue.paged,
         "scheduled": len(queue.scheduled),
         "delivering": queue.delivering,
-        "consumers": len(queue.consumers),
+        "consumers": attached,
+        "offline": len(queue.consumers) - attached,
     }
 
 

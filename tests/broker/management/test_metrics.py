@@ -42,6 +42,7 @@ async def test_every_promised_name_is_there(broker: TestBroker, client: Client) 
         "broker_certificate_end_seconds",
         "broker_queue_messages",
         "broker_queue_consumers",
+        "broker_queue_offline_sessions",
         "broker_queue_oldest_message_age_seconds",
         "broker_memory_bytes",
         "broker_build_info",

@@ -189,7 +189,14 @@ FIRING: Final = {
     "BartlebyLinkInDoubt": Case(2, {'broker_link_route_state{link="paris",route="orders",state="in-doubt"}': "0 1x5"}),
     "BartlebyLinkLost": Case(30, {'broker_link_up{link="paris"}': "1 0 1 0 1 0 1x30"}),
     "BartlebyOldestMessage": Case(30, {'broker_queue_oldest_message_age_seconds{queue="orders"}': "0+60x40"}),
-    "BartlebyNoConsumer": Case(20, {_QUEUE: "1x30", 'broker_queue_consumers{queue="orders"}': "0x30"}),
+    "BartlebyNoConsumer": Case(
+        20,
+        {
+            _QUEUE: "1x30",
+            'broker_queue_consumers{queue="orders"}': "0x30",
+            'broker_queue_offline_sessions{queue="orders"}': "0x30",
+        },
+    ),
     "BartlebyBacklogGrows": Case(240, {_QUEUE: "1000+10x300"}),
     "BartlebyPaging": Case(90, {"broker_paged_messages": "5x100"}),
     "BartlebyMemory": Case(
@@ -230,6 +237,11 @@ HEALTHY: Final = {
     "broker_memory_limit_bytes": "100x1600",
     _QUEUE: "5x1600",
     'broker_queue_consumers{queue="orders"}': "1x1600",
+    'broker_queue_offline_sessions{queue="orders"}': "0x1600",
+    # A telephone is switched off: what its session keeps waits for it.
+    'broker_queue_messages{queue="phone.news",state="ready"}': "3x1600",
+    'broker_queue_consumers{queue="phone.news"}': "0x1600",
+    'broker_queue_offline_sessions{queue="phone.news"}': "1x1600",
     'broker_queue_oldest_message_age_seconds{queue="orders"}': "2x1600",
     'broker_queue_messages{queue="DLQ",state="ready"}': "0x1600",
     # One link is restarted at noon with the other broker, another one is stopped.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from broker import engine
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from tests.broker.management.harness import Client, Inbox, TestBroker
+from tests.broker.management.samples import scrape, value
 
 QUEUES = "/api/v1/queues"
 
@@ -65,6 +67,26 @@ async def test_a_queue_that_cannot_be_leaves_nothing_behind(
     assert answer.status == status, answer.body
     assert detail in answer.json["detail"]
     assert set(broker.engine.addresses) == before
+
+
+async def test_an_mqtt_session_whose_client_is_away_is_no_consumer(broker: TestBroker, client: Client) -> None:
+    gone, here = (
+        engine.ClientSubscription(engine.Client(name, expiry=100), "news", False, None) for name in ("gone", "here")
+    )
+    for subscription in (gone, here):
+        subscription.qos = 1
+        broker.tick.enter()
+        broker.engine.subscriptions.attach(subscription, Inbox())
+    gone.client.disconnected = 1
+    broker.engine.subscriptions.disconnected(gone)
+    await broker.settled()
+    listed = {queue["name"]: (queue["consumers"], queue["offline"]) for queue in (await client.get(QUEUES))["queues"]}
+    assert (listed["gone.news"], listed["here.news"]) == ((0, 1), (1, 0))
+    assert (await client.get("/api/v1/status"))["consumers"] == 1
+    samples = await scrape(client)
+    for queue, consumers in (("gone.news", 0), ("here.news", 1)):
+        assert value(samples, "broker_queue_consumers", queue=queue) == consumers
+        assert value(samples, "broker_queue_offline_sessions", queue=queue) == 1 - consumers
 
 
 async def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(

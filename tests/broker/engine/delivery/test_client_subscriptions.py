@@ -53,6 +53,18 @@ def test_a_client_that_comes_back_is_at_another_place(bench: Bench) -> None:
     assert ([consumer.remote for consumer in queue.consumers], queue.durable_only) == (["there"], False)
 
 
+def test_a_client_that_is_away_keeps_its_place_and_is_not_attached(bench: Bench) -> None:
+    subscription = subscribe(bench, client("c"), qos=1)
+    [queue] = queues(bench).values()
+    assert (len(queue.consumers), queue.attached) == (1, 1)
+    subscription.client.disconnected = 1
+    bench.enter().subscriptions.disconnected(subscription)
+    assert (len(queue.consumers), queue.attached) == (1, 0)
+    subscription.client.disconnected = 0
+    bench.enter().subscriptions.reconnected(subscription)
+    assert (len(queue.consumers), queue.attached) == (1, 1)
+
+
 @pytest.mark.parametrize(("here", "consumers"), [(True, 1), (False, 0)])
 def test_what_expires_says_whether_the_client_was_there(bench: Bench, here: bool, consumers: int) -> None:
     subscription = subscribe(bench, client("c"), qos=1)
