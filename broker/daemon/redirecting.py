@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from broker import clock
 from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor, StompAcceptor
 from broker.daemon.accepting import amqp_scheme, bound, failover_servers, speaks_websocket
 from broker.engine.model.report import Report
-from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
-from broker.net.tasks import supervised
-from broker.security.reload import lasting_context
+from broker.net.listener import MakeSession
 from broker.sessions.detect import DetectingSession
 from broker.sessions.failover import open_properties, reference
 from broker.sessions.login import Peer
@@ -51,56 +48,16 @@ class Flushing:
 
 
 class Redirecting:
-    """All of them, but for those of WebSockets, which stay closed."""
+    """What their sessions say.  Those of WebSockets stay closed."""
 
-    def __init__(self, config: Config, report: Report) -> None:
+    def __init__(self, config: Config) -> None:
         self._config = config
-        self._report = report
-        self._tick = Flushing(report)
-        self._listeners: list[Listener] = []
-        self._origins: dict[str, int] = {}
-        self._checks: asyncio.Task[None] | None = None
         messaging = config.messaging_acceptors.items()
         #: By name.
         self.acceptors = {name: acceptor for name, acceptor in messaging if not speaks_websocket(acceptor)}
 
-    async def open(self, name: str) -> list[tuple[str, int]]:
-        """Listen on one; the addresses really bound.  Raises OSError, UnusableFile."""
-        acceptor, limits = self.acceptors[name], self._config.limits
-        listener = Listener(
-            name,
-            self._tick,
-            self._sessions(acceptor),
-            report=self._report,
-            monotonic_ms=clock.monotonic_ms,
-            connections_max=acceptor.connections_allowed,
-            total=lambda: sum(each.count for each in self._listeners),
-            total_max=limits.connections_max,
-            handshake_timeout=acceptor.handshake_timeout,
-            origins=self._origins,
-            origin_max=limits.connections_per_origin_max,
-            context=lasting_context(name, acceptor.tls),
-        )
-        self._listeners.append(listener)
-        self._checks = self._checks or supervised("checks of a standby's connections", self._check())
-        return await listener.open(acceptor.host, acceptor.port)
-
-    def close(self) -> None:
-        """Listen no more, and cut everybody off."""
-        if self._checks is not None:
-            self._checks.cancel()
-        for listener in self._listeners:
-            listener.close()
-            listener.abort()
-
-    async def _check(self) -> None:
-        while True:
-            await asyncio.sleep(CHECK_PERIOD_MS / 1000)
-            for listener in self._listeners:
-                for _ in listener.check():
-                    await asyncio.sleep(0)
-
-    def _sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
+    def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
+        """What makes the session of each connection to one of them."""
         answering = (acceptor, *(self._config.acceptors[name] for name in acceptor.others))
         served = {each.protocol: self._answers(each, acceptor) for each in answering}
 

@@ -29,18 +29,21 @@ from typing import TYPE_CHECKING, Any, Final
 import uvloop
 
 from broker import __version__, clock
-from broker.build import COMPILED
 from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
 from broker.console.console import Console
 from broker.daemon.accepting import Accepting
+from broker.daemon.acceptors import Acceptors
+from broker.daemon.announcing import Announcer
 from broker.daemon.indexing import Indexing
 from broker.daemon.linking import LinkSessions, link_settings, make_dialer
 from broker.daemon.machine import this_machine
 from broker.daemon.memory import FreeMemory, system_trim
+from broker.daemon.redirecting import Flushing
 from broker.daemon.standby import Owned
 from broker.daemon.standby_server import StandbyServer
-from broker.daemon.start_errors import CannotListen, fields, opening
+from broker.daemon.start_errors import CannotListen, fields
 from broker.daemon.systemd import Notifier
+from broker.daemon.timer import Timer
 from broker.daemon.tracing import start_tracing
 from broker.daemon.wiring import Broker, assemble, begin, declare, file_log, recover, settings_table
 from broker.engine import Engine, UnknownFormat
@@ -49,16 +52,10 @@ from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState, Replicated
 from broker.management.runtime import (
-    TOKEN_FILE,
-    Listening,
-    Runtime,
-    create_token,
     remove_runtime_file,
-    write_runtime_file,
 )
 from broker.management.shared import Shared
 from broker.net.dialer import Dialer
-from broker.net.listener import CHECK_PERIOD_MS, Listener
 from broker.net.runner import LoopRunner
 from broker.net.tasks import ESSENTIAL, supervised
 from broker.net.tls import TlsUnusable
@@ -97,9 +94,6 @@ HAND_OVER_SECONDS_MAX: Final = 0.5
 #: How many leases one that has handed the journal over leaves it to others.
 PATIENCE_LEASES: Final = 2
 
-#: The longest the timer sleeps, in seconds: a wall clock that is set is noticed after at most this.
-TIMER_SECONDS_MAX: Final = 1.0
-
 #: What keeps a broker from starting: the status with which it ends, and the code of the log.  The first that fits.
 _CANNOT_START: Final[Mapping[type[Exception], tuple[ExitStatus, str]]] = {
     CannotListen: (ExitStatus.FAILED, "start.listen"),
@@ -129,20 +123,17 @@ class Daemon:
         self.version = __version__
         self.started = clock.wall_ms()
         self.data_directory = Path(config.broker.data_directory)
-        self.listeners: dict[str, Listener] = {}
-        self._listening: dict[str, list[Listening]] = {}
-        self._http: dict[str, HttpServer] = {}
         self._log = log
         self._reload = reload
         self._notifier = Notifier(os.environ, os.getpid())
+        self._announcer = Announcer(config, log, self._notifier, self.started)
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         self._all_durable = asyncio.Event()
         self._full = False  # the disk has no room for messages, and the log says so
         self._unready = ["the journal is being recovered"]
         self._status = ExitStatus.OK
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer = Timer(self._loop, self._next_due, self._enter_tick, self._must)
         self._memory = FreeMemory(system_trim())
         self._cause = ""  # why the process ends, if it is not because it was told to
         self._dialer: Dialer | None = None  # until it is known who may come in
@@ -164,6 +155,7 @@ class Daemon:
             journal_log = self.replication.log
         self._journal_log = journal_log
         self.parts: Broker = self._make_parts()
+        self._acceptors = Acceptors(config, self.tick, log)
 
     def _make_parts(self) -> Broker:
         return assemble(self.config, self._outside, self._make_writer, self._wake, log=self._journal_log)
@@ -227,21 +219,7 @@ class Daemon:
 
     def acceptors(self) -> Sequence[AcceptorState]:
         """All acceptors that are open."""
-        states = []
-        for name, addresses in self._listening.items():
-            listener, server = self.listeners.get(name), self._http.get(name)
-            states.append(
-                AcceptorState(
-                    name=name,
-                    protocol=addresses[0].protocol,
-                    listening=tuple(map(str, addresses)),
-                    connections=len(listener.connections) if listener else server.connections if server else 0,
-                    opened=listener.accepted if listener else 0,
-                    refused=listener.refused if listener else 0,
-                    certificate_end=self._guard.certificate_end(name),
-                )
-            )
-        return states
+        return list(self._acceptors.states(self._guard.certificate_end))
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -288,35 +266,18 @@ class Daemon:
         if journal.accepting is self._full:
             self._full = not journal.accepting
             self._log("journal.full" if self._full else "journal.room", pending=journal.pending_bytes)
-        self._set_timer()
+        self._timer.set()
 
     def _set_congested(self, congested: bool) -> None:
-        for listener in self.listeners.values():
-            listener.set_congested(congested)
+        self._acceptors.set_congested(congested)
         if self._dialer is not None:
             self._dialer.set_congested(congested)
 
-    def _set_timer(self) -> None:
-        """Wake up when the engine has something due."""
-        due = self.parts.engine.ticks.next_due()
-        if due is None:
-            return
-        seconds = min(max(due - clock.wall_ms(), 1) / 1000, TIMER_SECONDS_MAX)
-        at = self._loop.time() + seconds
-        if self._timer is not None:
-            if self._timer_at <= at:
-                return
-            self._timer.cancel()
-        self._timer_at = at  # a handle does not always know: what is due at once has no time in uvloop
-        self._timer = self._loop.call_at(at, self._must, self._on_timer)
+    def _next_due(self) -> int | None:
+        return self.parts.engine.ticks.next_due()
 
-    def _on_timer(self) -> None:
-        self._timer = None
-        due = self.parts.engine.ticks.next_due()
-        if due is not None and due <= clock.wall_ms():
-            self.parts.tick.enter()
-        else:
-            self._set_timer()
+    def _enter_tick(self) -> None:
+        self.parts.tick.enter()
 
     def _durable(self, ticket: int) -> None:
         if self._status == ExitStatus.OK:
@@ -340,10 +301,9 @@ class Daemon:
     def _give_up(self, told: str, *, moved: bool) -> None:
         """Nothing is written any more, and nothing confirmed: clients are told so.  `moved`: see Session."""
         self.parts.journal.abandon()
-        for listener in self.listeners.values():
-            listener.close()
-            for connection in list(listener.connections):
-                self.tick.give_up(connection, told, moved=moved)
+        self._acceptors.close()
+        for connection in self._acceptors.connections():
+            self.tick.give_up(connection, told, moved=moved)
 
     def _step_down(self, why: str) -> None:
         """Another broker may own the journal: what is not confirmed will not be, here."""
@@ -469,44 +429,29 @@ class Daemon:
         owned: Owned | None = None
         server: StandbyServer | None = None
         try:
-            server = StandbyServer(self, self.config, self._create_token(), self._replicated, self._log)
-            await server.open(self._note_listening)
-            self._write_runtime_file()
-            self._announce_standby()
+            self._acceptors = Acceptors(self.config, Flushing(self._log), self._log)
+            server = StandbyServer(self, self.config, self._announcer.create_token(), self._replicated, self._acceptors)
+            await server.open()
+            self._announcer.write_runtime_file(self._acceptors.addresses)
+            self._announcer.standby(self._acceptors.addresses)
+            self._notifier.beat(lambda: self._standing_by and not self._stop.is_set())
             owned = await self.replication.stand_by(self._make_parts, self._stop)
         except _REASONS as error:
             self._status = self._cannot_start(error)
         if server is not None:
             await server.close()
         self._standing_by = False
-        self._listening.clear()
         if owned is None:
             remove_runtime_file(self.data_directory)
         else:
             self.parts = owned.broker
+            self._acceptors = Acceptors(self.config, self.tick, self._log)
             self._log("replication.owner", epoch=owned.lease.epoch)
         return owned
 
     def _reload_later(self) -> None:
         """SIGHUP: there is nothing yet that could be changed."""
         self._reload_asked = True
-
-    def _announce_standby(self) -> None:
-        """STANDBY: for people and scripts on standard output, for systemd."""
-        self._log("replication.standby")
-        line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())
-        sys.stdout.write(f"STANDBY {line} pid={os.getpid()}\n")
-        sys.stdout.flush()
-        self._notifier.ready()
-        self._notifier.status("standby: it copies the journal of its owner")
-        interval = self._notifier.watchdog_interval()
-        if interval is not None:
-            self._beat_as_standby(interval)
-
-    def _beat_as_standby(self, interval: float) -> None:
-        if self._standing_by and not self._stop.is_set():
-            self._notifier.watchdog()
-            self._loop.call_later(interval, self._beat_as_standby, interval)
 
     def _replicated(self) -> Replicated:
         assert self.replication is not None
@@ -579,78 +524,40 @@ class Daemon:
         config = self.config
         try:
             accepting = self._accepting
-            origins: dict[str, int] = {}
             self.tick.enter()
             self.parts.disk.start()
             accepting.restore()
             self._link_sessions.restore()
             for name, acceptor in config.messaging_acceptors.items():
-                listener = Listener(
+                await self._acceptors.open(
                     name,
-                    self.tick,
                     accepting.sessions(acceptor),
-                    report=self._log,
-                    monotonic_ms=clock.monotonic_ms,
-                    connections_max=acceptor.connections_allowed,
-                    total=self._connections,
-                    total_max=config.limits.connections_max,
-                    handshake_timeout=acceptor.handshake_timeout,
-                    origins=origins,
-                    origin_max=config.limits.connections_per_origin_max,
                     context=self._guard.context(name),
                     left=self._guard.gate.left,
                     served=accepting.served(acceptor),
                 )
-                self.listeners[name] = listener
-                with opening(name, acceptor.host, acceptor.port):
-                    self._note_listening(name, acceptor.protocol, await listener.open(acceptor.host, acceptor.port))
-            token = self._create_token()
+            token = self._announcer.create_token()
             shared = Shared(self)
             console = Console(self, token, reports=config.broker.audit_reports, shared=shared)
             for name, http_acceptor in config.http_acceptors.items():
-                context = self._guard.context(name)
                 server = HttpServer(
                     self,
                     token,
                     name=name,
-                    context=context,
+                    context=self._guard.context(name),
                     open_metrics=http_acceptor.open_metrics,
                     allowed_hosts=http_acceptor.allowed_hosts,
                     console=console if http_acceptor.console else None,
                     shared=shared,
                 )
-                self._http[name] = server
-                with opening(name, http_acceptor.host, http_acceptor.port):
-                    self._note_listening(name, "http", await server.start(http_acceptor.host, http_acceptor.port))
-            self._write_runtime_file()
+                await self._acceptors.open_http(name, server)
+            self._announcer.write_runtime_file(self._acceptors.addresses)
         except _REASONS as error:
             return self._cannot_start(error)
         return ExitStatus.OK
 
-    def _create_token(self) -> str:
-        """By which the command line is let in; empty if there is no acceptor for it.  Raises OSError."""
-        return create_token(self.data_directory) if self.config.http_acceptors else ""
-
-    def _write_runtime_file(self) -> None:
-        """By which the command line finds this broker.  Raises OSError."""
-        write_runtime_file(self.data_directory, pid=os.getpid(), started=self.started, listening=self._addresses())
-
-    def _connections(self) -> int:
-        return sum(listener.count for listener in self.listeners.values())
-
-    def _note_listening(self, name: str, protocol: str, addresses: list[tuple[str, int]]) -> None:
-        tls = self.config.acceptors[name].tls
-        certificate = str(tls.certificate.absolute()) if tls is not None else ""
-        listening = [Listening(name, protocol, host, port, certificate) for host, port in addresses]
-        self._listening[name] = listening
-        for address in listening:
-            self._log("listening", acceptor=name, protocol=protocol, address=str(address))
-
-    def _addresses(self) -> list[Listening]:
-        return [address for addresses in self._listening.values() for address in addresses]
-
     def _announce(self) -> None:
-        """READY: for people and scripts on standard output, for systemd."""
+        """READY, from now on."""
         for number, handler in (
             (signal.SIGTERM, self._stop_process),
             (signal.SIGINT, self._stop_process),
@@ -658,54 +565,21 @@ class Daemon:
         ):
             self._loop.add_signal_handler(number, handler)
         self._unready.clear()
-        line = " ".join(f"{address.acceptor}={address}" for address in self._addresses())
-        console = self._console()
-        told = {"console": console, "login": self._login_told()} if console else {}
-        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line, **told)
-        line += f" pid={os.getpid()}" + (f" console={console} (log in with {told['login']})" if console else "")
-        sys.stdout.write(f"READY {line}\n")
-        sys.stdout.flush()
-        self._notifier.ready()
-        self._notifier.status(f"listening on {line}")
-        interval = self._notifier.watchdog_interval()
-        if interval is not None:
-            self._beat(interval)
+        self._announcer.ready(self._acceptors.addresses)
+        self._notifier.beat(lambda: self._status == ExitStatus.OK, self._lives)
         if self._reload_asked:
             self._on_reload()
-        self._set_timer()
+        self._timer.set()
 
-    def _console(self) -> str:
-        """Where a browser on this machine finds the console; empty if no acceptor has it."""
-        shown = {name for name, acceptor in self.config.http_acceptors.items() if acceptor.console}
-        listening = tuple(address for address in self._addresses() if address.acceptor in shown)
-        found = Runtime(os.getpid(), self.started, listening).management
-        return f"{found[0]}/" if found else ""
-
-    def _login_told(self) -> str:
-        """How to log in there."""
-        token = f"the token in {self.data_directory / TOKEN_FILE}"
-        return f"{token}, or as a user" if users_path(self.config).exists() else token
-
-    def _beat(self, interval: float) -> None:
-        """Tell systemd that ticks end, as long as the writer lives: one has since the last time, for which it began."""
-        if self._status != ExitStatus.OK:
-            return
-        if self.tick.ended != self._beaten:
-            self._beaten = self.tick.ended
-            self._notifier.watchdog()
+    def _lives(self) -> bool:
+        """Whether a tick has ended since it was asked last, for which one was begun: the writer lives too."""
+        since, self._beaten = self._beaten, self.tick.ended
         self.tick.enter()
-        self._loop.call_later(interval, self._beat, interval)
+        return since != self._beaten
 
     async def _check_connections(self) -> None:
-        period = CHECK_PERIOD_MS / 1000
         while True:
-            await asyncio.sleep(period)
-            for listener in list(self.listeners.values()):
-                try:
-                    for _ in listener.check():
-                        await asyncio.sleep(0)
-                except Exception as error:
-                    self.tick.failed(None, error)
+            await self._acceptors.check()
             usage = self.engine.usage
             self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms())
             try:
@@ -721,12 +595,11 @@ class Daemon:
     def _expel(self) -> None:
         """Cut off those whose user, certificate's rule or token is gone."""
         gate, now = self._guard.gate, clock.wall_ms()
-        for listener in self.listeners.values():
-            for connection in list(listener.connections):
-                gone = gate.gone(connection.peer)
-                if gone or gate.expired(connection.peer, now):
-                    self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
-                    connection.abort()
+        for connection in self._acceptors.connections():
+            gone = gate.gone(connection.peer)
+            if gone or gate.expired(connection.peer, now):
+                self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
+                connection.abort()
 
     # -- reload ----------------------------------------------------------------------------------------------------
 
@@ -781,16 +654,12 @@ class Daemon:
         deadline = self._loop.time() + (
             HAND_OVER_SECONDS_MAX if self.handed_over else self.config.broker.shutdown_timeout / 1000
         )
-        for listener in self.listeners.values():
-            listener.close()
+        self._acceptors.close()
         if self._status == ExitStatus.OK:
             await self._drain(deadline)
         else:
             await self._say_goodbye()
-        for server in self._http.values():
-            await server.stop()
-        for listener in self.listeners.values():
-            listener.abort()
+        await self._acceptors.abort()
         if self._dialer is not None:
             self._dialer.abort()
         self._runner.close()
@@ -812,17 +681,13 @@ class Daemon:
                     await self._all_durable.wait()
                 if self._dialer is not None:
                     self._dialer.shut_down()
-                for listener in self.listeners.values():
-                    listener.shut_down(moved=self.handed_over)
-                for listener in self.listeners.values():
-                    await listener.idle()
+                await self._acceptors.say_goodbye(moved=self.handed_over)
 
     async def _say_goodbye(self) -> None:
         """Clients that were told why the broker ends get a moment to read it."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FAREWELL_SECONDS_MAX):
-                for listener in self.listeners.values():
-                    await listener.idle()
+                await self._acceptors.idle()
 
 
 def run(config: Config, reload: Reload | None = None) -> int:

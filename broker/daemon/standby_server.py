@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker import clock
-from broker.config import Config, HttpAcceptor
+from broker.config import Config
+from broker.daemon.acceptors import Acceptors
 from broker.daemon.redirecting import Redirecting
-from broker.daemon.start_errors import opening
-from broker.engine.model.report import Report
 from broker.management.http import HttpServer
 from broker.management.ports import Broker, Replicated
 from broker.management.standby import StandbyApi
+from broker.net.tasks import supervised
 from broker.security.reload import lasting_context
-
-#: Is told the name of an acceptor, its protocol, and the addresses at which it listens.
-Opened = Callable[[str, str, list[tuple[str, int]]], None]
 
 
 class StandbyServer:
-    """The acceptors of a standby.  `token`: what the command line shows; `replicated`: how far the standby is."""
+    """Opens the acceptors of a standby.  `token`: what the command line shows; `replicated`: how far the standby is."""
 
     def __init__(
-        self, broker: Broker, config: Config, token: str, replicated: Callable[[], Replicated], report: Report
+        self, broker: Broker, config: Config, token: str, replicated: Callable[[], Replicated], acceptors: Acceptors
     ) -> None:
         self._broker = broker
         self._config = config
@@ -30,35 +27,33 @@ class StandbyServer:
         self._api = StandbyApi(
             replicated, token, name=broker.name, version=broker.version, started=broker.started, now=clock.wall_ms
         )
-        self._http: list[HttpServer] = []
-        self._redirecting = Redirecting(config, report)
+        self._acceptors = acceptors
+        self._redirecting = Redirecting(config)
+        self._checks = supervised("checks of a standby's connections", self._check(), essential=True)
 
-    async def open(self, opened: Opened) -> None:
+    async def open(self) -> None:
         """Listen.  Raises CannotListen, UnusableFile."""
         for name, acceptor in self._config.http_acceptors.items():
-            server = self._http_server(name, acceptor)
-            with opening(name, acceptor.host, acceptor.port):
-                opened(name, acceptor.protocol, await server.start(acceptor.host, acceptor.port))
+            server = HttpServer(
+                self._broker,
+                self._token,
+                name=name,
+                context=lasting_context(name, acceptor.tls),
+                open_metrics=acceptor.open_metrics,
+                allowed_hosts=acceptor.allowed_hosts,
+                standby=self._api.application,
+            )
+            await self._acceptors.open_http(name, server)
         if self._config.journal.postgresql.redirect:
             for name, messaging in self._redirecting.acceptors.items():
-                with opening(name, messaging.host, messaging.port):
-                    opened(name, messaging.protocol, await self._redirecting.open(name))
-
-    def _http_server(self, name: str, acceptor: HttpAcceptor) -> HttpServer:
-        server = HttpServer(
-            self._broker,
-            self._token,
-            name=name,
-            context=lasting_context(name, acceptor.tls),
-            open_metrics=acceptor.open_metrics,
-            allowed_hosts=acceptor.allowed_hosts,
-            standby=self._api.application,
-        )
-        self._http.append(server)
-        return server
+                context = lasting_context(name, messaging.tls)
+                await self._acceptors.open(name, self._redirecting.sessions(messaging), context=context)
 
     async def close(self) -> None:
         """Listen no more, and cut everybody off."""
-        self._redirecting.close()
-        for server in self._http:
-            await server.stop()
+        self._checks.cancel()
+        await self._acceptors.abort()
+
+    async def _check(self) -> None:
+        while True:
+            await self._acceptors.check()

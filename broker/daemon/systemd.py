@@ -6,8 +6,9 @@ of life is expected (WATCHDOG_USEC).
 
 from __future__ import annotations
 
+import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from broker.clock import monotonic_ms
 from broker.log import printable
@@ -41,6 +42,15 @@ class Notifier:
     def watchdog(self) -> None:
         """A sign of life."""
         self._send("WATCHDOG=1")
+
+    def beat(self, goes_on: Callable[[], bool], lives: Callable[[], bool] = lambda: True) -> None:
+        """Give a sign of life where it `lives`, as often as is expected, until it no longer `goes on`."""
+        interval = self.watchdog_interval()
+        if interval is None or not goes_on():
+            return
+        if lives():
+            self.watchdog()
+        asyncio.get_running_loop().call_later(interval, self.beat, goes_on, lives)
 
     def extend_timeout(self, seconds: float) -> None:
         """The start (or the shutdown) goes on: wait so much longer from now."""

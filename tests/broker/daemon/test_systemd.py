@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Iterator
 from os import getpid
@@ -85,3 +86,33 @@ def test_a_manager_that_does_not_listen_stops_nobody(manager: tuple[socket.socke
 )
 def test_the_watchdog_is_fed_twice_as_often_as_asked(environment: dict[str, str], seconds: float | None) -> None:
     assert Notifier(environment, 42).watchdog_interval() == seconds
+
+
+def test_signs_of_life_as_long_as_it_goes_on(manager: tuple[socket.socket, str]) -> None:
+    """Without one where it does not live."""
+    listening, path = manager
+    notifier = Notifier({"NOTIFY_SOCKET": path, "WATCHDOG_USEC": "2000"}, 1)
+    living = [False, True, False]
+
+    async def beat() -> None:
+        over = asyncio.Event()
+
+        def goes_on() -> bool:
+            if not living:
+                over.set()
+            return bool(living)
+
+        notifier.beat(goes_on, living.pop)
+        await asyncio.wait_for(over.wait(), 5)
+
+    asyncio.run(beat())
+    notifier.stopping()
+    assert [listening.recv(4096) for _ in range(2)] == [b"WATCHDOG=1", b"STOPPING=1"]
+
+
+def test_nobody_who_watches_is_told_nothing(manager: tuple[socket.socket, str]) -> None:
+    listening, path = manager
+    notifier = Notifier({"NOTIFY_SOCKET": path}, 1)
+    notifier.beat(lambda: True)
+    notifier.stopping()
+    assert listening.recv(4096) == b"STOPPING=1"

@@ -1,0 +1,151 @@
+"""The acceptors that are open: each by its name, and what concerns all of them at once."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Callable, Iterator
+
+from broker import clock
+from broker.config import Config
+from broker.daemon.start_errors import opening
+from broker.engine.model.report import Report
+from broker.management.http import HttpServer
+from broker.management.ports import AcceptorState
+from broker.management.runtime import Listening
+from broker.net.connection import Connection, Ticking
+from broker.net.listener import CHECK_PERIOD_MS, Listener, MakeSession
+from broker.sessions.login import Peer
+
+
+class Acceptors:
+    """Of a broker that serves, or of a standby."""
+
+    def __init__(self, config: Config, tick: Ticking, report: Report) -> None:
+        self._config = config
+        self._tick = tick
+        self._report = report
+        self._listeners: dict[str, Listener] = {}
+        self._http: dict[str, HttpServer] = {}
+        self._listening: dict[str, list[Listening]] = {}
+        self._origins: dict[str, int] = {}
+
+    # -- open ------------------------------------------------------------------------------------------------------
+
+    async def open(
+        self,
+        name: str,
+        make_session: MakeSession,
+        *,
+        context: Callable[[], ssl.SSLContext] | None,
+        left: Callable[[Peer], None] = lambda _: None,
+        served: frozenset[str] = frozenset(),
+    ) -> None:
+        """Listen for clients of messages.  `left` is told who has gone; for the rest see Listener.
+
+        Raises CannotListen.
+        """
+        acceptor, limits = self._config.messaging_acceptors[name], self._config.limits
+        self._listeners[name] = listener = Listener(
+            name,
+            self._tick,
+            make_session,
+            report=self._report,
+            monotonic_ms=clock.monotonic_ms,
+            connections_max=acceptor.connections_allowed,
+            total=self._connected,
+            total_max=limits.connections_max,
+            handshake_timeout=acceptor.handshake_timeout,
+            origins=self._origins,
+            origin_max=limits.connections_per_origin_max,
+            context=context,
+            left=left,
+            served=served,
+        )
+        with opening(name, acceptor.host, acceptor.port):
+            self._opened(name, await listener.open(acceptor.host, acceptor.port))
+
+    async def open_http(self, name: str, server: HttpServer) -> None:
+        """Listen for browsers and programs.  Raises CannotListen."""
+        acceptor = self._config.http_acceptors[name]
+        self._http[name] = server
+        with opening(name, acceptor.host, acceptor.port):
+            self._opened(name, await server.start(acceptor.host, acceptor.port))
+
+    def _connected(self) -> int:
+        return sum(listener.count for listener in self._listeners.values())
+
+    def _opened(self, name: str, addresses: list[tuple[str, int]]) -> None:
+        acceptor = self._config.acceptors[name]
+        certificate = str(acceptor.tls.certificate.absolute()) if acceptor.tls is not None else ""
+        self._listening[name] = [Listening(name, acceptor.protocol, *address, certificate) for address in addresses]
+        for address in self._listening[name]:
+            self._report("listening", acceptor=name, protocol=acceptor.protocol, address=str(address))
+
+    # -- what there is ---------------------------------------------------------------------------------------------
+
+    @property
+    def addresses(self) -> list[Listening]:
+        """Where they listen."""
+        return [address for addresses in self._listening.values() for address in addresses]
+
+    def states(self, certificate_end: Callable[[str], int]) -> Iterator[AcceptorState]:
+        """Each that listens."""
+        for name, addresses in self._listening.items():
+            listener = self._listeners.get(name)
+            yield AcceptorState(
+                name=name,
+                protocol=addresses[0].protocol,
+                listening=tuple(map(str, addresses)),
+                connections=len(listener.connections) if listener else self._http[name].connections,
+                opened=listener.accepted if listener else 0,
+                refused=listener.refused if listener else 0,
+                certificate_end=certificate_end(name),
+            )
+
+    def connections(self) -> Iterator[Connection]:
+        """Those of clients of messages; they may be cut off meanwhile."""
+        for listener in self._listeners.values():
+            yield from list(listener.connections)
+
+    async def check(self) -> None:
+        """Look at the timers of all connections, after a while."""
+        await asyncio.sleep(CHECK_PERIOD_MS / 1000)
+        for listener in list(self._listeners.values()):
+            try:
+                for _ in listener.check():
+                    await asyncio.sleep(0)
+            except Exception as error:
+                self._tick.failed(None, error)
+
+    def set_congested(self, congested: bool) -> None:
+        """See Listener."""
+        for listener in self._listeners.values():
+            listener.set_congested(congested)
+
+    # -- stop ------------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Accept no more clients of messages; those who are connected stay."""
+        for listener in self._listeners.values():
+            listener.close()
+
+    async def say_goodbye(self, *, moved: bool) -> None:
+        """Say goodbye to every client of messages, and return when all have gone.  `moved`: see Session."""
+        for listener in self._listeners.values():
+            listener.shut_down(moved=moved)
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Return when no client of messages is connected."""
+        for listener in self._listeners.values():
+            await listener.idle()
+
+    async def abort(self) -> None:
+        """Listen no more, let requests end, and cut everybody else off."""
+        self.close()
+        for server in self._http.values():
+            await server.stop()
+        for listener in self._listeners.values():
+            listener.abort()
+        self._listening.clear()

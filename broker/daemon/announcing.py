@@ -1,0 +1,71 @@
+"""What a broker says of itself when it has started: to people, scripts, the service manager and the command line."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from broker import __version__
+from broker.build import COMPILED
+from broker.config import Config
+from broker.daemon.systemd import Notifier
+from broker.log import Log
+from broker.management.runtime import TOKEN_FILE, Listening, Runtime, create_token, write_runtime_file
+from broker.security.policy import users_path
+
+
+class Announcer:
+    """`started`: when the broker did, in ms since the epoch."""
+
+    def __init__(self, config: Config, log: Log, notifier: Notifier, started: int) -> None:
+        self._config = config
+        self._log = log
+        self._notifier = notifier
+        self._started = started
+
+    def create_token(self) -> str:
+        """By which the command line is let in; empty if there is no acceptor for it.  Raises OSError."""
+        return create_token(self._config.broker.data_directory) if self._config.http_acceptors else ""
+
+    def write_runtime_file(self, listening: Sequence[Listening]) -> None:
+        """By which the command line finds this broker.  Raises OSError."""
+        write_runtime_file(
+            self._config.broker.data_directory, pid=os.getpid(), started=self._started, listening=listening
+        )
+
+    def ready(self, listening: Sequence[Listening]) -> None:
+        """READY."""
+        line = _line(listening)
+        console = self._console(listening)
+        told = {"console": console, "login": self._login()} if console else {}
+        self._log("ready", version=__version__, compiled=COMPILED, pid=os.getpid(), acceptors=line, **told)
+        line += f" pid={os.getpid()}" + (f" console={console} (log in with {told['login']})" if console else "")
+        self._say(f"READY {line}", f"listening on {line}")
+
+    def standby(self, listening: Sequence[Listening]) -> None:
+        """STANDBY."""
+        self._log("replication.standby")
+        self._say(f"STANDBY {_line(listening)} pid={os.getpid()}", "standby: it copies the journal of its owner")
+
+    def _say(self, line: str, status: str) -> None:
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        self._notifier.ready()
+        self._notifier.status(status)
+
+    def _console(self, listening: Sequence[Listening]) -> str:
+        """Where a browser on this machine finds the console; empty if no acceptor has it."""
+        shown = {name for name, acceptor in self._config.http_acceptors.items() if acceptor.console}
+        places = tuple(address for address in listening if address.acceptor in shown)
+        found = Runtime(os.getpid(), self._started, places).management
+        return f"{found[0]}/" if found else ""
+
+    def _login(self) -> str:
+        """How to log in there."""
+        token = f"the token in {self._config.broker.data_directory / TOKEN_FILE}"
+        return f"{token}, or as a user" if users_path(self._config).exists() else token
+
+
+def _line(listening: Sequence[Listening]) -> str:
+    return " ".join(f"{address.acceptor}={address}" for address in listening)

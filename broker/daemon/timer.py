@@ -1,0 +1,56 @@
+"""The timer of the engine: one call of the event loop for whatever is due first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from broker import clock
+
+#: The longest it sleeps, in seconds: a wall clock that is set is noticed after at most this.
+SECONDS_MAX: Final = 1.0
+
+
+class Timer:
+    """Calls `wake` when something is due.  `next_due`: when that is, in ms since the epoch; None: nothing is.
+
+    `guarded` makes the calls of the event loop; `now`: the wall clock, in ms.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        next_due: Callable[[], int | None],
+        wake: Callable[[], None],
+        guarded: Callable[[Callable[[], None]], None],
+        now: Callable[[], int] = clock.wall_ms,
+    ) -> None:
+        self._next_due = next_due
+        self._wake = wake
+        self._guarded = guarded
+        self._loop = loop
+        self._now = now
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = 0.0
+
+    def set(self) -> None:
+        """Something may be due earlier than it was."""
+        due = self._next_due()
+        if due is None:
+            return
+        at = self._loop.time() + min(max(due - self._now(), 1) / 1000, SECONDS_MAX)
+        if self._handle is not None:
+            if self._at <= at:
+                return
+            self._handle.cancel()
+        self._at = at  # a handle does not always know: what is due at once has no time in uvloop
+        self._handle = self._loop.call_at(at, self._guarded, self._ring)
+
+    def _ring(self) -> None:
+        self._handle = None
+        due = self._next_due()
+        if due is not None and due <= self._now():
+            self._wake()
+        else:
+            self.set()
