@@ -23,7 +23,7 @@ from spark_jobs.audits.history import ROWS_MAX, TYPES, History
 from spark_jobs.audits.opening import BadBalance, Balance, QueuePresent
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.rules import Fault, Flow, QueueBook, QueueName, Standing
+from spark_jobs.audits.rules import Fault, Flow, Ids, QueueBook, QueueName, Standing
 from spark_jobs.audits.statement import Figures
 from spark_jobs.audits.tables import section
 from spark_jobs.journal.schema import DAMAGE
@@ -141,7 +141,7 @@ class Ledger:
         records = queue_flows.records(journal, finished=finished)
         self.records = records if finished else journal.keep(records)  # all of them are too many to be kept
         self.stored = queue_flows.stored(self.records).toArrow().to_pylist()
-        messages = queue_flows.messages(self.records, self.outside, self._opening(), self._open_below())
+        messages = queue_flows.messages(self.records, self.outside, self._opening(), self._unseen())
         self.messages = journal.keep(messages)
         # What was moved here is told at a glance, and is hardly ever all; where anything seems wrong, all count.
         successors = queue_flows.entries(records, self.outside) if finished else self.messages.where("moved")
@@ -157,16 +157,22 @@ class Ledger:
             return None
         return opening.frame(self.journal.spark, self.options.opening, self.opened)
 
-    def _open_below(self) -> int:
-        """The id below which a message may have entered where nobody can look: before the range, or in a segment that
-        the broker gave up.  Ids ascend: it is lower than all that are stored behind."""
+    def _unseen(self) -> list[Ids]:
+        """The ids of messages that may have entered where nobody can look: before the range, or in segments that the
+        broker gave up.  Ids ascend: they are higher than all that are stored in front, and lower than all behind."""
         snapshot = self.journal.snapshot
-        told = snapshot.open_below if snapshot.trimmed else 0
+        holes = [(gap.first_segment, gap.last_segment, snapshot.open_below) for gap in snapshot.trimmed]
         if self.opened is None and self.journal.begins_within:
             following = next((ref for ref in snapshot.segments if _begins_later(ref, self.journal)), None)
-            told = rules.EVERYTHING if following is None else next_id_at(following)
-        hole = max((gap.last_segment for gap in snapshot.trimmed), default=0)
-        return min(told, next((each["lowest"] for each in self.stored if each["segment"] > hole), told))
+            holes.append((0, 0, rules.EVERYTHING if following is None else next_id_at(following)))
+        opened = self.opened.below if self.opened else 0
+        return [
+            Ids(
+                max((each["highest"] + 1 for each in self.stored if each["segment"] < first), default=opened),
+                min([told, *(each["lowest"] for each in self.stored if each["segment"] > last)]),
+            )
+            for first, last, told in holes
+        ]
 
     @property
     def present(self) -> DataFrame:

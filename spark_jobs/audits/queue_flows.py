@@ -14,12 +14,14 @@ Most messages come and go within the segments of one task.  Those are not sent t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
 from spark_jobs.audits import rules
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
+from spark_jobs.audits.rules import Ids
 from spark_jobs.journal.schema import FINISHED
 from spark_jobs.journal.snapshot import PARTITION_BYTES
 
@@ -84,7 +86,7 @@ def flows(records: DataFrame) -> DataFrame:
     return each.groupBy("queue_id", "reason").agg(F.sum("entered").alias("entered"), F.sum("left").alias("left"))
 
 
-def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, open_below: int) -> DataFrame:
+def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, unseen: Sequence[Ids]) -> DataFrame:
     """What each message did on each queue, and its `state` (rules.state), of all but those that came and went.
 
     `outside` has records that the range has no part of, `opening` the messages of an opening balance (opening.SCHEMA).
@@ -115,7 +117,7 @@ def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, 
         *[F.count_if(_explains(way)).alias(f"{way} explained") for way in rules.DEATHS],
         *[F.count_if(_is("removed") & (F.col("reason") == way)).alias(f"{way} died") for way in rules.DEATHS],
     )
-    judged = done.withColumn("state", rules.state(open_below))
+    judged = done.withColumn("state", rules.state(unseen))
     came_and_went = F.col("state").isin(rules.GONE, rules.NOTHING) & F.col("successor").isNull() & ~F.col("moved")
     for way in rules.DEATHS:
         came_and_went &= F.col(f"{way} explained") == F.col(f"{way} died")

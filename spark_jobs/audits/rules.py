@@ -34,9 +34,9 @@ What no queue took has such a record too, of no queue: it left none, but has its
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import functions as F
 
@@ -80,25 +80,34 @@ CERTAIN: Final = (ENTERED_TWICE, LEFT_TWICE, LEFT_EARLY)
 MOVEMENT_FAULTS: Final = (*CERTAIN, ORPHAN)
 FAULTS: Final = (*MOVEMENT_FAULTS, NO_RECORD, NO_DEATH, NO_SUCCESSOR)
 
-#: `open_below` when nothing is known of what was before the range.
+#: An id above all others.
 EVERYTHING: Final = (1 << 63) - 1
 
 #: The ways out that an explaining record must go with, by the type of that record and whether there is a new message.
 DEATHS: Final = ("dead-lettered", "killed", "expired")
 
 
-def state(open_below: int) -> Column:
+class Ids(NamedTuple):
+    """Ids of messages, from `first` to below `end`."""
+
+    first: int
+    end: int
+
+
+def state(unseen: Sequence[Ids]) -> Column:
     """The state of a message on its queue, of a frame with one row for each.
 
     It has `message_id`, `entered` and `left` (how often), `entered_position` and `left_position` (of the first time).
-    `open_below`: a message with a lower id may have entered where nobody can look any more.
+    `unseen`: the ids of messages that may have entered where nobody can look any more.
     """
-    entered, left = F.col("entered"), F.col("left")
+    entered, left, id = F.col("entered"), F.col("left"), F.col("message_id")
+    # Not a condition for each: a journal may have more holes than Spark can nest.
+    elsewhere = F.exists(F.lit([[*ids] for ids in unseen]), lambda ids: (id >= ids[0]) & (id < ids[1]))
     return (
         F.when(entered > 1, ENTERED_TWICE)
         .when(left > 1, LEFT_TWICE)
         .when((entered == 0) & (left == 0), NOTHING)
-        .when((entered == 0) & (F.col("message_id") < open_below), BEFORE)
+        .when((entered == 0) & (elsewhere if unseen else F.lit(False)), BEFORE)
         .when(entered == 0, ORPHAN)
         .when(left == 0, PRESENT)
         .when(F.col("left_position") < F.col("entered_position"), LEFT_EARLY)

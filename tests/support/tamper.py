@@ -177,6 +177,11 @@ class Draft:
         """Something else was written."""
         self._entry(place).records[place.index] = data
 
+    def announce(self, place: Place, next_id: int) -> None:
+        """An OPENED record told another id as the first that was not used."""
+        data = self._entry(place).records[place.index]
+        self.replace(place, data[: HEAD.size] + next_id.to_bytes(8, "little") + data[HEAD.size + 8 :])
+
     def less(self, place: Place, id: int) -> None:
         """A REMOVED record forgot one of its ids, or is gone if that was the only one."""
         removed = self.at(place)

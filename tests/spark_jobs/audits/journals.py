@@ -97,6 +97,32 @@ def copied(directory: Path, *, retained: bool = False) -> SimBroker:
     return broker
 
 
+def hollow(directory: Path) -> Path:
+    """A journal in `directory`/journal, whose path it returns, with a hole in its middle that the broker has made.
+
+    In each of the two segments in front of it is a message on `held` that nobody takes; on `busy` messages came and
+    went before, within and behind.
+    One on `slow` came within and left behind.
+    """
+    config = small(segment_bytes=SMALL_SEGMENT_BYTES, retained=False)
+    journal = config.journal.model_copy(update={"compact_min_files": 1_000})  # nothing is copied forward
+    broker = SimBroker(config.model_copy(update={"journal": journal}))
+    sender, busy, slow = broker.connect(), broker.connect(), broker.connect()
+    busy.subscribe("/queue/busy", id="b", ack="auto")
+    slow.subscribe("/queue/slow", id="s", ack="client")
+    for n in range(60):
+        if n in (0, 12):
+            sender.confirmed("/queue/held", b"held")
+        if n == 30:
+            sender.confirmed("/queue/slow", b"slow")
+        sender.confirmed("/queue/busy", b"%d" % n + bytes(500))
+        busy.messages()
+        broker.advance(100)
+    slow.ack(slow.messages()[-1])
+    broker.run()
+    return dump(broker.files, journal_directory(config), directory / "journal")
+
+
 def _orders(broker: SimBroker, sender: SimClient, worker: SimClient) -> None:
     for n in range(3):
         sender.confirmed("/queue/orders", b"poison", **{"correlation-id": f"p{n % 2}", "JMSXGroupID": "g"})

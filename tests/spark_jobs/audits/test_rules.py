@@ -32,15 +32,13 @@ def expected(entered: int, left: int, *, old: bool, in_order: bool) -> str:
     return rules.GONE if in_order else rules.LEFT_EARLY
 
 
-def states(spark: SparkSession, rows: list[tuple[int | None, ...]], open_below: int) -> list[str]:
+def states(spark: SparkSession, rows: list[tuple[int | None, ...]], *unseen: rules.Ids) -> list[str]:
     """The state of each row (message id, entered, left, first position of each)."""
     names = ("message_id", "entered", "left", "entered_position", "left_position")
     table = pa.table(
         {name: pa.array(column, pa.int64()) for name, column in zip(names, zip(*rows, strict=True), strict=True)}
     )
-    found: list[str] = (
-        spark.createDataFrame(table).select(rules.state(open_below).alias("s")).toArrow()["s"].to_pylist()
-    )
+    found: list[str] = spark.createDataFrame(table).select(rules.state(unseen).alias("s")).toArrow()["s"].to_pylist()
     return found
 
 
@@ -50,12 +48,20 @@ def test_each_message_has_one_state(spark: SparkSession) -> None:
         (5 if old else 10, entered, left, 3 if entered else None, (7 if in_order else 1) if left else None)
         for entered, left, old, in_order in cases
     ]
-    for (entered, left, old, in_order), state in zip(cases, states(spark, pairs, 10), strict=True):
+    for (entered, left, old, in_order), state in zip(cases, states(spark, pairs, rules.Ids(3, 10)), strict=True):
         assert state == expected(entered, left, old=old, in_order=in_order), (entered, left, old, in_order)
 
 
 def test_without_knowledge_of_what_was_before_nothing_is_without_entering(spark: SparkSession) -> None:
-    assert states(spark, [(1 << 62, 0, 1, None, 8)], rules.EVERYTHING) == [rules.BEFORE]
+    assert states(spark, [(1 << 62, 0, 1, None, 8)], rules.Ids(0, rules.EVERYTHING)) == [rules.BEFORE]
+
+
+def test_what_cannot_have_entered_elsewhere_did_not_enter(spark: SparkSession) -> None:
+    """Whatever holes there are: more than conditions that Spark can nest."""
+    ids: list[tuple[int | None, ...]] = [(n, 0, 1, None, 8) for n in (2, 3, 9, 10, 14)]
+    found = states(spark, ids, *(rules.Ids(n, n + 7) for n in range(3, 10_000, 10)))
+    assert found == [rules.ORPHAN, rules.BEFORE, rules.BEFORE, rules.ORPHAN, rules.BEFORE]
+    assert states(spark, ids[:1]) == [rules.ORPHAN]
 
 
 def test_the_ways_out_are_those_of_the_journal() -> None:
