@@ -130,19 +130,20 @@ def spark(
 @click.option(
     "--priority", type=click.Choice(["idle", "normal"]), default="idle", show_default=True, help="The audit's."
 )
+@click.option("--spare", is_flag=True, help="Broker and generator share a core, so that one is left to spare.")
 @click.option("--pairs", type=int, default=15, show_default=True, help="Pairs of rounds.")
 @click.option("--seconds", type=float, default=2.0, show_default=True, help="Seconds of a round.")
 @click.option("--check", is_flag=True, help="Exit status 1 when the target is missed.")
 def beside(
-    directory: Path | None, records: int, seed: int, segment_mib: int, priority: str, pairs: int, seconds: float,
-    check: bool,
+    directory: Path | None, records: int, seed: int, segment_mib: int, priority: str, spare: bool, pairs: int,
+    seconds: float, check: bool,
 ) -> None:  # fmt: skip
     """Measures what an audit of a journal costs a busy broker on the same machine."""
     from bench.audit import beside as besides
 
     with _journal(directory, records, seed, segment_mib) as (path, _):
         command = besides.audit_command(path, priority)
-        found = besides.measure(command, pairs, Load(seconds=seconds, ack="client"), click.echo)
+        found = besides.measure(command, pairs, Load(seconds=seconds, ack="client"), click.echo, spare=spare)
     _tell(besides.table(found), besides.missed(found), check=check)
 
 

@@ -1,9 +1,9 @@
 """What an audit costs the broker beside it: STOMP, durable, with one running and without, in turns.
 
-The broker has one core and the generator another, as far as there are two; the audit may use all.  A ledger of a large
-journal is drawn up over and over by the real command.  For the rounds without it, it is stopped where it is (SIGSTOP).
-A pair of rounds is one with it and one without; which is first changes, so that what else the machine does meets both
-alike.  What counts is the median of the pairs' ratios.
+The broker has one core and the generator another, as far as there are two, or the same one, so that a core is left to
+spare; the audit may use all.  A ledger of a large journal is drawn up over and over by the real command.  For the
+rounds without it, it is stopped where it is (SIGSTOP).  A pair of rounds is one with it and one without; which is first
+changes, so that what else the machine does meets both alike.  What counts is the median of the pairs' ratios.
 """
 
 from __future__ import annotations
@@ -143,8 +143,13 @@ def audited(command: Sequence[str], output: Path) -> Iterator[Auditor]:
         auditor.end()
 
 
-def measure(command: Sequence[str], pairs: int, load: Load, say: Callable[[str], None]) -> list[Pair]:
-    """The pairs.  `command` audits once.  Raises BrokerFailed, NotAvailable; RuntimeError if the audit fails."""
+def measure(
+    command: Sequence[str], pairs: int, load: Load, say: Callable[[str], None], *, spare: bool = False
+) -> list[Pair]:
+    """The pairs.  `command` audits once; `spare`: the generator has the broker's core.
+
+    Raises BrokerFailed, NotAvailable; RuntimeError if the audit fails.
+    """
     cores = sorted(os.sched_getaffinity(0))
     broker = Bartleby(None, Path(__file__).parents[2] / "etc" / "broker.toml")
     pool = Pool(FrameTemplate(durable=True))
@@ -155,7 +160,7 @@ def measure(command: Sequence[str], pairs: int, load: Load, say: Callable[[str],
         os.sched_setaffinity(0, cores)
         target = broker.target("stomp")
         with audited(command, broker.data / "audit.json") as auditor:
-            os.sched_setaffinity(0, cores[1:2] or cores)
+            os.sched_setaffinity(0, cores[:1] if spare else cores[1:2] or cores)
             run(target, pool, load)
             while len(found) < pairs:
                 pair = _pair(auditor, target, pool, load, alone_first=len(found) % 2 == 0)

@@ -46,10 +46,19 @@ def test_the_command_is_the_real_one() -> None:
     assert command[-2:] == ["--priority", "idle"]
 
 
-def test_rounds_with_it_and_without(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("spare", [False, True])
+def test_rounds_with_it_and_without(monkeypatch: pytest.MonkeyPatch, spare: bool) -> None:
     monkeypatch.setattr(beside, "STARTED_S", 0.1)
     said: list[str] = []
-    pairs = measure(SPINNING, 2, Load(messages=2_000, seconds=None, ack="client"), said.append)
+    used: list[set[int]] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        used.append(os.sched_getaffinity(0))
+
+    pairs = measure(SPINNING, 2, Load(messages=2_000, seconds=None, ack="client"), say, spare=spare)
+    first, *others = sorted(os.sched_getaffinity(0))
+    assert used == [{first} if spare or not others else {others[0]}] * 2, "where the generator is"
     assert len(pairs) == len(said) == 2
     assert all(each.alone.messages == each.beside.messages == 2_000 for each in pairs)
     assert sum(each.audit_cpu_s for each in pairs) >= 0
