@@ -28,6 +28,9 @@ from spark_jobs.journal.snapshot import PARTITION_BYTES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
+#: Tasks that leave finished messages out: one core is done sooner than another.
+TASKS_PER_CORE: Final = 2
+
 #: What a task reads at most that leaves finished messages out.
 TASK_BYTES_MAX: Final = 8 * PARTITION_BYTES
 
@@ -55,7 +58,7 @@ def records(journal: Journal, *, finished: bool) -> DataFrame:
     bounds, segments = journal.snapshot.bounds, journal.snapshot.segments
     first = segments[0].number if segments and bounds.from_position is None and bounds.from_time is None else 0
     # The longer a task reads, the more of the messages have come and gone in it; but no core should wait for another.
-    tasks = int(journal.spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    tasks = TASKS_PER_CORE * journal.spark.sparkContext.defaultParallelism
     nbytes = None if finished else min(max(journal.snapshot.bytes // tasks, PARTITION_BYTES), TASK_BYTES_MAX)
     found = journal.with_damage(_TYPES, _COLUMNS, finished=finished, target_bytes=nbytes)
     return found.where(~_is("copied") | (F.col("previous_segment") < first))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from spark_jobs.audits import rules
+from spark_jobs.audits import queue_flows, rules
 from spark_jobs.audits.compare import BadComparison, Expected, ExpectedQueue
 from spark_jobs.audits.ledger import LedgerOptions, ledger
-from spark_jobs.audits.reading import NoSuchAddress
-from spark_jobs.journal.snapshot import Snapshot, take
+from spark_jobs.audits.reading import Journal, NoSuchAddress
+from spark_jobs.journal.snapshot import SegmentRef, Snapshot, take
 from spark_jobs.results import ExitStatus, Result, Verdict
 from store import decode
 from store.segment import EntryHead, decode_header, scan
@@ -95,6 +95,14 @@ def test_every_planted_fault_is_found_and_named(spark: SparkSession, generated: 
     for row in rows(result, "faults"):
         assert row["where"] or row["fault"] == rules.NO_SUCCESSOR
     assert {text.partition(": ")[2] for text in result.problems} >= set(rules.FAULTS)
+
+
+def test_it_is_read_by_all_cores_however_spark_shuffles(spark: SparkSession) -> None:
+    """Nothing is read to plan it: the segments need not be there."""
+    assert (spark.conf.get("spark.sql.shuffle.partitions"), spark.sparkContext.defaultParallelism) == ("1", 2)
+    segments = tuple(SegmentRef(f"/nowhere/{n}", n, 128 << 20, 128 << 20, n, n + 1, 1) for n in range(1, 9))
+    journal = Journal(spark, Snapshot("00", ("/nowhere",), segments, next_position=9), LedgerOptions())
+    assert queue_flows.records(journal, finished=False).rdd.getNumPartitions() == 4
 
 
 # -- damage ------------------------------------------------------------------------------------------------------------
