@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.audits.options import Options
 from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
 from spark_jobs.results import Coverage, Damage
 
 
-def coverage(snapshot: Snapshot, options: Options, damage: Sequence[Damage] = ()) -> Coverage:
-    """What a snapshot covers within the bounds, holes included."""
-    refs = snapshot.segments
+def coverage(snapshot: Snapshot, damage: Sequence[Damage] = ()) -> Coverage:
+    """What a snapshot covers within its bounds, holes included."""
+    refs, bounds = snapshot.segments, snapshot.bounds
     holes = [Damage(gap.uri, 0, gap.first_position, gap.records, gap.what) for gap in snapshot.missing]
     first = min((ref.first_position for ref in refs if ref.first_position != UNKNOWN), default=0)
     last = [ref.last_time or ref.created for ref in refs]
@@ -22,10 +21,10 @@ def coverage(snapshot: Snapshot, options: Options, damage: Sequence[Damage] = ()
         paths=snapshot.journals,
         segments=len(refs),
         bytes=snapshot.bytes,
-        first_position=max(first, options.from_position or first),
-        next_position=end if options.to_position is None else min(end, options.to_position),
-        first_time=max(first_time, options.from_time or first_time),
-        last_time=last_time if options.to_time is None else min(last_time, options.to_time),
+        first_position=max(first, bounds.from_position or first),
+        next_position=end if bounds.to_position is None else min(end, bounds.to_position),
+        first_time=max(first_time, bounds.from_time or first_time),
+        last_time=last_time if bounds.to_time is None else min(last_time, bounds.to_time),
         trimmed_records=sum(gap.records for gap in snapshot.trimmed if gap.records != UNKNOWN),
         torn_bytes=snapshot.torn_bytes,
         damage=(*holes, *damage),

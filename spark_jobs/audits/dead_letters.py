@@ -20,12 +20,13 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from spark_jobs.audits import poison
-from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
+from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.outcomes import MOVED, UNKNOWN, WAITING, outcomes, replay_outcomes
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import many, section
 from spark_jobs.results import Chart, Coverage, Figure, Result, Section
+from store.record import DeadLetterReason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -69,20 +70,8 @@ DURATIONS: Final = (
     (86_400_000, "1 day and more"),
 )
 
-#: Words of the reasons (store.record.DeadLetterReason), in their order.
-REASONS: Final = (
-    "max-deliveries",
-    "rejected",
-    "expired",
-    "queue-full",
-    "too-large",
-    "no-route",
-    "not-authorised",
-    "put-disabled",
-    "admin",
-    "link-hops",
-    "decode-error",
-)
+#: Words of the reasons, in their order.
+REASONS: Final = tuple(reason.word for reason in DeadLetterReason)
 
 DEATHS: Final = "dead letters"
 
@@ -196,19 +185,19 @@ def _measures() -> list[Column]:
     outcome = F.col("outcome")
     return [
         F.count("*").alias(DEATHS),
-        count_if(outcome == KILLED, KILLED),
-        count_if(outcome == WAITING, WAITING),
-        count_if(outcome == MOVED, "brought back"),
-        count_if(F.col("replay_outcome") == "consumed", "then consumed"),
-        count_if(F.col("replay_outcome").isin(*_DIED), "died again"),
-        count_if(outcome == UNKNOWN, "unknown outcome"),
+        F.count_if(outcome == KILLED).alias(KILLED),
+        F.count_if(outcome == WAITING).alias(WAITING),
+        F.count_if(outcome == MOVED).alias("brought back"),
+        F.count_if(F.col("replay_outcome") == "consumed").alias("then consumed"),
+        F.count_if(F.col("replay_outcome").isin(*_DIED)).alias("died again"),
+        F.count_if(outcome == UNKNOWN).alias("unknown outcome"),
         F.min("attempts").alias("attempts min"),
         F.round(F.avg("attempts"), 2).alias("attempts mean"),
         F.max("attempts").alias("attempts max"),
         F.min("time").alias("first death"),
         F.max("time").alias("last death"),
         F.min(F.when(outcome == WAITING, F.col("time"))).alias("oldest waiting"),
-        *[count_if(F.col("reason") == reason, reason) for reason in REASONS],
+        *[F.count_if(F.col("reason") == reason).alias(reason) for reason in REASONS],
     ]
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.dead_letters import HOURS_MAX
-from spark_jobs.audits.frames import Groups, count_if, elapsed, grouped, hour, most, quantiles, whole
+from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
 from spark_jobs.audits.tables import many, section
@@ -74,7 +74,7 @@ _TIMES: Final = (
 def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
     """The audit.  More expired messages than `fail_over` exceed the threshold.  Raises NoSuchAddress."""
     with Journal(spark, snapshot, options) as journal:
-        end = coverage(journal.snapshot, options).last_time
+        end = coverage(journal.snapshot).last_time
         types = ("expired", "queue-deleted")
         read = journal.keep(journal.with_damage(types, (*DAMAGE_COLUMNS, *_COLUMNS)))
         journal.check_addresses_of(read)
@@ -158,11 +158,11 @@ def _measures() -> list[Column]:
     """All that any section tells of a group."""
     return [
         F.count("*").alias(EXPIRED),
-        count_if(F.col("unread") == NEVER, NEVER),
-        count_if(F.col("unread") == BEFORE, BEFORE),
-        count_if(F.col("consumers") == NOBODY, NOBODY),
-        count_if(F.col("went to") == REMOVED, REMOVED),
-        count_if(F.col("went to") != REMOVED, KEPT),
+        F.count_if(F.col("unread") == NEVER).alias(NEVER),
+        F.count_if(F.col("unread") == BEFORE).alias(BEFORE),
+        F.count_if(F.col("consumers") == NOBODY).alias(NOBODY),
+        F.count_if(F.col("went to") == REMOVED).alias(REMOVED),
+        F.count_if(F.col("went to") != REMOVED).alias(KEPT),
         F.min("time").alias("first"),
         F.max("time").alias("last"),
     ]

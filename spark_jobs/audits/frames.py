@@ -106,11 +106,6 @@ def quantiles(column: str, prefix: str = "") -> list[Column]:
     ]
 
 
-def count_if(fits: Column, name: str) -> Column:
-    """The number of rows that fit, under a name."""
-    return F.count_if(fits).alias(name)
-
-
 def hour(column: str) -> Column:
     """The full hour in UTC in which a time lies."""
     return F.timestamp_seconds(F.floor(F.unix_seconds(column) / 3600) * 3600)

@@ -26,6 +26,7 @@ from spark_jobs.audits.reading import Journal
 from spark_jobs.audits.rules import Fault, Flow, Ids, QueueBook, QueueName, Standing
 from spark_jobs.audits.statement import Figures
 from spark_jobs.audits.tables import section
+from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.schema import DAMAGE
 from spark_jobs.journal.snapshot import UNKNOWN, SegmentRef, next_id_at
 from spark_jobs.results import Coverage, Damage, Result, Section, Verdict
@@ -67,19 +68,10 @@ class LedgerOptions(Options):
             raise ValueError("save-balance: a balance ends at a position, not at a time")
 
 
-@dataclass(frozen=True, slots=True)
-class _Within(Options):
-    """Options with the bounds that a balance and the broker set.  They meet if nothing happened in between."""
-
-    def __post_init__(self) -> None:
-        """What was asked has been checked, and an empty range is none that anybody asked for."""
-
-
 def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> Result:
     """The audit.  Raises BadBalance, BadComparison, NoSuchAddress, OSError."""
     opened = None if options.opening is None else _open(options.opening, snapshot)
-    bounded = _bounded(options, opened, snapshot)
-    with Journal(spark, snapshot, bounded) as journal:
+    with Journal(spark, snapshot, options, _bounds(options, opened, snapshot)) as journal:
         return Ledger(journal, options, opened).result()
 
 
@@ -95,8 +87,8 @@ def _open(directory: str, snapshot: Snapshot) -> Balance:
     return balance
 
 
-def _bounded(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot) -> _Within:
-    """The range to read, and what is asked of it.  Raises BadBalance, BadComparison."""
+def _bounds(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot) -> Bounds:
+    """The range to read, empty if nothing has happened since the balance.  Raises BadBalance, BadComparison."""
     expected = options.expected
     if expected is not None:
         if expected.broker_id != snapshot.broker_id:
@@ -111,15 +103,7 @@ def _bounded(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot)
         raise BadBalance(
             f"{options.opening}: the balance ends at position {opened.position}, the range already at {end}"
         )
-    return _Within(
-        from_position=opened.position if opened else options.from_position,
-        to_position=end,
-        from_time=options.from_time,
-        to_time=options.to_time,
-        addresses=options.addresses,
-        top=options.top,
-        fail_over=options.fail_over,
-    )
+    return Bounds(opened.position if opened else options.from_position, end, options.from_time, options.to_time)
 
 
 class Ledger:
@@ -235,7 +219,7 @@ class Ledger:
         return [Standing(row["queue_id"], row["state"], row["n"]) for row in found], oldest
 
     def _described(self) -> dict[str, str]:
-        told = self.journal.options.described()
+        told = self.options.described(self.journal.snapshot.bounds)
         if self.options.opening is not None:
             told["opening"] = self.options.opening
         return told
@@ -249,7 +233,7 @@ class Ledger:
                 Damage(gap.uri, 0, gap.first_position, gap.records, f"between the opening balance and now: {gap.what}")
                 for gap in snapshot.trimmed
             ]
-        return coverage(snapshot, self.journal.options, damage)
+        return coverage(snapshot, damage)
 
     def _figures(self, books: dict[int, QueueBook]) -> Figures:
         """Counts of all faults, and the first of them."""
@@ -339,10 +323,10 @@ def _counts(faults: DataFrame) -> dict[str, int]:
 
 def _begins_later(ref: SegmentRef, journal: Journal) -> bool:
     """Whether a segment was begun when the range had begun."""
-    options = journal.options
-    if options.from_position is not None:
-        return ref.first_position != UNKNOWN and ref.first_position >= options.from_position
-    return options.from_time is not None and ref.created >= options.from_time
+    bounds = journal.snapshot.bounds
+    if bounds.from_position is not None:
+        return ref.first_position != UNKNOWN and ref.first_position >= bounds.from_position
+    return bounds.from_time is not None and ref.created >= bounds.from_time
 
 
 def _told(journal: Journal, ids: list[int]) -> History:

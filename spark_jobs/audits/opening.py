@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -175,28 +175,12 @@ def write(directory: str, balance: Balance, batches: Iterable[pa.Table]) -> None
             writer.write_table(batch.cast(SCHEMA))
     filesystem.move(present + _TEMPORARY, present)
     with filesystem.open_output_stream(head + _TEMPORARY) as stream:
-        written = _head(balance)
+        written = {"version": _VERSION, **asdict(balance)}
         written[_CHECKSUM] = _checksum(filesystem, present, written)
         stream.write(json.dumps(written, indent=1).encode())
     filesystem.move(head + _TEMPORARY, head)
     for gone in set(old) - {present}:
         filesystem.delete_file(gone)
-
-
-def _head(balance: Balance) -> dict[str, Any]:
-    return {
-        "version": _VERSION,
-        "broker_id": balance.broker_id,
-        "position": balance.position,
-        "time": balance.time,
-        "messages": balance.messages,
-        "below": balance.below,
-        "verdict": balance.verdict,
-        "queues": [
-            {"queue_id": q.queue_id, "name": q.name, "address": q.address, "messages": q.messages}
-            for q in balance.queues
-        ],
-    }
 
 
 def _checksum(filesystem: pafs.FileSystem, messages: str, head: dict[str, Any]) -> int:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from spark_jobs.journal.bounds import Bounds
+
 #: Rows of a list that are shown: a screen or two; the number beyond is told.
 TOP: Final = 20
 
@@ -53,17 +55,23 @@ class Options:
         for pattern in self.addresses:
             compile_pattern(pattern)
 
+    @property
+    def bounds(self) -> Bounds:
+        """The ranges."""
+        return Bounds(self.from_position, self.to_position, self.from_time, self.to_time)
+
     def exceeded(self, number: int) -> bool:
         """Whether so many are more than allowed."""
         return self.fail_over is not None and number > self.fail_over
 
-    def described(self) -> dict[str, str]:
-        """What was asked, for the head of a report."""
+    def described(self, bounds: Bounds | None = None) -> dict[str, str]:
+        """What was asked, for the head of a report; `bounds` if they are not those of the options."""
+        bounds = bounds or self.bounds
         said = {
-            "from position": self.from_position,
-            "to position": self.to_position,
-            "from time": _said(self.from_time),
-            "to time": _said(self.to_time),
+            "from position": bounds.from_position,
+            "to position": bounds.to_position,
+            "from time": _said(bounds.from_time),
+            "to time": _said(bounds.to_time),
             "addresses": ", ".join(self.addresses) or None,
             "fail over": self.fail_over,
         }

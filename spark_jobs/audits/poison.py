@@ -47,7 +47,9 @@ def section_of(journal: Journal, deaths: DataFrame) -> Section:
     body = F.coalesce("new_message_id", "message_id").alias("content_id")
     died = deaths.select(body, "root", "address", "reason", "time")
     found = _contents(journal, deaths).withColumnRenamed("message_id", "content_id")
-    keys = F.array(_key(CHAIN, F.col("root").cast("string")), _body(), *[_header(*key) for key in KEYS.items()])
+    hash = F.when(F.col("body_bytes") > 0, F.col("body_hash"))  # an empty body says nothing about what it is
+    headers = [_key(key, F.coalesce(*[F.col("properties")[name] for name in names])) for key, names in KEYS.items()]
+    keys = F.array(_key(CHAIN, F.col("root").cast("string")), _key(BODY, hash), *headers)
     keyed = died.join(found, "content_id", "left").select(F.inline(keys), "root", "address", "reason", "time")
     counted = (
         keyed.where(F.col("value").isNotNull())
@@ -90,12 +92,3 @@ def _killed(deaths: DataFrame) -> list[int]:
 def _key(key: str, value: Column) -> Column:
     shown = F.substring(value, 1, KEY_CHARACTERS_MAX)
     return F.struct(F.lit(key).alias("key"), F.when(shown != "", shown).alias("value"))
-
-
-def _body() -> Column:
-    """An empty body says nothing about what it is."""
-    return _key(BODY, F.when(F.col("body_bytes") > 0, F.col("body_hash")))
-
-
-def _header(key: str, names: tuple[str, ...]) -> Column:
-    return _key(key, F.coalesce(*[F.col("properties")[name] for name in names]))

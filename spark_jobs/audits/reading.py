@@ -15,7 +15,7 @@ from pyspark.storagelevel import StorageLevel
 
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.options import Options
-from spark_jobs.journal.bounds import UNBOUNDED
+from spark_jobs.journal.bounds import UNBOUNDED, Bounds
 from spark_jobs.journal.schema import DAMAGE, RECORDS, ddl
 from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
 from spark_jobs.results import Coverage, Damage
@@ -33,21 +33,17 @@ class NoSuchAddress(Exception):
 
 
 class Journal:
-    """A pinned snapshot within the bounds of the options; every frame of it reads the same records.
+    """A pinned snapshot within bounds, unless others are given those of the options; every frame of it reads the same
+    records.
 
     As a context it lets go of the frames that were kept.
     """
 
-    def __init__(self, spark: SparkSession, snapshot: Snapshot, options: Options) -> None:
+    def __init__(self, spark: SparkSession, snapshot: Snapshot, options: Options, bounds: Bounds | None = None) -> None:
         self.spark = spark
         self.options = options
         self._whole = snapshot
-        self.snapshot = snapshot.bounded(
-            from_position=options.from_position,
-            to_position=options.to_position,
-            from_time=options.from_time,
-            to_time=options.to_time,
-        )
+        self.snapshot = snapshot.within(options.bounds if bounds is None else bounds)
         self._first = snapshot.segments[0] if snapshot.segments else None
         self._kept: list[DataFrame] = []
 
@@ -63,13 +59,13 @@ class Journal:
     @property
     def begins_within(self) -> bool:
         """Whether the range leaves out something of the snapshot's beginning."""
-        first, options = self._first, self.options
-        if first is None or (options.from_position is None and options.from_time is None):
+        first, bounds = self._first, self.snapshot.bounds
+        if first is None or (bounds.from_position is None and bounds.from_time is None):
             return False
         if first not in self.snapshot.segments:
             return True
-        later = options.from_position is not None and options.from_position > first.first_position
-        return later or (options.from_time is not None and options.from_time > first.created)
+        later = bounds.from_position is not None and bounds.from_position > first.first_position
+        return later or (bounds.from_time is not None and bounds.from_time > first.created)
 
     def keep(self, frame: DataFrame) -> DataFrame:
         """Compute a frame now, for several uses: what is small beside the journal.  Spills to disk."""
@@ -164,7 +160,7 @@ class Journal:
 
     def coverage(self, frame: DataFrame) -> Coverage:
         """What was read.  `frame` has the damage of a scan over all of it."""
-        return coverage(self.snapshot, self.options, self.damage(frame))
+        return coverage(self.snapshot, self.damage(frame))
 
 
 #: What a frame must have so that its damage can be told.

@@ -41,27 +41,13 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pyspark.sql import functions as F
 
 from spark_jobs.results import Verdict
+from store.record import RemovalReason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Ways out of a queue, in the order in which they are shown (store.record.RemovalReason).
-WAYS: Final = (
-    "consumed",
-    "expired",
-    "dead-lettered",
-    "replaced",
-    "evicted",
-    "purged",
-    "dropped",
-    "moved",
-    "deleted",
-    "unroutable",
-    "killed",
-    "displaced",
-    "discarded",
-    "forwarded",
-)
+#: Ways out of a queue, in the order in which they are shown.
+WAYS: Final = tuple(reason.word for reason in RemovalReason)
 
 PRESENT: Final = "present"
 GONE: Final = "gone"

@@ -16,14 +16,9 @@ def many(number: int, one: str, more: str = "") -> str:
     return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
-def beyond_note(beyond: int) -> str:
-    """What is said under a list that was cut."""
-    return f"{beyond:,} more are not shown." if beyond else ""
-
-
 def section(
     name: str, title: str, table: pa.Table, *, beyond: int = 0, note: str = "", chart: Chart | None = None
 ) -> Section:
     """A section of a report.  A chart of nothing is left out."""
-    notes = " ".join(text for text in (note, beyond_note(beyond)) if text)
+    notes = " ".join(text for text in (note, f"{beyond:,} more are not shown." if beyond else "") if text)
     return Section(name, title, table, notes, chart if table.num_rows else None)

@@ -43,12 +43,7 @@ _LINKS: Final = ("message_id", "origin_message_id")
 
 def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int = IDS_MAX) -> Result:
     """The audit.  An id that the journal does not know gives an empty life, and a problem that says so."""
-    bounded = snapshot.bounded(
-        from_position=options.from_position,
-        to_position=options.to_position,
-        from_time=options.from_time,
-        to_time=options.to_time,
-    )
+    bounded = snapshot.within(options.bounds)
     search = _Search(bounded, message_id, ids_max)
     search.run()
     life = History(search.rows[:ROWS_MAX], max(0, len(search.rows) - ROWS_MAX))
@@ -64,7 +59,7 @@ def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int
         summary["now"] = _end(search.rows, names)
         summary |= _death(search.rows)
     lived = section("life", "What happened to it", life.table(names), beyond=life.beyond)
-    read = coverage(bounded, options, search.damage)
+    read = coverage(bounded, search.damage)
     return Result(
         "trace", read, summary, (lived, _ids(ids, search.rows)), None, tuple(problems), options=options.described()
     )

@@ -21,7 +21,6 @@ from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.audits.trace import trace
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import ExitStatus, Figure, Result, Verdict
-from store.record import DeadLetterReason
 from tests.simulation.world import journal_directory, small
 from tests.spark_jobs.audits.journals import dump
 from tests.spark_jobs.audits.results import counted, ms, nearest_rank, rows
@@ -32,10 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEATHS = audit.DEATHS
-
-
-def test_the_words_are_the_journals() -> None:
-    assert tuple(reason.word for reason in DeadLetterReason) == audit.REASONS
 
 
 @pytest.mark.usefixtures("scattered")

@@ -11,7 +11,6 @@ import pytest
 from spark_jobs.audits import rules
 from spark_jobs.audits.rules import Flow, QueueName, Standing
 from spark_jobs.results import Verdict
-from store.record import RemovalReason
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,10 +61,6 @@ def test_what_cannot_have_entered_elsewhere_did_not_enter(spark: SparkSession) -
     found = states(spark, ids, *(rules.Ids(n, n + 7) for n in range(3, 10_000, 10)))
     assert found == [rules.ORPHAN, rules.BEFORE, rules.BEFORE, rules.ORPHAN, rules.BEFORE]
     assert states(spark, ids[:1]) == [rules.ORPHAN]
-
-
-def test_the_ways_out_are_those_of_the_journal() -> None:
-    assert tuple(reason.word for reason in RemovalReason) == rules.WAYS
 
 
 def books() -> dict[int, rules.QueueBook]:
