@@ -4,8 +4,8 @@ Each segment is a table, so that to trim one is to drop a table: nothing has to 
 one (a backup, say) holds up nothing but its own removal.  All objects lie in one schema.
 
 A commit returns when a synchronous standby has the transaction (`synchronous_commit`, `synchronous_standby_names`).
-The server may end that wait early, with a warning, when the statement is cancelled; and it waits for nobody when no
-standby is named.  Both are looked at for every change, and count as doubtful.
+The server may end that wait early: with a warning when the statement is cancelled, and without one when no standby is
+named any more.  Both are looked at for every change, once it has returned, and count as doubtful.
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from select import POLLIN, POLLOUT, poll
 from typing import Any, Final
 
 import psycopg
 from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGconn, PGresult
 
 from store.database import Doubtful, Head, Lease, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
@@ -39,8 +41,23 @@ _LEVELS: Final = {"off": 0, "local": 1, "remote_write": 2, "on": 3, "remote_appl
 #: How long a removal of a segment waits for those who read it, in ms, before it is put off.
 _TRIM_WAIT_MS: Final = 200
 
-#: A transaction that its client does not end, as a stopped process, may not keep others from the head; in ms.
-_IDLE_MS: Final = 2_000
+#: What a session must not take from the settings of its role or its server.  It hears every warning; and no timeout
+#: ends it, but for a transaction that its client does not end, as a stopped process: that may not keep others from the
+#: head.
+_SESSION: Final = {
+    "client_min_messages": "warning",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_session_timeout": "0",
+    "transaction_timeout": "0",  # from 17 on
+    "idle_in_transaction_session_timeout": "2000",
+}
+
+#: Sets those that the server knows.
+_SET: Final = (
+    "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)"
+    " JOIN pg_settings USING (name)"
+)
 
 #: The prepared statement of `append`, and how its values are sent: numbers as text, the entries as they are.
 _APPEND: Final = b"append"
@@ -179,6 +196,7 @@ class Postgres:
             "keepalives_count": max(1, settings.silence // 1000 - 1),
             "tcp_user_timeout": settings.silence,
             **conninfo_to_dict(settings.dsn),
+            "client_encoding": "utf8",  # by default that of the database, which may be none
         }
         connection = psycopg.connect(make_conninfo("", **given), autocommit=True)
         try:
@@ -196,10 +214,8 @@ class Postgres:
             raise Unavailable(f"PostgreSQL: {unfit}")
         if not unfit:
             level = "local" if self._lease_only else self._settings.synchronous_commit
-            connection.execute(
-                f"SET synchronous_commit = {level}; SET statement_timeout = 0; SET lock_timeout = 0;"
-                f" SET idle_in_transaction_session_timeout = {_IDLE_MS}"
-            )
+            wanted = _SESSION | {"synchronous_commit": level}
+            connection.execute(_SET, ([*wanted], [*wanted.values()]))
 
     def _on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
@@ -216,15 +232,16 @@ class Postgres:
         connection = self._connection
         try:
             yield connection
-        except _PASSING as error:
-            self.close()
-            raise Unavailable(f"PostgreSQL: {_told(error)}") from error
         except psycopg.Error as error:
-            # What a server says has a code.  libpq may call a connection good on which it could not send.
-            broken = error.sqlstate is None or connection.broken or connection.closed
+            # What a server says has a code.  libpq may call a connection good on which it could not send, or whose
+            # last words it has just read.
+            last = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+            broken = last or error.sqlstate is None or connection.broken or connection.closed
             self.close()
             if broken:
                 raise Doubtful(f"the connection to PostgreSQL broke: {_told(error)}") from error
+            if isinstance(error, _PASSING):
+                raise Unavailable(f"PostgreSQL: {_told(error)}") from error
             raise LogFailed(f"PostgreSQL: {_told(error)}") from error
 
     def interrupt(self) -> None:
@@ -253,19 +270,33 @@ class Postgres:
         return row
 
     def _change(self, query: sql.Composed, *values: object) -> tuple[Any, ...] | None:
-        """A change that a standby must have; the row that it returns, of which the last column names the standbys.
+        """A change that a standby must have, and the row that it returns; None if it changed nothing.
 
-        None if it changed nothing.  Raises Doubtful, Unavailable, LogFailed.
+        Raises Doubtful, Unavailable, LogFailed.
         """
         with self._connected() as connection:
             self._warning = ""
             row = connection.execute(query, values, prepare=True).fetchone()
             if row is not None:
-                self._look(row[-1])
+                self._look(connection)
             return row
 
-    def _look(self, standbys: str) -> None:
+    def _look(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Whether a commit that has returned is replicated.  Raises Doubtful."""
+        try:
+            found = connection.execute(_STANDBYS).fetchone()
+        except psycopg.Error as error:
+            raise self._not_looked(error) from error
+        assert found is not None
+        self._judge(found[0])
+
+    def _not_looked(self, error: psycopg.Error) -> Doubtful:
+        """The commit has returned, and more is not known of it."""
+        self.close()
+        return Doubtful(f"PostgreSQL: {_told(error)}")
+
+    def _judge(self, standbys: str) -> None:
+        """See `_look`; `standbys`: which are named after the commit."""
         if self._settings.single_copy:
             return
         if self._warning:
@@ -283,7 +314,7 @@ class Postgres:
         query = self._sql(
             "UPDATE {schema}.head SET epoch = epoch + 1, replicated_segment = segment, replicated_at = at WHERE EXISTS"
             " (SELECT 1 FROM {schema}.lease WHERE owner = %s AND until > clock_timestamp()) RETURNING"
-            f" {_HEAD}, {_STANDBYS}"
+            f" {_HEAD}"
         )
         row = self._change(query, owner)
         return None if row is None else _head(row)
@@ -295,12 +326,14 @@ class Postgres:
         with self._connected() as connection:
             self._prepare_append(connection, segment)
             self._warning = ""
-            result = connection.pgconn.exec_prepared(_APPEND, [*values, data], _APPEND_FORMATS)
-            if result.status != ExecStatus.TUPLES_OK:
-                raise errors.error_from_result(result)
-            if not result.ntuples:
+            appended, *looked = _in_one_go(connection.pgconn, [*values, data])
+            if not looked:
+                raise errors.error_from_result(appended)
+            if not appended.command_tuples:
                 return False
-            self._look((result.get_value(0, 0) or b"").decode())
+            if looked[0].status != ExecStatus.TUPLES_OK:
+                raise self._not_looked(errors.error_from_result(looked[0]))
+            self._judge((looked[0].get_value(0, 0) or b"").decode())
             return True
 
     def _prepare_append(self, connection: psycopg.Connection[tuple[Any, ...]], segment: int) -> None:
@@ -314,8 +347,8 @@ class Postgres:
             "WITH moved AS (UPDATE {schema}.head SET at = $1::bigint, replicated_segment = segment, replicated_at = at,"
             " entries = entries + $2::bigint WHERE epoch = $3::bigint AND segment = $4::bigint AND at = $5::bigint"
             " RETURNING entries)"
-            " INSERT INTO {log} (at, epoch, data, entries) SELECT $5::bigint, $3::bigint, $6::bytea, entries FROM moved"
-            " RETURNING " + _STANDBYS,
+            " INSERT INTO {log} (at, epoch, data, entries)"
+            " SELECT $5::bigint, $3::bigint, $6::bytea, entries FROM moved",
             log=self._log(segment),
         )
         result = connection.pgconn.prepare(_APPEND, query.as_bytes(connection))
@@ -354,14 +387,13 @@ class Postgres:
                 connection.execute(query)
             except errors.NoDataFound:
                 return False
-            standbys = self._one(connection, "SELECT " + _STANDBYS)
-            self._look(standbys[0])
+            self._look(connection)
             return True
 
     def confirm(self, epoch: int) -> bool:
         query = self._sql(
             "UPDATE {schema}.head SET confirmations = confirmations + 1, replicated_segment = segment,"
-            " replicated_at = at WHERE epoch = %s RETURNING " + _STANDBYS
+            " replicated_at = at WHERE epoch = %s RETURNING 1"
         )
         return self._change(query, epoch) is not None
 
@@ -428,7 +460,7 @@ class Postgres:
             "WITH whole AS (INSERT INTO {schema}.bodies SELECT %s, %s FROM {schema}.head WHERE epoch = %s AND %s >= 0"
             " ON CONFLICT DO NOTHING), put AS (INSERT INTO {schema}.chunks SELECT %s, %s, %b FROM {schema}.head"
             " WHERE epoch = %s ON CONFLICT DO NOTHING)"
-            f" SELECT {_STANDBYS} FROM {{schema}}.head WHERE epoch = %s"
+            " SELECT 1 FROM {schema}.head WHERE epoch = %s"
         )
         return self._change(query, id, nbytes, epoch, nbytes, id, chunk, data, epoch, epoch) is not None
 
@@ -438,7 +470,7 @@ class Postgres:
             " AND EXISTS (SELECT 1 FROM {schema}.head WHERE epoch = %s)),"
             " chunk AS (DELETE FROM {schema}.chunks WHERE id = ANY(%s)"
             " AND EXISTS (SELECT 1 FROM {schema}.head WHERE epoch = %s))"
-            f" SELECT {_STANDBYS} FROM {{schema}}.head WHERE epoch = %s"
+            " SELECT 1 FROM {schema}.head WHERE epoch = %s"
         )
         return self._change(query, [*ids], epoch, [*ids], epoch, epoch) is not None
 
@@ -478,8 +510,46 @@ class Postgres:
 #: What `_head` reads.
 _HEAD: Final = "epoch, segment, at, replicated_segment, replicated_at, broker_id, entries"
 
-#: Which standbys the server waits for at a commit: it may have been told otherwise since the connection was made.
-_STANDBYS: Final = "current_setting('synchronous_standby_names')"
+#: Which standbys the server waits for at a commit.  It may have been told otherwise since, also while a commit waited:
+#: so this is asked once that has returned.  The server's process hears of it before whoever waits is let go.
+_STANDBYS: Final = b"SELECT current_setting('synchronous_standby_names')"
+
+
+def _in_one_go(connection: PGconn, values: Sequence[bytes | bytearray]) -> list[PGresult]:
+    """What the server says to `_APPEND`, and to `_STANDBYS` after its commit: one way there and back.
+
+    It ends with the first that goes wrong: the connection cannot be used any more then.
+    """
+    connection.enter_pipeline_mode()
+    connection.send_query_prepared(_APPEND, values, _APPEND_FORMATS)
+    connection.pipeline_sync()
+    connection.send_query_params(_STANDBYS, None)
+    connection.pipeline_sync()
+    server = poll()
+    server.register(connection.socket, POLLIN | POLLOUT)
+    while connection.flush():
+        server.poll()
+        connection.consume_input()
+    server.modify(connection.socket, POLLIN)
+    found: list[PGresult] = []
+    for expected in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        result = _next(connection, server)
+        assert result is not None, "what was sent has an answer, if only libpq's"
+        found.append(result)
+        if result.status != expected:
+            return found
+        _next(connection, server)  # there are no more of it
+        _next(connection, server)  # the next one begins
+    connection.exit_pipeline_mode()
+    return found
+
+
+def _next(connection: PGconn, server: poll) -> PGresult | None:
+    """What the server says next; libpq would wait for it with the interpreter's lock."""
+    while connection.is_busy():
+        server.poll()
+        connection.consume_input()
+    return connection.get_result()
 
 
 def _head(row: Sequence[Any]) -> Head:

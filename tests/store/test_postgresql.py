@@ -9,10 +9,13 @@ from contextlib import contextmanager
 from itertools import count
 from select import select
 from threading import Thread
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 import pytest
+from psycopg import errors
+from psycopg.conninfo import make_conninfo
+from psycopg.pq import DiagnosticField
 
 from store.database import Database, Doubtful, Head, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
@@ -53,7 +56,8 @@ def pair(postgresql: PostgreSQL) -> Iterator[Pair]:
 
 def settings(pair: Pair, **more: object) -> PostgresSettings:
     """A schema that nothing is in."""
-    return PostgresSettings(pair.dsn, schema=f"log{next(_NUMBERS)}", **more)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"dsn": pair.dsn, "schema": f"log{next(_NUMBERS)}", **more}
+    return PostgresSettings(**given)
 
 
 @pytest.fixture(params=["simulated", "postgresql"])
@@ -215,6 +219,15 @@ def postgres(pair: Pair, **more: object) -> Postgres:
     return database
 
 
+def role(pair: Pair, *says: str) -> str:
+    """How a role whose sessions begin so names the servers."""
+    name = f"role{next(_NUMBERS)}"
+    statement(pair, f"CREATE ROLE {name} LOGIN SUPERUSER")
+    for each in filter(None, says):
+        statement(pair, f"ALTER ROLE {name} SET {each}")
+    return make_conninfo(pair.dsn, user=name)
+
+
 def statement(pair: Pair, text: str) -> None:
     pair.primary.sql(text)
 
@@ -295,9 +308,10 @@ def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
     assert database.confirm(1)
 
 
-def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair) -> None:
+@pytest.mark.parametrize("role_says", ["", "client_min_messages = error"])
+def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair, role_says: str) -> None:
     """The server commits, and only warns: whoever took that for a success would confirm what one server has."""
-    database = postgres(pair)
+    database = postgres(pair, dsn=role(pair, role_says))
     head = owned(database, database)
     assert database.begin(1, head.end, 1, header(1))
     pair.without_standby()
@@ -313,6 +327,36 @@ def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair) -> None:
     assert database.confirm(1)
 
 
+@pytest.mark.parametrize("change", ["append", "begin", "confirm", "claim", "put_body", "drop_bodies", "trim"])
+def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair, change: str) -> None:
+    """The server lets go of all that wait, without a warning: Patroni may do so, or an operator."""
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    end = Place(1, 64)
+    changes: dict[str, Callable[[], object]] = {
+        "append": lambda: database.append(1, end, b"x", 1),
+        "begin": lambda: database.begin(1, end, 2, header(2)),
+        "confirm": lambda: database.confirm(1),
+        "claim": lambda: database.claim("one"),
+        "put_body": lambda: database.put_body(1, 7, 0, b"x", nbytes=1),
+        "drop_bodies": lambda: database.drop_bodies(1, [7]),
+        "trim": lambda: database.trim(1, [1]),
+    }
+    if change == "drop_bodies":
+        assert database.put_body(1, 7, 0, b"x", nbytes=1)
+    pair.without_standby()
+    try:
+        with (
+            once_it_waits(pair, lambda pid: pair.primary.configure(synchronous_standby_names="")),
+            pytest.raises(Doubtful, match="no longer names a synchronous standby"),
+        ):
+            changes[change]()
+    finally:
+        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
+        pair.with_standby()
+
+
 def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
     database = postgres(pair)
     head = owned(database, database)
@@ -325,6 +369,26 @@ def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
         pair.with_standby()
     assert database.confirm(1)
     assert database.head().end == Place(1, 65)
+
+
+def test_last_words_are_doubtful_before_the_connection_has_broken(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """libpq calls it good until it finds its end, which may come later."""
+
+    class LastWords:
+        def error_field(self, field: int) -> bytes | None:
+            return b"FATAL" if field == DiagnosticField.SEVERITY_NONLOCALIZED else None
+
+    def say(*_: object) -> None:
+        raise errors.AdminShutdown("terminating connection", info=LastWords())  # type: ignore[arg-type]
+
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    with monkeypatch.context() as patched:
+        patched.setattr("store.postgresql._in_one_go", say)
+        with pytest.raises(Doubtful, match="terminating connection"):
+            database.append(1, Place(1, 64), b"x", 1)
+    assert database.append(1, Place(1, 64), b"x", 1)
 
 
 def test_a_statement_that_cannot_be_sent_is_doubtful(pair: Pair) -> None:
@@ -370,9 +434,13 @@ def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
     chosen = settings(pair)
     database = Postgres(chosen)
     database.check()
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    assert database.append(1, Place(1, 64), b"x", 1)
     statement(pair, f"DROP SCHEMA {chosen.schema} CASCADE")
-    with pytest.raises(LogFailed, match="does not exist"):
-        database.head()
+    for _ in range(2):
+        with pytest.raises(LogFailed, match="does not exist"):
+            database.append(1, Place(1, 65), b"x", 1)
 
 
 def test_a_connection_keeps_the_statement_of_one_segment(pair: Pair) -> None:
@@ -388,6 +456,44 @@ def test_a_connection_keeps_the_statement_of_one_segment(pair: Pair) -> None:
     with database._connected() as connection:
         kept = connection.execute("SELECT statement FROM pg_prepared_statements WHERE name = 'append'").fetchall()
     assert ["log_0000000003" in statement for (statement,) in kept] == [True]
+
+
+def test_neither_timeouts_nor_encodings_of_the_role_matter(pair: Pair) -> None:
+    timeouts = ("idle_session_timeout", "lock_timeout", "statement_timeout")
+    dsn = role(pair, *(f"{name} = '1min'" for name in timeouts), "client_encoding = 'SQL_ASCII'")
+    with psycopg.connect(dsn) as plain:
+        assert {plain.execute(f"SHOW {name}").fetchone() for name in timeouts} == {(b"1min",)}
+    database = postgres(pair, dsn=dsn)
+    with database._connected() as connection:
+        assert {connection.execute(f"SHOW {name}").fetchone() for name in timeouts} == {("0",)}
+
+
+def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pair) -> None:
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    data = os.urandom(16 << 20)
+    assert database.append(1, Place(1, 64), data, 1)
+    assert database.rows(Place(1, 64), 1) == [Row(Place(1, 64), data, 1)]
+
+
+@pytest.mark.parametrize("change", ["append", "begin", "confirm"])
+def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """As by pg_cancel_backend, between the commit and the question whether it has waited for a standby."""
+    database = postgres(pair)
+    head = owned(database, database)
+    assert database.begin(1, head.end, 1, header(1))
+    changes: dict[str, Callable[[], object]] = {
+        "append": lambda: database.append(1, Place(1, 64), b"x", 1),
+        "begin": lambda: database.begin(1, Place(1, 64), 2, header(2)),
+        "confirm": lambda: database.confirm(1),
+    }
+    with monkeypatch.context() as patched:
+        cancelled = b"DO $$ BEGIN RAISE query_canceled; END $$"
+        patched.setattr("store.postgresql._STANDBYS", cancelled)
+        with pytest.raises(Doubtful):
+            changes[change]()
+    assert database.head().end == {"append": Place(1, 65), "begin": Place(2, 64), "confirm": Place(1, 64)}[change]
 
 
 def test_no_server_is_unavailable() -> None:
