@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, Protocol
@@ -61,6 +61,18 @@ qos = {qos}
 """
 
 
+#: Messages that the address of what comes in has room for, and how many come: more than that and a window.
+ROOM: Final = 200
+FEW: Final = 600
+
+FULL: Final = f"""
+[[address-settings]]
+match = "from-there.in.1"
+max-size-messages = {ROOM}
+address-full-policy = "{{policy}}"
+"""
+
+
 class There(Protocol):
     """The other broker, on a port that stays."""
 
@@ -107,9 +119,9 @@ def there(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[There]:
 
 
 @contextmanager
-def bridged(there: There, directory: Path, qos: int) -> Iterator[DaemonProcess]:
-    """A broker with a link to the other one, which is up."""
-    with running(directory, LINK.format(port=there.port, qos=qos)) as here:
+def bridged(there: There, directory: Path, qos: int, more: str = "") -> Iterator[DaemonProcess]:
+    """A broker with a link to the other one, which is up, and `more` configured."""
+    with running(directory, LINK.format(port=there.port, qos=qos) + more) as here:
         here.await_log("route=both")
         yield here
 
@@ -181,9 +193,9 @@ def until(reached: Callable[[], bool]) -> None:
         pass
 
 
-def check(found: Counter[bytes], qos: int) -> None:
+def check(found: Counter[bytes], qos: int, sent: Sequence[bytes] = (*numbers(), END)) -> None:
     """None is lost, and with QoS 2 none is doubled."""
-    assert set(found) == {*numbers(), END}
+    assert set(found) == set(sent)
     assert qos == 1 or set(found.values()) == {1}
 
 
@@ -205,6 +217,24 @@ def test_both_directions_and_prefixes(there: There, tmp_path: Path, qos: int) ->
             wanted = Counter(topics) + Counter({("both/1", b"both"): 2})
             assert arrived(reader, sum(wanted.values())) == wanted
             reader.disconnect()
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.parametrize("policy", ["FAIL", "BLOCK"])
+def test_a_full_address_here_keeps_back_nothing_that_goes_out(
+    there: There, tmp_path: Path, policy: str, qos: int
+) -> None:
+    """What comes in waits there, without loss, and comes when there is room."""
+    with bridged(there, tmp_path, qos, FULL.format(policy=policy)) as here:
+        collect(there.port, "from-here/out/#")
+        collect(here.ports["mqtt"], "from-there/in/#")
+        sent = [*numbers(FEW), END]
+        publish(there.port, "there/in/1", qos, sent)
+        until(lambda: here.queue("collector.from-there.in.#")["messages"] >= ROOM)
+        publish(here.ports["mqtt"], "here/out/1", qos, sent)
+        check(collected(there.port, "from-here/out/1"), qos, sent)
+        assert here.queue("collector.from-there.in.#")["messages"] < len(sent)
+        check(collected(here.ports["mqtt"], "from-there/in/1"), qos, sent)
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -56,10 +56,11 @@ class BridgeRoute:
     """The topics of one route, on both sides; `Outward` for the messages that it sends.
 
     `asked`: in the packet of this identifier it was last asked for, 0: it was not.  `waiting`: why a message does, as
-    the log was last told.
+    the log was last told.  `full`: topics, as they are here, of which the other end keeps what comes, and why.
+    `rounds`: how often that was so since something came.
     """
 
-    __slots__ = ("_counted", "asked", "here", "route", "there", "waiting")
+    __slots__ = ("_counted", "asked", "full", "here", "rounds", "route", "there", "waiting")
 
     def __init__(self, route: Route) -> None:
         settings = route.settings
@@ -68,6 +69,8 @@ class BridgeRoute:
         self.there = parse_topic_filter(prefixed(settings.remote_prefix, settings.topic), _LIMITS)
         self.asked = 0
         self.waiting = ""
+        self.full: dict[str, Refused] = {}
+        self.rounds = 0
         self._counted = (0, 0)
 
     @property
@@ -116,12 +119,14 @@ class InwardTopics:
     def __init__(self, link: Link, routes: Iterable[BridgeRoute]) -> None:
         self._link = link
         self._routes = list(routes)
-        self._known: dict[str, tuple[str, Route] | None] = {}
+        self._known: dict[str, tuple[str, BridgeRoute] | None] = {}
         self._chars = 0
-        self.by_topic: dict[str, Route] = {}  # of here
+        self.by_topic: dict[str, BridgeRoute] = {}  # of here
 
     def publish(self, run: Publish) -> dict[int, Refused]:
-        """Put the topics as they are here into a run, and a hop; what no route takes, or has too many hops."""
+        """Put the topics as they are here into a run, and a hop; what no route takes, has too many hops, or must wait
+        for what came before it.
+        """
         link, most = self._link, self._link.settings.max_hops
         hops = len(hops_of(b"\0" + run.properties.raw))
         refused = {}
@@ -131,14 +136,16 @@ class InwardTopics:
                 why = f"no route of this link takes the topic {shown(topic)}"
                 refused[at] = Refused(ReasonCode.TOPIC_NAME_INVALID, why)
                 continue
-            run.topics[at] = found[0]
+            run.topics[at], each = found
+            if run.qos and run.topics[at] in each.full:
+                refused[at] = each.full[run.topics[at]]
             if hops >= most:
                 refused[at] = Refused(ReasonCode.NOT_AUTHORIZED, str(TooManyHops(hops, most)))
         mark = (USER_PROPERTY, (HOPS, hop(link.name, link.name, link.now())))
         run.properties = Properties([*run.properties, mark])
         return refused
 
-    def _find(self, topic: str) -> tuple[str, Route] | None:
+    def _find(self, topic: str) -> tuple[str, BridgeRoute] | None:
         if topic in self._known:
             return self._known[topic]
         if len(self._known) >= TOPICS_REMEMBERED_MAX or self._chars >= CHARS_REMEMBERED_MAX:
@@ -150,8 +157,8 @@ class InwardTopics:
         for each in self._routes:
             here = each.taken(topic)
             if here is not None:
-                found = here, each.route
-                self.by_topic[here] = each.route
+                found = here, each
+                self.by_topic[here] = each
                 break
         self._known[topic] = found
         return found

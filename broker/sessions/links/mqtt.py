@@ -11,20 +11,22 @@ Session Present, and what is not acknowledged is sent to it as new.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from copy import copy
 from typing import Final, NoReturn
 
 from broker.engine import Consumer
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
 from broker.sessions.convert import ConversionError
-from broker.sessions.links.bridge import Bridge, BridgeRenderer, BridgeRoute
+from broker.sessions.links.bridge import TOPICS_REMEMBERED_MAX, Bridge, BridgeRenderer, BridgeRoute
 from broker.sessions.links.links import Links
 from broker.sessions.links.model import State, has_come
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.client_session import ClientSession
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
-from broker.sessions.mqtt.publish import Outcomes
+from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Outcomes, Refused
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.mqtt.terms import KEEP_ALIVE_MAX, reason_words
 from broker.sessions.tick import Transport
@@ -34,6 +36,7 @@ from protocols.mqtt.errors import MqttError
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.packets import (
     Ack,
+    Begun,
     Connack,
     Connect,
     Disconnect,
@@ -68,10 +71,14 @@ _PAUSED: Final = "paused"
 #: Retained messages come for a new subscription only: those that had come before a connection was lost do not again.
 _RETAINED_ONCE: Final = 1
 
-#: Refusals that pass: the other end keeps the message, and sends it again on the next connection.
+#: Refusals that pass: the other end keeps the message, which is not acknowledged, and sends it again on the next
+#: connection.  So it does with all that it cannot be told of before MQTT 5.
 _PASSING: Final = frozenset(
     {ReasonCode.QUOTA_EXCEEDED, ReasonCode.UNSPECIFIED_ERROR, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR}
 )
+
+#: Bytes of payloads that are taken while an address blocks: a window of sensor readings, and little memory.
+_HELD_BYTES_MAX: Final = 4 << 20
 
 #: CONNACK's return code before 5.0 for a version that is not known.
 _UNKNOWN_VERSION: Final = 1
@@ -86,22 +93,89 @@ _RETURN_CODES: Final = {
 
 
 class BridgeReceiver(Receiver):
-    """What comes from the other end of a link, counted by route."""
+    """What comes from the other end of a link, counted by route.
+
+    What finds no room here is not acknowledged, nor what comes after it on its topic: the other end keeps it.  The
+    connection goes on, for what goes out and for other topics.
+
+    While an address blocks its senders, what comes is taken and its acknowledgements wait, so that the other end stops
+    when its window is used up, and its own acknowledgements are read.  What has no window, or comes in too many bytes,
+    stops the reading.
+    """
 
     def __init__(self, bridge: Bridge, session: ClientSession, link: MqttLinkSession) -> None:
         super().__init__(bridge.common, session, link, link.reading)
         self._by_topic = bridge.inward.by_topic
+        self._owner = link
+        self._bytes = 0  # of what came while acknowledgements wait
+
+    def publish(self, run: Publish) -> None:
+        """See Receiver."""
+        super().publish(run)
+        if self._owner.held is not None:
+            self._bytes += sum(map(len, run.payloads))
+            if not run.qos or self._bytes > _HELD_BYTES_MAX:
+                super().block()
+
+    def begin(self, begun: Begun) -> None:
+        """See Receiver."""
+        super().begin(begun)
+        if self._owner.held is not None:
+            super().block()
+
+    def block(self) -> None:
+        """See Receiver."""
+        if self._owner.held is None:
+            self._owner.held, self._bytes = [], 0
+
+    def unblock(self) -> None:
+        """See Receiver."""
+        self._owner.release_held()
+        super().unblock()
+
+    def has_room(self, topics: Iterable[str]) -> bool:
+        """Whether one of these takes messages again."""
+        for topic in topics:
+            try:
+                self._publisher.check(topic)
+            except EngineError:
+                continue
+            return True
+        return False
+
+    def _keeps(self, run: Publish, why: Refused | None) -> bool:
+        """Whether the other end is to keep a message."""
+        if why is None or not run.qos:
+            return False
+        return why.reason in _PASSING or (self._owner.codec.version != V5 and why.reason not in DROPPED_SILENTLY)
+
+    def _leave(self, run: Publish, outcomes: Outcomes, kept: dict[int, Refused]) -> tuple[Publish, Outcomes]:
+        """A run, and what became of it, without the messages that the other end keeps.  Raises MqttError."""
+        for at, why in kept.items():
+            route = self._by_topic.get(run.topics[at])
+            if route is None or len(route.full) >= TOPICS_REMEMBERED_MAX:
+                self.end_for(run, outcomes, why)
+            self._owner.no_room(route, run.topics[at], why)
+        if run.qos == 2:
+            self._session.incoming.refused([run.packet_ids[at] for at in kept])
+        places = [at for at in range(len(run.topics)) if at not in kept]
+        rest = copy(run)
+        rest.topics, rest.packet_ids = [run.topics[at] for at in places], [run.packet_ids[at] for at in places]
+        return rest, {new: outcomes[at] for new, at in enumerate(places) if at in outcomes}
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
-        for why in outcomes.values():
-            if why is not None and why.reason in _PASSING and run.qos:
-                self.end_for(run, outcomes, why)
+        kept = {at: why for at, why in outcomes.items() if why is not None and self._keeps(run, why)}
+        if kept:
+            run, outcomes = self._leave(run, outcomes, kept)
+            if not run.topics:
+                return
         for at, topic in enumerate(run.topics):
-            route = self._by_topic.get(topic)
-            if route is not None:
-                refused = outcomes.get(at)
+            found = self._by_topic.get(topic)
+            if found is not None:
+                route, refused = found.route, outcomes.get(at)
                 if refused is None:
                     route.passed += 1
+                    found.rounds = 0
                 else:
                     route.refused += 1
                     route.error, route.error_at = refused.sentence, route.link.now()
@@ -136,6 +210,8 @@ class MqttLinkSession(MqttEndpoint):
         self._why = ""  # the connection ends
         self._answered = False  # CONNACK has come
         self._pausing = False
+        self.held: list[Ack] | None = None  # what is owed and waits for room here; None: nothing does
+        self._asking_since = 0  # what goes out ends, so that the other end can be asked again for what it keeps
         self._unsubscribing = 0  # in the packet of this identifier
         self._receive_maximum = RECEIVE_MAXIMUM_DEFAULT
         self._keep_alive = 0  # in ms
@@ -305,13 +381,16 @@ class MqttLinkSession(MqttEndpoint):
                     self._running(each)
 
     def _running(self, each: BridgeRoute) -> None:
+        if each.full:  # what the other end keeps came before SUBACK, or before a pause
+            self._wait_for_room(each)
+            return
         each.route.error = ""
         each.route.move("attached")
         self.report("link.route_running", link=self._link.name, route=each.route.name)
 
-    def _wait(self, each: BridgeRoute, why: str) -> None:
+    def _wait(self, each: BridgeRoute, why: str, ms: int = 0) -> None:
         route = each.route
-        route.retry_at = self.engine.now + self._link.settings.retry_interval_max
+        route.retry_at = self.engine.now + (ms or self._link.settings.retry_interval_max)
         route.move("attach")
         route.move("refused", why)
         self.report("link.route_waiting", link=self._link.name, route=route.name, error=why)
@@ -346,7 +425,7 @@ class MqttLinkSession(MqttEndpoint):
             route.move("pause")
 
     def pause(self, paused: bool) -> None:
-        super().pause(paused or self._pausing)
+        super().pause(paused or self._pausing or self._asking_since > 0)
 
     def check(self) -> None:
         session = self.session
@@ -358,8 +437,52 @@ class MqttLinkSession(MqttEndpoint):
         now, longest = self.engine.now, self._link.settings.retry_interval_max
         for each in self._bridge.routes:
             if each.route.state is State.RETRYING and has_come(each.route.retry_at, now, longest):
-                self._start(session, each)
-                self.touch()
+                if each.full and not self._has_room(each):
+                    each.route.retry_at = now + self._link.settings.retry_interval
+                elif not each.full:
+                    self._start(session, each)
+                    self.touch()
+        if self._asking_since and (not session.deliveries.outgoing or now - self._asking_since >= longest):
+            self.shut_down("there is room again: the other broker is asked for what it has kept")
+
+    # -- what finds no room ----------------------------------------------------------------------------------------
+
+    def owe(self, ack: Ack) -> None:
+        """See Port."""
+        if self.held is not None and ack.type is not PacketType.PUBCOMP:
+            self.held.append(ack)
+        else:
+            super().owe(ack)
+
+    def release_held(self) -> None:
+        """There is room again."""
+        held, self.held = self.held or [], None
+        for ack in held:
+            self.owe(ack)
+        self.confirm()
+        self.touch()
+
+    def no_room(self, each: BridgeRoute, topic: str, why: Refused) -> None:
+        """The other end keeps what comes on a topic, until it is asked for it by another connection."""
+        each.full.setdefault(topic, why)
+        if each.route.state is not State.RETRYING:
+            self._wait_for_room(each)
+            each.rounds += 1
+
+    def _wait_for_room(self, each: BridgeRoute) -> None:
+        settings = self._link.settings
+        wait = min(settings.retry_interval << min(each.rounds, 30), settings.retry_interval_max)
+        self._wait(each, next(iter(each.full.values())).sentence, wait)
+
+    def _has_room(self, each: BridgeRoute) -> bool:
+        """Whether there is room for what a route lacks.  Then what goes out ends first, lest it be sent twice."""
+        assert isinstance(self.receiver, BridgeReceiver), "something has come"
+        if not self.receiver.has_room(each.full):
+            return False
+        if not self._asking_since:
+            self._asking_since = self.engine.now
+            self.pause(self.window.paused)
+        return True
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -454,6 +577,7 @@ class MqttLinkSession(MqttEndpoint):
             session.deliveries.outgoing.ids.release([*asked, self._unsubscribing])
         for each in bridge.incoming:
             each.asked = 0
+            each.full.clear()
         bridge.count()
         self._links.lost(self._link, self._why)
 

@@ -83,7 +83,11 @@ class Receiver:
     def _look(self) -> None:
         if self._publisher.blocked:
             self._publisher.blocked = False
-            self._reading.stop(_FULL)
+            self.block()
+
+    def block(self) -> None:
+        """An address is full that blocks its senders."""
+        self._reading.stop(_FULL)
 
     @property
     def transport(self) -> object:

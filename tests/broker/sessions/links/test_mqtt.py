@@ -586,29 +586,6 @@ def test_what_an_other_end_sends_that_no_route_takes() -> None:
     assert links.link().shown is State.RUNNING
 
 
-@pytest.mark.parametrize("qos", [1, 2])
-def test_what_finds_no_room_here_stays_there(qos: int) -> None:
-    other = Script(V5)
-    full = {"match": "orders.#", "max-size-messages": 1, "address-full-policy": "FAIL"}
-    a = SimBroker(linked(full, url="mqtt://b:1883", mqtt={"back": IN | {"qos": qos}}))
-    links = SimLinks(a, {"b": other})
-    links.run()
-    reader = client(a, "reader", "orders/#", qos=2, clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)])
-    reader.drop()
-    for number in (1, 2):
-        other.end.publish("orders/1", b"%d" % number, qos, number)
-        links.run()
-    assert links.link().state is State.RETRYING
-    assert "full" in links.link().error
-    again = client(a, "reader", clean=False, properties=[(SESSION_EXPIRY_INTERVAL, FOR_EVER)])
-    assert again.payloads() == [b"1"]
-    other.present = True
-    links.advance(5_000)
-    other.end.publish("orders/1", b"2", qos, 2, dup=True)
-    links.run()
-    assert again.payloads() == [b"2"]
-
-
 def test_a_keep_alive_of_the_other_end_counts() -> None:
     b = SimBroker(with_mqtt(server_keep_alive=5_000))
     _a, _b, links = pair(there=b, route=OUT)
