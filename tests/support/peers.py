@@ -27,12 +27,19 @@ FETCH: Final = (
 )
 
 
+#: Ports that were found free: the system may give one that nobody listens on yet a second time.
+_GIVEN: Final[set[int]] = set()
+
+
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port that nobody listens on, nor will who asks here again."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port: int = probe.getsockname()[1]
+        if port not in _GIVEN:
+            _GIVEN.add(port)
+            return port
 
 
 def program(name: str, *places: str) -> str:
