@@ -295,3 +295,18 @@ def test_what_the_database_has_is_gone_on_with(brokers: Brokers) -> None:
     assert one.stop() == 0
     two.await_ready()
     assert waiting(two, 1) == [b"first"]
+
+
+def test_a_copy_is_not_the_journal_of_an_empty_database(brokers: Brokers) -> None:
+    """As with another schema or database in the dsn: it would own a journal of its own beside the other broker."""
+    one, two = brokers.both()
+    send(one, b"first")
+    assert one.stop() == 0
+    two.await_ready()
+    assert two.stop() == 0
+    two.config.write_text(brokers.settings.replace(brokers.schema, f"{brokers.schema}mistyped"))
+    why = refused(two, ExitStatus.DISK_FAILED, "start.database")
+    assert "but the log in the database is empty: is it another database or schema than before?" in why
+    two.config.write_text(brokers.settings)
+    two.start()
+    assert waiting(two, 1) == [b"first"]

@@ -526,6 +526,16 @@ def test_a_copy_that_has_more_than_the_database_is_told(lost: str) -> None:
     }, "nothing was changed"
 
 
+def test_a_copy_is_no_log_for_an_empty_database() -> None:
+    shared = SimDatabase()
+    one = owner(shared)
+    one.send()
+    one.step()
+    files = one.end()
+    with pytest.raises(CopyAhead, match="but the log in the database is empty: is it another database or schema"):
+        follower(SimDatabase(), "one", files)
+
+
 def test_a_standby_is_told_as_well() -> None:
     shared = SimDatabase()
     one = owner(shared)
