@@ -8,21 +8,26 @@ from __future__ import annotations
 
 import re
 import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Final
 
 import pytest
+from websockets.sync.client import connect
+from websockets.typing import Subprotocol
 
 from protocols.mqtt.codes import V5
 from protocols.mqtt.encode import encode
 from tests.interop.programs import BUILD_S, HERE, RUN_S, java, node
+from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess
 from tests.support.mqtt_client import greeting
 from tests.support.peers import free_port
@@ -44,16 +49,10 @@ SAID: Final = re.compile(r"(confirmed|received) (\d+)")
 #: Messages that each client has to have confirmed before a fault and after it.
 ENOUGH: Final = 20
 
-#: A standby that answers, and for how long it waits for clients.
-REDIRECTING: Final = "redirect = true\n" + "".join(
-    f"""
-[acceptors.{protocol}]
-protocol = "{protocol}"
-port = {port}
-{'handshake-timeout = "500ms"' if protocol != "http" else ""}
-"""
-    for protocol, port in (("stomp", 1), ("amqp", 2), ("mqtt", 3), ("http", 4))
-)
+#: What a standby answers at, by plain TCP, by TLS and by WebSocket.
+PLAIN: Final = {each: each for each in ("stomp", "amqp", "mqtt", "http")}
+SECURE: Final = {"stomps": "stomp", "amqps": "amqp", "mqtts": "mqtt"}
+WEB: Final = {"stompws": "stomp", "amqpws": "amqp", "mqttwss": "mqtt"}
 
 #: OPEN of the container `me`.
 OPEN: Final = b"\0\0\0\x12\x02\0\0\0\0\x53\x10\xc0\x05\x01\xa1\x02me"
@@ -159,9 +158,11 @@ def command(language: str, program: str, directory: Path) -> list[str]:
 
 
 @contextmanager
-def pair(directory: Path, more: str = "") -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
+def pair(
+    directory: Path, more: str = "", acceptors: Iterable[str] = PLAIN
+) -> Iterator[tuple[DaemonProcess, DaemonProcess]]:
     """Two brokers over one database, the first of which owns the journal; `more` are settings of that."""
-    ports = {name: {each: free_port() for each in ("stomp", "amqp", "mqtt", "http")} for name in ("one", "two")}
+    ports = {name: {each: free_port() for each in acceptors} for name in ("one", "two")}
     with PostgreSQL() as place, ExitStack() as stack:
         server = place.server()
         server.start()
@@ -234,33 +235,64 @@ def test_clients_find_the_owner(tmp_path: Path) -> None:
         pytest.skip(f"others have found the owner; {', '.join(missing)}")
 
 
+def redirecting(certificate: tuple[Path, Path]) -> str:
+    """Settings of a standby that answers, and for how long it waits for clients."""
+    tls = 'tls.certificate = "{}"\ntls.key = "{}"'.format(*certificate)
+    sections = ["redirect = true"]
+    for number, (name, protocol) in enumerate((PLAIN | SECURE | WEB).items(), start=1):
+        sections += [f"[acceptors.{name}]", f'protocol = "{protocol}"', f"port = {number}"]
+        sections += ['handshake-timeout = "500ms"'] if protocol != "http" else []
+        sections += [tls] if name in SECURE or name == "mqttwss" else []
+        sections += ["websocket = true"] if name in WEB else []
+    return "\n".join(sections)
+
+
 def test_a_standby_says_where_to_go(tmp_path: Path) -> None:
+    authority = Authority(tmp_path / "authority")
+    settings, context = redirecting(authority.issue("broker")), authority.client()
     with ExitStack() as stack:
         try:
-            one, two = stack.enter_context(pair(tmp_path, REDIRECTING))
+            one, two = stack.enter_context(pair(tmp_path, settings, PLAIN | SECURE | WEB))
         except NotAvailable as absent:
             pytest.skip(str(absent))
         hosts = f"127.0.0.1:{one.ports['amqp']} 127.0.0.1:{two.ports['amqp']}".encode()
         stomp, amqp = frame("CONNECT", {"accept-version": "1.2"}), b"AMQP\0\1\0\0" + OPEN
-        for _ in range(2):
-            said = answer(two.ports["stomp"], stomp)
+        for suffix, secure in (("", None), ("s", context)) * 2:
+            ask = partial(answer, context=secure)
+            said = ask(two.ports[f"stomp{suffix}"], stomp)
             assert said.startswith(b"ERROR\n")
             assert b"\nredirect:" + hosts in said
-            assert hosts in answer(two.ports["mqtt"], encode(greeting("c"), V5))
-            assert answer(two.ports["mqtt"], encode(greeting("c", version=4), 4)) == b"\x20\x02\x00\x03"
-            said = answer(two.ports["amqp"], amqp)
+            assert hosts in ask(two.ports[f"mqtt{suffix}"], encode(greeting("c"), V5))
+            assert ask(two.ports[f"mqtt{suffix}"], encode(greeting("c", version=4), 4)) == b"\x20\x02\x00\x03"
+            said = ask(two.ports[f"amqp{suffix}"], amqp)
             assert b"failover-server-list" in said
+            assert (b"amqps" in said) is (secure is not None), "the scheme"
             assert b"amqp:connection:forced" in said
-            assert answer(two.ports["stomp"], b"CONNECT") == b"", "who does not introduce itself is cut off"
+            assert ask(two.ports[f"stomp{suffix}"], b"CONNECT") == b"", "who does not introduce itself is cut off"
+        assert answer(two.ports["stomps"], stomp) == b"", "who does not speak TLS is cut off"
+        for name in WEB:
+            with pytest.raises(ConnectionRefusedError):
+                answer(two.ports[name], b"GET / HTTP/1.1\r\n\r\n")
         one.kill()
         two.await_ready()
         assert answer(two.ports["stomp"], stomp, b"CONNECTED").startswith(b"CONNECTED\n")
+        assert answer(two.ports["stomps"], stomp, b"CONNECTED", context=context).startswith(b"CONNECTED\n")
+        for name, protocol in WEB.items():
+            subprotocol = Subprotocol("v12.stomp" if protocol == "stomp" else protocol)
+            secure = context if name == "mqttwss" else None
+            address = f"{'wss' if secure else 'ws'}://127.0.0.1:{two.ports[name]}"
+            with connect(address, subprotocols=[subprotocol], ssl=secure, proxy=None) as owner:
+                assert owner.subprotocol == subprotocol
 
 
-def answer(port: int, data: bytes, until: bytes = b"no end") -> bytes:
-    """What a broker says to these bytes before it closes the connection, or has said `until`."""
+def answer(port: int, data: bytes, until: bytes = b"no end", *, context: ssl.SSLContext | None = None) -> bytes:
+    """What a broker says to these bytes before it closes the connection, or has said `until`; by TLS with a context."""
     said = b""
-    with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as client, suppress(ConnectionResetError):
+    with ExitStack() as stack:
+        client = stack.enter_context(socket.create_connection(("127.0.0.1", port), PATIENCE_S))
+        stack.enter_context(suppress(ConnectionResetError, ssl.SSLEOFError))
+        if context is not None:
+            client = stack.enter_context(context.wrap_socket(client, server_hostname="127.0.0.1"))
         client.sendall(data)
         while until not in said and (more := client.recv(65_536)):
             said += more
