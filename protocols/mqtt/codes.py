@@ -131,7 +131,8 @@ def _from(senders: frozenset[Role], *codes: int) -> dict[int, frozenset[Role]]:
     return dict.fromkeys(codes, senders)
 
 
-_PUBLISH_RECEIVED: Final = _from(_BOTH, 0x00, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99) | _from(_SERVER, 0x10)
+#: Tables 3-4 and 3-5 leave 0x10 to servers: Mosquitto's bridges are servers that connect as clients, and say it.
+_PUBLISH_RECEIVED: Final = _from(_BOTH, 0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 _PUBLISH_RELEASED: Final = _from(_BOTH, 0x00, 0x92)
 
 #: The codes that a packet of 5.0 may carry, each with who may send it.  Table 3-10 lacks Bad authentication method,

@@ -16,8 +16,9 @@ C, S = Role.CLIENT, Role.SERVER
 #: Tables 3-1, 3-4 to 3-11: the codes of each packet, and of them those that one side alone may send.
 TABLES: dict[PacketType, tuple[str, str, str]] = {
     P.CONNACK: ("", "", "00 80 81 82 83 84 85 86 87 88 89 8A 8C 90 95 97 99 9A 9B 9C 9D 9F"),
-    P.PUBACK: ("00 80 83 87 90 91 97 99", "", "10"),
-    P.PUBREC: ("00 80 83 87 90 91 97 99", "", "10"),
+    # 10: a bridge of Mosquitto says it as a client
+    P.PUBACK: ("00 10 80 83 87 90 91 97 99", "", ""),
+    P.PUBREC: ("00 10 80 83 87 90 91 97 99", "", ""),
     P.PUBREL: ("00 92", "", ""),
     P.PUBCOMP: ("00 92", "", ""),
     P.SUBACK: ("", "", "00 01 02 80 83 87 8F 91 97 9E A1 A2"),
