@@ -157,7 +157,7 @@ class Outgoing(Generic[T]):
     @property
     def quota(self) -> int:
         """How many new messages may be sent now [MQTT-4.9.0-2]: none before all is sent again that has to be."""
-        return 0 if self._again else min(self._quota, PACKET_ID_MAX - len(self.ids))
+        return 0 if self._again else max(0, min(self._quota, PACKET_ID_MAX - len(self.ids)))
 
     def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
         """A connection begins, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
@@ -173,19 +173,19 @@ class Outgoing(Generic[T]):
     def resend(self) -> list[tuple[int, Sent, T | None]]:
         """What to send again now after a reconnect, in order ([MQTT-4.4.0-1], [MQTT-4.6.0-1]).
 
-        PUBLISH with DUP [MQTT-3.3.1-1], or PUBREL for what was released, which costs no quota.  When the quota ends it
-        is to be called again after acknowledgements, until there is nothing.
+        PUBLISH with DUP [MQTT-3.3.1-1], or PUBREL for what was released, which needs no quota and takes one: a receiver
+        that keeps its session, as Mosquitto's bridges do, counts what it has not completed.  When the quota ends it is
+        to be called again after acknowledgements, until there is nothing.
         """
         found = []
         while self._again:
             packet_id = self._again[-1]
             state, message = self._inflight.get(packet_id, (None, None))
-            if state in (Sent.AT_LEAST_ONCE, Sent.EXACTLY_ONCE):
-                if not self._quota:
-                    break
-                self._quota -= 1
+            if self._quota <= 0 and state in (Sent.AT_LEAST_ONCE, Sent.EXACTLY_ONCE):
+                break
             self._again.pop()
             if state is not None:
+                self._quota -= 1
                 found.append((packet_id, state, message))
         return found
 

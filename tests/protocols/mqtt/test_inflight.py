@@ -126,13 +126,39 @@ def test_sending_again() -> None:
     outgoing.acknowledge(P.PUBREC, [2])
     outgoing.connected(2)
     assert outgoing.quota == 0
-    assert outgoing.resend() == [(1, Sent.EXACTLY_ONCE, "a"), (2, Sent.RELEASED, None), (3, Sent.AT_LEAST_ONCE, "c")]
+    assert outgoing.resend() == [(1, Sent.EXACTLY_ONCE, "a"), (2, Sent.RELEASED, None)]
     assert outgoing.resend() == []
-    outgoing.acknowledge(P.PUBCOMP, [2])  # gives back what it has not taken
+    outgoing.acknowledge(P.PUBCOMP, [2])
+    assert outgoing.resend() == [(3, Sent.AT_LEAST_ONCE, "c")]
+    outgoing.acknowledge(P.PUBACK, [3])
     assert outgoing.resend() == [(4, Sent.AT_LEAST_ONCE, "d")]
     assert outgoing.quota == 0
-    outgoing.acknowledge(P.PUBACK, [3, 4])
+    outgoing.acknowledge(P.PUBACK, [4])
+    assert outgoing.quota == 1
+    outgoing.acknowledge(P.PUBREC, [1])
+    outgoing.acknowledge(P.PUBCOMP, [1])
     assert outgoing.quota == 2
+
+
+def test_what_was_released_counts_in_the_quota_of_the_next_connection() -> None:
+    """MQTT-3.3.4-9: sent and not completed are never more than Receive Maximum, over connections too."""
+    outgoing: Outgoing[int] = Outgoing(PacketIds())
+    outgoing.connected(3)
+    outgoing.send([1, 2, 3], 2)
+    outgoing.acknowledge(P.PUBREC, [1, 2, 3])
+    outgoing.connected(3)
+    assert [packet_id for packet_id, _, _ in outgoing.resend()] == [1, 2, 3]
+    assert outgoing.quota == 0
+    outgoing.acknowledge(P.PUBCOMP, [2])
+    assert outgoing.quota == 1
+    outgoing.send([4], 2)
+    outgoing.connected(1)  # takes less from now on; what it has is answered, and so makes room
+    assert [packet_id for packet_id, _, _ in outgoing.resend()] == [1, 3]
+    assert outgoing.quota == 0
+    outgoing.acknowledge(P.PUBCOMP, [1])
+    assert outgoing.resend() == []
+    outgoing.acknowledge(P.PUBCOMP, [3])
+    assert outgoing.resend() == [(4, Sent.EXACTLY_ONCE, 4)]
 
 
 def test_what_is_acknowledged_before_it_is_sent_again() -> None:
