@@ -15,14 +15,20 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
+.PHONY: run test compiled-tests test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
 
 # Three processes on two cores: many tests wait for brokers, clients and timers.
-test: check
+test: $(TESTING)
+	$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 check compiled-tests
 	$(BIN)/pytest -n 3
+
+# What tests import, compiled once and beside the checks: else each of the three processes compiles all of it.  What cannot
+# be collected is told by the tests themselves.
+compiled-tests: $(TESTING)
+	-$(BIN)/pytest --collect-only -qq >/dev/null
 
 check: $(TESTING)
 	$(BIN)/ruff check .
@@ -156,8 +162,9 @@ $(SHOWING): pyproject.toml | $(VENV)/.made
 	$(PIP) --editable '.[demo]'
 	@touch $@ $(RUNNING)
 
+# Not compiled: most modules of its packages are never imported.
 $(TESTING): pyproject.toml | $(VENV)/.made
-	$(PIP) --editable '.[test]'
+	$(PIP) --no-compile --editable '.[test]'
 	@touch $@ $(RUNNING) $(SHOWING)
 
 $(VENV)/.made:
