@@ -75,8 +75,7 @@ _PASSING: Final = (
     errors.IoError,
 )
 
-_SCHEMA: Final = """
-CREATE SCHEMA IF NOT EXISTS {schema};
+_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS {schema}.head (
     one boolean PRIMARY KEY DEFAULT true CHECK (one), format int NOT NULL, epoch bigint NOT NULL,
     segment bigint NOT NULL, at bigint NOT NULL, replicated_segment bigint NOT NULL, replicated_at bigint NOT NULL,
@@ -143,19 +142,34 @@ class Postgres:
             unfit = self._unfit(connection)
             if unfit:
                 raise DatabaseUnfit(unfit)
-            with connection.transaction():  # one at a time: IF NOT EXISTS does not keep two from trying
-                connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"bartleby {self._settings.schema}",))
-                known = connection.execute(
-                    "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'lease'", (self._settings.schema,)
-                ).fetchone()
-                if known is None:
-                    connection.execute(self._sql(_SCHEMA, format=sql.Literal(FORMAT)))
-            found = self._one(connection, "SELECT format FROM {schema}.head")
+            schema = self._settings.schema
+            try:
+                self._make_tables(connection)
+                found = self._one(connection, "SELECT format FROM {schema}.head")
+            except errors.InsufficientPrivilege as error:
+                raise DatabaseUnfit(
+                    f"PostgreSQL: {_told(error)}: all in schema {schema} must belong to the user of the dsn; if it is"
+                    f" missing, let an administrator say CREATE SCHEMA {schema} AUTHORIZATION {connection.info.user}"
+                ) from error
             if found[0] != FORMAT:
                 raise DatabaseUnfit(
-                    f"the tables in schema {self._settings.schema} have format {found[0]}, this software knows {FORMAT}"
+                    f"the tables in schema {schema} have format {found[0]}, this software knows {FORMAT}"
                 )
         self._checked = True
+
+    def _make_tables(self, connection: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """One at a time: IF NOT EXISTS does not keep two from trying, and asks for rights that it does not need."""
+        schema = self._settings.schema
+        with connection.transaction():
+            connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"bartleby {schema}",))
+            known = connection.execute("SELECT 1 FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
+            if known is None:
+                connection.execute(self._sql("CREATE SCHEMA {schema}"))
+            known = connection.execute(
+                "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'lease'", (schema,)
+            ).fetchone()
+            if known is None:
+                connection.execute(self._sql(_TABLES, format=sql.Literal(FORMAT)))
 
     def _unfit(self, connection: psycopg.Connection[tuple[Any, ...]]) -> str:
         """Why the log must not be kept there; empty if it may."""

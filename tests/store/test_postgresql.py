@@ -14,7 +14,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 from psycopg import errors
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import DiagnosticField
 
 from store.database import Database, Doubtful, Head, Row, Unavailable
@@ -219,10 +219,10 @@ def postgres(pair: Pair, **more: object) -> Postgres:
     return database
 
 
-def role(pair: Pair, *says: str) -> str:
+def role(pair: Pair, *says: str, may: str = "SUPERUSER") -> str:
     """How a role whose sessions begin so names the servers."""
     name = f"role{next(_NUMBERS)}"
-    statement(pair, f"CREATE ROLE {name} LOGIN SUPERUSER")
+    statement(pair, f"CREATE ROLE {name} LOGIN {may}")
     for each in filter(None, says):
         statement(pair, f"ALTER ROLE {name} SET {each}")
     return make_conninfo(pair.dsn, user=name)
@@ -240,6 +240,24 @@ def test_the_tables_are_made_once_and_known_again(pair: Pair) -> None:
         database.close()
     statement(pair, f"UPDATE {chosen.schema}.head SET format = 9")
     with pytest.raises(DatabaseUnfit, match="format 9, this software knows 1"):
+        Postgres(chosen).check()
+
+
+def test_a_user_that_may_make_no_schema_takes_one_of_its_own(pair: Pair) -> None:
+    dsn = role(pair, may="NOSUPERUSER")
+    chosen, user = settings(pair, dsn=dsn), conninfo_to_dict(dsn)["user"]
+    told = f"permission denied for database .*CREATE SCHEMA {chosen.schema} AUTHORIZATION {user}$"
+    with pytest.raises(DatabaseUnfit, match=told):
+        Postgres(chosen).check()
+    statement(pair, f"CREATE SCHEMA {chosen.schema}")
+    with pytest.raises(DatabaseUnfit, match=f"permission denied for schema {chosen.schema}"):
+        Postgres(chosen).check()
+    statement(pair, f"ALTER SCHEMA {chosen.schema} OWNER TO {user}")
+    database = Postgres(chosen)
+    database.check()
+    assert owned(database, database).epoch == 1
+    statement(pair, f"ALTER TABLE {chosen.schema}.head OWNER TO postgres")
+    with pytest.raises(DatabaseUnfit, match="permission denied for table head"):
         Postgres(chosen).check()
 
 
