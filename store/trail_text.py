@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from store.counted import counted
 from store.trail import StepKind, TrailStep
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,7 +30,7 @@ def told_unknown(id: int, next_id: int, problems: Sequence[str] = ()) -> str:
 
 def _stored(step: TrailStep) -> str:
     verb = "stored" if step.kind is StepKind.STORED else "copied forward"
-    parts = [f"{verb} on {step.address}, {_many(step.size, 'byte')}"]
+    parts = [f"{verb} on {step.address}, {counted(step.size, 'byte')}"]
     if step.protocol:
         parts[0] += f" by {step.protocol}"
     if step.user:
@@ -47,16 +48,12 @@ def _time(ms: int) -> str:
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
 
 
-def _many(number: int, one: str, more: str = "") -> str:
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
-
-
 def _scheduled(step: TrailStep) -> str:
     return f"waits until {_time(step.scheduled)}" if step.scheduled else "waits no longer"
 
 
 def _died(step: TrailStep) -> str:
-    said = f"died after {_many(step.attempts, 'delivery', 'deliveries')}: {step.reason}"
+    said = f"died after {counted(step.attempts, 'delivery', 'deliveries')}: {step.reason}"
     if step.text:
         said += f" ({step.text})"
     if step.client or step.remote:
@@ -65,7 +62,7 @@ def _died(step: TrailStep) -> str:
 
 
 def _expired(step: TrailStep) -> str:
-    return f"expired ({_time(step.expiration)}), {_many(step.consumers, 'consumer')} on the queue; {_successor(step)}"
+    return f"expired ({_time(step.expiration)}), {counted(step.consumers, 'consumer')} on the queue; {_successor(step)}"
 
 
 def _successor(step: TrailStep) -> str:
@@ -76,7 +73,7 @@ _TELL: Final[Mapping[StepKind, Callable[[TrailStep], str]]] = {
     StepKind.STORED: _stored,
     StepKind.COPIED: _stored,
     StepKind.LEFT: lambda step: f"left: {step.reason}",
-    StepKind.RETURNED: lambda step: f"came back, failed {_many(step.attempts, 'time')} so far",
+    StepKind.RETURNED: lambda step: f"came back, failed {counted(step.attempts, 'time')} so far",
     StepKind.DELIVERING: lambda step: f"about to leave for consumer {step.consumer_id}",
     StepKind.SCHEDULED: _scheduled,
     StepKind.IN_FLIGHT: lambda step: f"about to leave for {step.client} as packet {step.packet_id}",

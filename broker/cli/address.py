@@ -12,6 +12,7 @@ from broker.cli.control import say_paused
 from broker.cli.failure import PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_facts, print_json, print_table, size_shown
 from broker.cli.remote import connect, path_of, remote_options
+from store.counted import counted
 
 #: What of an address is a number in a list.
 _NUMBERS = ("queues", "messages", "bytes", "unrouted", "dropped")
@@ -111,12 +112,12 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
     remote = connect(**where)
     if force and not yes:
         shown = remote.get(path_of("addresses", name))
-        confirm(f"Delete address {name}, its {shown['queues']} queues and their messages for good?", "deleted")
+        confirm(f"Delete address {name}, its {counted(shown['queues'], 'queue')} and all messages for good?", "deleted")
     answer = remote.delete(path_of("addresses", name), force="true" if force else "")
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"address {answer['name']} was deleted, with {answer['queues']} queues")
+        click.echo(f"address {answer['name']} was deleted, with {counted(answer['queues'], 'queue')}")
 
 
 @address.command()

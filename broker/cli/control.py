@@ -13,6 +13,7 @@ from broker.cli.output import OutputFormat, output_option, print_json
 from broker.cli.remote import connect, queue_path, remote_options
 from broker.cli.status import queue as queue
 from broker.cli.task import followed
+from store.counted import counted
 
 #: Digits of a number that may be an attribute's value: more than any has.
 DIGITS_MAX: Final = 18
@@ -83,7 +84,7 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
     remote = connect(**where)
     if force and not yes:
         shown = remote.get(queue_path(name))
-        confirm(f"Delete queue {name} and its {shown['messages']} messages for good?", "deleted")
+        confirm(f"Delete queue {name} and its {counted(shown['messages'], 'message')} for good?", "deleted")
     if force:
         task = followed(remote, remote.post("/api/v1/tasks", {"kind": "delete-queue", "queue": name}))
         if task["state"] != "completed":
@@ -94,7 +95,7 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
     if output == "json":
         print_json(answer)
     else:
-        click.echo(f"queue {answer['queue']} was deleted, with {answer['messages']} messages")
+        click.echo(f"queue {answer['queue']} was deleted, with {counted(answer['messages'], 'message')}")
 
 
 @queue.command("pause")

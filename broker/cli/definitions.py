@@ -21,6 +21,7 @@ from broker.cli.remote import Remote, connect, remote_options
 from broker.cli.user import changing, read, users_file
 from broker.log import printable
 from broker.security.users_file import StoredUser, read_table, written_table
+from store.counted import counted
 
 #: Definitions in one call: fewer than the API takes, so that others hardly notice that it reads them.
 DEFINITIONS_PER_CALL: Final = 200
@@ -35,7 +36,7 @@ NAMED_MAX: Final = 10
 USERS_FILE: Final = "users_file"
 
 #: What can be imported, and what is compared, in this order.
-_LISTS: Final = ("addresses", "queues", "diverts")
+_LISTS: Final = {"addresses": "address", "queues": "queue", "diverts": "divert"}
 _MATCHES: Final = ("address_settings", "permissions")
 
 #: Which tables of broker.toml hold what is compared, and where the document has it.
@@ -82,7 +83,7 @@ def export_(to: Path | None, auto_created: bool, users: bool, **where: Any) -> N
         new.replace(to)
     except OSError as error:
         raise Failure(CHECK_FAILED, f"{error.filename or to}: {error.strerror}") from None
-    counts = ", ".join(f"{len(document[kind])} {kind}" for kind in _LISTS)
+    counts = ", ".join(counted(len(document[kind]), one, kind) for kind, one in _LISTS.items())
     click.echo(f"{counts} were written to {to}", err=True)
 
 
@@ -207,10 +208,10 @@ def _left(changes: list[dict[str, Any]], *, dry_run: bool) -> Iterator[str]:
         names = [f"{each['kind']} {each['name']}" for each in changes if each["outcome"] == outcome]
         if not names:
             continue
-        count = "1 definition" if len(names) == 1 else f"{len(names)} definitions"
-        verb = "would be" if dry_run else one if len(names) == 1 else more
-        others = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-        yield printable(f"{count} {verb} {what}: {', '.join(names[:NAMED_MAX])}{others}")
+        one, more = ("would be", "would be") if dry_run else (one, more)
+        found = counted(len(names), f"definition {one}", f"definitions {more}")
+        others = f" and {len(names) - NAMED_MAX:,} more" if len(names) > NAMED_MAX else ""
+        yield printable(f"{found} {what}: {', '.join(names[:NAMED_MAX])}{others}")
 
 
 def _details(change: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from broker.cli.output import (
     time_shown,
 )
 from broker.cli.remote import connect, path_of, remote_options
+from store.counted import counted
 
 #: What a link's routes have between them, and the columns of a route.
 _SUMS: Final = ("passed", "refused", "in_doubt")
@@ -151,8 +152,9 @@ def resolve(name: str, route: str, verdict: str | None, output: OutputFormat, **
     for each in routes:
         answers.append(remote.post(f"{path_of('links', name, 'routes', each)}:resolve", {"discard": discard}))
         if output == "table":
-            done = "were removed" if discard else "are sent again"
-            click.echo(f"route {each} of link {name}: {answers[-1]['messages']} messages {done}")
+            one, more = ("was removed", "were removed") if discard else ("is sent again", "are sent again")
+            done = counted(answers[-1]["messages"], f"message {one}", f"messages {more}")
+            click.echo(f"route {each} of link {name}: {done}")
     if output == "json":
         print_json(answers)
     elif not answers:

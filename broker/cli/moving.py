@@ -18,6 +18,7 @@ from broker.cli.output import OutputFormat, output_option
 from broker.cli.remote import connect, queue_path, remote_options
 from broker.cli.task import task_options
 from broker.reasons.messages import DEAD_LETTERS
+from store.counted import counted
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -88,9 +89,8 @@ def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: Out
         if not found.get("keeps_dead", True) and found["messages"]:
             click.echo(f"queue {name} is not on a dead-letter or expiry address", err=True)
             those = "those of its" if _chooses(asked) else "its"
-            confirm(
-                f"Take {those} {found['messages']} messages that were moved to it back to where they were?", "moved"
-            )
+            count = counted(found["messages"], "message")
+            confirm(f"Take {those} {count} back to where they were before they were moved to it?", "moved")
     task.start(remote, asked, output, detach=detach)
 
 
@@ -127,8 +127,9 @@ def purge(name: str, yes: bool, detach: bool, output: OutputFormat, **given: Any
     remote = connect(**given)
     if not (yes or asked["dry_run"]):
         count, ids = remote.get(queue_path(name))["messages"], asked["ids"]
-        some = f"{len(ids)} of {count} messages" if ids else f"the matching ones of {count} messages"
-        confirm(f"Remove {some if ids or _chooses(asked) else f'{count} messages'} for good?", "removed")
+        every = counted(count, "message")
+        some = f"{len(ids)} of {every}" if ids else f"the matching ones of {every}"
+        confirm(f"Remove {some if ids or _chooses(asked) else every} for good?", "removed")
     task.start(remote, asked, output, detach=detach)
 
 

@@ -15,6 +15,7 @@ from broker.cli.output import progress_bar
 from broker.cli.owner import left_to_owner
 from broker.cli.settings import broker_options, journal_in, load_config
 from broker.log import printable
+from store.counted import counted
 
 
 def _report(code: str, /, **fields: str | int) -> None:
@@ -50,7 +51,8 @@ def compact(config: Path | None, data: Path | None) -> None:
             bar.update(done - bar.pos)
 
         found = run(broker, progress)
-    click.echo(f"{found.before} segments, now {found.after}; {found.messages} messages were copied")
+    copied = counted(found.messages, "message was copied", "messages were copied")
+    click.echo(f"{counted(found.before, 'segment')}, now {found.after:,}; {copied}")
 
 
 @click.command("export")
@@ -80,7 +82,7 @@ def export_(directory: Path, output: IO[str]) -> None:
             count += line["kind"] == "message"
     except Unusable as unusable:
         raise Failure(CHECK_FAILED, str(unusable)) from None
-    click.echo(f"{count} messages", err=True)
+    click.echo(counted(count, "message"), err=True)
 
 
 @click.command("import")
@@ -98,6 +100,7 @@ def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None)
             again = f"correct it, and go on with --first {bad.number}"
             raise Failure(CHECK_FAILED, printable(f"{bad}; the lines before are imported: {again}")) from None
     click.echo(
-        f"{made.messages} messages, {made.addresses} addresses, {made.queues} queues, {made.diverts} diverts and"
-        f" {made.sessions} sessions were added; {made.present} existed already"
+        f"{counted(made.messages, 'message')}, {counted(made.addresses, 'address', 'addresses')},"
+        f" {counted(made.queues, 'queue')}, {counted(made.diverts, 'divert')} and"
+        f" {counted(made.sessions, 'session')} were added; {made.present:,} existed already"
     )

@@ -26,7 +26,8 @@ from broker.cli.moving import queue as queue
 from broker.cli.output import progress_bar
 from broker.cli.remote import NotThere, Remote, connect, queue_path, remote_options
 from broker.cli.task import Steps, driven, dry_run_option, rate_option
-from broker.reasons.messages import why_they_stay
+from broker.reasons.messages import HELD, why_they_stay
+from store.counted import counted
 
 #: Messages of one call, in which a selector may also match none; they are removed together.
 MESSAGES_PER_CALL: Final = 500
@@ -44,6 +45,13 @@ class _Done:
     held: int = 0
     gone: int = 0
     stay: dict[str, int] = field(default_factory=dict)
+
+
+#: Of messages that the file has not, since others were faster.
+_GONE: Final = (
+    "message was taken by a consumer while it was read, and is",
+    "messages were taken by consumers while they were read, and are",
+)
 
 
 class _Lines:
@@ -187,7 +195,7 @@ def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
             yield data[start : start + PIECE_BYTES]
         at += len(data)
         if not data:
-            raise Failure(CHECK_FAILED, f"the body of message {line['id']} ends after {at} of {size} bytes")
+            raise Failure(CHECK_FAILED, f"the body of message {line['id']} ends after {at} of {counted(size, 'byte')}")
 
 
 def _found(
@@ -255,7 +263,7 @@ def export_(
             for _ in _found(remote, steps, name, ids, lambda: MESSAGES_PER_CALL):
                 pass
         count = min(steps.shown["moved"], limit or steps.shown["moved"])
-        click.echo(f"{count} messages would be written")
+        click.echo(f"{counted(count, 'message')} would be written")
         return
     if bodies is not None:
         with driven(remote, asked) as steps:
@@ -284,20 +292,23 @@ def export_(
     finally:
         lines.close(needless=failed and not export.done.exported)
     _say(export.done, to, remove=remove)
-    told += why_they_stay(export.done.stay, "were taken by consumers, or stay, and are in the file too")
+    told += why_they_stay(
+        export.done.stay,
+        "was taken by consumers, or stays, and is in the file too",
+        "were taken by consumers, or stay, and are in the file too",
+    )
     if export.done.gone:
-        told.append(
-            f"{export.done.gone} messages were taken by consumers while they were read, and are not in the file"
-        )
+        told.append(f"{counted(export.done.gone, *_GONE)} not in the file")
     if export.done.held:
-        told.append(f"{export.done.held} messages stay: consumers hold them")
+        told.append(counted(export.done.held, *HELD))
     if told:
         raise Failure(PARTIAL, *told)
 
 
 def _say(done: _Done, to: Path | None, *, remove: bool) -> None:
     where = "" if to is None else f" to {to}"
-    click.echo(f"{done.exported} messages were written{where}" + (f", {done.removed} removed" * remove), err=True)
+    written = counted(done.exported, "message was written", "messages were written")
+    click.echo(f"{written}{where}" + (f", {done.removed:,} removed" * remove), err=True)
 
 
 def _write_bodies(

@@ -23,6 +23,7 @@ from broker.cli.queue_export import queue as queue
 from broker.cli.remote import NotThere, Remote, connect, path_of, queue_path, remote_options
 from broker.cli.task import Steps, driven, dry_run_option, rate_option
 from broker.reasons.messages import why_they_stay
+from store.counted import counted
 
 #: Messages and bytes of one call: some 5 ms of the broker's time, so that clients hardly notice.
 BATCH_MESSAGES: Final = 100
@@ -216,8 +217,10 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
         raise Failure(failure.exit_code, failure.message, *again) from None
     finally:
         known = f"; {done.known} came before, by an import of this name" if done.known else ""
-        click.echo(f"{done.imported} messages {'would be' if dry_run else 'were'} imported{known}")
-    told += why_they_stay(done.refused, "would not be imported" if dry_run else "were not imported")
+        one, more = ("would be", "would be") if dry_run else ("was", "were")
+        click.echo(f"{counted(done.imported, f'message {one}', f'messages {more}')} imported{known}")
+    left = ("would not be imported",) * 2 if dry_run else ("was not imported", "were not imported")
+    told += why_they_stay(done.refused, *left)
     if told:
         raise Failure(PARTIAL, *told)
 

@@ -13,6 +13,7 @@ from broker.cli.owner import left_to_owner
 from broker.cli.settings import journal_in
 from broker.clock import wall_ms
 from store import repair as repairing
+from store.counted import counted
 from store.errors import Corrupt, DirectoryLocked
 from store.files import OsFiles
 
@@ -88,4 +89,5 @@ def _show(plan: repairing.Plan) -> None:
         click.echo(
             f"message {id} is removed from its queues (killed): its body is lost; what is left of it goes to torn/"
         )
-    click.echo(f"{plan.records_lost} records are lost for certain, {len(plan.written)} segments will be written")
+    lost = counted(plan.records_lost, "record is lost", "records are lost")
+    click.echo(f"{lost} for certain, {counted(len(plan.written), 'segment')} will be written")

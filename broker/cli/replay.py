@@ -20,6 +20,7 @@ from broker.cli.settings import data_directory, journal_in
 from broker.cli.task import driven, rate_option
 from broker.clock import wall_ms
 from broker.reasons.messages import why_they_stay
+from store.counted import counted
 from store.errors import Corrupt
 from store.files import OsFiles
 
@@ -172,7 +173,8 @@ def _send(remote: Remote, asked: dict[str, Any], lines: Iterable[dict[str, Any]]
                 answer = steps.step(partial(_call, remote, body))
             except Failure:
                 if sent.replayed:
-                    click.echo(f"{sent.replayed} messages were brought back, then:", err=True)
+                    brought = counted(sent.replayed, "message was brought back", "messages were brought back")
+                    click.echo(f"{brought}, then:", err=True)
                 raise
             sent.replayed += answer["replayed"]
             for reason, count in answer["refused"].items():
@@ -203,18 +205,24 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
         print_json(answer)
     else:
         print_table(["queue", "left", "messages"], rows, right=["messages"])
-        click.echo(f"{found.total} messages would come back" if dry_run else f"{sent.replayed} messages came back")
+        come = counted(found.total if dry_run else sent.replayed, "message")
+        click.echo(f"{come} would come back" if dry_run else f"{come} came back")
         for count, what in (
-            (found.repeated, "came back before, by a replay of this name"),
-            (found.unfit, "do not match"),
+            (found.repeated, ("came back before, by a replay of this name",) * 2),
+            (found.unfit, ("does not match", "do not match")),
         ):
             if count:
-                click.echo(f"{count} {what}")
-    problems = why_they_stay(sent.refused, "do not come back")
+                click.echo(counted(count, *what))
+    problems = why_they_stay(sent.refused, "does not come back", "do not come back")
     if missing:
-        problems.append(f"{missing} messages are no longer on disk: their segments are gone (see journal.retention)")
+        what = ("message is no longer on disk: its segment is", "messages are no longer on disk: their segments are")
+        problems.append(f"{counted(missing, *what)} gone (see journal.retention)")
     if found.bodiless:
-        problems.append(f"{found.bodiless} messages do not come back: their large bodies are gone, or are above 10 MiB")
+        what = (
+            "message does not come back: its large body is gone, or is",
+            "messages do not come back: their large bodies are gone, or are",
+        )
+        problems.append(f"{counted(found.bodiless, *what)} above 10 MiB")
     if sent.stopped:
         problems.append(f"{sent.stopped}; repeat the command when there is room: what came back is left out")
     if problems:

@@ -22,6 +22,7 @@ from broker.cli.output import (
 )
 from broker.cli.remote import THINGS_PER_CALL, Remote, connect, queue_path, remote_options
 from broker.log import cut
+from store.counted import counted
 
 #: Characters of a body in a table: what fits beside the other columns.
 BODY_CHARS: Final = 60
@@ -52,7 +53,7 @@ def _standby_facts(answer: dict[str, Any]) -> dict[str, object]:
     replication = answer["replication"]
     behind = "no entry"
     if replication["lag_entries"]:
-        behind = f"{replication['lag_entries']} entries, for {replication['lag_seconds']:.1f} s"
+        behind = f"{counted(replication['lag_entries'], 'entry', 'entries')}, for {replication['lag_seconds']:.1f} s"
     trouble = {"trouble": replication["trouble"]} if replication["trouble"] else {}
     return _header(answer) | {"missing of the journal": behind} | trouble
 
@@ -75,7 +76,7 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
     header = _header(answer)
     for acceptor in answer["acceptors"]:
         listening = ", ".join(acceptor["listening"])
-        header[f"acceptor {acceptor['name']}"] = f"{listening}, {acceptor['connections']} connections"
+        header[f"acceptor {acceptor['name']}"] = f"{listening}, {counted(acceptor['connections'], 'connection')}"
     for name, state in answer["links"].items():
         header[f"link {name}"] = state
     paused = f", {answer['paused_queues']} of them paused" if answer["paused_queues"] else ""
@@ -85,7 +86,7 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
         "consumers": answer["consumers"],
         "messages": answer["messages"],
         "memory": memory,
-        "journal": f"{journal['segments']} segments, {size_shown(journal['pending_bytes'])} not yet durable",
+        "journal": f"{counted(journal['segments'], 'segment')}, {size_shown(journal['pending_bytes'])} not yet durable",
         "disk": f"{size_shown(journal['disk_free_bytes'])} free" + _disk_state(journal),
     }
     return header
@@ -183,7 +184,7 @@ def _print_messages(messages: list[dict[str, Any]]) -> None:
     rows = []
     for message in messages:
         notes, body = message["annotations"], message["body"]
-        text = body["data"] if body["encoding"] == "text" else f"({body['bytes']} bytes)"
+        text = body["data"] if body["encoding"] == "text" else f"({counted(body['bytes'], 'byte')})"
         rows.append(
             [
                 message["id"],

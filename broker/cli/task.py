@@ -20,7 +20,8 @@ from broker.cli.output import (
     time_shown,
 )
 from broker.cli.remote import Remote, TaskWaits, connect, queue_path, remote_options
-from broker.reasons.messages import why_they_stay
+from broker.reasons.messages import HELD, why_they_stay
+from store.counted import counted
 
 #: How long one look at a task that runs takes, in ms: the progress bar moves so often.
 WAIT_MS: Final = 300
@@ -217,9 +218,9 @@ def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None
         click.echo(_said(answer))
     if answer["state"] == "failed":
         raise Failure(CHECK_FAILED, answer["why"])
-    left = why_they_stay(answer["refused"], "stay")
+    left = why_they_stay(answer["refused"], "stays", "stay")
     if not answer["ids"] and queue.get("delivering"):
-        left.append(f"{queue['delivering']} messages stay: consumers hold them")
+        left.append(counted(queue["delivering"], *HELD))
     if answer["state"] != "completed":
         left.insert(0, f"task {answer['id']} is {answer['state']}" + (f": {answer['why']}" if answer["why"] else ""))
     if left:
@@ -245,9 +246,9 @@ def followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _said(answer: dict[str, Any]) -> str:
-    would = "would be " if answer["dry_run"] else ""
+    would = " would be" if answer["dry_run"] else ""
     done = DONE[answer["kind"]] + (" and removed" if answer["remove"] else "")
-    return f"{answer['moved']} messages {would}{done}"
+    return f"{counted(answer['moved'], 'message')}{would} {done}"
 
 
 def _by(answer: dict[str, Any]) -> str:
@@ -267,7 +268,7 @@ def _print_task(answer: dict[str, Any]) -> None:
         "group": ", ".join(f"{name} = {value}" for name, value in answer["group"].items()),
         "messages named": answer["ids"] or "",
         "target": answer["target"],
-        "rate": f"{answer['rate']} messages a second" if answer["rate"] else "",
+        "rate": f"{counted(answer['rate'], 'message')} a second" if answer["rate"] else "",
         "started": time_shown(answer["created"]),
         "by": _by(answer),
         "ended": time_shown(answer["ended"]),

@@ -18,6 +18,7 @@ from broker.management.callers import managed, require_address
 from broker.management.durable import durable
 from broker.management.models.addresses import address_counts, address_shown
 from broker.management.models.settings import deciding, plain
+from store.counted import counted
 
 #: Columns by which addresses can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
@@ -104,7 +105,7 @@ class AddressPages:
         self._desk.enter().operators.delete_address(address, with_queues=force)
         visit.tell("address.deleted", address=address.name, queues=queues)
         await durable(self._desk.engine)
-        visit.done(f"Address {address.name} was deleted, with {queues} queues.")
+        visit.done(f"Address {address.name} was deleted, with {counted(queues, 'queue')}.")
         return go_to("/addresses")
 
 

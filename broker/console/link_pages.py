@@ -14,6 +14,7 @@ from broker.console.visit import Visit, go_to
 from broker.management.durable import durable
 from broker.management.models.links import LinkShown, link_shown
 from broker.sessions.links.links import Links
+from store.counted import counted
 
 #: What a button does, and what is said when it is done.
 _VERBS: Final = {
@@ -22,10 +23,14 @@ _VERBS: Final = {
     "/link/pause": (Links.pause, "pause", "Paused: it stays connected and passes nothing on until you start it."),
 }
 
-#: What becomes of messages in doubt: whether they are removed here, and what is said when it is done.
-_VERDICTS: Final[Mapping[str, tuple[bool, str]]] = {
-    "discard": (True, "{} messages were removed here: the other broker has them."),
-    "resend": (False, "{} messages are sent again."),
+#: What becomes of messages in doubt: whether they are removed here, and what is said then of one, and of several.
+_VERDICTS: Final[Mapping[str, tuple[bool, str, str]]] = {
+    "discard": (
+        True,
+        "message was removed here: the other broker has it.",
+        "messages were removed here: the other broker has them.",
+    ),
+    "resend": (False, "message is sent again.", "messages are sent again."),
 }
 
 
@@ -73,10 +78,10 @@ class LinkPages:
         name, route, word = visit.text("name"), visit.text("route"), visit.text("do")
         if word not in _VERDICTS:
             raise Refused(400, "invalid-parameter", "say whether the messages are to be sent again or removed")
-        discard, said = _VERDICTS[word]
+        discard, *said = _VERDICTS[word]
         self._desk.enter()
         messages = self._desk.broker.links.resolve(name, route, discard=discard)
         visit.tell("link.operated", link=name, route=route, verb=word, messages=messages)
         await durable(self._desk.engine)
-        visit.done(said.format(messages))
+        visit.done(counted(messages, *said))
         return go_to("/link", name=name)

@@ -20,6 +20,7 @@ from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.looking import whole_body
 from broker.management.models.messages import message_shown
+from store.counted import counted
 
 
 class MessagePages:
@@ -73,7 +74,8 @@ class MessagePages:
         for told in stays(task):
             visit.warn(told)
         if queue.delivering and not request.ids:
-            visit.warn(f"{queue.delivering:,} messages are with consumers and were left alone.")
+            what = ("message is with a consumer and was", "messages are with consumers and were")
+            visit.warn(f"{counted(queue.delivering, *what)} left alone.")
         back = visit.text("back")
         if back == "message" and request.ids and not task.progress.moved:
             return go_to("/message", queue=queue.name, id=request.ids[0])

@@ -20,6 +20,7 @@ from broker.management.callers import managed, require_address, require_queue
 from broker.management.deeds import who
 from broker.management.durable import durable
 from broker.management.models.queues import queue_counts, queue_shown
+from store.counted import counted
 
 #: Columns by which queues can be sorted.
 _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
@@ -155,7 +156,7 @@ class QueuePages:
             visit.tell("queue.deleted", queue=queue.name, messages=0)
             await durable(desk.engine)
             messages = 0
-        visit.done(f"Queue {queue.name} was deleted, with {messages:,} messages.")
+        visit.done(f"Queue {queue.name} was deleted, with {counted(messages, 'message')}.")
         return go_to("/queues")
 
 

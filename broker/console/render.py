@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from broker.console.visit import link
+from store.counted import counted
 
 _HERE: Final = Path(__file__).parent
 
@@ -57,6 +58,7 @@ def environment(assets: Assets) -> Environment:
     made.globals |= {"asset": links, "link": link}
     made.filters |= {
         "count": count,
+        "counted": counted,
         "size": size,
         "time": time,
         "duration": duration,

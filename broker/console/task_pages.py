@@ -12,6 +12,7 @@ from broker.engine.model.task import Task, TaskKind, TaskState, TaskVerb
 from broker.management.callers import knows_task, require_task
 from broker.management.durable import durable
 from broker.reasons.reason import Kind
+from store.counted import counted
 
 #: What became of one message, and of several.
 _DONE = {
@@ -92,7 +93,7 @@ def summary(task: Task) -> str:
     one, many = (_WOULD if request.dry_run else _DONE)[request.kind]
     if request.remove:
         one, many = "was exported and removed", "were exported and removed"
-    return f"1 message {one}." if moved == 1 else f"{moved:,} messages {many}."
+    return counted(moved, f"message {one}.", f"messages {many}.")
 
 
 def stays(task: Task) -> list[str]:

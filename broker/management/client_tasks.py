@@ -9,6 +9,7 @@ from typing import Final
 from broker.engine.model.task import Task, TaskKind
 from broker.management.ports import Broker
 from broker.management.problems import Refused
+from store.counted import counted
 
 #: Seconds that a call waits for its task, which is paused or ahead of its rate: less than any client waits for an
 #: answer, and not so few that it asks all the time.
@@ -37,5 +38,9 @@ async def turn(broker: Broker, id: int, kind: TaskKind) -> Task | None:
                 async with asyncio.timeout_at(until):
                     await changed.wait()
             if not changed.is_set():
-                why = "paused" if task.state.value == "paused" else f"ahead of {task.request.rate} messages a second"
+                why = (
+                    "paused"
+                    if task.state.value == "paused"
+                    else f"ahead of {counted(task.request.rate, 'message')} a second"
+                )
                 raise Refused("task-waits", f"task {id} is {why}: make the call again")

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from broker.reasons.reason import Text
+from store.counted import counted
 from store.record_types import DeadLetterReason, RemovalReason
 
 _RESERVED = Text("Reserved: the broker does not give this reason.", "Nothing: no message has it.")
@@ -118,10 +120,17 @@ STAYS = {
 }
 
 
-def why_they_stay(counts: Mapping[str, int], stay: str) -> list[str]:
-    """Of each reason a line for the command line, such as `3 messages STAY (no-queue): no queue takes them ...`."""
+#: Of messages that stay since consumers hold them, for `counted`.
+HELD: Final = ("message stays: a consumer holds it", "messages stay: consumers hold them")
+
+
+def why_they_stay(counts: Mapping[str, int], stays: str, stay: str) -> list[str]:
+    """Of each reason a line for the command line, such as `3 messages STAY (no-queue): no queue takes them ...`;
+    `stays`: the same of one message.
+    """
     lines = []
     for word, count in counts.items():
         why = STAYS[word].meaning.rstrip(".") if word in STAYS else ""
-        lines.append(f"{count} messages {stay} ({word})" + (f": {why[0].lower()}{why[1:]}" if why else ""))
+        what = counted(count, f"message {stays}", f"messages {stay}")
+        lines.append(f"{what} ({word})" + (f": {why[0].lower()}{why[1:]}" if why else ""))
     return lines

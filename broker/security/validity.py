@@ -9,6 +9,8 @@ from typing import Final
 
 from cryptography import x509
 
+from store.counted import counted
+
 #: Days before its end at which a certificate is worth a warning: automatic renewal has come before (clients of ACME
 #: renew a third of the lifetime before, 30 days of 90), and there is time to do it by hand.
 SOON_DAYS: Final = 21
@@ -35,7 +37,7 @@ class Span:
             return f"{self.what} expired on {_shown(self.end)}: renew it"
         left = self.end - now
         if left.days < SOON_DAYS:
-            return f"{self.what} expires on {_shown(self.end)}, in {left.days} days: renew it"
+            return f"{self.what} expires on {_shown(self.end)}, in {counted(left.days, 'day')}: renew it"
         return ""
 
 

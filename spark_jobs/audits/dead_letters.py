@@ -24,8 +24,9 @@ from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quant
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.outcomes import MOVED, UNKNOWN, WAITING, outcomes, replay_outcomes
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
-from spark_jobs.audits.tables import many, section
+from spark_jobs.audits.tables import section
 from spark_jobs.results import Chart, Coverage, Figure, Result, Section
+from store.counted import counted
 from store.record import DeadLetterReason
 
 if TYPE_CHECKING:
@@ -216,7 +217,7 @@ def _problems(row: dict[str, int]) -> tuple[str, ...]:
         KILLED: ("message", "killed and gone: there was no dead-letter address"),
     }
     found = {name: row[_SUMMARY[name]] for name in said if row[_SUMMARY[name]]}
-    return tuple(f"{many(number, said[name][0])} {said[name][1]}" for name, number in found.items())
+    return tuple(f"{counted(number, said[name][0])} {said[name][1]}" for name, number in found.items())
 
 
 def _places(found: Groups) -> Section:

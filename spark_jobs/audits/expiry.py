@@ -14,8 +14,9 @@ from spark_jobs.audits.dead_letters import HOURS_MAX
 from spark_jobs.audits.frames import Groups, elapsed, grouped, hour, most, quantiles, whole
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import DAMAGE_COLUMNS, Journal
-from spark_jobs.audits.tables import many, section
+from spark_jobs.audits.tables import section
 from spark_jobs.results import Chart, Coverage, Result, Section
+from store.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -149,7 +150,7 @@ def _result(journal: Journal, expired: DataFrame, overdue: DataFrame, covered: C
         *_times(expired, top),
         _still_there(overdue, top),
     )
-    problems = (f"{many(late, 'message')} past their expiration and still on a queue",) if late else ()
+    problems = (f"{counted(late, 'message')} past their expiration and still on a queue",) if late else ()
     exceeded = options.exceeded(row[EXPIRED])
     return Result("expiry", covered, {**row}, sections, None, problems, exceeded, options.described())
 

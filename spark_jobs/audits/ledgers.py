@@ -19,9 +19,10 @@ from spark_jobs.audits.frames import collect
 from spark_jobs.audits.ledger import Ledger, LedgerOptions
 from spark_jobs.audits.passage import Books
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.tables import UTC, many, section
+from spark_jobs.audits.tables import UTC, section
 from spark_jobs.journal.snapshot import UNKNOWN
 from spark_jobs.results import Chart, Coverage, Result, Section, Verdict
+from store.counted import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -142,7 +143,7 @@ class _Passed:
 
     def problems(self) -> list[str]:
         """Sentences, worst first."""
-        return [f"{many(self.counts[what], 'message')}: {said}" for what, said in _SAID.items() if self.counts[what]]
+        return [f"{counted(self.counts[what], 'message')}: {said}" for what, said in _SAID.items() if self.counts[what]]
 
     def sections(self, labels: Mapping[str, str]) -> list[Section]:
         """`labels` are the journals by the ids of their brokers."""

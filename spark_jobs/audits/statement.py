@@ -13,8 +13,9 @@ from spark_jobs.audits import rules
 from spark_jobs.audits.compare import Difference
 from spark_jobs.audits.options import TOP_MAX
 from spark_jobs.audits.rules import Fault, QueueBook
-from spark_jobs.audits.tables import UTC, many, section
+from spark_jobs.audits.tables import UTC, section
 from spark_jobs.results import Chart, Coverage, Figure, Section, Verdict
+from store.counted import counted
 
 _COUNTS: Final = ("opening", "from before", "enqueued", *rules.WAYS, "with its queue", "present", "difference")
 
@@ -162,18 +163,18 @@ def compared(found: Iterable[Difference], top: int) -> Section:
 
 def problems(verdict: Verdict, figures: Figures, total: QueueBook, coverage: Coverage) -> tuple[str, ...]:
     """Sentences, worst first."""
-    said = [f"{many(number, 'message')}: {fault}" for fault, number in figures.fault_counts.items() if number]
+    said = [f"{counted(number, 'message')}: {fault}" for fault, number in figures.fault_counts.items() if number]
     unbalanced = [book for book in figures.books.values() if book.difference]
     if unbalanced:
-        which = many(len(unbalanced), "queue does", "queues do")
+        which = counted(len(unbalanced), "queue does", "queues do")
         said.append(f"{which} not balance; together they are off by {total.difference:+,}")
     if figures.differences:
-        said.append(f"journal and broker differ on {many(len(figures.differences), 'queue')}")
+        said.append(f"journal and broker differ on {counted(len(figures.differences), 'queue')}")
     if verdict is Verdict.NOT_PROVABLE:
-        said.insert(0, f"nothing can be proved: records are missing in {many(len(coverage.damage), 'place')}")
+        said.insert(0, f"nothing can be proved: records are missing in {counted(len(coverage.damage), 'place')}")
     elif coverage.damage:
         said.append(
-            f"records are missing in {many(len(coverage.damage), 'place')}, which explains no fault that is certain"
+            f"records are missing in {counted(len(coverage.damage), 'place')}, which explains no fault that is certain"
         )
     return tuple(said)
 

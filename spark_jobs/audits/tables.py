@@ -7,18 +7,16 @@ from typing import Final
 import pyarrow as pa
 
 from spark_jobs.results import Chart, Section
+from store.counted import counted
 
 UTC: Final = pa.timestamp("us", tz="UTC")
-
-
-def many(number: int, one: str, more: str = "") -> str:
-    """A number and its noun; `more` is the plural if it is not the singular with an s."""
-    return f"{number:,} {one if number == 1 else more or one + 's'}"
 
 
 def section(
     name: str, title: str, table: pa.Table, *, beyond: int = 0, note: str = "", chart: Chart | None = None
 ) -> Section:
     """A section of a report.  A chart of nothing is left out."""
-    notes = " ".join(text for text in (note, f"{beyond:,} more are not shown." if beyond else "") if text)
+    notes = " ".join(
+        text for text in (note, f"{counted(beyond, 'more is', 'more are')} not shown." if beyond else "") if text
+    )
     return Section(name, title, table, notes, chart if table.num_rows else None)

@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Any, Final
 
 from spark_jobs.results import Coverage, Damage, ExitStatus, Figure, Result, Verdict
+from store.counted import counted
 
 #: Characters of one value that are shown: the longest text that the broker itself writes into a record, with room.
 CELL_CHARS_MAX: Final = 1_200
@@ -139,11 +140,6 @@ def plain(value: Any) -> str:
     if isinstance(value, list):
         return clean(", ".join(map(str, value)))
     return clean(str(value))
-
-
-def counted(n: int, one: str, many: str = "") -> str:
-    """A number and its noun."""
-    return f"{n:,} {one if n == 1 else many or one + 's'}"
 
 
 # -- words -------------------------------------------------------------------------------------------------------------

@@ -84,7 +84,7 @@ def test_a_paged_queue_moves_to_another_broker_over_kills_and_an_interrupt(tmp_p
         left = broker.queue("orders")["messages"]
         assert len(without_ids(first)) + left == MESSAGES + 1 or "may still be on the queue" in told
         done = operate(broker, "queue", "export", "orders", "--to", str(rest), "--remove")
-        assert f"{left} messages were written to {rest}, {left} removed" in done.stderr
+        assert f"{left:,} messages were written to {rest}, {left:,} removed" in done.stderr
         assert broker.queue("orders")["messages"] == 0
     with running(made(tmp_path / "two"), SETTINGS) as other:
         operate(other, "queue", "create", "orders", "--make-address", "--type", "anycast")

@@ -128,7 +128,7 @@ def test_an_import_whose_client_is_killed_is_cancelled_and_repeated(tmp_path: Pa
         send(broker)
         operate_plainly(broker, "queue", "export", "orders", "--to", str(file))
         bring = ("queue", "import", str(file), "--target", "copies")
-        assert operate_plainly(broker, *bring, "--dry-run") == f"{MESSAGES} messages would be imported\n"
+        assert operate_plainly(broker, *bring, "--dry-run") == f"{MESSAGES:,} messages would be imported\n"
         with begin(broker, *bring, "--rate", "200") as importing:
             broker.await_log("task.started", times=3)
             task = broker.await_task("import", 100)["id"]

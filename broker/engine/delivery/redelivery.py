@@ -35,6 +35,7 @@ from broker.engine.queues.queue import DELIVERED, Queue
 from broker.engine.queues.removal import remove, take_reserved
 from broker.engine.queues.state import State
 from store import record
+from store.counted import counted
 from store.record import DeadLetterReason, RemovalReason
 
 
@@ -189,7 +190,7 @@ def _send_to_dla(
             queue,
             [message],
             reason=DeadLetterReason.MAX_DELIVERIES,
-            text=f"delivered {count} times without success{who}: {text}",
+            text=f"delivered {counted(count, 'time')} without success{who}: {text}",
             consumer=consumer,
         )
     return staying

@@ -18,6 +18,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
 from store import record
+from store.counted import counted
 from store.record import DeadLetterReason, RemovalReason
 
 
@@ -73,7 +74,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
 def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     """A message expires from address to address: it dies, once; if it comes from its dead-letter address, for good."""
     hops = move.hops(message)
-    text = f"moved {hops} times, at last expired on {queue.name}: expiry addresses form a circle"
+    text = f"moved {counted(hops, 'time')}, at last expired on {queue.name}: expiry addresses form a circle"
     reason = DeadLetterReason.LINK_HOPS
     name = dead_letter.settings_of(state, queue, message).dead_letter_address
     if hops == move.HOPS_MAX and name not in (None, "", queue.address.name, message.header.address):

@@ -20,6 +20,7 @@ from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
+from store.counted import counted
 
 #: Why a message is left out that a run of this id has brought before.
 KNOWN: Final = "known"
@@ -123,5 +124,6 @@ def check_room(state: State, address: Address) -> None:
     pages = address.settings.address_full_policy is AddressFullPolicy.PAGE and not address.page_full
     if not pages and (address.full or state.usage.full):
         raise AddressFull(
-            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
+            f"address {address.name} is full: it holds {counted(address.size_messages, 'message')}"
+            f" of {counted(address.size_bytes, 'byte')}"
         )

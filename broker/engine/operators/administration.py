@@ -27,6 +27,7 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import alter, configured, registry
 from broker.engine.routing.definitions import address_record, queue_record
+from store.counted import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +102,7 @@ class Administration:
         for queue in address.queues:
             queue.check_public()
         if address.queues and not with_queues:
-            raise AlreadyInUse(f"address {address.name} has {len(address.queues)} queues: force deletes them too")
+            raise AlreadyInUse(f"address {address.name} has {counted(len(address.queues), 'queue')}: force deletes all")
         for queue in list(address.queues):
             registry.delete_queue(self._state, queue)
         if self._state.addresses.get(address.name) is address:  # else it went with its last queue
@@ -154,9 +155,11 @@ class Administration:
         """Raises AlreadyInUse if the queue may not be deleted so."""
         queue.check_public()
         if not with_messages and (queue.message_count or queue.consumers):
+            away = len(queue.consumers) - queue.attached
+            offline = f", of which {counted(away, 'is an offline session', 'are offline sessions')}" if away else ""
             raise AlreadyInUse(
-                f"queue {queue.name} has {queue.message_count} messages and {len(queue.consumers)} consumers:"
-                " force deletes them too"
+                f"queue {queue.name} has {counted(queue.message_count, 'message')} and"
+                f" {counted(len(queue.consumers), 'consumer')}{offline}: force deletes all"
             )
 
     def pause(self, queue: Queue, *, paused: bool) -> bool:

@@ -22,6 +22,7 @@ from broker.engine.queues.stored import encode_facts, record_flags
 from broker.engine.queues.types.grouped import bucket
 from store import record
 from store.body import LargeBody
+from store.counted import counted
 from store.errors import JournalFull
 from store.record import RemovalReason
 
@@ -194,7 +195,8 @@ def check_admitted(state: State, address: Address) -> None:
     if policy is AddressFullPolicy.PAGE and address.settings.page_full_policy is PageFullPolicy.FAIL:
         if address.page_full:
             raise AddressFull(
-                f"address {address.name} is full: {address.paged_messages} messages of {address.paged_bytes} bytes wait"
+                f"address {address.name} is full: {counted(address.paged_messages, 'message')}"
+                f" of {counted(address.paged_bytes, 'byte')} wait"
                 " on disk"
             )
         return
@@ -204,7 +206,8 @@ def check_admitted(state: State, address: Address) -> None:
                 f"address {address.name} takes no messages: {state.usage.disk.percent} % of the disk is used"
             )
         raise AddressFull(
-            f"address {address.name} is full: it holds {address.size_messages} messages of {address.size_bytes} bytes"
+            f"address {address.name} is full: it holds {counted(address.size_messages, 'message')}"
+            f" of {counted(address.size_bytes, 'byte')}"
         )
 
 

@@ -27,6 +27,7 @@ from broker.management.models.queues import (
 from broker.management.models.settings import asked
 from broker.management.names import Names
 from broker.management.ports import Broker
+from store.counted import counted
 
 
 class QueueCalls:
@@ -112,7 +113,7 @@ class QueueCalls:
         self._engine.operators.check_deletable(queue, with_messages=force)
         messages = queue.message_count
         if messages > self._engine.limits.purge_step_max:
-            raise AlreadyInUse(f"queue {queue.name} has {messages} messages: start a task that deletes it")
+            raise AlreadyInUse(f"queue {queue.name} has {counted(messages, 'message')}: start a task that deletes it")
         self._broker.tick.enter()
         self._engine.operators.delete_queue(queue, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)

@@ -21,7 +21,7 @@ async def test_an_export_is_imported_elsewhere(operator: Operator, tmp_path: Pat
     await operator.run("queue", "create", "prices", "--make-address", "--type", "anycast", "ring-size=5")
     file = tmp_path / "definitions.json"
     exported = await operator.run("definitions", "export", "--to", str(file))
-    assert (exported.exit_code, exported.stderr) == (0, f"1 addresses, 1 queues, 0 diverts were written to {file}\n")
+    assert (exported.exit_code, exported.stderr) == (0, f"1 address, 1 queue, 0 diverts were written to {file}\n")
     assert (await operator.run("definitions", "export")).stdout == file.read_text()
     document = json.loads(file.read_text())
     document["address_settings"] = {'a"\\': {"dead-letter-address": "é\t", "max-delivery-attempts": 3}}

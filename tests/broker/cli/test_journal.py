@@ -52,7 +52,7 @@ def test_a_reader_that_has_read_enough(data: Path) -> None:
 
 
 def test_what_is_printed_has_no_progress_in_it(data: Path) -> None:
-    assert invoke("journal", "compact", "--data", str(data)).stdout.startswith("1 segments, now 1; ")
+    assert invoke("journal", "compact", "--data", str(data)).stdout.startswith("1 segment, now 1; ")
 
 
 def test_verify_as_json(data: Path) -> None:

@@ -96,11 +96,11 @@ async def test_doubts_are_resolved(broker: TestBroker, operator: Operator) -> No
     asked = await says(operator, "link", "resolve", "paris", "orders", status=USAGE)
     assert asked == "bartleby: give --resend or --discard: only the other broker's operator knows which is right"
     resent = await says(operator, "link", "resolve", "paris", "orders", "--resend")
-    assert resent == "route orders of link paris: 1 messages are sent again"
+    assert resent == "route orders of link paris: 1 message is sent again"
     assert queue.message_count == 1
     session.doubt(message.id)
     removed = await says(operator, "link", "resolve", "paris", "--discard")
-    assert removed == "route orders of link paris: 1 messages were removed"
+    assert removed == "route orders of link paris: 1 message was removed"
     assert queue.message_count == 0
     assert await says(operator, "link", "resolve", "paris", "--discard") == "link paris has no route in doubt"
     refused = await says(operator, "link", "resolve", "paris", "orders", "--resend", status=CHECK_FAILED)

@@ -42,7 +42,7 @@ async def test_retry_says_what_went_back_and_what_stays(broker: TestBroker, oper
     assert result.stdout == "3 messages moved\n"
     assert (
         result.stderr
-        == "bartleby: 1 messages stay (no-origin): nothing says where they came from: they were sent to this queue\n"
+        == "bartleby: 1 message stays (no-origin): nothing says where they came from: they were sent to this queue\n"
     )
     assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [2, 1, 1]
 
@@ -58,11 +58,11 @@ async def test_retry_of_those_that_a_filter_fits(broker: TestBroker, operator: O
 async def test_retry_of_one_by_the_id_that_browse_shows(broker: TestBroker, operator: Operator) -> None:
     shown = await operator.json("queue", "browse", "DLQ")
     id = str(shown["messages"][1]["id"])
-    assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 messages moved\n"
+    assert (await operator.run("queue", "retry", "DLQ", "--id", id)).stdout == "1 message moved\n"
     assert [message.body for message, _ in broker.engine.messages.browse(broker.engine.queue("a"))] == [b"2"]
     again = await operator.run("queue", "retry", "DLQ", "--id", id)
     assert (again.exit_code, again.stdout) == (5, "0 messages moved\n")
-    assert again.stderr.startswith("bartleby: 1 messages stay (gone): they were named")
+    assert again.stderr.startswith("bartleby: 1 message stays (gone): they were named")
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -109,7 +109,7 @@ async def test_a_reason_that_there_is_not(operator: Operator) -> None:
     assert slip.exit_code == 2
     assert "no such reason: give one of max-deliveries, rejected, expired, " in slip.stderr
     of_none = await operator.run("queue", "purge", "DLQ", "--reason", "", "--dry-run")
-    assert of_none.stdout == "1 messages would be removed\n", "what did not die"
+    assert of_none.stdout == "1 message would be removed\n", "what did not die"
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -125,18 +125,18 @@ async def test_messages_are_mended_on_the_way(broker: TestBroker, operator: Oper
 async def test_a_task_is_listed_steered_and_waited_for(broker: TestBroker, operator: Operator) -> None:
     started = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--detach")
     number = latest(broker)
-    assert (started.exit_code, started.stdout) == (0, f"task {number} is running: 1 messages moved\n")
+    assert (started.exit_code, started.stdout) == (0, f"task {number} is running: 1 message moved\n")
     listed = (await operator.run("task", "list")).stdout.splitlines()
     assert listed[1].split()[:4] == [str(number), "retry", "DLQ", "running"]
     for verb, state in (("pause", "paused"), ("resume", "running"), ("pause", "paused")):
         said = await operator.run("task", verb, str(number))
-        assert said.stdout == f"task {number} is {state}: 1 messages moved\n"
+        assert said.stdout == f"task {number} is {state}: 1 message moved\n"
     waited = await operator.run("task", "wait", str(number))
-    assert (waited.exit_code, waited.stdout) == (5, "1 messages moved\n")
+    assert (waited.exit_code, waited.stdout) == (5, "1 message moved\n")
     assert waited.stderr == f"bartleby: task {number} is paused\n"
     shown = (await operator.run("task", "show", str(number))).stdout
     assert "to a       1\n" in shown
-    assert "rate       1 messages a second\n" in shown
+    assert "rate       1 message a second\n" in shown
     assert (await operator.run("task", "cancel", str(number))).exit_code == 0
     again = await operator.run("task", "resume", str(number))
     assert (again.exit_code, again.stderr) == (1, f"bartleby: task {number} is cancelled: it cannot resume\n")
@@ -173,9 +173,7 @@ async def test_a_broker_that_goes_meanwhile(
     monkeypatch.setattr(Remote, "get", elsewhere)
     result = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--yes")
     assert result.exit_code == 3
-    assert result.stderr.startswith(
-        f"task {latest(broker)}: 1 messages moved so far; it goes on when the broker does\n"
-    )
+    assert result.stderr.startswith(f"task {latest(broker)}: 1 message moved so far; it goes on when the broker does\n")
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -187,11 +185,11 @@ async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Op
     await broker.settled()
     result = await operator.run("queue", "move", "DLQ", "repair")
     assert (result.exit_code, result.stdout) == (5, "3 messages moved\n")
-    assert "1 messages stay: consumers hold them" in result.stderr
+    assert "1 message stays: a consumer holds it" in result.stderr
     (held,) = consumer.unacked
     one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
     assert one.exit_code == 5
-    assert "1 messages stay (delivering): they were named, and consumers hold them" in one.stderr
+    assert "1 message stays (delivering): they were named, and consumers hold them" in one.stderr
 
 
 @pytest.mark.parametrize(

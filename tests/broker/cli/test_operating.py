@@ -23,11 +23,11 @@ async def test_queues(broker: TestBroker, operator: Operator) -> None:
     assert await says(operator, "queue", "delete", "eu") == "queue eu was deleted, with 0 messages"
     broker.send("prices", [b"1"])
     await broker.settled()
-    assert "has 1 messages and 0 consumers" in await says(operator, "queue", "delete", "prices", status=1)
+    assert "has 1 message and 0 consumers" in await says(operator, "queue", "delete", "prices", status=1)
     asked = await operator.run("queue", "delete", "prices", "--force", input="n\n")
-    assert (asked.exit_code, "its 1 messages for good?" in asked.stderr) == (1, True)
+    assert (asked.exit_code, "its 1 message for good?" in asked.stderr) == (1, True)
     assert await says(operator, "queue", "delete", "prices", "--force", "--yes") == (
-        "queue prices was deleted, with 1 messages"
+        "queue prices was deleted, with 1 message"
     )
 
 
@@ -38,7 +38,7 @@ async def test_chosen_messages_are_purged(broker: TestBroker, operator: Operator
     assert await says(operator, "queue", "purge", "a", "--filter", "n = '1'", "--yes") == "2 messages removed"
     id = (await operator.json("queue", "browse", "a"))["messages"][0]["id"]
     asked = await operator.run("queue", "purge", "a", "--id", str(id), input="y\n")
-    assert (asked.exit_code, asked.stdout) == (0, "1 messages removed\n")
+    assert (asked.exit_code, asked.stdout) == (0, "1 message removed\n")
     assert "Remove 1 of 2 messages for good?" in asked.stderr
     assert "give no --filter" in await says(operator, "queue", "purge", "a", "--id", "1", "--filter", "n = 1", status=2)
     assert broker.engine.queue("a").message_count == 1
@@ -64,11 +64,11 @@ async def test_addresses(operator: Operator) -> None:
     assert "queue names" in shown
     assert (await operator.json("address", "show", "news"))["queues"] == 0
     await says(operator, "queue", "create", "n", "--address", "news")
-    assert "has 1 queues" in await says(operator, "address", "delete", "news", status=1)
+    assert "has 1 queue:" in await says(operator, "address", "delete", "news", status=1)
     asked = await operator.run("address", "delete", "news", "--force", input="")
     assert (asked.exit_code, "there is no terminal to ask on" in asked.stderr) == (2, True)
     assert await says(operator, "address", "delete", "news", "--force", "--yes") == (
-        "address news was deleted, with 1 queues"
+        "address news was deleted, with 1 queue"
     )
 
 

@@ -67,7 +67,7 @@ async def test_they_leave_the_queue_once_they_are_on_disk(
     assert done.exit_code == 5
     assert done.stderr.splitlines() == [
         f"3 messages were written to {file}, 3 removed",
-        "bartleby: 1 messages stay: consumers hold them",
+        "bartleby: 1 message stays: a consumer holds it",
     ]
     await broker.settled()
     assert [message.body for message in inbox.messages] == [b"0"]
@@ -174,7 +174,7 @@ async def test_each_is_a_task_that_says_what_became_of_it(
     file = tmp_path / "orders.jsonl"
     red = ("queue", "export", "orders", "--filter", "colour = 'red'")
     assert (await operator.run(*red, "--dry-run")).stdout == "2 messages would be written\n"
-    assert (await operator.run(*red, "--limit", "1", "--dry-run")).stdout == "1 messages would be written\n"
+    assert (await operator.run(*red, "--limit", "1", "--dry-run")).stdout == "1 message would be written\n"
     await operator.run(*red, "--to", str(file))
     bring = ("queue", "import", str(file), "--target", "copies")
     assert (await operator.run(*bring, "--dry-run")).stdout == "2 messages would be imported\n"
@@ -212,7 +212,7 @@ async def test_a_dry_run_of_an_import_leaves_large_bodies_where_they_are(
     file.write_text("\n".join(map(json.dumps, lines)))
     monkeypatch.setattr(Remote, "put", lambda *_: pytest.fail("a body was uploaded"))
     done = await operator.run("queue", "import", str(file), "--target", "orders", "--dry-run")
-    assert (done.exit_code, done.stdout) == (0, "1 messages would be imported\n")
+    assert (done.exit_code, done.stdout) == (0, "1 message would be imported\n")
     monkeypatch.undo()
     assert (await operator.run("queue", "import", str(file), "--target", "orders")).exit_code == 0
     await broker.settled()

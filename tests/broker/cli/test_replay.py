@@ -156,7 +156,7 @@ async def test_a_replay_that_breaks_off_goes_on_when_it_is_repeated(
     monkeypatch.setattr(Remote, "send", once)
     result = await operator.run(*REPLAY)
     assert result.exit_code == 3
-    assert f"{BATCH_MESSAGES} messages were brought back, then:" in result.stderr
+    assert f"{BATCH_MESSAGES:,} messages were brought back, then:" in result.stderr
     assert replayed(await operator.json(*REPLAY)) == (0, BATCH_MESSAGES + 3, 0, 0)
     assert held(broker, "a") == [b"there", b"red", b"blue", b"green"]
     assert held(broker, "c") == many

@@ -124,7 +124,7 @@ async def test_queue_browse_shows_messages_and_pages(broker: TestBroker, operato
     lines = (await operator.run("queue", "browse", "orders", "--page", "2", "--size", "5")).stdout.splitlines()
     assert lines[0].split() == ["id", "state", "sent", "expires", "failed", "bytes", "reason", "from", "body"]
     assert [line.split()[-1] for line in lines[1:3]] == ["5", "6"]
-    assert lines[3].endswith("(1 bytes)")
+    assert lines[3].endswith("(1 byte)")
     found = await operator.json("queue", "browse", "orders", "--filter", "color = 'red'", "--size", "100")
     assert len(found["messages"]) == 7
 
@@ -170,7 +170,7 @@ async def test_queue_purge_that_leaves_messages_with_consumers_is_5(broker: Test
     result = await operator.run("queue", "purge", "orders", "--yes", "-o", "json")
     assert result.exit_code == 5
     assert json.loads(result.stdout)["moved"] == 1
-    assert "1 messages stay: consumers hold them" in result.stderr
+    assert "1 message stays: a consumer holds it" in result.stderr
 
 
 # -- what goes wrong ---------------------------------------------------------------------------------------------------

@@ -182,14 +182,14 @@ async def test_a_doubt_is_resolved(broker: TestBroker, owner: Browser) -> None:
     session.doubt(first)
     assert "Link paris is in doubt" in (await owner.get("/")).seen
     page = await owner.get("/link?name=paris")
-    assert "before the other broker answered about 1 messages" in page.seen
+    assert "before the other broker answered about 1 message." in page.seen
     assert (await owner.send(page, "/link/resolve", do="perhaps")).status == 400
     done = await owner.follow(await owner.send(page, "/link/resolve", do="resend"))
-    assert "1 messages are sent again." in done.seen
+    assert "1 message is sent again." in done.seen
     assert queue.message_count == 2
     session.doubt(second)
     done = await owner.follow(await owner.send(page, "/link/resolve", do="discard"))
-    assert "1 messages were removed here: the other broker has them." in done.seen
+    assert "1 message was removed here: the other broker has it." in done.seen
     assert [message.id for message, _ in broker.engine.messages.browse(queue)] == [first]
     assert "in doubt" not in done.seen
     verbs = [(deed["verb"], deed["route"], deed["messages"]) for deed in broker.reported("link.operated")]

@@ -110,7 +110,7 @@ async def test_a_step_that_has_waited_for_long_is_refused_and_may_be_made_again(
         await client.call("POST", f"{TASKS}/{task}:{verb}")
     again = asked(LINE, name="two") | {"task": task}
     waits = await client.call("POST", IMPORT, json=again)
-    why = "paused" if verb else "ahead of 1 messages a second"
+    why = "paused" if verb else "ahead of 1 message a second"
     assert (waits.status, waits.json["code"]) == (409, "task-waits")
     assert waits.json["detail"] == f"task {task} is {why}: make the call again"
     if verb:

@@ -99,7 +99,7 @@ async def test_a_queue_goes_with_messages_and_consumers_only_if_that_is_said(
     await broker.settled()
     refused = await client.call("DELETE", f"{QUEUES}/a")
     assert (refused.status, refused.json["code"]) == (409, "in-use")
-    assert "1 messages and 1 consumers" in refused.json["detail"]
+    assert "1 message and 1 consumer:" in refused.json["detail"]
     assert (await client.call("DELETE", f"{QUEUES}/a?force=true")).json == {"queue": "a", "messages": 1}
     assert inbox.reasons == ["queue a was deleted"]
 

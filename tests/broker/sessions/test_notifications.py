@@ -119,7 +119,7 @@ def test_what_dies_over_mqtt() -> None:
     notes = [dict(found.properties.get_all(USER_PROPERTY)) for found in listener.take()]
     (died,) = [note for note in notes if note["_AMQ_NotifType"] == "MESSAGE_DEAD_LETTERED"]
     assert (died["_AMQ_DL_REASON"], died["_AMQ_DL_ADDRESS"]) == ("max-deliveries", "DLQ")
-    assert "delivered 1 times without success" in died["_AMQ_DL_TEXT"]
+    assert "delivered 1 time without success" in died["_AMQ_DL_TEXT"]
 
 
 def test_others_do_not_speak_for_the_broker(broker: SimBroker) -> None:

@@ -46,7 +46,7 @@ def test_what_a_dead_letter_carries() -> None:
     (letter,) = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
     found = letter_annotations(bench, "DLQ")
     text = found.pop("_AMQ_DL_TEXT")
-    assert text == "delivered 1 times without success, last by clerk at 10.0.0.1:5: rejected by the consumer"
+    assert text == "delivered 1 time without success, last by clerk at 10.0.0.1:5: rejected by the consumer"
     assert found == {
         "_AMQ_ORIG_ADDRESS": "a",
         "_AMQ_ORIG_QUEUE": "a",
