@@ -177,11 +177,16 @@ class Postgres:
         if version < VERSIONS_MIN.get(version // 10000, min(VERSIONS_MIN.values())):
             least = ", ".join(f"{each // 10000}.{each % 10000}" for each in VERSIONS_MIN.values())
             return f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later ones"
-        fsync, level, names = self._one(
+        fsync, level, names, process = self._one(
             connection,
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
-            " current_setting('synchronous_standby_names')",
+            " current_setting('synchronous_standby_names'), pg_backend_pid()",
         )
+        if process != connection.info.backend_pid:  # what is set for the lease might be in force for the log
+            return (
+                "a connection pooler is between the broker and the server, and may give the broker's sessions to"
+                " others: name the server itself in the dsn"
+            )
         if fsync != "on":
             return "the server's fsync is off, so that it may lose what it has committed: set fsync = on"
         if self._settings.single_copy:

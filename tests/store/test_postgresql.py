@@ -305,6 +305,13 @@ def test_old_servers_are_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch, ve
             Postgres(settings(pair)).check()
 
 
+def test_a_pooler_is_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gives its clients process ids of its own."""
+    monkeypatch.setattr(psycopg.ConnectionInfo, "backend_pid", property(lambda info: 1))
+    with pytest.raises(DatabaseUnfit, match=r"a connection pooler is between .* name the server itself in the dsn"):
+        Postgres(settings(pair)).check()
+
+
 def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
     """The change is made, and is doubtful."""
     database = postgres(pair)
