@@ -26,7 +26,7 @@ _GROUPS: Final = "groups of the grouping"
 def collect(frame: DataFrame) -> pa.Table:
     """A small frame as a table, its times in UTC whatever the session's zone is."""
     table = frame.toArrow()
-    fields = [pa.field(f.name, UTC) if pa.types.is_timestamp(f.type) else f for f in table.schema]
+    fields = [(f.name, UTC if pa.types.is_timestamp(f.type) else f.type) for f in table.schema]
     return table.cast(pa.schema(fields))
 
 

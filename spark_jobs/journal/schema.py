@@ -141,6 +141,10 @@ def arrow_schema(view: Mapping[str, Column], names: Sequence[str] | None = None)
 
 
 def ddl(view: Mapping[str, Column], names: Sequence[str] | None = None) -> str:
-    """The same schema as Spark reads it.  Raises KeyError for an unknown name."""
-    types = {name: view[name].ddl for name in (view if names is None else names)}
-    return ", ".join(f"`{name}` {_FIRMLY.get(type, type)}" for name, type in types.items())
+    """The same schema as Spark reads it, with what the columns say.  Raises KeyError for an unknown name."""
+    columns = [view[name] for name in (view if names is None else names)]
+    comments = [each.doc.replace("'", r"\'") for each in columns]  # double quotes may be those of names
+    return ", ".join(
+        f"`{each.name}` {_FIRMLY.get(each.ddl, each.ddl)} COMMENT '{comment}'"
+        for each, comment in zip(columns, comments, strict=True)
+    )
