@@ -33,7 +33,8 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from spark_jobs.journal.bounds import Bounds
-from spark_jobs.journal.snapshot import Gap, SegmentRef, Snapshot, take
+from spark_jobs.journal.segments import Gap
+from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.reading import plan, read
 from spark_jobs.source_options import BadOption, SourceOptions
 
@@ -118,7 +119,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             end = min(end, self._target)
         if isinstance(limit, ReadMaxFiles):
-            beyond = _from(snapshot, resumed)[limit.max_files :]
+            beyond = snapshot.bounded(from_position=resumed).segments[limit.max_files :]
             end = min([end, *(ref.first_position for ref in beyond[:1])])
         return asdict(begun.at(snapshot, end))
 
@@ -142,7 +143,8 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         resumed = begun.resumed(snapshot)
         gaps = []
         if resumed < begun.position:
-            gaps.append(_gap(snapshot, resumed, begun.position - resumed, _taken_back(begun, resumed)))
+            newest, what = snapshot.segments[-1], _taken_back(begun, resumed)
+            gaps.append(Gap(newest.uri, newest.number, newest.number, resumed, begun.position - resumed, what))
         if ended.resumed(snapshot) < ended.position:
             raise WrongJournal(f"{_taken_back(ended, ended.resumed(snapshot))}: begin the query with a new checkpoint")
         bounds = Bounds(resumed, ended.position, self._options.selection.bounds.from_time)
@@ -161,11 +163,6 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Nothing is held."""
 
 
-def _from(snapshot: Snapshot, position: int) -> list[SegmentRef]:
-    """The segments with anything from `position` on."""
-    return list(snapshot.bounded(from_position=position).segments)
-
-
 def _taken_back(offset: Offset, resumed: int) -> str:
     return (
         f"records {resumed} to {offset.position - 1} were delivered but are not in the journal any more; "
@@ -177,8 +174,3 @@ def _lost(piece: Snapshot, since: int) -> list[Gap]:
     """What the broker gave up after the query had begun."""
     what = "the broker gave up these segments before the stream had read them: let it keep them (journal.retention)"
     return [replace(gap, what=what) for gap in piece.trimmed if gap.first_position + gap.records > since]
-
-
-def _gap(snapshot: Snapshot, position: int, records: int, what: str) -> Gap:
-    newest = snapshot.segments[-1]
-    return Gap(newest.uri, newest.number, newest.number, position, records, what)

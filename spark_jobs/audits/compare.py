@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_jobs.audits.rules import QueueBook
+from spark_jobs.audits.rules import QueueBook, QueuePresent
 
 
 class BadComparison(Exception):
@@ -14,29 +14,21 @@ class BadComparison(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class ExpectedQueue:
-    """A durable queue of the broker, and how many messages it has of which the journal must know."""
-
-    queue_id: int
-    name: str
-    address: str
-    messages: int
-
-
-@dataclass(frozen=True, slots=True)
 class Expected:
-    """The broker's queues when everything below `position` was on disk."""
+    """The broker's durable queues when everything below `position` was on disk, with the messages of which the journal
+    must know.
+    """
 
     broker_id: str
     position: int
-    queues: tuple[ExpectedQueue, ...]
+    queues: tuple[QueuePresent, ...]
 
     @classmethod
     def from_answer(cls, answer: Mapping[str, Any]) -> Expected:
         """From the answer of GET /api/v1/balance.  Raises BadComparison."""
         try:
             queues = tuple(
-                ExpectedQueue(int(q["id"]), str(q["name"]), str(q["address"]), int(q["journalled"]))
+                QueuePresent(int(q["id"]), str(q["name"]), str(q["address"]), int(q["journalled"]))
                 for q in answer["queues"]
                 if q["durable"]
             )

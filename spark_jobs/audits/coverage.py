@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
+from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.journal.walk import UNKNOWN
 from spark_jobs.results import Coverage, Damage
 
 

@@ -20,15 +20,16 @@ from spark_jobs.audits.compare import BadComparison, Expected, differences
 from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.frames import collect, most
 from spark_jobs.audits.history import ROWS_MAX, TYPES, History
-from spark_jobs.audits.opening import BadBalance, Balance, QueuePresent
+from spark_jobs.audits.opening import BadBalance, Balance
 from spark_jobs.audits.options import Options
 from spark_jobs.audits.reading import Journal
-from spark_jobs.audits.rules import Fault, Flow, Ids, QueueBook, QueueName, Standing
+from spark_jobs.audits.rules import Fault, Flow, Ids, QueueBook, QueueName, QueuePresent, Standing
 from spark_jobs.audits.statement import Figures
 from spark_jobs.audits.tables import section
 from spark_jobs.journal.bounds import Bounds
 from spark_jobs.journal.schema import DAMAGE
-from spark_jobs.journal.snapshot import UNKNOWN, SegmentRef, next_id_at
+from spark_jobs.journal.segments import SegmentRef, next_id_at
+from spark_jobs.journal.walk import UNKNOWN
 from spark_jobs.results import Coverage, Damage, Result, Section, Verdict
 
 if TYPE_CHECKING:

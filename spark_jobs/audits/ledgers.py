@@ -20,7 +20,7 @@ from spark_jobs.audits.ledger import Ledger, LedgerOptions
 from spark_jobs.audits.passage import Books
 from spark_jobs.audits.reading import Journal
 from spark_jobs.audits.tables import UTC, section
-from spark_jobs.journal.snapshot import UNKNOWN
+from spark_jobs.journal.walk import UNKNOWN
 from spark_jobs.results import Chart, Coverage, Result, Section, Verdict
 from store.counted import counted
 
@@ -102,13 +102,14 @@ def ledgers(spark: SparkSession, snapshots: Sequence[Snapshot], options: LedgerO
         drawn = [Ledger(journal, options, None) for journal in journals]
         parts = {_label(each): ledger.result() for each, ledger in zip(snapshots, drawn, strict=True)}
         passed = _passed(drawn, [part.coverage for part in parts.values()], options.top)
+    labels = {snapshot.broker_id: _label(snapshot) for snapshot in snapshots}
     covered = _together([part.coverage for part in parts.values()])
     summed = _summed(parts.values())
     return Result(
         audit="ledger",
         coverage=covered,
         summary={"journals": len(parts), **passed.counts, **summed},
-        sections=(_journals(parts), *passed.sections(_labels(snapshots)), *_merged(parts)),
+        sections=(_journals(parts), *passed.sections(labels), *_merged(parts)),
         verdict=_verdict([part.verdict for part in parts.values()], passed.counts, whole=covered.whole),
         problems=(
             *passed.problems(),
@@ -204,13 +205,12 @@ def _passed(drawn: Sequence[Ledger], covered: Sequence[Coverage], top: int) -> _
 
 def _present(drawn: Sequence[Ledger]) -> DataFrame:
     """(origin, queue_id, message_id) of all messages on queues."""
-    first, *more = [
-        ledger.present.select(F.lit(ledger.journal.snapshot.broker_id).alias("origin"), "queue_id", "message_id")
-        for ledger in drawn
-    ]
-    for each in more:
-        first = first.unionByName(each)
-    return first
+    return passage.together(
+        [
+            ledger.present.select(F.lit(ledger.journal.snapshot.broker_id).alias("origin"), "queue_id", "message_id")
+            for ledger in drawn
+        ]
+    )
 
 
 # -- of all journals ---------------------------------------------------------------------------------------------------
@@ -218,10 +218,6 @@ def _present(drawn: Sequence[Ledger]) -> DataFrame:
 
 def _label(snapshot: Snapshot) -> str:
     return ", ".join(snapshot.journals)
-
-
-def _labels(snapshots: Sequence[Snapshot]) -> dict[str, str]:
-    return {snapshot.broker_id: _label(snapshot) for snapshot in snapshots}
 
 
 def _together(parts: Sequence[Coverage]) -> Coverage:

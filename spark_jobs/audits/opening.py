@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from crc32c import crc32c
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from spark_jobs.audits.rules import QueuePresent
 from spark_jobs.audits.tables import UTC
 from spark_jobs.journal.files import location
 
@@ -43,16 +44,6 @@ SCHEMA: Final = pa.schema(
 
 class BadBalance(Exception):
     """A balance that cannot be opened with; the message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePresent:
-    """How many messages were on a queue."""
-
-    queue_id: int
-    name: str
-    address: str
-    messages: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -86,7 +86,7 @@ def crossings(journals: Sequence[Journal]) -> DataFrame:
     """
     types = ("removed", "duplicate-id")
     columns = ("broker_id", "time", "message_id", "queue_id", "reason", "address_id", "enqueued")
-    read = _all([journal.records(types, (*columns, *_LINK_ID)) for journal in journals])
+    read = together([journal.records(types, (*columns, *_LINK_ID)) for journal in journals])
     arrived = F.col("link_broker_id").isNotNull()
     left = F.col("reason") == _FORWARDED
     broker = F.col("broker_id").alias("broker")
@@ -129,7 +129,7 @@ def waiting(present: DataFrame, crossings: DataFrame) -> DataFrame:
 def known(journals: Sequence[Journal], open_: DataFrame, present: DataFrame, queues: DataFrame) -> DataFrame:
     """What the books of their origins say of these messages: (origin, message_id, sent, erased, ended, there)."""
     types, columns = ("message", "copied", "removed"), ("message_id", "queue_id", "reason", "sent")
-    told = _all([journal.records(types, ("broker_id", *columns)) for journal in journals])
+    told = together([journal.records(types, ("broker_id", *columns)) for journal in journals])
     told = told.select(F.col("broker_id").alias("origin"), *columns).join(open_, [*_KEY], "left_semi")
     of_links = queues.withColumn("of_link", F.lit(True))
     left = F.col("of_link") & (F.col("reason") != _FORWARDED)
@@ -186,5 +186,6 @@ def _of(values: dict[str, int]) -> Column:
     return F.create_map(*pairs)[F.col("origin")]
 
 
-def _all(frames: Sequence[DataFrame]) -> DataFrame:
+def together(frames: Sequence[DataFrame]) -> DataFrame:
+    """All rows of these frames."""
     return reduce(DataFrame.unionByName, frames)

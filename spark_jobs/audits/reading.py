@@ -17,7 +17,8 @@ from spark_jobs.audits.coverage import coverage
 from spark_jobs.audits.options import Options
 from spark_jobs.journal.bounds import UNBOUNDED, Bounds
 from spark_jobs.journal.schema import DAMAGE, RECORDS, ddl
-from spark_jobs.journal.snapshot import UNKNOWN, Snapshot
+from spark_jobs.journal.snapshot import Snapshot
+from spark_jobs.journal.walk import UNKNOWN
 from spark_jobs.results import Coverage, Damage
 from spark_jobs.source import open_journal
 

@@ -173,6 +173,16 @@ class QueueName:
 
 
 @dataclass(frozen=True, slots=True)
+class QueuePresent:
+    """How many messages were on a queue."""
+
+    queue_id: int
+    name: str
+    address: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
 class Fault:
     """What is wrong with one message; `queue_id` 0: with no queue in particular.
 

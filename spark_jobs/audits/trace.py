@@ -25,7 +25,8 @@ from spark_jobs.journal.decode import Condition, Selection, decode
 from spark_jobs.journal.ids import IdFilter, message_ids
 from spark_jobs.journal.names import learn_names
 from spark_jobs.journal.scan import Scanned, scan_segment
-from spark_jobs.journal.snapshot import SegmentRef, Snapshot
+from spark_jobs.journal.segments import SegmentRef
+from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.journal.walk import Definition
 from spark_jobs.results import Damage, Figure, Result, Section
 from store.record import RecordType

@@ -20,23 +20,7 @@ from spark_jobs.journal import files
 from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds
 from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import Pinning
-from spark_jobs.journal.segments import Gap, OpenSegments, SegmentRef, Vanished, next_id_at, read_segment
-from spark_jobs.journal.walk import UNKNOWN
-
-__all__ = [
-    "PARTITION_BYTES",
-    "UNKNOWN",
-    "Gap",
-    "NoJournal",
-    "SegmentRef",
-    "SeveralBrokers",
-    "Snapshot",
-    "SnapshotError",
-    "Vanished",
-    "next_id_at",
-    "read_segment",
-    "take",
-]
+from spark_jobs.journal.segments import Gap, OpenSegments, SegmentRef, Vanished
 
 #: Bytes of segments in one partition: a task costs 20 to 80 ms to start, which is little beside reading so much, and
 #: a worker holds it in memory.

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from spark_jobs.journal import scan
 from spark_jobs.journal.scan import CorruptSegment, MissingSegments
-from spark_jobs.journal.segments import SegmentRef
-from spark_jobs.journal.snapshot import Snapshot, Vanished, take
+from spark_jobs.journal.segments import SegmentRef, Vanished
+from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.reading import plan, read
 from spark_jobs.source_options import parse
 from tests.spark_jobs.journals import Growing, iso, raw, row_positions, rows, segments

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from spark_jobs.audits import queue_flows, rules
-from spark_jobs.audits.compare import BadComparison, Expected, ExpectedQueue
+from spark_jobs.audits.compare import BadComparison, Expected
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.audits.reading import Journal, NoSuchAddress
-from spark_jobs.journal.snapshot import SegmentRef, Snapshot, take
+from spark_jobs.journal.segments import SegmentRef
+from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import ExitStatus, Result, Verdict
 from store import decode
 from store.segment import EntryHead, decode_header, scan
@@ -42,7 +43,7 @@ def agrees(result: Result, accounts: dict[int, oracle.Account]) -> None:
 def balance_of(snapshot: Snapshot, accounts: dict[int, oracle.Account]) -> Expected:
     """What a broker would say that has what these accounts say."""
     queues = [
-        ExpectedQueue(id, account.name, account.address, len(account.present))
+        rules.QueuePresent(id, account.name, account.address, len(account.present))
         for id, account in accounts.items()
         if not account.deleted
     ]
@@ -275,7 +276,7 @@ def test_what_cannot_be_compared(spark: SparkSession, generated: Path) -> None:
             {"id": 4, "name": "t", "address": "a", "durable": False, "journalled": 0},
         ],
     }
-    assert Expected.from_answer(answer) == Expected("ab", 7, (ExpectedQueue(3, "q", "a", 5),))
+    assert Expected.from_answer(answer) == Expected("ab", 7, (rules.QueuePresent(3, "q", "a", 5),))
 
 
 @pytest.mark.parametrize(

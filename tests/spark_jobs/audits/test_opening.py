@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from spark_jobs.audits import opening, rules
-from spark_jobs.audits.compare import Expected, ExpectedQueue
+from spark_jobs.audits.compare import Expected
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.audits.opening import BadBalance
 from spark_jobs.journal.snapshot import take
@@ -87,8 +87,7 @@ def test_a_target_is_tried_without_a_trace(tmp_path: Path) -> None:
 def test_nothing_has_happened_since_the_balance(spark: SparkSession, generated: Path, saved: Path) -> None:
     """The range is empty: what was open is present, for the broker as for the ledger."""
     snapshot, head = take([str(generated)]), opening.read(str(saved))
-    queues = tuple(ExpectedQueue(queue.queue_id, queue.name, queue.address, queue.messages) for queue in head.queues)
-    expected = Expected(snapshot.broker_id, head.position, queues)
+    expected = Expected(snapshot.broker_id, head.position, head.queues)
     for options in (LedgerOptions(expected=expected), LedgerOptions(to_position=head.position)):
         result = ledger(spark, snapshot, replace(options, opening=str(saved)))
         assert (result.verdict, result.problems) == (Verdict.BALANCED, ())

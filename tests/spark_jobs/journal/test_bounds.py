@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.journal.bounds import CLOCK_SLACK_MS, UNBOUNDED, Bounds
-from spark_jobs.journal.snapshot import PARTITION_BYTES, UNKNOWN, Gap, SegmentRef, Snapshot
+from spark_jobs.journal.segments import Gap, SegmentRef
+from spark_jobs.journal.snapshot import PARTITION_BYTES, Snapshot
+from spark_jobs.journal.walk import UNKNOWN
 from tests.spark_jobs.journal.disks import Truth, live, path_of, pinned, truth, without_manifests, write
 from tests.store.workload import DAY, EPOCH
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.journal import files
-from spark_jobs.journal.snapshot import ATTEMPTS_MAX, Vanished, next_id_at, read_segment
+from spark_jobs.journal.segments import Vanished, next_id_at, read_segment
+from spark_jobs.journal.snapshot import ATTEMPTS_MAX
 from store.files import OsFiles
 from store.manifest import MANIFEST, append, removed_line
 from store.segment import segment_name

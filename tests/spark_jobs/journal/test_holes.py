@@ -13,7 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.journal.scan import scan_segment
-from spark_jobs.journal.snapshot import UNKNOWN, Gap, next_id_at, take
+from spark_jobs.journal.segments import Gap, next_id_at
+from spark_jobs.journal.snapshot import take
+from spark_jobs.journal.walk import UNKNOWN
 from store.files import OsFiles
 from store.manifest import MANIFEST, append, removed_line
 from store.retention import DIRECTORY, RetentionSettings

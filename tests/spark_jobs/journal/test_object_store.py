@@ -13,7 +13,8 @@ from moto.server import ThreadedMotoServer
 
 from spark_jobs.journal import files
 from spark_jobs.journal.files import Found
-from spark_jobs.journal.snapshot import NoJournal, Snapshot, Vanished, read_segment, take
+from spark_jobs.journal.segments import Vanished, read_segment
+from spark_jobs.journal.snapshot import NoJournal, Snapshot, take
 from store.manifest import MANIFEST
 from store.retention import DIRECTORY
 from tests.spark_jobs.journal.disks import kept, live, path_of, pinned, truth, write

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.journal import files
-from spark_jobs.journal.segments import OpenSegments
-from spark_jobs.journal.snapshot import Snapshot, Vanished, next_id_at, read_segment, take
+from spark_jobs.journal.segments import OpenSegments, Vanished, next_id_at, read_segment
+from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.jvm import ROOT
 from store.segment import segment_name
 from tests.spark_jobs.journal.conftest import Before
@@ -56,7 +56,8 @@ def test_so_it_is_by_another_process(data: Path, opened: OpenSegments) -> None:
     remove(snapshot)
     script = (
         "import sys\n"
-        "from spark_jobs.journal.snapshot import Snapshot, read_segment\n"
+        "from spark_jobs.journal.segments import read_segment\n"
+        "from spark_jobs.journal.snapshot import Snapshot\n"
         "print(sum(len(read_segment(ref)) for ref in Snapshot.from_json(sys.stdin.read()).segments))\n"
     )
     told = subprocess.run(

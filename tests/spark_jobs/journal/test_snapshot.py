@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.journal.files import BadLocation
-from spark_jobs.journal.snapshot import (
-    NoJournal,
-    SeveralBrokers,
-    Snapshot,
-    by_broker,
-    next_id_at,
-    read_segment,
-    take,
-)
+from spark_jobs.journal.segments import next_id_at, read_segment
+from spark_jobs.journal.snapshot import NoJournal, SeveralBrokers, Snapshot, by_broker, take
 from store import inspect
 from store.decode import decode_opened
 from store.files import OsFiles
