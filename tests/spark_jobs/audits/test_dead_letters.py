@@ -164,7 +164,7 @@ def test_only_some_addresses_and_times(spark: SparkSession, lived: Path) -> None
     assert row["address"] == "events"
     assert (
         next(s.note for s in result.sections if s.name == "places")
-        == "Without a queue: none took it. 1 more are not shown."
+        == "Without a queue: none took it. 1 more is not shown."
     )
 
 
