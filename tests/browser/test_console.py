@@ -65,7 +65,7 @@ def test_what_clients_choose_is_shown_and_not_run(operator: Operator) -> None:
     client.subscribe(f"/queue/{HOSTILE}", "client-individual", {"selector": "a <> '<script>window.hacked=1</script>'"})
     client.subscribe("orders", "client-individual")
     client.put("orders", HOSTILE, DURABLE)
-    client.nack(client.take(), requeue="false", reason=HOSTILE)
+    client.nack(client.take(), requeue="false", reason="<script>window.hacked=1</script>")
     client.put(f"/queue/{HOSTILE}", "with a consumer", {**DURABLE, "a": "1"})
     operator.log_in()
     [dead] = operator.broker.get("queues/DLQ/messages")["messages"]
