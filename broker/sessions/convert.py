@@ -31,7 +31,6 @@ an application property, since symbols are ASCII; a text of more than 65,535 byt
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -88,8 +87,8 @@ JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 
-#: Finds whether a head may have message annotations that cross.
-_NOTED: Final = re.compile(f"{JMS_REPLY_TO}|{TRACE_PARENT}|{AMQP_HOPS}".encode()).search
+#: The names of message annotations that cross, as they are in a head; looked for each, as a pattern of all is slower.
+_NOTED: Final = tuple(name.encode() for name in (JMS_REPLY_TO, TRACE_PARENT, AMQP_HOPS))
 
 #: What a JMS client may note of a destination: a queue, a topic, a temporary queue, a temporary topic.
 JMS_KINDS: Final = (
@@ -343,7 +342,7 @@ def _from_amqp(message: Message) -> Neutral:
         properties = encoded.properties
         application = encoded.application_properties
         kind, values = encoded.body()
-        noted = encoded.message_annotations if _NOTED(message.head) else {}
+        noted = encoded.message_annotations if any(name in message.head for name in _NOTED) else {}
     except DecodeError as error:
         raise ConversionError(f"not an AMQP message: {error.description}") from error
     reply_to, routing = _address(properties.reply_to or "", message)
