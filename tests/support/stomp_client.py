@@ -17,6 +17,8 @@ _ESCAPES: Final[dict[str, dict[str, str]]] = {
     "1.1": {"\\": "\\\\", "\n": "\\n", ":": "\\c"},
     "1.2": {"\\": "\\\\", "\n": "\\n", ":": "\\c", "\r": "\\r"},
 }
+_TRANSLATIONS: Final = {version: str.maketrans(escapes) for version, escapes in _ESCAPES.items()}
+
 #: Never escaped, in any version: a 1.0 peer must be able to read them (and STOMP is CONNECT by another name).
 _GREETINGS: Final = frozenset({"CONNECT", "STOMP", "CONNECTED"})
 
@@ -32,8 +34,7 @@ class ServerFrame:
 
 def escape(text: str, version: str) -> str:
     """A header name or value as it goes on the wire."""
-    table = _ESCAPES[version]
-    return "".join(table.get(character, character) for character in text)
+    return text.translate(_TRANSLATIONS[version])
 
 
 def unescape(text: str, version: str) -> str:
