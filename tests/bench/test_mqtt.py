@@ -20,12 +20,17 @@ from tests.bench.mqtt_toy import toy
 from tests.protocols.mqtt.peer import connected
 
 SHAPE = FrameTemplate(destinations=16, seed=7)
-POOLS = {qos: MqttPool(SHAPE, qos) for qos in (0, 1)}
+
+
+@cache
+def pool(qos: int) -> MqttPool:
+    """The packets of a lap."""
+    return MqttPool(SHAPE, qos)
 
 
 def packets(qos: int, first: int, count: int) -> list[bytes]:
     """Packets as the producer sends them."""
-    offsets = POOLS[qos].offsets.tolist()
+    offsets = pool(qos).offsets.tolist()
     places = [divmod(number, LAP) for number in range(first, first + count)]
     return [lap(qos, number)[offsets[index] : offsets[index + 1]] for number, index in places]
 
@@ -33,7 +38,7 @@ def packets(qos: int, first: int, count: int) -> list[bytes]:
 @cache
 def lap(qos: int, number: int) -> bytes:
     """A lap."""
-    return POOLS[qos].outgoing(number)
+    return pool(qos).outgoing(number)
 
 
 @pytest.mark.parametrize("qos", [0, 1])
@@ -56,7 +61,7 @@ def test_what_is_sent(qos: int) -> None:
 def test_all_is_taken_however_it_arrives(qos: int, order: str) -> None:
     random = Random(f"{qos} {order}")
     sent = packets(qos, LAP - 200, 400)
-    checker = Checker(POOLS[qos])
+    checker = Checker(pool(qos))
     checker.take(b"".join(packets(qos, 0, LAP - 200)))
     if order == "by topic":
         sent = [one for topic in range(16) for one in sent[topic::16]]
@@ -94,13 +99,13 @@ def duplicate(sent: list[bytes]) -> None:
 def test_what_is_wrong_is_noticed(qos: int, harm: Callable[[list[bytes]], None]) -> None:
     sent = packets(qos, 0, 100)
     harm(sent)
-    checker = Checker(POOLS[qos])
+    checker = Checker(pool(qos))
     with pytest.raises(BrokerFailed):
         checker.take(b"".join(sent))
 
 
 def test_the_pubacks_are_those_of_the_packets() -> None:
-    answers = Checker(POOLS[1]).take(b"".join(packets(1, 0, 500)))
+    answers = Checker(pool(1)).take(b"".join(packets(1, 0, 500)))
     ids = np.frombuffer(answers, np.uint8).reshape(-1, 4)
     assert [int(high) << 8 | int(low) for _, _, high, low in ids] == list(range(1, 501))
     assert {(int(first), int(second)) for first, second, _, _ in ids} == {(0x40, 2)}
@@ -112,7 +117,7 @@ def test_the_pubacks_are_those_of_the_packets() -> None:
 @pytest.mark.parametrize(("qos", "subscribers"), [(0, 1), (0, 5), (1, 1)])
 def test_a_run(qos: int, subscribers: int) -> None:
     with toy() as target:
-        outcome = run(target, POOLS[qos], Load(messages=LAP + 500), subscribers)
+        outcome = run(target, pool(qos), Load(messages=LAP + 500), subscribers)
     assert outcome.messages == subscribers * (LAP + 500)
     assert outcome.receipts == outcome.acks == (LAP + 500 if qos else 0)
 
@@ -120,4 +125,4 @@ def test_a_run(qos: int, subscribers: int) -> None:
 def test_a_run_that_stalls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bench.mqtt_load.STALL_S", 0.2)
     with toy(lose=300) as target, pytest.raises(BrokerFailed, match="nothing moved"):
-        run(target, POOLS[0], Load(messages=LAP))
+        run(target, pool(0), Load(messages=LAP))
