@@ -64,6 +64,13 @@ class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """See xdist, which goes through all that a process ever had whenever one of its tests has ended."""
+        super().mark_test_complete(node, item_index, duration)
+        name = scope(self.registered_collections[node][item_index])
+        if all(self.assigned_work[node][name].values()):
+            del self.assigned_work[node][name]
+
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Folders:
     """See xdist."""
