@@ -18,6 +18,9 @@ from different things: flows count records, `present` counts messages of which e
     left before it entered   1        1     a fault, whatever was lost
     left without entering    0        1     a fault, unless records are lost: the missing one may be among them
 
+What came and went within segments that the broker gave up, and leaves again behind them, cannot be told from the first
+time: it is `from before`.
+
 `entered` includes the opening balance.  Which queue a message is on when its queue is deleted is answered as recovery
 does it: on none.  Mostly its removal says so (`deleted`); what a transaction held that never ended leaves without a
 word, and is counted as gone with its queue.
