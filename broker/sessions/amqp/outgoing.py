@@ -178,6 +178,7 @@ class OutgoingLink:
         if error is not None and error.passing and message.id in consumer.unacked:
             self._owner.engine.consumers.postpone(consumer, message, str(error))
         elif error is not None and message.id in consumer.unacked:
+            self._owner.report("body.unreadable", error=str(error))
             self._owner.engine.consumers.give_back(consumer, message.id, redelivery.rejected(str(error)))
         self._owner.sent_on(self, 0)
         self.more_room()

@@ -238,6 +238,7 @@ def test_a_body_that_cannot_be_read_is_aborted(damage: bytes) -> None:
     (delivery,) = client.take()
     assert data_of(delivery.payload) == body(10)
     assert broker.engine.queue("DLQ").ready == 1
+    assert len(broker.reported("body.unreadable")) == 1
 
 
 def test_from_stomp_to_amqp_and_back(broker: SimBroker, client: AmqpSim) -> None:
