@@ -79,8 +79,8 @@ class Copying:
         if head.end == NEW:
             if here and self._copy.copy_name():  # else it is a log in files, which the database is to get
                 raise CopyAhead(
-                    f"the copy in {self._copy.directory} has segment {here[-1]}, but the log in the database is empty:"
-                    " is it another database or schema than before?"
+                    f"the copy in {self._copy.directory} has segment {here[-1]}, but the log in the database is empty"
+                    " (is it another database or schema than before?)"
                 )
             return
         if here and head.end < Place(here[-1], 0):
