@@ -12,7 +12,6 @@ Session Present, and what is not acknowledged is sent to it as new.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from copy import copy
 from typing import Final, NoReturn
 
 from broker.engine import Consumer
@@ -149,8 +148,8 @@ class BridgeReceiver(Receiver):
             return False
         return why.reason in _PASSING or (self._owner.codec.version != V5 and why.reason not in DROPPED_SILENTLY)
 
-    def _leave(self, run: Publish, outcomes: Outcomes, kept: dict[int, Refused]) -> tuple[Publish, Outcomes]:
-        """A run, and what became of it, without the messages that the other end keeps.  Raises MqttError."""
+    def _leave(self, run: Publish, outcomes: Outcomes, kept: dict[int, Refused]) -> Outcomes:
+        """Take the messages that the other end keeps out of a run; what became of the rest.  Raises MqttError."""
         for at, why in kept.items():
             route = self._by_topic.get(run.topics[at])
             if route is None or len(route.full) >= TOPICS_REMEMBERED_MAX:
@@ -159,14 +158,13 @@ class BridgeReceiver(Receiver):
         if run.qos == 2:
             self._session.incoming.refused([run.packet_ids[at] for at in kept])
         places = [at for at in range(len(run.topics)) if at not in kept]
-        rest = copy(run)
-        rest.topics, rest.packet_ids = [run.topics[at] for at in places], [run.packet_ids[at] for at in places]
-        return rest, {new: outcomes[at] for new, at in enumerate(places) if at in outcomes}
+        run.topics, run.packet_ids = [run.topics[at] for at in places], [run.packet_ids[at] for at in places]
+        return {new: outcomes[at] for new, at in enumerate(places) if at in outcomes}
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
         kept = {at: why for at, why in outcomes.items() if why is not None and self._keeps(run, why)}
         if kept:
-            run, outcomes = self._leave(run, outcomes, kept)
+            outcomes = self._leave(run, outcomes, kept)
             if not run.topics:
                 return
         for at, topic in enumerate(run.topics):
