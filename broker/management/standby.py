@@ -64,7 +64,7 @@ class StandbyApi:
 
     def _reasons(self) -> list[str]:
         replicated = self._replicated()
-        reasons = ["standby: another broker owns the journal"]
+        reasons = ["standby: this broker does not own the journal"]
         return [*reasons, replicated.trouble] if replicated.trouble else reasons
 
     async def _livez(self, request: Request) -> Response:

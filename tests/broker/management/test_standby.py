@@ -32,7 +32,7 @@ async def test_health(broker: TestBroker) -> None:
         assert (await client.get("/livez")).status_code == 200
         ready = await client.get("/readyz")
         assert ready.status_code == 503
-        assert ready.json() == {"ready": False, "reasons": ["standby: another broker owns the journal"]}
+        assert ready.json() == {"ready": False, "reasons": ["standby: this broker does not own the journal"]}
         state.append(Replicated("standby", 3, 17, 2.5, "connecting to PostgreSQL: refused"))
         assert (await client.get("/readyz")).json()["reasons"][1:] == ["connecting to PostgreSQL: refused"]
 
