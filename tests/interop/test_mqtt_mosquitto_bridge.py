@@ -9,8 +9,7 @@ from typing import Final
 
 import pytest
 
-from tests.interop.relay import Relay, relayed
-from tests.interop.test_links_mqtt import (
+from tests.interop.numbered import (
     END,
     KEEPING,
     arrived,
@@ -22,6 +21,7 @@ from tests.interop.test_links_mqtt import (
     publish,
     until,
 )
+from tests.interop.relay import Relay, relayed
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import Mosquitto
 from tests.support.process import NotAvailable, started
