@@ -53,14 +53,14 @@ class _Run:
     annotations: Json
 
 
-class _Sent(StoredMessage):
+@dataclass(slots=True, eq=False)
+class _Sent:
     """A message."""
 
-    __slots__ = ("run",)
-
-    def __init__(self, id: int, head: bytes, body: bytes, run: _Run) -> None:
-        super().__init__(id, head, body)
-        self.run = run
+    id: int
+    head: bytes
+    body: bytes
+    run: _Run
 
 
 class _Queue:
@@ -132,7 +132,8 @@ class _Broker:
             origin="c-1" if run.user else "",
             annotations=record.encode_json(run.annotations) if run.annotations else b"",
         )
-        self.out.add_messages([queue.id for queue in queues], facts, messages)
+        stored = [StoredMessage(message.id, message.head, message.body) for message in messages]
+        self.out.add_messages([queue.id for queue in queues], facts, stored)
         for queue in queues:
             queue.held += messages
             queue.book.entered += len(messages)
@@ -168,7 +169,6 @@ class _Broker:
             **more,
         }
         run = _Run(target.book.address, message.run.user, message.run.sent, 0, 0, annotations)
-        assert isinstance(message.body, bytes), "none is in a file"
         return self._store([target], run, [(message.head, message.body)])
 
     def _record_death(
