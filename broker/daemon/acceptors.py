@@ -19,7 +19,7 @@ from broker.sessions.login import Peer
 
 
 class Acceptors:
-    """Of a broker that serves, or of a standby."""
+    """Those of one role: of a broker that serves, or of a standby."""
 
     def __init__(self, config: Config, tick: Ticking, report: Report) -> None:
         self._config = config
@@ -109,12 +109,12 @@ class Acceptors:
             yield from list(listener.connections)
 
     async def check(self) -> None:
-        """Look at the timers of all connections, after a while."""
+        """Wait for a moment, then look at the timers of all connections."""
         await asyncio.sleep(CHECK_PERIOD_MS / 1000)
         for listener in list(self._listeners.values()):
             try:
                 for _ in listener.check():
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(0)  # others are served meanwhile
             except Exception as error:
                 self._tick.failed(None, error)
 

@@ -16,7 +16,7 @@ from broker.security.policy import users_path
 
 
 class Announcer:
-    """`started`: when the broker did, in ms since the epoch."""
+    """Says it.  `started`: when the broker was, in ms since the epoch."""
 
     def __init__(self, config: Config, log: Log, notifier: Notifier, started: int) -> None:
         self._config = config
@@ -35,7 +35,7 @@ class Announcer:
         )
 
     def ready(self, listening: Sequence[Listening]) -> None:
-        """READY."""
+        """Say READY, and where the console is."""
         line = _line(listening)
         console = self._console(listening)
         told = {"console": console, "login": self._login()} if console else {}
@@ -44,7 +44,7 @@ class Announcer:
         self._say(f"READY {line}", f"listening on {line}")
 
     def standby(self, listening: Sequence[Listening]) -> None:
-        """STANDBY."""
+        """Say STANDBY."""
         self._log("replication.standby")
         self._say(f"STANDBY {_line(listening)} pid={os.getpid()}", "standby: it copies the journal of its owner")
 

@@ -48,7 +48,7 @@ class Flushing:
 
 
 class Redirecting:
-    """What their sessions say.  Those of WebSockets stay closed."""
+    """Makes their sessions.  Acceptors of WebSockets stay closed."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -57,7 +57,7 @@ class Redirecting:
         self.acceptors = {name: acceptor for name, acceptor in messaging if not speaks_websocket(acceptor)}
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
-        """What makes the session of each connection to one of them."""
+        """What makes the session of each connection to an acceptor."""
         answering = (acceptor, *(self._config.acceptors[name] for name in acceptor.others))
         served = {each.protocol: self._answers(each, acceptor) for each in answering}
 

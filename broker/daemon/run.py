@@ -51,9 +51,7 @@ from broker.engine.model.errors import EngineError
 from broker.log import Log, configure
 from broker.management.http import HttpServer
 from broker.management.ports import AcceptorState, Replicated
-from broker.management.runtime import (
-    remove_runtime_file,
-)
+from broker.management.runtime import remove_runtime_file
 from broker.management.shared import Shared
 from broker.net.dialer import Dialer
 from broker.net.runner import LoopRunner
@@ -557,7 +555,7 @@ class Daemon:
         return ExitStatus.OK
 
     def _announce(self) -> None:
-        """READY, from now on."""
+        """Listen to signals, and say READY."""
         for number, handler in (
             (signal.SIGTERM, self._stop_process),
             (signal.SIGINT, self._stop_process),

@@ -44,7 +44,7 @@ class Notifier:
         self._send("WATCHDOG=1")
 
     def beat(self, goes_on: Callable[[], bool], lives: Callable[[], bool] = lambda: True) -> None:
-        """Give a sign of life where it `lives`, as often as is expected, until it no longer `goes on`."""
+        """Give a sign of life as often as is expected, if it `lives` then, until it no longer `goes_on`."""
         interval = self.watchdog_interval()
         if interval is None or not goes_on():
             return

@@ -16,7 +16,5 @@ def section(
     name: str, title: str, table: pa.Table, *, beyond: int = 0, note: str = "", chart: Chart | None = None
 ) -> Section:
     """A section of a report.  A chart of nothing is left out."""
-    notes = " ".join(
-        text for text in (note, f"{counted(beyond, 'more is', 'more are')} not shown." if beyond else "") if text
-    )
-    return Section(name, title, table, notes, chart if table.num_rows else None)
+    cut = f"{counted(beyond, 'more is', 'more are')} not shown." if beyond else ""
+    return Section(name, title, table, " ".join(filter(None, (note, cut))), chart if table.num_rows else None)
