@@ -15,19 +15,19 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
 .DELETE_ON_ERROR:
-.PHONY: run test compiled-tests test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
+.PHONY: run test bytecode test-compiled check explore demo cluster storm torture fuzz strangers interop link-tests link-storm failover-storm browser-tests coverage bench bench-check reference docs pyfiles wheel wheels clean
 
 run: $(RUNNING)
 	$(BIN)/bartleby run --config etc/broker.toml --data ./var
 
 # Three processes on two cores: many tests wait for brokers, clients and timers.
 test: $(TESTING)
-	$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 check compiled-tests
+	$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 check bytecode
 	$(BIN)/pytest -n 3
 
-# What tests import, compiled once and beside the checks: else each of the three processes compiles all of it.  What cannot
-# be collected is told by the tests themselves.
-compiled-tests: $(TESTING)
+# Of all that tests import, made once and beside the checks: else each of the three processes makes all of it.  What
+# cannot be collected is told by the tests themselves.
+bytecode: $(TESTING)
 	-$(BIN)/pytest --collect-only -qq >/dev/null
 
 check: $(TESTING)
