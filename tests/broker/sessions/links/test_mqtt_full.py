@@ -14,6 +14,7 @@ from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Ack, Publish, Suback, Subscribe
 from protocols.mqtt.properties import SESSION_EXPIRY_INTERVAL
 from tests.broker.sessions.links.bridges import Script, client, pair
+from tests.support.interpreted import interpreted
 from tests.support.mqtt_world import FOR_EVER
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_links import SimLinks, linked
@@ -168,6 +169,7 @@ def test_an_end_that_acknowledges_nothing_is_asked_again_after_the_longest_time_
     assert len(a.reported("link.lost")) == 1
 
 
+@interpreted
 def test_what_is_refused_again_and_again_is_asked_for_less_and_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a full disk, where nobody knows before it comes whether there is room."""
     monkeypatch.setattr(BridgeReceiver, "has_room", lambda *_: True)
@@ -183,6 +185,7 @@ def test_what_is_refused_again_and_again_is_asked_for_less_and_less_often(monkey
     assert 6 <= len(a.reported("link.lost")) <= 9, "after 1 s, 2 s, 4 s, ... 30 s"
 
 
+@interpreted
 def test_more_full_topics_than_a_link_remembers_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("broker.sessions.links.mqtt.TOPICS_REMEMBERED_MAX", 1)
     full = {"match": "orders.#", "max-size-messages": 1, "address-full-policy": "FAIL"}
