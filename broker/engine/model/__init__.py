@@ -1,1 +1,1 @@
-"""What everything else is made of: messages, names, patterns, settings, permissions, errors."""
+"""The types the rest of the engine builds on: messages, names, patterns, settings, permissions, errors."""

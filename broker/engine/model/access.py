@@ -1,12 +1,12 @@
-"""What one connection may do: asked by every verb that a client's wish leads to, whatever its protocol.
+"""The permissions of one connection, checked by every verb that serves a client's request, whatever its protocol.
 
-A session makes an `Access` once it knows who its peer is, and hands it to the engine's verbs, which ask it before they
-do anything, and before they look whether what was named exists: a denial says nothing about that.  Without one
-(`UNRESTRICTED`) the broker itself acts: dead letters, expiry, what the configuration declares.
+A session makes an `Access` once its client has logged in, and passes it to the engine's verbs.  They ask it before they
+do anything, even before they look whether the named thing exists: a denial does not reveal that.  `UNRESTRICTED` is for
+the broker's own acts: dead letters, expiry, the definitions of the configuration.
 
-Decisions are kept by name, so that asking again costs one look in a dictionary.  When permissions or roles change,
-`Security.change` makes what is kept void; each access notices by itself.  `version` says so to those
-that keep something themselves.
+Decisions are cached by name, so asking again costs one dictionary lookup.  When permissions or roles change,
+`Security.change` raises the version, and each access drops its decisions when it next looks.  Callers that cache
+decisions of their own compare `version`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.engine.model.errors import Denied
 from broker.engine.model.permissions import Permission, PermissionTable, Roles
 from broker.engine.model.report import Report
 
-#: Decisions that an access keeps: a connection uses some tens of names; one that invents names gains nothing.
+#: Decisions that an access caches: a connection uses some tens of names; one that invents names gains nothing.
 DECISIONS_MAX: Final = 256
 
 _VERBS: Final = {
@@ -37,9 +37,9 @@ _VERBS: Final = {
 
 @dataclass(slots=True, eq=False)
 class Identity:
-    """Who somebody is, once that is known: the user's name, empty for an anonymous one, and its roles.
+    """A logged-in user: its name, empty for an anonymous one, and its roles.
 
-    `lasting`: the roles are those of this login and not looked up again (they were in a token, say).
+    `lasting`: the roles are fixed at login and never looked up again (they came in a token, say).
     """
 
     user: str
@@ -57,12 +57,12 @@ class Identity:
         return f"Identity({self.user!r}, {sorted(self.roles)})"
 
 
-#: Who has not logged in yet, and may do nothing.
+#: The identity before login, with no permissions.
 NOBODY: Final = Identity("", frozenset(), lasting=True)
 
 
 class Security:
-    """The permissions in force, and which roles a user has now."""
+    """The permissions in force, and the present roles of each user."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -71,21 +71,21 @@ class Security:
         self.roles_of: Callable[[str], Roles | None] = lambda _: None
 
     def change(self, table: PermissionTable | None = None) -> None:
-        """Other permissions, or (None) other roles: nothing that was decided before counts any more."""
+        """Replace the permissions or, with None, note that roles changed: all earlier decisions become void."""
         if table is not None:
             self.table = table
         self.version += 1
 
     def access(self, identity: Identity, client_id: str) -> Access:
-        """What a client that has logged in may do; its roles are those of now, the login may be a while ago."""
+        """The access of a client that has logged in, with its present roles: the login may be a while ago."""
         return Access(self, self.of_now(identity), client_id)
 
     def returned(self, user: str, client_id: str) -> Access:
-        """What a user may do whose session was restored: it logged in once, and has the roles of now."""
+        """The access of a user whose session was restored: it logged in before, and has its present roles."""
         return self.access(Identity(user, frozenset()), client_id)
 
     def of_now(self, identity: Identity) -> Identity:
-        """Who somebody is, with the roles of now; the same object, if they are those of before."""
+        """The identity with its present roles; the same object if they have not changed."""
         if identity.lasting:
             return identity
         roles = self.roles_of(identity.user) or frozenset()
@@ -93,7 +93,7 @@ class Security:
 
 
 class Access:
-    """What one connection may do."""
+    """The permissions of one connection."""
 
     __slots__ = ("_decisions", "_identity", "_security", "_version", "client_id", "user")
 
@@ -107,7 +107,7 @@ class Access:
 
     @property
     def roles(self) -> Roles:
-        """The roles as of now."""
+        """The present roles."""
         self._renew()
         return self._identity.roles
 
@@ -117,39 +117,39 @@ class Access:
         return self._security.version
 
     def allows(self, permission: Permission, address: str, queue: str = "") -> bool:
-        """Whether it is permitted; for a wildcard address that is read, on everything that it matches."""
+        """Whether it is permitted; reading from a wildcard address must be permitted on everything that it matches."""
         if self._version != self._security.version:
             self._renew()
         found = self._decisions.get((permission, address, queue))
         return self._decide(permission, address, queue) if found is None else found
 
     def might(self, permission: Permission, address: str, queue: str = "") -> bool:
-        """As `allows`, for somebody who has not asked for it: a denial is not reported."""
+        """As `allows`, when the client did not ask for it: a denial is not reported."""
         if self._version != self._security.version:
             self._renew()
         found = self._decisions.get((permission, address, queue))
         return self._decided(permission, address, queue) if found is None else found
 
     def everywhere(self, permission: Permission) -> bool:
-        """Whether it is permitted whatever the address and queue."""
+        """Whether it is permitted on every address and queue."""
         self._renew()
         return self._security.table.rights(self.user, self.client_id).grants_everywhere(self.roles, permission)
 
     def chosen(self, permission: Permission, places: Iterable[tuple[str, str]]) -> list[bool]:
-        """For each address and queue whether it is permitted; no denial is told, and nothing kept.
+        """Whether it is permitted, for each address and queue; nothing is reported or cached.
 
-        Of 100,000 this takes a second: it may be done on another thread.
+        100,000 places take a second; the caller may use another thread.
         """
         rights, roles = self._security.table.rights(self.user, self.client_id), self.roles
         return [rights.grants(roles, permission, address, queue) for address, queue in places]
 
     def sees(self, address: str, queue: str, *, durable: bool) -> bool:
-        """Whether such a queue may be used in any way, and so be known of.  Nothing is reported."""
+        """Whether the client may use such a queue in any way, and so know of it.  Nothing is reported."""
         permissions = (Permission.CONSUME, Permission.BROWSE, delete_permission(durable=durable))
         return any(self.might(permission, address, queue) for permission in permissions)
 
     def require(self, permission: Permission, address: str, queue: str = "", *, named: str = "") -> None:
-        """Raises Denied, which names what the peer named: the address or full name, or `named` instead."""
+        """Raises Denied, with the name that the peer gave: the address or full name, or `named` instead."""
         if not self.allows(permission, address, queue):
             _deny(permission, named or (f"{address}::{queue}" if queue else address))
 
@@ -167,7 +167,7 @@ class Access:
         return decide(self._identity.roles, permission, address, queue)
 
     def _decide(self, permission: Permission, address: str, queue: str) -> bool:
-        """Decide, tell of a denial, and keep the decision, so that each denial is told once."""
+        """Decide, report a denial, and cache the decision, so that each denial is reported once."""
         decision = self._decided(permission, address, queue)
         if not decision:
             self._security.report(
@@ -204,14 +204,14 @@ class _Unrestricted(Access):
 
 
 def _silent(code: str, /, **fields: str | int) -> None:
-    """Nobody is told."""
+    """Report nothing."""
 
 
 UNRESTRICTED: Final[Access] = _Unrestricted()
 
 
 def unrestricted(client_id: str) -> Access:
-    """The same, under a name, so that those who do not want what this one sends can say so."""
+    """Unrestricted access with a client id, so that consumers can opt out of this client's messages."""
     return _Unrestricted(client_id)
 
 
@@ -221,10 +221,10 @@ def _deny(permission: Permission, named: str) -> NoReturn:
 
 
 def create_permission(*, durable: bool) -> Permission:
-    """What making such a queue needs."""
+    """The permission to create such a queue."""
     return Permission.CREATE_DURABLE_QUEUE if durable else Permission.CREATE_NON_DURABLE_QUEUE
 
 
 def delete_permission(*, durable: bool) -> Permission:
-    """What deleting such a queue needs."""
+    """The permission to delete such a queue."""
     return Permission.DELETE_DURABLE_QUEUE if durable else Permission.DELETE_NON_DURABLE_QUEUE

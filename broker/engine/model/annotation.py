@@ -1,7 +1,7 @@
-"""What is noted on a message besides what its sender said, as the journal has it.
+"""Annotations: values added to a message besides those of its sender, and their form in the journal.
 
-An annotation is a text or a number.  One whose protocol has more types than these keeps the name of its own: it is what
-it looks like to everybody else, and `{"ulong": 18446744073709551615}` in the journal.
+An annotation is a text or a number.  One from a protocol with more types carries the name of its type, as in
+`{"ulong": 18446744073709551615}` in the journal; other code sees a plain text or number.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from broker.engine.model.message import (
 )
 from store.record import encode_json
 
-#: Those of the broker's own that are numbers, with which it counts.
+#: The broker's own annotations that are numbers.
 NUMBERS: Final = frozenset(
     {
         ACTUAL_EXPIRY,
@@ -50,7 +50,7 @@ NUMBERS: Final = frozenset(
 
 
 class TypedInt(int):
-    """A number with the name of its type in the protocol that it came by."""
+    """A number with the name of its type in the sender's protocol."""
 
     def __new__(cls, value: int, type: str) -> TypedInt:
         """The same number, typed."""
@@ -62,7 +62,7 @@ class TypedInt(int):
 
 
 class TypedText(str):
-    """A text with the name of its type in the protocol that it came by."""
+    """A text with the name of its type in the sender's protocol."""
 
     def __new__(cls, value: str, type: str) -> TypedText:
         """The same text, typed."""
@@ -74,7 +74,7 @@ class TypedText(str):
 
 
 def to_json(annotations: Mapping[str, str | int]) -> dict[str, object]:
-    """Annotations as an object of JSON."""
+    """Annotations as a JSON object."""
     return {
         name: {value.type: value} if isinstance(value, TypedInt | TypedText) else value
         for name, value in annotations.items()
@@ -82,7 +82,7 @@ def to_json(annotations: Mapping[str, str | int]) -> dict[str, object]:
 
 
 def from_json(found: Mapping[str, object]) -> dict[str, str | int]:
-    """The annotations in such an object.  Raises ValueError for what is none."""
+    """The inverse of `to_json`.  Raises ValueError for a value that is no annotation."""
     return {name: value if isinstance(value, str | int) else _typed(name, value) for name, value in found.items()}
 
 
@@ -97,12 +97,12 @@ def _typed(name: str, value: object) -> str | int:
 
 
 def encode(annotations: Mapping[str, str | int]) -> bytes:
-    """Annotations as a record has them."""
+    """Annotations encoded for a record."""
     return encode_json(to_json(annotations))
 
 
 def decode(raw: bytes) -> dict[str, str | int]:
-    """The annotations of a record.  Raises ValueError for what is none."""
+    """The inverse of `encode`.  Raises ValueError if they are invalid."""
     found = json.loads(raw)
     if not isinstance(found, dict):
         raise ValueError("annotations that are no JSON object")

@@ -1,7 +1,7 @@
-"""What makes a queue other than plain: its attributes, as in ActiveMQ Artemis.
+"""The attributes of a queue, as in ActiveMQ Artemis.
 
-A queue gets them when it is made: what the configuration or the client asks for, and for the rest the `default-*`
-settings of its address.  They belong to the queue from then on and stand in its definition; `alter` changes them.
+A queue gets them when it is created: those that the configuration or the client asks for, and for the rest the
+`default-*` settings of its address.  From then on they are stored in the queue's definition; `alter` changes them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 from broker.engine.model.errors import InvalidAttribute
 from broker.engine.model.row import Described, Unit, kebab, row, rows
 
-#: The property that is the key of a last-value queue unless another is named.
+#: The key property of a last-value queue that names no other.
 LAST_VALUE_KEY_DEFAULT: Final = "_AMQ_LVQ_NAME"
 
-#: Characters of a property's name in an attribute: names in use stay below 100.
+#: The most characters of a property's name in an attribute: names in use stay below 100.
 PROPERTY_NAME_CHARS_MAX: Final = 255
 
-#: The largest number in an attribute: a ring of so many messages, a delay of so many ms.
+#: The largest number in an attribute: messages of a ring, milliseconds of a delay.
 NUMBER_MAX: Final = (1 << 31) - 1
 
 RING_OF_NOTHING: Final = "a ring of 0 would lose every message: give at least 1, or -1 for no limit"
@@ -27,7 +27,7 @@ RING_OF_NOTHING: Final = "a ring of 0 would lose every message: give at least 1,
 
 @dataclass(frozen=True, slots=True)
 class QueueAttributes:
-    """The kind of a queue; `QueueAttributes()` is a plain one.  -1: no limit, or off."""
+    """A queue's attributes; `QueueAttributes()` is a plain queue's.  -1: no limit, or off."""
 
     last_value: bool = row(
         False,
@@ -114,16 +114,15 @@ class QueueAttributes:
 
     @property
     def groups(self) -> bool:
-        """Whether messages of a group go to one consumer; pointless where one consumer, or each, gets everything."""
+        """Whether messages of a group go to one consumer; not where one consumer, or each, gets everything anyway."""
         return self.group_buckets != 0 and not self.exclusive and not self.non_destructive
 
 
 PLAIN: Final = QueueAttributes()
 
-#: Attributes by field name that somebody asked for; those that are absent are left to the settings.
+#: Requested attributes by field name; the settings decide the others.
 Asked = Mapping[str, object]
 NOTHING_ASKED: Final[Asked] = {}
-
 
 #: The attributes by field name.
 ATTRIBUTES: Final = rows(QueueAttributes)
@@ -134,7 +133,7 @@ _BY_NAME: Final = {kebab(name): name for name in FIELDS}
 
 
 def _read(attribute: Described, text: str) -> object:
-    """The value that a text is.  Raises ValueError with what is expected."""
+    """The value in a text.  Raises ValueError, whose text says what is expected."""
     if attribute.type is bool:
         if text not in ("true", "false"):
             raise ValueError("true or false")
@@ -165,23 +164,23 @@ def parse(name: str, text: str) -> dict[str, object]:
 
 
 def with_asked(attributes: QueueAttributes, asked: Asked) -> QueueAttributes:
-    """Attributes with those replaced that were asked for."""
+    """The attributes, with those that were asked for replaced."""
     return replace(attributes, **asked) if asked else attributes  # type: ignore[arg-type]
 
 
 def as_json(attributes: QueueAttributes) -> dict[str, object]:
-    """What differs from a plain queue, by Artemis's names: how a definition says it."""
+    """The attributes that differ from a plain queue's, by Artemis's names, as in a definition."""
     return {kebab(name): value for name in FIELDS if (value := getattr(attributes, name)) != getattr(PLAIN, name)}
 
 
 def from_json(values: Mapping[str, object]) -> QueueAttributes:
-    """The inverse of `as_json`; names that this version does not know say nothing to it."""
+    """The inverse of `as_json`; names unknown to this version are ignored."""
     known = {name: values[kebab(name)] for name in FIELDS if kebab(name) in values}
     return replace(PLAIN, **known)  # type: ignore[arg-type]
 
 
 def differences(attributes: QueueAttributes, asked: Asked) -> list[str]:
-    """Where attributes are other than what was asked for, in words."""
+    """The differences between attributes and those asked for, in words."""
     return [
         f"{kebab(name)} is {_shown(getattr(attributes, name))}, not {_shown(value)}"
         for name, value in asked.items()

@@ -1,4 +1,4 @@
-"""What an operator changes in messages that are moved: properties, the body."""
+"""An operator's changes to messages that are moved: properties and the body."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Final
 from broker.engine.model.errors import InvalidEdit
 from broker.engine.model.message import RESERVED_PREFIXES, Message
 
-#: Properties that one edit sets or removes: as many as a divert.
+#: The most properties that one edit sets or removes: as many as a divert.
 PROPERTIES_MAX: Final = 100
 
-#: Bytes of a body that one edit gives to each message: what fits into one journal entry with room to spare.
+#: The most bytes of a new body: it fits into one journal entry with room to spare.
 BODY_BYTES_MAX: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """Properties that are removed, then those that are set; the body's new content, None: it stays."""
+    """Properties to remove, then properties to set, and the body's new content (None: unchanged)."""
 
     remove: tuple[str, ...] = ()
     add: Mapping[str, str | int] = field(default_factory=dict)
@@ -29,12 +29,12 @@ class Edit:
 
     @property
     def extra_bytes(self) -> int:
-        """Bytes that a message may have more than before, at most."""
+        """The most bytes by which the edit makes a message larger."""
         added = sum(4 * len(name) + 4 * len(str(value)) + 24 for name, value in self.add.items())
         return added + (0 if self.body is None else len(self.body) + 16)
 
     def check(self) -> None:
-        """Raises InvalidEdit for what no message may be given."""
+        """Raises InvalidEdit if the edit exceeds a limit or changes the broker's own properties."""
         if len(self.remove) + len(self.add) > PROPERTIES_MAX:
             raise InvalidEdit(f"an edit sets and removes at most {PROPERTIES_MAX} properties")
         for name in (*self.remove, *self.add):
@@ -44,7 +44,7 @@ class Edit:
             raise InvalidEdit(f"a body of {len(self.body)} bytes exceeds {BODY_BYTES_MAX}")
 
     def applied(self, copy: Message) -> Message:
-        """The copy with its changes; it is nowhere yet, and its header its own."""
+        """The edited copy.  The copy must be on no queue yet and not share its header."""
         header, head, body = copy.header, copy.head, copy.body
         if self.remove or self.add:
             head = header.format.edited(head, self.remove, self.add)
@@ -55,5 +55,5 @@ class Edit:
         return edited
 
 
-#: Messages stay as they are.
+#: The edit that changes nothing.
 UNCHANGED: Final = Edit()

@@ -1,7 +1,7 @@
-"""What the engine refuses, and why.
+"""The errors with which the engine refuses a request.
 
 Every error here is the caller's fault and leaves the engine exactly as it was: a verb checks first and changes
-afterwards.  A session turns the error into its protocol's words; `code` is stable and fit for logs and metrics.
+afterwards.  A session translates the error to its protocol; `code` is stable and fit for logs and metrics.
 """
 
 from __future__ import annotations
@@ -20,27 +20,27 @@ class EngineError(Exception):
 
 
 class Denied(EngineError):
-    """The peer lacks the permission.  The text names what the peer named, and says nothing about what there is."""
+    """The peer lacks the permission.  The text repeats the name the peer gave, and does not reveal what exists."""
 
     code = "denied"
 
 
 class NotBrowsable(EngineError):
-    """A topic, which keeps no messages that a browser could look at."""
+    """A topic cannot be browsed: it stores no messages."""
 
     code = "not-browsable"
 
 
 class NotFound(EngineError):
-    """What is named does not exist: an address or queue that may not be created automatically, a message, a task."""
+    """No such thing exists: an address or queue that may not be created automatically, a message, a task."""
 
     code = "not-found"
 
 
 class NoQueue(EngineError):
-    """A durable message is meant for a queue, and none takes it.
+    """A durable message is meant for a queue, and none accepts it.
 
-    `messages`: of a run, all those that none takes, in their order.
+    `messages`: all the messages of the run that no queue accepts, in order.
     """
 
     code = "no-queue"
@@ -63,13 +63,13 @@ class InvalidSelector(EngineError):
 
 
 class InvalidAttribute(EngineError):
-    """No queue has such an attribute, or the attribute no such value."""
+    """Queues have no such attribute, or the attribute cannot have this value."""
 
     code = "invalid-attribute"
 
 
 class InvalidEdit(EngineError):
-    """No message may be changed like that."""
+    """A message may not be changed in this way."""
 
     code = "invalid-edit"
 
@@ -81,97 +81,97 @@ class InvalidTask(EngineError):
 
 
 class TaskEnded(EngineError):
-    """The task has ended, and its client makes no more steps."""
+    """The task has ended; its client can make no further step."""
 
     code = "task-ended"
 
 
 class TooManyTasks(EngineError):
-    """As many tasks as may be have not ended."""
+    """The limit of unfinished tasks is reached."""
 
     code = "max-tasks"
 
 
 class AttributesDiffer(EngineError):
-    """The queue exists, and is of another kind than was asked for."""
+    """The queue exists with other attributes than those requested."""
 
     code = "attributes"
 
 
 class TooManyConsumers(EngineError):
-    """The queue has as many consumers as it may."""
+    """The queue has its maximum number of consumers."""
 
     code = "max-consumers"
 
 
 class TooManyQueues(EngineError):
-    """The user has made as many queues as allowed."""
+    """The user has created the maximum number of queues."""
 
     code = "max-queues"
 
 
 class TooManyAddresses(EngineError):
-    """There are as many addresses as there may be."""
+    """The broker has its maximum number of addresses."""
 
     code = "max-addresses"
 
 
 class RoutingTypeMismatch(EngineError):
-    """The address has no such routing type and may not get it automatically."""
+    """The address lacks the routing type, which may not be added automatically."""
 
     code = "routing-type"
 
 
 class AlreadyInUse(EngineError):
-    """A durable subscription that somebody else is consuming, or a queue that is already there."""
+    """The durable subscription is in use by another client, or the queue already exists."""
 
     code = "in-use"
 
 
 class WrongState(EngineError):
-    """What was asked for cannot be done in the state that the thing is in."""
+    """The request cannot be fulfilled in the present state of its object."""
 
     code = "wrong-state"
 
 
 class OntoItself(EngineError):
-    """Messages were to be moved to the queue on which they are."""
+    """Messages cannot be moved to the queue they are already on."""
 
     code = "onto-itself"
 
 
 class AddressFull(EngineError):
-    """The address holds as much as its settings allow, and its policy is FAIL."""
+    """The address is at its size limit, and its policy is FAIL."""
 
     code = "address-full"
 
 
 class RetainedFull(EngineError):
-    """There are as many retained messages, or bytes of them, as the broker may keep."""
+    """The broker stores its maximum number, or bytes, of retained messages."""
 
     code = "retained-full"
 
 
 class DiskFull(EngineError):
-    """The journal has no room for another message; consumers go on, and so will producers once there is room."""
+    """The journal has no room for another message; consumers continue, and producers can again once there is room."""
 
     code = "disk-full"
 
 
 class NotReadable(EngineError):
-    """Messages that are on disk only cannot be read for now; the system says why.  They are where they were."""
+    """Messages on disk cannot be read for now; the text has the system's error.  They stay on their queue."""
 
     code = "not-readable"
 
 
 class UnknownDelivery(EngineError):
-    """The consumer holds no such message: never delivered to it, or already acknowledged."""
+    """The consumer has no such message: it was never delivered, or is already acknowledged."""
 
     code = "unknown-delivery"
 
 
 class DuplicateMessage(EngineError):
-    """A transaction holds a message whose duplicate id was accepted before: none of it is done."""
+    """A message of the transaction has a duplicate id accepted before; nothing of the transaction is done."""
 
     code = "duplicate"
 
@@ -183,6 +183,6 @@ class TransactionClosed(EngineError):
 
 
 class TooLarge(EngineError):
-    """The message or transaction does not fit into the limits of the journal."""
+    """The message or transaction exceeds the limits of the journal."""
 
     code = "too-large"

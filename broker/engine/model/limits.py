@@ -1,11 +1,11 @@
-"""What holds for the whole engine."""
+"""Limits and periods of the whole engine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-#: The longest that what a link may have already is kept for it when its connection ends, in ms: a day.
+#: The longest that messages a link may already have received stay reserved after its connection ends, in ms: a day.
 RESERVE_MS_MAX: Final = 86_400_000
 
 
@@ -27,9 +27,9 @@ class Limits:
     move_step_max: int = 64
     #: Messages on disk that one step of grouping dead letters looks at, beside four times as many in memory: some 3 ms.
     group_step_max: int = 256
-    #: Bytes not yet on disk with which a task waits before its next step: some ms of writing.
+    #: Bytes not yet on disk above which a task waits before its next step: some ms of writing.
     task_pending_max: int = 64 << 10
     #: Messages that one step of a purge removes: some 5 ms.
     purge_step_max: int = 4096
-    #: Retained messages that go to new subscriptions in a tick: some 5 ms.
+    #: Retained messages sent to new subscriptions in a tick: some 5 ms.
     retained_step_max: int = 100

@@ -1,11 +1,11 @@
-"""A message as the engine sees it: few objects, bytes as they came.
+"""A message as the engine sees it: few objects, and the sender's bytes unchanged.
 
-A run of messages that arrive together usually agrees in everything but identity, headers and body.  What they agree
-in is one `MessageHeader` object, shared by all of them and never changed; what differs is one small `Message` each.  A
+Messages that arrive together in a run usually differ only in identity, headers and body.  All else is one
+`MessageHeader` object, shared by all of them and never changed; each has one small `Message` of its own.  A
 message that is moved gets a new header and a new identity: it shares nothing with the record it came from (promise P2).
 
-`head` holds the application headers in the sender's encoding.  Nobody parses it on the way through; `PropertyView`
-asks the encoding's `Format` when a filter needs a name that the header does not answer.
+`head` holds the application headers in the sender's encoding.  They are not parsed on the way through; `PropertyView`
+asks the encoding's `Format` when a filter needs a name that the header does not have.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ Annotations = dict[str, str | int]
 #: CPython 3.11 for a message with its own header and body objects on one queue.
 MESSAGE_OVERHEAD_BYTES: Final = 288
 
-#: Bytes that a body in a file counts for at most: a piece of it is in memory while it is delivered, and the windows of
-#: consumers, which count bytes, must not take it for nothing.
+#: The most bytes that a body in a file counts for.  A piece of it is in memory while it is delivered, so the windows of
+#: consumers, which count bytes, must count something.
 LARGE_BODY_BYTES: Final = 256 << 10
 
 PRIORITY_DEFAULT: Final = 4
@@ -64,9 +64,9 @@ DL_FIRST_MESSAGE_ID: Final = "_AMQ_DL_FIRST_MESSAGE_ID"
 DL_FIRST_REASON: Final = "_AMQ_DL_FIRST_REASON"
 DL_FIRST_TIME: Final = "_AMQ_DL_FIRST_TIME"
 
-#: How names begin that only the broker writes, as it does now or as ActiveMQ Artemis does: what a client sets of them
-#: would be taken for the broker's word.  Sessions drop them on the way in, and take the message: a tool that sends a
-#: dead letter back with the headers that it came with is not refused.
+#: Prefixes of names that only the broker writes, or ActiveMQ Artemis does: set by a client, they would be mistaken for
+#: the broker's own.  Sessions drop them from arriving messages and accept the rest, so a tool may send a dead letter
+#: back with the headers it came with.
 RESERVED_PREFIXES: Final = (
     "_AMQ_ORIG_",
     "_AMQ_DL_",
@@ -78,7 +78,7 @@ RESERVED_PREFIXES: Final = (
 
 
 class RoutingType(IntEnum):
-    """How an address hands on its messages; the values are those of `_AMQ_ROUTING_TYPE`."""
+    """How an address routes its messages; the values are those of `_AMQ_ROUTING_TYPE`."""
 
     MULTICAST = 0
     ANYCAST = 1
@@ -95,13 +95,13 @@ class Format(Protocol):
         """Head and body of a message that has properties only."""
 
     def content(self, part: bytes) -> bytes:
-        """What is in a body, or in its beginning, without this encoding: text is UTF-8, values are JSON."""
+        """The content of a body, or of its beginning, decoded: text as UTF-8, values as JSON."""
 
     def noted(self, annotations: Annotations) -> Mapping[str, Value]:
-        """The broker's annotations, by all names under which a filter on such a message may ask for them."""
+        """The broker's annotations, under every name by which a filter on such a message may ask for them."""
 
     def readable(self, head: bytes, body_bytes: int) -> bool:
-        """Whether `head` is one of this format, for such a body; asked of what the broker has not made itself."""
+        """Whether `head` is valid in this format, for such a body; checked for heads the broker did not make itself."""
 
     def properties(self, head: bytes) -> dict[str, Value]:
         """The application properties in `head`, by their neutral names."""
@@ -116,20 +116,20 @@ class Format(Protocol):
         """`head` without some application properties and with others, which replace those of the same name."""
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """Head and body of the same message with other content, as `content` has it."""
+        """Head and body of the same message with new content, given as `content` returns it."""
 
 
-#: Attempts of a message that nobody has been sent.
+#: `attempts` of a message that was never delivered.
 NEW: Final = -1
 
 
 class MessageHeader:
-    """What a run of messages has in common.  Immutable by convention once the first message refers to it.
+    """The part that the messages of a run share.  Immutable by convention once the first message refers to it.
 
     Times are milliseconds since the epoch; `expiration` and `scheduled` are 0 when there is none.  `group` is the
-    message group, empty for none, which the last of its messages `closes_group`: the messages of one run may be of
-    several groups, but not some in groups and others in none.  `attempts` are deliveries that failed before they came
-    here, from another broker; the queue goes on counting.
+    message group, empty for none; its last message sets `closes_group`.  The messages of one run may be of several
+    groups, but not some in groups and others in none.  `attempts` counts deliveries that failed at another broker
+    before the message came here; the queue goes on counting.
     """
 
     __slots__ = (
@@ -227,16 +227,16 @@ class MessageHeader:
 
 
 class Message(StoredMessage):
-    """One message: identity, headers, body, and where it is held.
+    """A message: identity, headers, body, and where it is held.
 
     `refs` counts the queues that hold it (one, until it is routed to more), `segment` is the journal segment of its
-    record (0: not journalled), `size` is what it costs in memory, in bytes: of a body in a file, a piece.
+    record (0: not journalled), `size` is its cost in memory in bytes; of a body in a file only a piece counts.
     """
 
     __slots__ = ("header", "refs", "segment", "size")
 
     def __init__(self, header: MessageHeader, head: bytes, body: bytes) -> None:
-        # All of it here: a call of the base's costs as much as the rest where it is not compiled.
+        # Not through super().__init__(): uncompiled, that call costs as much as the rest.
         self.id = 0
         self.head = head
         self.body = body
@@ -257,26 +257,26 @@ class Message(StoredMessage):
         return self.header.format.hops(self.head)
 
     def annotate(self, annotations: Annotations) -> None:
-        """Add annotations to it; other messages have the same header, without them."""
+        """Add annotations to this message alone: it gets its own copy of the shared header."""
         self.header = copy(self.header)
         self.header.annotations = (self.header.annotations or {}) | annotations
 
     def regroup(self) -> None:
-        """Put it in the group that its properties name; other messages may have the same header, which stays."""
+        """Put it in the group that its properties name; a shared header is copied, not changed."""
         header = self.header
         group, closes = group_of(PropertyView(self))
         if (group, closes) != (header.group, header.closes_group):
             self.header = header.in_group(group, closes=closes)
 
     def with_content(self, head: bytes, body: bytes) -> Message:
-        """The same message with other content, to be converted; it is on no queue."""
+        """A copy with new content, for conversion; it is on no queue."""
         message = Message(self.header, head, body)
         message.id = self.id
         return message
 
     @classmethod
     def of(cls, header: MessageHeader, head: bytes, body: Body) -> Message:
-        """A message with either kind of body; one that is in a file needs a header of its own, and a run of its own."""
+        """A message with either kind of body; one with its body in a file needs its own header and its own run."""
         if isinstance(body, bytes):
             return cls(header, head, body)
         message = cls(header, head, b"")
@@ -286,22 +286,22 @@ class Message(StoredMessage):
 
 
 def size_of(messages: list[Message]) -> int:
-    """What messages cost in memory, in bytes."""
+    """The cost of messages in memory, in bytes."""
     size = 0
     for message in messages:
         size += message.size
     return size
 
 
-#: Where the sequence of a message in its group may stand: as JMS calls it, and Artemis.
+#: The properties that may hold a message's sequence in its group, by JMS's name and by Artemis's.
 _GROUP_SEQUENCES: Final = ("JMSXGroupSeq", "_AMQ_GROUP_SEQUENCE")
 
-#: The sequences that close a group: -1, which is this number to those who know no negative ones.
+#: The sequences that close a group: -1, and the same bits read as an unsigned number.
 _CLOSING: Final = frozenset({"-1", "4294967295"})
 
 
 def group_of(properties: Mapping[str, Value]) -> tuple[str, bool]:
-    """The group that properties put a message in, empty for none, and whether the message closes it."""
+    """The group that a message belongs to by its properties, empty for none, and whether the message closes it."""
     group = properties.get(GROUP_ID)
     if group is None or group == "":
         return "", False
@@ -309,7 +309,7 @@ def group_of(properties: Mapping[str, Value]) -> tuple[str, bool]:
 
 
 class PropertyView(Mapping[str, Value]):
-    """The names a filter may ask of a message.  Headers are parsed at the first miss only."""
+    """A message's properties by the names a filter may use.  Headers are parsed only when one is needed."""
 
     __slots__ = ("_message", "_properties")
 
@@ -361,7 +361,7 @@ class PropertyView(Mapping[str, Value]):
 
     @property
     def message(self) -> Message:
-        """The message that is looked at."""
+        """The message of this view."""
         return self._message
 
 
@@ -381,7 +381,7 @@ _BROKER_NAMES: Final[dict[str, _BrokerName]] = {
     "AMQHops": lambda view: view.message.hops,
 }
 
-#: JMS's names for the same (ActiveMQ Artemis translates them likewise); headers and properties of these names go first.
+#: JMS's names for the same, as in ActiveMQ Artemis; headers and properties with these names take precedence.
 _JMS_NAMES: Final[dict[str, _BrokerName]] = {
     "JMSPriority": _BROKER_NAMES["AMQPriority"],
     "JMSExpiration": _BROKER_NAMES["AMQExpiration"],

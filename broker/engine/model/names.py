@@ -1,4 +1,4 @@
-"""The names of addresses and queues: which are allowed, how they are cut into words, what a wildcard is.
+"""The names of addresses and queues: which are allowed, how they are split into words, what a wildcard is.
 
 | name            | rule                                                                                         |
 |-----------------|----------------------------------------------------------------------------------------------|
@@ -6,7 +6,7 @@
 | `a.*`, `a.#`    | wildcards: a queue may be on such an address, nothing may be sent to it                        |
 | `a\\.b`, `\\*`    | an escaped character is part of its word and means itself; the name keeps its backslash        |
 | `address::queue`| FQQN, one queue of one address; neither part may be empty or contain another `::`              |
-| `temporary-UUID`| a temporary destination: made by the broker for one owner, and never again once it is gone       |
+| `temporary-UUID`| a temporary destination: created by the broker for one owner, never again after it is deleted    |
 
 Names are case-sensitive. Spaces and `& , ? >` are allowed although other brokers advise against them. (Artemis
 semantics 1.3, 2.4, 5.3.)
@@ -21,36 +21,37 @@ from typing import Final
 from broker.engine.model.errors import InvalidName, NotFound
 
 FQQN_SEPARATOR: Final = "::"
-#: The address, and the queue on it, on which the broker keeps retained messages.
+#: The address, and the queue on it, where the broker stores retained messages.
 RETAINED: Final = "$sys.mqtt.retained"
 
-#: What the names of stored sessions begin with that belong to links: no client may choose such a name.
+#: The prefix of the names of links' stored sessions: no client may choose such a name.
 LINK_SESSIONS: Final = "$link/"
 
-#: What names begin with of resources that the broker has for itself, before a delimiter: as in Artemis.
+#: The first words in the names of the broker's internal resources, as in Artemis.
 _INTERNAL: Final = ("$", "artemis", "internal", "")
 
-#: Characters of the broker's own names: as wildcards they would make patterns of them.  `$`, which they begin with and
-#: which the AMQ Broker manual has for a wildcard, is none in them (`is_wildcard`).
+#: Characters of the broker's own names: as wildcards, they would turn those names into patterns.  Not `$`, with which
+#: they begin and which the AMQ Broker manual uses as a wildcard: `is_wildcard` exempts the broker's names.
 _OWN: Final = re.compile(r"[^\W_]|[-.:]").fullmatch
 
-#: What the names of temporary destinations begin with; a UUID follows, so that nobody else's name is like them.
+#: The prefix of the names of temporary destinations; a UUID follows, so that no other name is like them.
 TEMPORARY: Final = "temporary-"
 _TEMPORARY: Final = re.compile(TEMPORARY + "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}").fullmatch
 
 ESCAPE: Final = "\\"
 
 NAME_BYTES_MAX: Final = 1024
-"""Bytes of UTF-8 in a name. Names in use stay below 255. The journal has a u16 for it, and a filter on a name must fit
-in a filter's 4096 characters even when every character is a quote to be doubled; caches keep thousands of names."""
+"""Bytes of UTF-8 in a name. Names in use stay below 255. The journal has a u16 for the length, and a filter on a name
+must fit in a filter's 4096 characters even if every character is a quote to be doubled. Caches hold thousands of
+names."""
 
 
 @dataclass(frozen=True)
 class WildcardSyntax:
-    """The characters of hierarchical names, of which `wildcard-addresses` may choose others. Raises ValueError.
+    """The special characters of hierarchical names, configured in `wildcard-addresses`. Raises ValueError.
 
-    routing: whether queues on a wildcard address get what is sent to others; without it such a name is like any other.
-    Matches of settings and the like have wildcards all the same.
+    routing: whether a queue on a wildcard address gets the messages of matching addresses; if not, such a name is like
+    any other. Matches of settings and the like have wildcards all the same.
     """
 
     delimiter: str = "."
@@ -70,7 +71,7 @@ class WildcardSyntax:
             )
 
     def words(self, name: str) -> list[str]:
-        """The name cut at its delimiters; an escaped delimiter does not cut, and escapes stay in the words."""
+        """The name split at its delimiters, but not at escaped ones; escapes stay in the words."""
         if ESCAPE not in name:
             return name.split(self.delimiter)
         words = [""]
@@ -82,7 +83,7 @@ class WildcardSyntax:
         return words
 
     def characters(self, name: str) -> list[str]:
-        """The name in characters; a backslash and the one after it are one, and so never equal to a wildcard."""
+        """The name's characters; a backslash and the next one count as one, and so never equal a wildcard."""
         pieces: list[str] = []
         escaped = False
         for character in name:
@@ -94,7 +95,7 @@ class WildcardSyntax:
         return pieces
 
     def is_wildcard(self, name: str) -> bool:
-        """Whether a wildcard character stands anywhere in the name, unescaped: also in `foo*`."""
+        """Whether the name has an unescaped wildcard character anywhere, as in `foo*`."""
         if self.any_words not in name and self.single_word not in name:
             return False
         if name[0] == "$" and (name == RETAINED or name.startswith(internal_prefix(self))):
@@ -105,7 +106,7 @@ class WildcardSyntax:
         return self.any_words in characters or self.single_word in characters
 
     def routes(self, name: str) -> bool:
-        """Whether a queue on this address gets what is sent to other addresses."""
+        """Whether a queue on this address gets messages sent to other addresses."""
         return self.routing and self.is_wildcard(name)
 
 
@@ -118,7 +119,7 @@ def is_wildcard(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
 
 
 def split_fqqn(name: str) -> tuple[str, str | None]:
-    """`address::queue` in its parts, or the name alone. Raises InvalidName if a part is missing or there is a third."""
+    """The parts of `address::queue`, or the name and None. Raises InvalidName if a part is missing or one too many."""
     address, separator, queue = name.partition(FQQN_SEPARATOR)
     if not separator:
         return name, None
@@ -132,33 +133,33 @@ def split_fqqn(name: str) -> tuple[str, str | None]:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether the broker has given this name to a temporary destination."""
+    """Whether this is the name of a temporary destination, as the broker makes them."""
     return name.startswith(TEMPORARY) and _TEMPORARY(name) is not None
 
 
 def check_not_temporary(name: str) -> None:
-    """The rule for what is made when somebody asks for it. Raises NotFound."""
+    """Refuse to create a temporary destination by name: it was deleted. Raises NotFound."""
     if is_temporary(name):
         raise NotFound(f"the temporary destination {name} is gone")
 
 
 def check_name(name: str) -> None:
-    """The rules for an address. Raises InvalidName."""
+    """Check the name of an address. Raises InvalidName."""
     _check("address", name)
 
 
 def check_queue_name(name: str) -> None:
-    """The rules for a queue. Raises InvalidName."""
+    """Check the name of a queue. Raises InvalidName."""
     _check("queue", name)
 
 
 def internal_prefix(syntax: WildcardSyntax) -> str:
-    """What the names begin with of resources that the broker has for itself, as in Artemis."""
+    """The prefix in the names of the broker's internal resources, as in Artemis."""
     return syntax.delimiter.join(_INTERNAL)
 
 
 def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
-    """The rules for what clients and operators send to, consume from or make. Raises InvalidName."""
+    """Refuse the broker's own names to clients and operators. Raises InvalidName."""
     if name.startswith(internal_prefix(syntax)):
         raise InvalidName(f"{_shown(name)} is the broker's own: it holds the messages of a retroactive address")
     if name == RETAINED:
@@ -166,7 +167,7 @@ def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
 
 
 def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
-    """The rules for an address that a message is sent to: also no wildcards. Raises InvalidName."""
+    """Check an address that a message is sent to, which may have no wildcards. Raises InvalidName."""
     check_name(address)
     check_public(address, syntax)
     if syntax.routes(address):
@@ -177,7 +178,7 @@ def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> Non
 
 
 def check_target(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
-    """The rules for an address, queue or FQQN that messages are moved to.  Raises InvalidName."""
+    """Check an address, queue or FQQN that messages are moved to.  Raises InvalidName."""
     address, queue = split_fqqn(name)
     check_sendable(address, syntax)
     if queue is not None:
@@ -204,7 +205,7 @@ def _size(name: str) -> int:
         raise InvalidName(f"the name {_shown(name)} is not valid Unicode") from None
 
 
-_SHOWN: Final = 75  # characters of a name in a message
+_SHOWN: Final = 75  # characters of a name in an error message
 
 
 def _shown(name: str) -> str:

@@ -1,6 +1,6 @@
-"""What has happened that notifications tell of, gathered until the tick ends (see `notifications`).
+"""Events for notifications, gathered until the tick ends (see `notifications`).
 
-While nobody listens nothing is gathered.
+Without a consumer of notifications nothing is gathered.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ Note = dict[str, str | int]
 #: The address of notifications.
 NOTIFICATIONS: Final = "activemq.notifications"
 
-#: Notes of one tick beyond which further ones are only counted: notifications are for people and dashboards, and a
-#: tick in which ten thousand messages die must not cost as much again.
+#: The most notes of one tick; further ones are only counted.  Notifications are for people and dashboards, and a tick
+#: in which ten thousand messages die must not cost twice as much for it.
 NOTES_MAX: Final = 4096
 
 
@@ -29,7 +29,7 @@ class Notes:
     left_out: int = 0
 
     def add(self, type: str, note: Note) -> None:
-        """Something has happened."""
+        """Record an event, if anything consumes notifications."""
         if self.listening:
             if len(self.pending) < NOTES_MAX:
                 self.pending.append((type, note))
@@ -37,7 +37,7 @@ class Notes:
                 self.left_out += 1
 
 
-#: Reports that are also told as notifications: the type, and the property for each field that is passed on.
+#: Reports that are also sent as notifications: the type, and the property for each field that is included.
 _TOLD: Final = {
     "access.denied": (
         "SECURITY_PERMISSION_VIOLATION",
@@ -51,7 +51,7 @@ _TOLD: Final = {
 
 
 def noting(report: Report, notes: Notes) -> Report:
-    """A report that also notes what notifications tell of."""
+    """A report function that also adds the notes for notifications."""
 
     def reporting(code: str, /, **fields: str | int) -> None:
         report(code, **fields)

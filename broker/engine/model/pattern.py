@@ -1,15 +1,15 @@
 """A text pattern with "any one character" and "any run of characters", matched in linear time.
 
-LIKE in filters and `*` inside a word of an address-setting's match are both such patterns, and both meet text that a
-client chose. A regular expression of several `.*` backtracks polynomially there, so the pattern is cut at its runs
-into segments instead:
+LIKE in filters and `*` inside a word of an address-setting's match are both such patterns, and both are matched against
+text that a client chose. A regular expression with several `.*` takes polynomial time there, so the pattern is cut at
+its runs into segments instead:
 
     'a%b_c%d'  ->  'a'  'b_c'  'd'
 
-The first segment must open the text, the last must close it, and each one between is looked for from where the one
+The first segment must open the text and the last must close it. Each one between is searched for from where the one
 before ended: taking the leftmost place is never wrong, because it leaves the most text for the rest. A segment of
 letters only is found by `str.find`; one with single wildcards by the shift-and automaton, whose states are the bits of
-one integer: one step a character of the text, whatever the pattern.
+one integer: one step per character of the text, whatever the pattern.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Token = str | Wild
 
 
 class _Segment:
-    """A stretch of a pattern between two runs: its length is fixed, so that it is at a place or it is not."""
+    """The part of a pattern between two runs.  Its length is fixed."""
 
     __slots__ = ("_automaton", "_literal", "_pieces", "length")
 
@@ -41,11 +41,11 @@ class _Segment:
 
     @property
     def searched(self) -> bool:
-        """Whether finding it takes the automaton."""
+        """Whether finding it needs the automaton."""
         return self._automaton is not None and bool(self._pieces)
 
     def stands_at(self, text: str, start: int) -> bool:
-        """Whether the segment lies at `start`; the caller has made sure that the text is long enough."""
+        """Whether the segment fits at `start`; the caller has made sure that the text is long enough."""
         return all(text.startswith(piece, start + offset) for offset, piece in self._pieces)
 
     def find(self, text: str, start: int, end: int) -> int:
@@ -94,7 +94,7 @@ def _segments(tokens: Iterable[Token]) -> list[_Segment]:
             cut.append([])
         else:
             cut[-1].append(token)
-    # an empty segment between two runs says nothing; the outer two anchor the pattern even when empty
+    # An empty segment between two runs fits anywhere; the outer two anchor the pattern even when empty.
     inner = [_Segment(segment) for segment in cut[1:-1] if segment]
     return [_Segment(cut[0]), *inner, *([_Segment(cut[-1])] if len(cut) > 1 else [])]
 
@@ -102,9 +102,9 @@ def _segments(tokens: Iterable[Token]) -> list[_Segment]:
 class Pattern:
     """A compiled pattern. `tokens` are single characters, `Wild.ONE` and `Wild.RUN`.
 
-    searches: how many of its segments are looked for character by character (the rest at the speed of `str.find`).
+    searches: how many of its segments are searched for character by character (the rest at the speed of `str.find`).
 
-    A match costs one pass over the text (promise P6: bad input costs its sender, and never more than its length).
+    A match costs one pass over the text (promise P6: bad input costs its sender, by no more than its length).
     """
 
     __slots__ = ("_first", "_inner", "_last", "_shortest", "searches")

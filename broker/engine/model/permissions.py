@@ -1,15 +1,15 @@
-"""Who may do what where: the entries of `[[security-settings]]`, and which one decides (Artemis semantics 7).
+"""Permissions: the entries of `[[security-settings]]`, and which one decides (Artemis semantics 7).
 
-An entry has a match, written as that of an address setting, and the roles that have each permission.
+An entry has a match, written like that of an address setting, and the roles that have each permission.
 
-1. Of the entries whose match fits a name the most specific one decides alone; nothing is merged.  No entry: denied.
+1. Of the entries whose match fits a name, the most specific one decides alone; nothing is merged.  No entry: denied.
 2. The full name of a queue (`address::queue`) is looked up before its address.
-3. `%u` and `%c` in a match stand for the user's name and the client id, literally.  A name that is empty, or that has
-   a wildcard character, an escape or `::` in it, makes the entry fit nothing: a client cannot widen a match by what it
-   calls itself.  An entry that is written out comes before one that becomes the same text.
-4. Who reads from a wildcard address reads from all addresses that it matches.  So each entry that could decide for one
-   of them must grant it (`grants_reading`): from the most specific on, every entry that has an address in common with
-   the wildcard, until one fits all of them.  Artemis looks the wildcard's own text up, and so hands out
+3. `%u` and `%c` in a match stand for the user's name and the client id, literally.  If the name is empty or contains a
+   wildcard character, an escape or `::`, the entry fits nothing: a client cannot widen a match by its choice of name.
+   An entry written out in full comes before one that becomes the same text.
+4. Reading from a wildcard address means reading from all addresses that it matches.  So each entry that could decide
+   for one of them must grant it (`grants_reading`): from the most specific on, every entry that has an address in
+   common with the wildcard, until one fits all of them.  Artemis looks up the wildcard's own text, and so hands out
    `orders.secret` to a user that may read `orders.#`.
 """
 
@@ -25,7 +25,7 @@ from broker.engine.model.span import Span
 
 
 class Permission(StrEnum):
-    """What a role may be allowed to do; the values are the names of the configuration."""
+    """An action that a role may be allowed; the values are the names in the configuration."""
 
     SEND = "send"
     CONSUME = "consume"
@@ -44,12 +44,12 @@ Entry = tuple[str, Mapping[Permission, Roles]]
 USER: Final = "%u"
 CLIENT: Final = "%c"
 
-#: Tables kept for matches with `%u` or `%c`, one for each user and client id: a few KiB each.
+#: Tables cached for matches with `%u` or `%c`, one for each user and client id: a few KiB each.
 TABLES_MAX: Final = 1_000
 
 
 class PermissionTable:
-    """All entries.  Raises InvalidMatch for a match that cannot be, or is given twice."""
+    """All entries.  Raises InvalidMatch for a match that is invalid or given twice."""
 
     def __init__(self, entries: Iterable[Entry], *, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
         self._syntax = syntax
@@ -63,11 +63,11 @@ class PermissionTable:
 
     @property
     def entries(self) -> list[Entry]:
-        """All entries as they were written, those with `%u` or `%c` last."""
+        """All entries as written, those with `%u` or `%c` last."""
         return [*self._plain, *self._templates]
 
     def rights(self, user: str, client_id: str) -> _Rights:
-        """The table as it is for one user and client."""
+        """The table for one user and client."""
         if not self._templates:
             return self._shared
         key = (user, client_id)
@@ -124,17 +124,17 @@ class _Rights:
         self._spans = {match: Span(match, syntax) for match, _ in entries if FQQN_SEPARATOR not in match}
 
     def grants(self, roles: Roles, permission: Permission, address: str, queue: str = "") -> bool:
-        """Whether the entry that decides for an address, or for a queue on it, gives the permission (rules 1, 2)."""
+        """Whether the entry that decides for an address, or for a queue on it, grants the permission (rules 1, 2)."""
         found = self._table.matching(f"{address}{FQQN_SEPARATOR}{queue}" if queue else address)
         return bool(found) and _has(found[0][1], permission, roles)
 
     def grants_everywhere(self, roles: Roles, permission: Permission) -> bool:
-        """Whether there is no name for which the permission is missing: every entry gives it, and one fits all."""
+        """Whether the permission is granted on every name: every entry grants it, and one fits all names."""
         everything = self._spans.get(self._syntax.any_words)
         return everything is not None and all(_has(fields, permission, roles) for _, fields in self._table.in_order())
 
     def grants_reading(self, roles: Roles, permission: Permission, wildcard: str, queue: str = "") -> bool:
-        """Whether all addresses that a wildcard address matches have the permission (rule 4); others as `grants`."""
+        """Whether it is granted on all addresses that a wildcard address matches (rule 4); otherwise as `grants`."""
         if not self._syntax.is_wildcard(wildcard) or f"{wildcard}{FQQN_SEPARATOR}{queue}" in self._full_names:
             return self.grants(roles, permission, wildcard, queue)
         words = self._syntax.words(wildcard)

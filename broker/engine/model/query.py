@@ -1,7 +1,7 @@
-"""What a client asks for behind the name of a destination: `prices?last-value-key=ticker&ring-size=5`.
+"""Parses the query behind a destination's name: `prices?last-value-key=ticker&ring-size=5`.
 
-The names are those of ActiveMQ Artemis.  The query says of which kind a queue shall be that does not exist yet; one
-that exists must be so already.  A name is a name, though it has a `?`, unless `key=value` follows.
+The names are those of ActiveMQ Artemis.  A queue that does not exist yet is created with these attributes; one that
+exists must have them already.  A `?` is part of the name unless `key=value` follows.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from broker.engine.model import attributes
 from broker.engine.model.errors import InvalidAttribute
 from broker.engine.model.message import RoutingType
 
-#: Parameters of one query: more than there are names.
+#: The most parameters of one query: more than there are names.
 PARAMETERS_MAX: Final = 32
 
 #: A consumer's priority is a signed number of 32 bits.
 _PRIORITY_MAX: Final = (1 << 31) - 1
 
-#: Parameters that Artemis knows and that are not taken here, each with the reason.
+#: Parameters of Artemis that are not accepted here, each with the reason.
 _REFUSED: Final = {
     "filter-string": "give the filter as the subscription's selector, or to the queue in the configuration",
     "durable": "make a durable subscription in the protocol's own way; other queues are durable",
@@ -33,7 +33,7 @@ _REFUSED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What was asked for: attributes by field name, a routing type, and the priority of the consumer."""
+    """A parsed query: attributes by field name, a routing type, and the priority of the consumer."""
 
     asked: attributes.Asked = field(default_factory=dict)
     routing_type: RoutingType | None = None
@@ -44,7 +44,7 @@ NO_QUERY: Final = Query()
 
 
 def split_query(destination: str) -> tuple[str, Query]:
-    """A destination's name, and what is asked for behind it.  Raises InvalidAttribute."""
+    """A destination's name, and the query behind it.  Raises InvalidAttribute."""
     name, separator, query = destination.partition("?")
     if not separator or "=" not in query:
         return destination, NO_QUERY

@@ -1,4 +1,4 @@
-"""What the engine reports to an operator: a code that stays the same from version to version, and plain values."""
+"""The interface by which the engine reports to an operator: a code that is stable across versions, and plain values."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""A row of the tables of settings: what a setting may be and why it is set, said once.
+"""A row of the tables of settings: the type, bounds and purpose of one setting, defined once.
 
-The fields of `AddressSettings` and `QueueAttributes` are such rows.  The configuration's sections, the options of
-clients, what operators set, the definitions in the journal, imports and the reference are made from them.  Their
-modules are not compiled: mypyc keeps no annotations that tell `str | None` from `object`.
+The fields of `AddressSettings` and `QueueAttributes` are such rows.  The configuration's sections, clients' options,
+operators' changes, the definitions in the journal, imports and the reference are made from them.  Their modules are not
+compiled: mypyc keeps no annotations that tell `str | None` from `object`.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What may be given, and why; `low` and `high` are the least and the greatest number, None: any.
+    """The allowed values and the purpose; `low` and `high` are the least and the greatest number, None: no bound.
 
-    `zero`: why 0 is no value; empty: it is one.  `chars_max`: of a text, -1: any.  `setting`: of an attribute of
-    queues, the address setting that is its default; empty: none is.
+    `zero`: why 0 is not allowed; empty: it is.  `chars_max`: the longest text, -1: no limit.  `setting`: for an
+    attribute of queues, the address setting that is its default; empty: none is.
     """
 
     why: str
@@ -61,18 +61,18 @@ def row(
     chars_max: int = -1,
     setting: str = "",
 ) -> Any:
-    """A field of a table: its default, and the rest as in `Row`."""
+    """A dataclass field that is a row: its default, and the rest as in `Row`."""
     described = Row(why, unit, low, high, zero, chars_max, setting)
     return field(default=default, metadata={_ROW: described})
 
 
 def duration(default: int, why: str, *, low: int = -1) -> Any:
-    """The same for a length of time; -1, if it may be, means off or unlimited."""
+    """A row for a length of time; -1, where allowed, means off or unlimited."""
     return row(default, why, unit=Unit.MILLISECONDS, low=low)
 
 
 def size(default: int, why: str, *, low: int = -1) -> Any:
-    """The same for bytes."""
+    """A row for a number of bytes."""
     return row(default, why, unit=Unit.BYTES, low=low)
 
 
@@ -87,11 +87,11 @@ def rows(table: type[Any]) -> Mapping[str, Described]:
 
 
 def _plain(hint: Any) -> type:
-    """`str` of `str | None`."""
+    """The type without None: `str` for `str | None`."""
     found: type = hint if isinstance(hint, type) else next(each for each in hint.__args__ if each is not type(None))
     return found
 
 
 def kebab(name: str) -> str:
-    """The name of a field outside: ring_size is ring-size."""
+    """The public name of a field: ring_size is ring-size."""
     return name.replace("_", "-")

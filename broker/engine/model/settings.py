@@ -1,7 +1,7 @@
-"""What an address is told to do: the merged settings of everything that matches it.
+"""The settings of an address, merged from everything that matches it.
 
-Names and defaults are Artemis's.  A setting is a row here, and everything else about it is made from that (`row`): to
-add one, add its row, and read it where it means something.
+Names and defaults are Artemis's.  A setting is a row here, from which everything else about it is made (`row`): to add
+one, add its row, and read it where it takes effect.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from broker.engine.model.row import Described, duration, kebab, row, rows, size
 
 
 class AddressFullPolicy(StrEnum):
-    """What happens to a sender when an address holds as much as it may."""
+    """What happens to a sender when an address is at its size limit."""
 
     BLOCK = "BLOCK"
     DROP = "DROP"
@@ -27,7 +27,7 @@ class AddressFullPolicy(StrEnum):
 
 
 class PageFullPolicy(StrEnum):
-    """What happens to a sender when an address has as much on disk as it may; OFF: it may have any amount."""
+    """What happens to a sender when an address is at its page limits on disk; OFF: there are none."""
 
     OFF = "OFF"
     DROP = "DROP"
@@ -35,14 +35,14 @@ class PageFullPolicy(StrEnum):
 
 
 class DeliveryCountPersistence(StrEnum):
-    """When a delivery is journalled: as it comes back, or before its first byte leaves."""
+    """When a delivery is journalled: once it has failed, or before its first byte is sent."""
 
     ON_RETURN = "on-return"
     STRICT = "strict"
 
 
 class ConfigDelete(StrEnum):
-    """What becomes of something that the configuration had and no longer has."""
+    """What happens to something that was removed from the configuration."""
 
     OFF = "OFF"
     FORCE = "FORCE"
@@ -148,7 +148,7 @@ class AddressSettings:
         PageFullPolicy.OFF,
         "At an address beyond its page limits: DROP drops and counts, FAIL refuses; OFF: no page limits.",
     )
-    #: Each attribute is a setting, whose name its own row has.
+    #: Each attribute is a setting, named in the attribute's row.
     queue_attributes: QueueAttributes = PLAIN
     default_queue_routing_type: RoutingType = row(
         RoutingType.MULTICAST, "The routing type of auto-created queues if the client names none."
@@ -237,9 +237,9 @@ class AddressSettings:
         return self.delivery_count_persistence is DeliveryCountPersistence.STRICT
 
     def expiration(self, own: int, now: int) -> tuple[int, ExpirySource]:
-        """The expiration a message gets on arrival, by the rules of ActiveMQ Artemis.
+        """The expiration of an arriving message, by the rules of ActiveMQ Artemis.
 
-        `own` is the one it came with (0: none).  Precedence: no-expiry, then expiry-delay for messages without one,
+        `own` is the one its sender set (0: none).  Precedence: no-expiry, then expiry-delay for messages without one,
         then min and max.
         """
         if self.no_expiry:
@@ -260,7 +260,7 @@ class AddressSettings:
 
     @property
     def redelivery_delay_max(self) -> int:
-        """No message waits longer for its redelivery, in ms."""
+        """The longest that a message waits for its redelivery, in ms."""
         return self.max_redelivery_delay if self.max_redelivery_delay >= 0 else 10 * self.redelivery_delay
 
     def delay_before_redelivery(self, count: int, random: Random) -> int:
@@ -297,14 +297,14 @@ def _all_rows() -> dict[str, Described]:
     return found
 
 
-#: Every setting of an address by field name, those for the attributes of queues among them.
+#: Every setting of an address by field name, including those for the attributes of queues.
 SETTINGS: Final = _all_rows()
 
 _ATTRIBUTE_OF: Final = {each.row.setting: each.name for each in ATTRIBUTES.values() if each.row.setting}
 
 
 def from_mapping(values: Mapping[str, object]) -> AddressSettings:
-    """Settings from merged values by name.  Raises TypeError on a name that is no setting."""
+    """Settings from merged values by name.  Raises TypeError on an unknown name."""
     own = {name: value for name, value in values.items() if name not in _ATTRIBUTE_OF}
     attributes = {_ATTRIBUTE_OF[name]: value for name, value in values.items() if name in _ATTRIBUTE_OF}
     return AddressSettings(**own, queue_attributes=with_asked(PLAIN, attributes))  # type: ignore[arg-type]

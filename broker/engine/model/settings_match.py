@@ -1,21 +1,21 @@
-"""Which settings an address has: those of all matches that fit it, merged per field (Artemis semantics 2.2-2.4).
+"""Looks up an address's settings: the fields of all matches that fit it, merged (Artemis semantics 2.2-2.4).
 
 A match is a name or a pattern. It is read as text, not word by word as in routing:
 
-1. `#` may only be the last character. `foo.#` fits `foo` and all that begins with `foo.`; `foo#` is the same; `#` alone
-   fits everything.
-2. `*` is one or more characters of one word, also inside a word: `my*` fits `myqueue`.
-3. A match between the literal-match markers, as `(orders.#)` with `()`, is the name `orders.#` without wildcards.
+1. `#` may only be the last character. `foo.#` fits `foo` and every name that begins with `foo.`; `foo#` is the same;
+   `#` alone fits everything.
+2. `*` stands for one or more characters of one word, also inside a word: `my*` fits `myqueue`.
+3. A match between the literal-match markers, such as `(orders.#)` with `()`, is the name `orders.#` without wildcards.
 4. A match with `::` is a queue's full name: it fits that queue alone, and has no wildcards.
 
 The most specific match that sets a field decides it; the defaults fill the rest. In order: the full name of the queue;
 the exact name; the literal match; then the patterns:
 
-5. one without `#` before one with;
-6. of two with `#` the longer text, purely by characters: `*.*.*.#` comes before `a.b.#`;
-7. of two without `#`, at the first word where one is `*` and the other is not, the other; then the shorter text.
+5. one without `#` before one with it;
+6. of two with `#`, the longer text, purely by characters: `*.*.*.#` comes before `a.b.#`;
+7. of two without `#`, the one without `*` at the first word where they differ in that; then the shorter text.
 
-What rule 6 leaves undecided, being equally long, is settled by rule 7 and the alphabet, so that it never depends on the
+Two patterns with `#` of equal length are ordered by rule 7, then alphabetically, so the result never depends on the
 order in the file. An unset field is None or absent; an empty text is a value (an empty expiry-address: none).
 """
 
@@ -31,16 +31,16 @@ from broker.engine.model.pattern import Pattern, Token, Wild
 Fields = Mapping[str, object]
 
 CACHE_RESULTS_MAX: Final = 1_000
-"""Merged results kept, by the matches that fit: far fewer than there are addresses, and 100,000 of these share one. A
-result costs about 2 KiB and is worked out again in some us, so that a client inventing names gains nothing."""
+"""Merged results cached, keyed by the matches that fit: far fewer than addresses, 100,000 of which may share one. A
+result costs about 2 KiB and a few us to recompute, so a client that invents names gains nothing."""
 
 
 class InvalidMatch(ValueError):
-    """A match that cannot be: `#` before its end, or given twice."""
+    """A match that is invalid: `#` before its end, or given twice."""
 
 
 class _WildcardMatch:
-    """One pattern, compiled, and its place in the order."""
+    """A compiled pattern and its sort key."""
 
     __slots__ = ("_any_words", "_fits_all", "_words", "fields", "order", "text")
 
@@ -58,7 +58,7 @@ class _WildcardMatch:
         self.order = (self._any_words, length, [word == syntax.single_word for word in words], len(text), text)
 
     def fits(self, words: list[str]) -> bool:
-        """Whether the address of these words is one of this match's."""
+        """Whether the match fits the address with these words."""
         if self._fits_all:
             return True
         own = self._words
@@ -69,7 +69,7 @@ class _WildcardMatch:
 
 
 def _words(text: str, syntax: WildcardSyntax, *, any_words: bool) -> list[str]:
-    """The words of a match, without the `#` at its end, which needs no delimiter before it (rule 1)."""
+    """The words of a match without a final `#`, which needs no delimiter before it (rule 1)."""
     return syntax.words(text[:-1].removesuffix(syntax.delimiter) if any_words else text)
 
 
@@ -85,7 +85,7 @@ def _word_fits(word: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
 
 
 def matcher(match: str, *, syntax: WildcardSyntax = DEFAULT_SYNTAX, literal_markers: str = "") -> Callable[[str], bool]:
-    """Whether a name is one of those that a match means, as in settings.  Raises InvalidMatch."""
+    """A test of whether a name fits a match, by the rules of settings.  Raises InvalidMatch."""
     table = SettingsTable([(match, {})], {}, syntax=syntax, literal_markers=literal_markers)
     return lambda name: bool(table.matching(name))
 
@@ -93,7 +93,7 @@ def matcher(match: str, *, syntax: WildcardSyntax = DEFAULT_SYNTAX, literal_mark
 class SettingsTable:
     """Settings by match. Each match gives the fields that it sets; `defaults` has all fields.
 
-    literal_markers: two characters, or empty for none; cache_max: merged results kept. Raises InvalidMatch.
+    literal_markers: two characters, or empty for none; cache_max: merged results cached. Raises InvalidMatch.
     """
 
     __slots__ = (
@@ -132,11 +132,11 @@ class SettingsTable:
         return self._syntax
 
     def matcher(self, match: str) -> Callable[[str], bool]:
-        """Whether a name is one of those that another match means.  Raises InvalidMatch."""
+        """A test of whether a name fits a match, with this table's syntax.  Raises InvalidMatch."""
         return matcher(match, syntax=self._syntax, literal_markers=self._markers)
 
     def replace(self, matches: Iterable[tuple[str, Fields]]) -> None:
-        """Other matches instead of the present ones, all or none. Raises InvalidMatch."""
+        """Replace all matches, or, on an error, none. Raises InvalidMatch."""
         exact: dict[str, Fields] = {}
         literal: dict[str, Fields] = {}
         wildcards: dict[str, _WildcardMatch] = {}
@@ -157,14 +157,14 @@ class SettingsTable:
         self._cache.clear()
 
     def resolve(self, name: str) -> Fields:
-        """The merged settings of an address, or of `address::queue`. Kept, and not to be changed."""
+        """The merged settings of an address, or of `address::queue`: a cached mapping, read-only."""
         layers = self.matching(name)
         key = tuple([match for match, _ in layers])
         merged = self._cache.get(key)
         if merged is None:
             merged = self._merge(layers)
             if len(self._cache) >= self._cache_max:
-                del self._cache[next(iter(self._cache))]  # the oldest: cheap, and what is in use comes back
+                del self._cache[next(iter(self._cache))]  # the oldest: cheap, and one in use is soon cached again
             self._cache[key] = merged
         return merged
 
@@ -190,7 +190,7 @@ class SettingsTable:
             yield match.text, match.fields
 
     def values(self, *names: str) -> set[object]:
-        """All values that fields of these names have, in any match or by default."""
+        """All values of the fields with these names, in any match or by default."""
         tables = [self._defaults, *(fields for _, fields in self.in_order())]
         return {fields[name] for fields in tables for name in names if fields.get(name) is not None}
 

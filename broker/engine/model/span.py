@@ -1,4 +1,4 @@
-"""The names that a pattern fits, as a set: which others it covers, and which it has a name in common with."""
+"""Compares the set of names that a match fits with that of a wildcard address: covered, overlapping, or apart."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from broker.engine.model.pattern import Pattern, Token, Wild
 
 
 class Span:
-    """The addresses that a match fits, against those that a wildcard address matches."""
+    """The set of addresses that a match fits."""
 
     def __init__(self, match: str, syntax: WildcardSyntax) -> None:
         characters = syntax.characters(match)
@@ -17,7 +17,7 @@ class Span:
         self._syntax = syntax
 
     def covers(self, wildcard: list[str]) -> bool:
-        """Whether it fits all of them."""
+        """Whether it fits every address that the wildcard matches."""
         own, syntax = self._words, self._syntax
         if len(wildcard) < len(own) or (len(wildcard) > len(own) and not self._any):
             return False
@@ -30,7 +30,10 @@ class Span:
         )
 
     def overlaps(self, wildcard: list[str]) -> bool:
-        """Whether it fits one of them.  `reached`: how many of the own words what was looked at may have used up."""
+        """Whether it fits some address that the wildcard matches.
+
+        `reached`: how many of its own words the wildcard's words so far may have used up.
+        """
         own, syntax = self._words, self._syntax
         end = len(own)
         reached = {0}

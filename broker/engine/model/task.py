@@ -1,10 +1,10 @@
-"""Tasks of operators: what was asked for, how far it came, and how the journal has it.
+"""Operators' tasks: the request, the progress, and the form in the journal.
 
 running --pause--> paused --resume--> running        by an operator; a full disk pauses it too
 running, paused --cancel--> cancelled
-running --> completed | failed                       by itself
+running --> completed | failed                       automatically
 
-The steps of some kinds are made by a client, which has the other end of the data: a file, or another journal.
+A client drives the tasks of some kinds step by step: it has the other end of the data, a file or another journal.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ class TaskKind(StrEnum):
 
     @property
     def driven(self) -> bool:
-        """Whether a client makes its steps, and not the broker."""
+        """Whether a client makes its steps, not the broker."""
         return self in (TaskKind.EXPORT, TaskKind.IMPORT, TaskKind.REPLAY)
 
     @property
     def named(self) -> bool:
-        """Whether it is about a whole broker, and has a name instead of a queue."""
+        """Whether it concerns the whole broker, and has a name instead of a queue."""
         return self in (TaskKind.IMPORT, TaskKind.REPLAY)
 
 
 class TaskState(StrEnum):
-    """Where a task is in its life."""
+    """The state of a task."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -51,7 +51,7 @@ class TaskState(StrEnum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will happen."""
+        """Whether the task is over."""
         return self not in (TaskState.RUNNING, TaskState.PAUSED)
 
 
@@ -63,7 +63,7 @@ class TaskVerb(StrEnum):
     CANCEL = "cancel"
 
 
-#: Which verbs a task takes, and where they lead.
+#: The verbs allowed in each state, and the state they lead to.
 STEERING: Final[Mapping[tuple[TaskState, TaskVerb], TaskState]] = {
     (TaskState.RUNNING, TaskVerb.PAUSE): TaskState.PAUSED,
     (TaskState.PAUSED, TaskVerb.RESUME): TaskState.RUNNING,
@@ -74,14 +74,14 @@ STEERING: Final[Mapping[tuple[TaskState, TaskVerb], TaskState]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRequest:
-    """What an operator asks for: which messages of which queue, and what is done with them.
+    """An operator's request: which messages of which queue, and what to do with them.
 
     `ids` names messages one by one, `filter` is a selector, `group` the values of a group of dead letters (fields of
-    `DeadLetterGroup`); none of these: all that are there when the task starts.
-    `target`: where a move goes.  `rate`: messages a second that are moved, 0: as fast as other clients allow.
-    `dry_run`: only count.  `by`: who started it, as the log has it.
-    `name`: of an import or replay, which have no `queue`; `total`: how many messages its client has for it, 0: it does
-    not know.  `remove`: an export takes messages away once they are in its file.
+    `DeadLetterGroup`); without any of these, all messages on the queue when the task starts.
+    `target`: where a move goes.  `rate`: messages moved a second, 0: as fast as other clients allow.
+    `dry_run`: only count.  `by`: who started it, as logged.
+    `name`: of an import or replay, which have no `queue`; `total`: how many messages its client will send, 0: unknown.
+    `remove`: an export removes messages once they are in its file.
     """
 
     kind: TaskKind
@@ -101,22 +101,23 @@ class TaskRequest:
 
     @property
     def pace(self) -> int:
-        """Messages a second that the task moves at most; 0: no limit, as of a dry run, which moves none."""
+        """The most messages that the task moves a second; 0: no limit, as for a dry run, which moves none."""
         return 0 if self.dry_run else self.rate
 
     @property
     def chooses(self) -> bool:
-        """Whether it is about some messages, whichever these are."""
+        """Whether it selects messages by a filter or a group."""
         return bool(self.filter or self.group)
 
 
 @dataclass(slots=True)
 class Progress:
-    """How far a task came.
+    """The progress of a task.
 
-    `total`: messages on the queue when it started; `looked_at` of them so far; `moved`: moved or removed (or exported,
-    imported, brought back), or in a dry run those that would be; `refused`: how many stayed, by why; `targets`: how
-    many went where.  `last` and `below` are the bounds of the next step (`MessageRange`).
+    `total`: messages on the queue when it started; `looked_at`: how many of them were looked at so far; `moved`: moved
+    or removed (or exported, imported, replayed), or in a dry run those that would be; `refused`: how many stayed, by
+    reason; `targets`: how many went to each target.  `last` and `below` are the bounds of the next step
+    (`MessageRange`).
     """
 
     total: int = 0
@@ -130,10 +131,10 @@ class Progress:
 
 @dataclass(slots=True, eq=False)
 class Task:
-    """One task.  Times in ms since the epoch, 0: not yet.  `why`: why it is paused by itself, or has failed.
+    """A task.  Times in ms since the epoch, 0: not yet.  `why`: why the broker paused it, or why it failed.
 
-    `queue_id` and `address` are those of its queue: another one that takes the name is none of its business, and who
-    managed it may look at what became of it though it is gone.  Empty if it has no queue.
+    `queue_id` and `address` identify its queue: the task ignores a later queue of the same name, and users with
+    `manage` on the queue may still look at the task after the queue is deleted.  Empty if it has no queue.
     """
 
     id: int
@@ -148,12 +149,12 @@ class Task:
 
     @property
     def about(self) -> dict[str, str | int]:
-        """What the log says of it in each line."""
+        """The fields that identify it in each log line."""
         about: dict[str, str | int] = {"task": self.id, "kind": self.request.kind.value}
         return about | {name: value for name in ("queue", "name") if (value := getattr(self.request, name))}
 
     def definition(self) -> dict[str, object]:
-        """What the journal keeps of it."""
+        """The task as the journal stores it."""
         request, progress = self.request, self.progress
         edit: dict[str, object] = {"remove": list(request.edit.remove), "add": dict(request.edit.add)}
         if request.edit.body is not None:

@@ -1,8 +1,8 @@
-"""Due times: what is to happen when, with exact removal.
+"""A schedule of items by due time, with exact removal.
 
-Items are bucketed by their due millisecond; a heap orders the buckets.  Removing an item is one dictionary operation,
-so a message that is consumed long before it would expire leaves nothing behind but an integer in the heap, and the
-heap is rebuilt when most of its integers point at nothing.  No clock here: the caller says what time it is.
+Items are bucketed by their due millisecond; a heap orders the buckets.  Removing an item is one dictionary operation:
+a message consumed long before it would expire leaves only an integer in the heap.  The heap is rebuilt when most of
+its integers are stale.  There is no clock here: the caller passes the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 K = TypeVar("K")
 V = TypeVar("V")
 
-#: Stale heap entries tolerated before a rebuild, beyond twice the live ones: keeps rebuilds rare for small tables.
+#: Heap entries tolerated beyond twice the live ones before a rebuild: keeps rebuilds rare for small tables.
 STALE_DUES_MAX: Final = 1024
 
 
@@ -31,7 +31,7 @@ class Timetable(Generic[K, V]):
         return self._size
 
     def add(self, due: int, key: K, value: V) -> None:
-        """Enter an item; the same key at the same time replaces the earlier value."""
+        """Add an item; the same key at the same time replaces the earlier value."""
         bucket = self._buckets.get(due)
         if bucket is None:
             bucket = self._buckets[due] = {}
@@ -41,7 +41,7 @@ class Timetable(Generic[K, V]):
         bucket[key] = value
 
     def remove(self, due: int, key: K) -> bool:
-        """Take an item out; False when it is not there (any more)."""
+        """Remove an item; False if it is not there (any more)."""
         bucket = self._buckets.get(due)
         if bucket is None or key not in bucket:
             return False
@@ -64,7 +64,7 @@ class Timetable(Generic[K, V]):
         return None
 
     def pop_due(self, now: int, limit: int) -> list[V]:
-        """At most `limit` items whose time has come, earliest first; they are no longer in the table."""
+        """Remove and return at most `limit` items whose time has come, earliest first."""
         due_items: list[V] = []
         while len(due_items) < limit:
             due = self.next_due()

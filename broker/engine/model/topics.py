@@ -1,18 +1,18 @@
 """Which patterns match an address: the bindings of wildcard addresses, in a trie (Artemis semantics 1.2, 2.3).
 
-Matching is strictly word by word. `*` stands for exactly one word, `#` for any number of words including none, and both
-may stand anywhere, also several times; inside a word (`foo*`) they are ordinary characters. A pattern without wildcards
+Matching is strictly word by word. `*` stands for exactly one word, `#` for any number of words including none; both
+may occur anywhere, also several times. Inside a word (`foo*`) they are ordinary characters. A pattern without wildcards
 matches itself. So `a.#` matches `a`, `a.b` and `a.b.c`, and `a.#.z` matches `a.z`. A pattern that begins with a
-wildcard matches no address that begins with `$`: in those brokers speak of themselves.
+wildcard matches no address that begins with `$`: brokers publish about themselves there.
 
-Each pattern is a path. A match walks all paths at once, one word of the address after the other, holding the nodes that
-the words so far may have led to (the frontier):
+Each pattern is a path. A match walks all paths at once, word by word through the address, holding the nodes that the
+words so far may have led to (the frontier):
 
     root --a--> (1) --#--> (2)*        (2) stays in the frontier whatever the word: the words that # stands for;
                  \\--*--> (3)            and it is there as soon as (1) is: # may stand for none
 
-So the cost follows the words of the address and the patterns that could still match, not the number of patterns; and
-nothing recurses. Words keep their escapes: a name is only ever compared with a name written in the same way.
+So the cost grows with the words of the address and the patterns that could still match, not with the number of
+patterns, and there is no recursion. Words keep their escapes: names are compared as written.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from broker.engine.model.names import DEFAULT_SYNTAX, WildcardSyntax
 T = TypeVar("T")
 
 WORDS_MAX: Final = 128
-"""Words of a pattern. No naming scheme has so many levels, and each is a node that stays while its binding does."""
+"""The most words of a pattern. No naming scheme has so many levels, and each is a node that lives with its binding."""
 
 
 def is_hidden(address: str) -> bool:
-    """Whether no pattern that begins with a wildcard matches an address (MQTT 5.0, MQTT-4.7.2-1).
+    """Whether patterns that begin with a wildcard do not match this address (MQTT 5.0, MQTT-4.7.2-1).
 
-    Where `$` is a wildcard itself it is escaped in such an address.
+    Where `$` itself is a wildcard, it is escaped in such an address.
     """
     return address.startswith(("$", "\\$"))
 
 
 class Node(Generic[T]):
-    """Where the words of a pattern lead. `repeats`: the node after a `#`, which every further word leads to again."""
+    """A node of the trie. `repeats`: it is the node after a `#`, and every further word leads to it again."""
 
     __slots__ = ("any_words", "repeats", "single_word", "values", "words")
 
@@ -66,7 +66,7 @@ class Topics(Generic[T]):
         self._words_max = words_max
 
     def add(self, pattern: str, value: T) -> None:
-        """Bind a value; again is no change. Raises InvalidName if the pattern has more than `words_max` words."""
+        """Bind a value; binding it again has no effect. Raises InvalidName for more than `words_max` words."""
         words = self._syntax.words(pattern)
         if len(words) > self._words_max:
             raise InvalidName(f"a wildcard address of {len(words)} words: at most {self._words_max} are allowed")
@@ -76,7 +76,7 @@ class Topics(Generic[T]):
         node.values[value] = None
 
     def remove(self, pattern: str, value: T) -> None:
-        """Unbind a value, and drop the nodes that only it needed. Raises KeyError if it was not bound so."""
+        """Unbind a value, and drop the nodes that only it needed. Raises KeyError if it was not bound."""
         path = [self._root]
         words = self._syntax.words(pattern)
         for word in words:
@@ -89,14 +89,14 @@ class Topics(Generic[T]):
             self._cut(path[-1], words.pop())
 
     def match(self, address: str) -> list[T]:
-        """The values of all patterns that match; one bound to several of them is there several times."""
+        """The values of all matching patterns; a value bound to several of them is listed several times."""
         frontier: list[Node[T]] = []
         for reached in self.walk(address):
             frontier = reached
         return [value for node in frontier for value in node.values]
 
     def walk(self, address: str) -> Iterator[list[Node[T]]]:
-        """The frontier before the first word of the address and after each one: what a match visits."""
+        """The frontier before the first word of the address and after each one."""
         words = self._syntax.words(address)
         frontier = [self._root]
         if is_hidden(address):
@@ -143,7 +143,7 @@ class Topics(Generic[T]):
 
 
 def _with_any_words(nodes: list[Node[T]]) -> list[Node[T]]:
-    """The nodes, each once, and those that a `#` for no words at all leads on to."""
+    """The nodes, each once, and those reached when a `#` stands for no word."""
     if not nodes or (len(nodes) == 1 and nodes[0].any_words is None):
         return nodes
     frontier = dict.fromkeys(nodes)
