@@ -1,1 +1,1 @@
-"""Messages that go from one address to another: dead letters, expiry, retries, moves by operators."""
+"""Moves messages from one address to another: dead letters, expiry, retries, moves by operators."""

@@ -1,18 +1,18 @@
-"""Dead letters: what becomes of a message that cannot be delivered.
+"""Dead letters: what happens to a message that cannot be delivered.
 
     dead letter   too many failed deliveries, or rejected outright: to the dead-letter address of the queue's address
     killed        dead, and there is no dead-letter address: removed, logged, recorded
     no route      no queue took it (`send-to-dla-on-no-route`): to the dead-letter address of the address it was sent to
     put disabled  the same, because all queues that it might have entered are disabled
 
-Addresses may lead in a circle.  A message that died or expired `move.HOPS_MAX` times without an operator moving it
-stays where it is when it fails again (`expiry` has the rest of the rule).
+Addresses may form a circle.  A message that died or expired `move.HOPS_MAX` times without an operator moving it stays
+where it is when it fails again (`expiry` has the rest of the rule).
 
 A queue on its own dead-letter address never dead-letters onto itself, nor does a queue on a wildcard address a message
-that came to that address: the message stays (`send_to_dla` returns it).
-Messages on a transmission queue, which wait for another broker, are still on the address that they were sent to: its
-settings say what becomes of them, not those of the queue's address.
-Resources made automatically are made for the message's own address, so that their filter takes the very message.
+that was sent to that address: the message stays (`send_to_dla` returns it).
+Messages on a transmission queue, waiting for another broker, still belong to the address that they were sent to: its
+settings apply to them, not those of the queue's address.
+Automatic resources are created for the message's own address, so that their filter accepts this very message.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def send_to_dla(
     text: str,
     consumer: Consumer | None,
 ) -> list[Message]:
-    """Dead-letter messages that are in no container any more.  Returns those that have to stay on the queue."""
+    """Dead-letter messages already taken out of the queue's containers.  Returns those that must stay on the queue."""
     staying: list[Message] = []
     for message in messages:
         settings = settings_of(state, queue, message)
@@ -56,7 +56,7 @@ def send_to_dla(
         if message.header.address == name or (
             reason is not DeadLetterReason.LINK_HOPS and move.hops(message) >= move.HOPS_MAX
         ):
-            staying.append(message)  # dead-letter addresses that lead in a circle: it is on one
+            staying.append(message)  # the dead-letter addresses form a circle
             continue
         target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
         attempts = queue.delivery_count(message.id)
@@ -90,14 +90,14 @@ def send_to_dla(
 
 
 def settings_of(state: State, queue: Queue, message: Message) -> AddressSettings:
-    """The settings by which a message of a queue dies."""
+    """The settings that decide what happens to a dead message of a queue."""
     if queue.name in state.transmission:
         return state.settings(message.header.address)
     return queue.address.settings
 
 
 def keeps(state: State, settings: AddressSettings, home: str, message: Message) -> bool:
-    """Whether the dead-letter address of these settings keeps a message that lies on the address `home`."""
+    """Whether the dead-letter address of these settings would keep a message that is on the address `home`."""
     name = settings.dead_letter_address
     source = message.header.address
     if not name or name in (home, source):
@@ -108,9 +108,9 @@ def keeps(state: State, settings: AddressSettings, home: str, message: Message) 
 
 
 def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, message: Message) -> bool:
-    """Dead-letter a message that no queue of its address took; `queue`: the one that it was sent to, if it named one.
+    """Dead-letter a message that no queue of its address accepted; `queue`: the queue it was sent to by full name.
 
-    Within the entry of its send.  False: nothing was done, no dead-letter address keeps it.
+    This happens within the entry of its send.  False: nothing was done, as no dead-letter address would keep it.
     """
     settings = address.settings
     name = settings.dead_letter_address
@@ -131,7 +131,7 @@ def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, me
 
 
 def _why_unrouted(state: State, address: Address, queue: Queue | None) -> tuple[DeadLetterReason, str]:
-    """Why no queue took a message that was sent to an address, or to this queue of it."""
+    """Why no queue accepted a message that was sent to an address, or to this queue of it."""
     anycast, multicast = state.bindings.targets(address)
     queues = [queue] if queue is not None else anycast + multicast
     if queues and not any(each.attributes.enabled for each in queues):
@@ -142,7 +142,7 @@ def _why_unrouted(state: State, address: Address, queue: Queue | None) -> tuple[
 def kill(
     state: State, queue: Queue, message: Message, reason: DeadLetterReason, text: str, consumer: Consumer | None
 ) -> None:
-    """Remove a dead message that no address keeps, by name."""
+    """Remove a dead message that has no dead-letter address, by name."""
     queue.counters.killed += 1
     _record_death(state, queue, message, reason=reason, text=text, consumer=consumer)
     note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
@@ -165,7 +165,7 @@ def _record_death(
     text: str,
     consumer: Consumer | None,
 ) -> None:
-    """Record the death of a message that was placed elsewhere or, without a place, killed; `queue` None: on none."""
+    """Record the death of a message that was placed elsewhere or, without a place, killed; `queue`: None if on none."""
     message, copy = (death, None) if isinstance(death, Message) else (death.message, death.copy)
     if state.tracer is not None:
         state.tracer.died(message, copy, queue, reason=reason.word, text=text, consumer=consumer)
@@ -197,7 +197,7 @@ def _record_death(
 
 
 def note(state: State, type: str, queue: Queue | None, message: Message, target: str, reason: str, text: str) -> None:
-    """Note a death for the notifications, which do not tell of what happens to themselves."""
+    """Note a death for the notifications, except the death of a notification."""
     home = queue.address.name if queue is not None else message.header.address
     if state.notes.listening and home != NOTIFICATIONS:
         told: Note = {
@@ -214,7 +214,7 @@ def note(state: State, type: str, queue: Queue | None, message: Message, target:
 
 
 def target_of(state: State, name: str, message: Message, *, automatic: bool, expiry: bool) -> Address:
-    """The dead-letter or expiry address, made if need be, with the queue for the message's address if automatic."""
+    """The dead-letter or expiry address, created if missing, with a queue for the message's address if `automatic`."""
     target = registry.ensure_address(state, name)
     if automatic and message.header.address != name:
         dead_letter_queues.ensure_queue(state, target, message.header.address, expiry=expiry)

@@ -1,18 +1,18 @@
-"""Dead letters counted in groups: those with the same reason, origin, words, hour of death, or several of these.
+"""Counts dead letters in groups: by reason, origin, words, hour of death, or several of these.
 
-A count goes through the queues in steps (`group_step`), oldest messages first, so that other clients wait for one step
-at most.  It reads what the broker wrote on each message, and no body, also of messages that are on disk only.
+A count goes through the queues in steps (`DeadLetterGroups.step`), oldest messages first, so that other clients wait
+for one step at most.  It reads the broker's annotations of each message but no body, also of messages on disk.
 
-    queue           where the message lies now
+    queue           the queue that the message is on now
     reason          of its last death: rejected, max-deliveries ...; empty: it did not die, it was sent or moved there
     origin          the queue that it died on; if it was on none, the address that it was sent to
-    first-origin    the same of its first death
-    words           what the consumer or the broker said when it died, without what differs from one time to the next:
-                    see `words`; empty for what expired, where it is a time
-    hour            the hour in which it died, by its beginning in UTC, in ms since the epoch; 0: it did not die
+    first-origin    the same for its first death
+    words           what the consumer or the broker said when it died, normalised (see `words`); empty for an expired
+                    message, whose text is a time
+    hour            the start of the hour (UTC) in which it died, in ms since the epoch; 0: it did not die
 
-A group is told by these values, `DeadLetterGroup`, which is also how its messages are chosen for a retry or a move
-(`MessageRange.group`).  There, the whole text of a message also chooses those with just this text.
+These values identify a group, `DeadLetterGroup`, which also selects its messages for a retry or a move
+(`MessageRange.group`).  There, `words` may also be the whole text of a message.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store.record import DeadLetterReason
 
-#: Groups that are told apart, unless it is said otherwise: more than an operator reads, in some 200 KB.  Words can be
-#: as many as there are messages; those that come when the groups are full are counted together.
+#: The default maximum of distinct groups: more than an operator reads, in some 200 KB.  There can be as many words as
+#: messages; groups beyond the maximum are counted together.
 GROUPS_MAX: Final = 1_000
 
 _HOUR_MS: Final = 3_600_000
@@ -52,7 +52,7 @@ Notes = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """Dead letters that have these values in common; None: whatever they have.  The module says what each means."""
+    """Dead letters with these values; None: any value.  The module says what each means."""
 
     queue: str | None = None
     reason: str | None = None
@@ -62,7 +62,7 @@ class DeadLetterGroup:
     hour: int | None = None
 
     def has(self, queue: Queue, message: Message) -> bool:
-        """Whether a message of a queue is one of the group."""
+        """Whether a message of a queue belongs to the group."""
         notes = message.header.annotations or _NO_NOTES
         for name, field_name in _FIELDS.items():
             wanted = getattr(self, field_name)
@@ -110,9 +110,9 @@ _VALUES: Final[Mapping[str, Callable[[Notes], object]]] = {
 
 @dataclass(slots=True)
 class DeadLetterCount:
-    """How many messages there are, and when the first and the last of them died, in ms since the epoch (0: none).
+    """The number of messages, and when the first and the last of them died, in ms since the epoch (0: none).
 
-    A message that did not die counts with the time at which it was sent.
+    For a message that did not die, the time is when it was sent.
     """
 
     count: int = 0
@@ -120,7 +120,7 @@ class DeadLetterCount:
     newest: int = 0
 
     def add(self, time: int) -> None:
-        """One more, which died then."""
+        """Count a message that died at `time`."""
         self.count += 1
         if time < self.oldest or not self.oldest:
             self.oldest = time
@@ -130,11 +130,11 @@ class DeadLetterCount:
 
 @dataclass(slots=True)
 class DeadLetterGroups:
-    """The dead letters of queues, by these values (`NAMES`): a count that goes on from step to step.
+    """A count of the dead letters of queues, grouped by some of `NAMES`, made step by step.
 
-    It is complete when all `queues` (names) were gone through; one that is gone is passed over.  `others` are those of
-    groups beyond `groups_max`, `unreadable` is how many on disk could not be read.  What consumers hold is not counted,
-    nor what arrives once the count of its queue has begun; what leaves meanwhile may be.
+    It is complete once all `queues` (names) were counted; deleted ones are skipped.  `others` counts the groups beyond
+    `groups_max`, `unreadable` the messages on disk that could not be read.  Messages that consumers hold are not
+    counted, nor those that arrive after the count of their queue has begun; those that leave meanwhile may be.
 
     Raises InvalidAttribute if `by` is not one or more `NAMES`.
     """
@@ -146,7 +146,7 @@ class DeadLetterGroups:
     others: DeadLetterCount = field(init=False, default_factory=DeadLetterCount)
     unreadable: int = field(init=False, default=0)
     _counts: dict[tuple[object, ...], DeadLetterCount] = field(init=False, default_factory=dict)
-    _at: int = field(init=False, default=0)  # the queue that is gone through
+    _at: int = field(init=False, default=0)  # index of the queue being counted
     _reader: upkeep.NotesReader | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
@@ -157,7 +157,7 @@ class DeadLetterGroups:
 
     @property
     def complete(self) -> bool:
-        """Whether all queues were gone through."""
+        """Whether all queues were counted."""
         return self._at == len(self.queues)
 
     def groups(self) -> list[tuple[DeadLetterGroup, DeadLetterCount]]:
@@ -167,7 +167,7 @@ class DeadLetterGroups:
         return [(DeadLetterGroup(**dict(zip(names, key, strict=True))), count) for key, count in found]  # type: ignore[arg-type]
 
     def step(self, state: State) -> None:
-        """Look at the next messages.  Raises NotReadable; the next step tries the same ones again."""
+        """Count the next messages.  Raises NotReadable; the next step tries the same ones again."""
         queue = state.queues.get(self.queues[self._at])
         if queue is None:
             return self._next_queue()

@@ -1,4 +1,4 @@
-"""The queues that keep dead and expired messages: made when the first one comes, and for keeping."""
+"""The queues that store dead and expired messages, created when the first one arrives."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _queue_name(state: State, source: str, *, expiry: bool) -> str:
 
 
 def is_missing(state: State, source: str, *, expiry: bool) -> bool:
-    """Whether the queue that keeps what comes from `source` has still to be made."""
+    """Whether the queue for dead or expired messages of `source` has yet to be created."""
     return _queue_name(state, source, expiry=expiry) not in state.queues
 
 
 def ensure_queue(state: State, target: Address, source: str, *, expiry: bool) -> None:
-    """The queue on a dead-letter or expiry address that keeps what comes from `source`."""
+    """Create the queue on a dead-letter or expiry address for messages of `source`, unless it exists."""
     name = _queue_name(state, source, expiry=expiry)
     if name in state.queues:
         return
@@ -41,7 +41,7 @@ def ensure_queue(state: State, target: Address, source: str, *, expiry: bool) ->
 def create_queue(
     state: State, target: Address, name: str, routing_type: RoutingType, filter: Filter | None = None
 ) -> Queue:
-    """A queue that keeps its messages though nobody consume them.  Raises InvalidName, AlreadyInUse."""
+    """Create a queue that keeps its messages even without consumers.  Raises InvalidName, AlreadyInUse."""
     attributes = replace(state.attributes(target, name), purge_on_no_consumers=False)
     return registry.create_queue(
         state, target, name, routing_type, durable=True, filter=filter, auto_created=True, attributes=attributes

@@ -1,28 +1,28 @@
-"""Rules for dead letters: what a table of them says of a dead letter at a time.  `rule_runs` does it.
+"""Rules for dead letters: decides what a table of rules does with a dead letter at a given time.  `rule_runs` does it.
 
-The rules are tried in their order; the first that fits a dead letter, and has something left to do, decides:
+The rules are tried in order; the first that fits a dead letter and has something left to do decides:
 
-    retry     back to where it died: `every` so often, `at_most` so many times.  Then the rules after it are tried.
+    retry     back to where it died, once every `every`, `at_most` so many times; then the rules after it are tried
     move      to an address or a queue
     discard   removed, by name
     leave     it stays, whatever the rules after it say
 
-What is here is a function of a dead letter and the time, and of nothing else.  A dead letter lies on a queue that keeps
-dead or expired messages, and says why and when it died: what was sent there by a client has not died, and no rule fits
-it.  Its age is the time since it died, by the wall clock, as that is what it carries.  If its address has a queue that
-shares messages out (anycast), those of subscriptions are copies, which must not be brought back too: only a rule that
-names their queue fits them.
+A decision depends on the dead letter and the time, and on nothing else.  A dead letter is on a queue for dead or
+expired messages, and its annotations say why and when it died: a message that a client sent there has not died, and no
+rule fits it.  Its age is the time since it died, by the wall clock, because that is the time it carries.  If its
+address has an anycast queue, the messages on subscriptions are copies, which must not be brought back too: only a rule
+that names their queue fits them.
 
-**Attempts.**  A dead letter that has been brought back r times by rules (`DL_RETRIES`) has at_most - r attempts left.
+**Attempts.**  A dead letter that rules have brought back r times (`DL_RETRIES`) has at_most - r attempts left.
 The first is due at the rule's `min_age`, or without one after `every`; the others follow in steps of `every`:
 
     died                first           first + every
     |---- min_age ------|---- every -----|---- ...       at most at_most - r of them
 
-An attempt brings it back, or is refused because its old place would not take it.  So attempts come to an end in both
-cases: each trip counts for good, as the message carries the number, and a refused one uses up its place in this row.
-Which attempts are over is known from the time at which the dead letter was looked at last.  After a restart that is not
-known, and the last attempt whose time is over is made (again): after a long stop too, nothing is given up untried.
+An attempt brings it back, or is refused because its old queue would not accept it.  Attempts come to an end in both
+cases: the message carries the number of successful ones, and a refused one uses up its place in the series.
+The time of the last look at a dead letter says which attempts are over.  After a restart that time is not known, and
+the latest attempt that was due is made (again): even after a long stop no message is given up untried.
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ from broker.engine.model.message import (
 )
 from store.record import DeadLetterReason
 
-#: Rules of one table: each may be tried for each dead letter, which takes about a us.
+#: The most rules of a table: each may be tried for each dead letter, which takes about a us.
 RULES_MAX: Final = 256
 
-#: Attempts that a rule may ask for: at one a minute a day's worth.
+#: The most attempts that a rule may ask for: a day's worth at one a minute.
 AT_MOST_MAX: Final = 1_440
 
-#: Milliseconds between attempts at least: shorter would be a loop without a pause.
+#: The least milliseconds between attempts: less would be a loop without a pause.
 EVERY_MIN: Final = 100
 
-#: The words for why a message died, without those that the broker does not give: a rule for them would do nothing.
+#: The reasons for which messages die, without those that the broker never gives: a rule for them would do nothing.
 REASONS: Final = tuple(
     [reason.word for reason in DeadLetterReason if reason.name not in ("QUEUE_FULL", "NOT_AUTHORISED", "ADMIN")]
 )
 
-#: The time of a look that never was.
+#: The time of the last look at a dead letter that was never looked at.
 NEVER: Final = -1
 
 
@@ -74,16 +74,16 @@ class Action(StrEnum):
     LEAVE = "leave"
 
 
-#: Whether a name is meant.
+#: A test of a name.
 Fits = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DeadLetterRule:
-    """One rule.  None, and what is empty or 0, asks for nothing.  Times in ms.
+    """One rule.  A condition that is None, empty or 0 always holds.  Times in ms.
 
-    queue, origin_address, origin_queue: where the dead letter lies and where it died; user: who sent the message;
-    min_attempts: its failed deliveries; every, at_most: of a retry; to: of a move, an address, a queue or an FQQN.
+    queue, origin_address, origin_queue: where the dead letter is and where it died; user: who sent the message;
+    min_attempts: its failed deliveries; every, at_most: for a retry; to: for a move, an address, a queue or an FQQN.
     """
 
     name: str
@@ -101,11 +101,11 @@ class DeadLetterRule:
     to: str = ""
 
     def covers(self, queue: str, *, is_copy: bool) -> bool:
-        """Whether the rule is for what lies on a queue."""
+        """Whether the rule applies to dead letters on a queue."""
         return not is_copy if self.queue is None else self.queue(queue)
 
     def fits(self, letter: DeadLetter) -> bool:
-        """Whether the rule is for a dead letter, whatever the time is."""
+        """Whether the rule applies to a dead letter, whatever the time."""
         return (
             (not self.reasons or letter.reason in self.reasons)
             and (not self.user or letter.user == self.user)
@@ -119,9 +119,9 @@ class DeadLetterRule:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """What rules look at.
+    """A dead letter as the rules see it.
 
-    queue: where it lies; died: when, in ms; retries: trips that rules made it take; is_copy: another queue has it too.
+    queue: where it is; died: when, in ms; retries: how often rules brought it back; is_copy: another queue has it too.
     """
 
     queue: str
@@ -137,7 +137,7 @@ class DeadLetter:
 
 
 def dead_letter(queue: str, message: Message, *, is_copy: bool = False) -> DeadLetter | None:
-    """A message that lies on a queue as rules see it; None if it has not died."""
+    """A message on a queue as the rules see it; None if it has not died."""
     notes = message.header.annotations
     if not notes or not isinstance(notes.get(DL_REASON), str) or not isinstance(notes.get(DL_TIME), int):
         return None
@@ -167,9 +167,9 @@ def retries(message: Message) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of a dead letter.  rule: the one that decides, None: none does; act: do it now.
+    """The decision about a dead letter.  rule: the one that decides, None: none does; act: do it now.
 
-    due: when to look again (ms since the epoch); None: nothing will be different.
+    due: when to look again (ms since the epoch); None: never, the decision will not change.
     """
 
     rule: DeadLetterRule | None
@@ -178,7 +178,7 @@ class Decision:
 
 
 def decide(rules: Sequence[DeadLetterRule], letter: DeadLetter, now: int, looked: int = NEVER) -> Decision:
-    """What the rules say of a dead letter that was looked at last at that time."""
+    """What the rules do with a dead letter now; `looked`: when it was last looked at."""
     due: int | None = None
     for rule in rules:
         if not rule.fits(letter):
@@ -199,7 +199,7 @@ def decide(rules: Sequence[DeadLetterRule], letter: DeadLetter, now: int, looked
 
 
 def _next_attempt(rule: DeadLetterRule, letter: DeadLetter, now: int, looked: int) -> int | None:
-    """When the next attempt is due, which may be over; None: there is none left."""
+    """When the next attempt is due, perhaps in the past; None: there is none left."""
     left = rule.at_most - letter.retries
     if left <= 0:
         return None
@@ -221,7 +221,7 @@ def unreached(rules: Iterable[DeadLetterRule]) -> tuple[DeadLetterRule, DeadLett
     """The first rule that can never decide, and the one before it that fits everything; None if there is none."""
     everything: DeadLetterRule | None = None
     for rule in rules:
-        if everything is not None and rule.queue is None:  # else it may be for copies
+        if everything is not None and rule.queue is None:  # with a queue, it may be for copies
             return rule, everything
         asks = (rule.reasons, rule.user, rule.min_age, rule.min_attempts, rule.selector)
         if not any((*asks, rule.queue, rule.origin_address, rule.origin_queue)) and rule.action is not Action.RETRY:

@@ -1,6 +1,6 @@
-"""Messages whose time is over: to the expiry address of the message's own address, or removed by name.
+"""Moves expired messages to the expiry address of the message's own address, or removes them by name.
 
-Expiry addresses may lead in a circle: a message that expired `move.HOPS_MAX` times without an operator moving it is a
+Expiry addresses may form a circle: a message that expired `move.HOPS_MAX` times without an operator moving it becomes a
 dead letter (`link-hops`).
 """
 
@@ -23,9 +23,9 @@ from store.record import DeadLetterReason, RemovalReason
 
 
 def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
-    """Expire messages that are in no container any more.  Returns those that have to stay on the queue.
+    """Expire messages already taken out of the queue's containers.  Returns those that must stay on the queue.
 
-    On the expiry address itself there is nowhere to go: the message is removed, by name like any other.
+    A message that expires on the expiry address itself is removed, by name like any other.
     """
     staying: list[Message] = []
     for message in messages:
@@ -72,7 +72,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
 
 
 def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
-    """A message expires from address to address: it dies, once; if it comes from its dead-letter address, for good."""
+    """End a message's circle of expiry addresses: dead-letter it the first time, kill it if it comes round again."""
     hops = move.hops(message)
     text = f"moved {counted(hops, 'time')}, at last expired on {queue.name}: expiry addresses form a circle"
     reason = DeadLetterReason.LINK_HOPS
@@ -84,7 +84,7 @@ def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
 
 
 def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -> None:
-    """Record that a message expired that was placed elsewhere or, without a place, is removed."""
+    """Record the expiry of a message that was placed elsewhere or, without a place, is removed."""
     message, copy = (expired, None) if isinstance(expired, Message) else (expired.message, expired.copy)
     if state.tracer is not None:
         state.tracer.expired(message, copy, queue)
@@ -107,7 +107,7 @@ def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -
 
 
 def expire_due(state: State, limit: int) -> bool:
-    """Expire what is due, at most `limit` messages; True when there may be more."""
+    """Expire at most `limit` due messages in memory; True if there may be more."""
     due = state.expiries.pop_due(state.now, limit)
     by_queue: dict[Queue, list[Message]] = {}
     for queue, message in due:
@@ -120,7 +120,7 @@ def expire_due(state: State, limit: int) -> bool:
 
 
 def expire_paged(state: State, limit: int) -> bool:
-    """Expire paged messages that are due, about `limit`; True when there may be more."""
+    """Expire about `limit` due messages on disk; True if there may be more."""
     expired = 0
     while expired < limit:
         due = state.paged_expiries.pop_due(state.now, 1)

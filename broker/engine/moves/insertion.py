@@ -1,8 +1,8 @@
-"""Insertion: messages of an export, put on queues of this broker as they were.
+"""Insertion: puts exported messages on queues of this broker, unchanged.
 
-Unlike a replay (`replay`) they come with all that they had: priority, expiration, annotations, failed deliveries.  They
-get new ids, in the order in which they come.  A run is one journal entry, and with it the address remembers the run's
-id, as it remembers duplicate ids (`duplicates`): one that breaks off can be repeated, and comes once.
+Unlike a replay (`replay`), it preserves everything: priority, expiration, annotations, failed deliveries.  The messages
+get new ids, in order of arrival.  A run is one journal entry, and with it the address remembers the run's id as it
+remembers duplicate ids (`duplicates`): a run that broke off can be repeated and is inserted once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store.counted import counted
 
-#: Why a message is left out that a run of this id has brought before.
+#: The reason for leaving out a message that an earlier run with this id inserted.
 KNOWN: Final = "known"
 
 
 @dataclass(frozen=True, slots=True)
 class Insertion:
-    """A message to be put on a queue; `count`: its failed deliveries there, None: it was never delivered."""
+    """A message to insert; `count`: its failed deliveries, None: it was never delivered."""
 
     message: Message
     count: int | None = None
@@ -36,9 +36,9 @@ class Insertion:
 
 @dataclass(slots=True)
 class Inserted:
-    """How many are on queues now, how many are not and why (in the words of `transfer`).
+    """How many messages were inserted, and how many refused, by reason (in the words of `transfer`).
 
-    `known`: all of it was done before.
+    `known`: an earlier run with this id did it all.
     """
 
     inserted: int = 0
@@ -47,10 +47,10 @@ class Inserted:
 
 
 def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
-    """Put a run of messages on an address, a queue or an FQQN; `id`: of the run.
+    """Put a run of messages on an address, a queue or an FQQN; `id` identifies the run.
 
-    Raises NotFound, InvalidName, RoutingTypeMismatch, TooManyAddresses, AddressFull, DiskFull, before any message was
-    put anywhere.
+    Raises NotFound, InvalidName, RoutingTypeMismatch, TooManyAddresses, AddressFull, DiskFull, before any message is
+    inserted.
     """
     destination = transfer.destination(state, target)
     address, targets = destination.address, destination.targets
@@ -58,7 +58,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
         return Inserted(known=True)
     check_room(state, address)
     for name in {item.message.header.address for item in items} - {address.name}:
-        registry.ensure_address(state, name)  # where it was sent, if the queue is on a wildcard address
+        registry.ensure_address(state, name)  # a message's own address, if the queue is on a wildcard address
     durable = [item.message for item in items if item.message.header.durable]
     if durable:
         need = size_of(durable) + move.COPY_OVERHEAD_BYTES * len(durable)
@@ -75,7 +75,7 @@ def insert(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> 
 
 
 def foresee(state: State, id: bytes, target: str, items: Sequence[Insertion]) -> Inserted:
-    """What `insert` would do, as far as what is there tells.  Raises InvalidName."""
+    """What `insert` would do, judged by the queues that exist.  Raises InvalidName."""
     where = transfer.foreseen(state, target)
     if isinstance(where, Destination) and state.duplicates.known(where.address, id):
         return Inserted(known=True)
@@ -91,7 +91,7 @@ def foresee(state: State, id: bytes, target: str, items: Sequence[Insertion]) ->
 def _insert_all(
     state: State, address: Address, targets: Targets, items: Sequence[Insertion], done: Inserted
 ) -> Message | None:
-    """The message that lasts as long as the run: its last durable one, if it has any."""
+    """Insert the messages; returns the one to remember the run's id with: its last durable one, if it has any."""
     last: Message | None = None
     for item in items:
         message = item.message
@@ -109,7 +109,7 @@ def _insert_all(
 
 
 def _note_count(state: State, message: Message, takers: Targets, count: int) -> None:
-    """If one queue alone can have it."""
+    """Note failed deliveries, if one queue alone can have them."""
     queues = takers[0] + takers[1]
     if len(queues) != 1:
         return
@@ -117,7 +117,7 @@ def _note_count(state: State, message: Message, takers: Targets, count: int) -> 
 
 
 def check_room(state: State, address: Address) -> None:
-    """Raises AddressFull if an address takes nothing that an operator brings."""
+    """Raises AddressFull if an address has no room for messages inserted or replayed."""
     disk = state.usage.disk
     if disk.full:
         raise AddressFull(f"{disk.percent} % of the disk is used: messages are brought back only once it has room")

@@ -1,12 +1,12 @@
-"""Moving a message: to a dead-letter address, an expiry address, or wherever an operator wants it.
+"""Moves a message: to a dead-letter address, an expiry address, or wherever an operator wants it.
 
 A move is one step in the journal: the new message, its routing, the removal of the old one and the reason, all in the
 open entry (promise P2).  The new message is a record of its own: new identity, own body, no expiration but what the
-target address imposes (AMQ-6059 is what happens otherwise).
+target address imposes (AMQ-6059 shows what happens otherwise).
 
-A move never loses the message.  If no queue at the target takes it (a durable message: no durable queue), the broker
-makes a durable anycast queue of the target's name and says so; if even that cannot take it, or the journal has no
-room, the move is refused and the caller keeps the message where it is.
+A move never loses the message.  If no queue at the target accepts it (a durable message: no durable queue), the broker
+creates a durable anycast queue with the target's name and reports it.  If even that queue cannot accept the message, or
+the journal has no room, the move is refused and the caller leaves the message where it is.
 """
 
 from __future__ import annotations
@@ -52,25 +52,25 @@ from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
 from store.record import RemovalReason
 
-#: Bytes of a reason's text that are kept: enough for a sentence and an exception's message, bounded because a client
-#: supplies it and it travels in every copy.
+#: Bytes stored of a reason's text: enough for a sentence and an exception's message, bounded because a client supplies
+#: it and every copy carries it.
 TEXT_BYTES_MAX: Final = 1024
 
-#: Bytes that a copy may have more than its message: the annotations, with two names, and its records.
+#: Bytes by which a copy may exceed its message: the annotations, with two names, and its records.
 COPY_OVERHEAD_BYTES: Final = 4096
 
-#: Moves by death or expiry, one after the other, after which a message is taken to go round in a circle: no chain of
-#: addresses that is meant has so many, and a circle of expiry addresses without a delay has them in a second.
+#: Successive moves by death or expiry after which a message is assumed to go round in a circle: no intended chain of
+#: addresses is so long, and a circle of expiry addresses without a delay makes that many moves in a second.
 HOPS_MAX: Final = 100
 
 
 def hops(message: Message) -> int:
-    """How often a message that had died or expired was moved by that again, since an operator moved it."""
+    """How often a message that had died or expired did so again, since an operator last moved it."""
     return int((message.header.annotations or {}).get(DL_HOPS, 0))
 
 
 def origin(message: Message, queue: str) -> Annotations:
-    """Where a moved message comes from, on top of what earlier moves noted; `queue`: its name, empty for none."""
+    """A moved message's annotations, with its origin added; `queue`: the queue's name, empty for none."""
     header = message.header
     annotations = dict(header.annotations or {})
     annotations[ORIG_ADDRESS] = header.address
@@ -87,7 +87,7 @@ def origin(message: Message, queue: str) -> Annotations:
 def annotate(
     message: Message, queue: Queue | None, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
 ) -> Annotations:
-    """What a dead or expired message carries: origin, sender, reason, text, attempts, last consumer, first origin."""
+    """The annotations of a dead or expired message: origin, sender, reason, text, attempts, consumer, first origin."""
     header = message.header
     annotations = origin(message, queue.name if queue else "")
     annotations[DL_REASON] = reason
@@ -126,15 +126,15 @@ def clean_text(text: str) -> str:
 
 
 def copy_of(state: State, target: Address, message: Message, annotations: Annotations) -> Message:
-    """An independent copy for `target`, which is nowhere yet."""
+    """An independent copy for `target`, on no queue yet."""
     header = message.header.copy(target.name, annotations)
     header.expiration, header.expiry_source = target.settings.expiration(0, state.now)
     return Message.of(header, message.head, message.body)
 
 
 def keepers(targets: Targets, copy: Message) -> Targets | None:
-    """The targets that a moved message may enter: of the anycast ones, which share it out, those that keep it as
-    durably as it is.  None if no queue would keep it.
+    """The targets that a moved message may enter.  Of the anycast ones, only one of which gets it, those that are
+    durable if it is.  None if no queue would keep it.
     """
     durable = copy.header.durable
     anycast = [queue for queue in targets[0] if queue.durable or not durable]
@@ -144,7 +144,7 @@ def keepers(targets: Targets, copy: Message) -> Targets | None:
 
 
 def keeps(state: State, name: str, message: Message) -> bool:
-    """Whether the address of that name, made if need be, would keep a copy of a message (`place_at`)."""
+    """Whether the address of that name, created if missing, would keep a copy of a message (`place_at`)."""
     target = state.addresses.get(name)
     if target is None:
         return True
@@ -157,7 +157,7 @@ def keeps(state: State, name: str, message: Message) -> bool:
 
 @dataclass(slots=True, eq=False)
 class Destination:
-    """Where messages go: the address they get, the queues they may enter, the routing type they have from then on."""
+    """Where messages go: their new address, the queues they may enter, and their new routing type."""
 
     address: Address
     targets: Targets
@@ -166,7 +166,7 @@ class Destination:
 
 @dataclass(slots=True, eq=False)
 class Placed:
-    """A message, the copy that takes its place, and the queues of an address that keep the copy."""
+    """A message, the copy that replaces it, and the queues of an address that keep the copy."""
 
     message: Message
     copy: Message
@@ -183,7 +183,7 @@ def place(
     scheduled: int = 0,
     edit: Edit = UNCHANGED,
 ) -> Placed | None:
-    """A place where an operator wants a message, perhaps edited; None if no queue there would keep it."""
+    """A message placed where an operator wants it, perhaps edited; None if no queue there would keep it."""
     copy = copy_of(state, destination.address, message, annotations)
     copy.header.routing_type = destination.routing_type
     copy.header.scheduled = scheduled
@@ -194,7 +194,10 @@ def place(
 
 
 def place_at(state: State, target: Address, message: Message, annotations: Annotations) -> Placed | None:
-    """A place on an address, with a queue made for it if need be, and room in the journal.  None: keep the original."""
+    """A message placed on an address, with a queue created for it if needed, and room reserved in the journal.
+
+    None: the original must stay.
+    """
     copy = copy_of(state, target, message, annotations)
     targets = keepers(state.bindings.targets(target), copy) or _keep(state, target, copy)
     if targets is None:
@@ -215,7 +218,7 @@ def move(
     reason: RemovalReason,
     tell: Callable[[Placed], None] | None = None,
 ) -> None:
-    """Take messages of a queue, which are in no container any more, to their places: the one way from queue to queue.
+    """Move messages of a queue, already taken out of its containers: the only way from queue to queue.
 
     The copies, what `tell` records of each, and the removal of the originals are in one journal entry, for which there
     must be room (promise P2).
@@ -227,7 +230,7 @@ def move(
 
 
 def bring(state: State, run: Iterable[Placed], tell: Callable[[Placed], None] | None = None) -> None:
-    """Put copies of messages that are on no queue where they belong.  There must be room in the journal."""
+    """Put copies of messages that are on no queue in their places.  There must be room in the journal."""
     for placed in run:
         arrival.publish(state, placed.address, [placed.copy], placed.targets, checked=False)
         if tell is not None:
@@ -235,7 +238,7 @@ def bring(state: State, run: Iterable[Placed], tell: Callable[[Placed], None] | 
 
 
 def _keep(state: State, target: Address, copy: Message) -> Targets | None:
-    """A durable anycast queue of the target's own name, beside the queues that take it without keeping it."""
+    """A durable anycast queue with the target's name, beside the multicast queues that get the copy anyway."""
     queue = state.queues.get(target.name)
     if queue is None:
         queue = dead_letter_queues.create_queue(state, target, target.name, RoutingType.ANYCAST)

@@ -1,11 +1,11 @@
-"""Replay: messages that left their queues, brought back from the journal's records.
+"""Replay: brings messages that left their queues back from the journal's records.
 
-What comes is a message as it was stored, with the queue that it left.  It becomes a message of its own, like one that
-is moved: a new id, no failed deliveries, no time to live but what its new address imposes, and in its annotations where
-it comes from and by which replay (`_AMQ_REPLAY`, a name; `_AMQ_REPLAY_TIME`).  These are in the journal with it, so
-that it tells what a replay that broke off had done.
+Each item is a message as it was stored, with the queue that it left.  It becomes a new message, like one that is moved:
+a new id, no failed deliveries, and no time to live but what its new address imposes.  Its annotations say where it
+comes from and which replay brought it (`_AMQ_REPLAY`, a name; `_AMQ_REPLAY_TIME`).  They are stored in the journal with
+it, so the journal shows how far a replay came that broke off.
 
-A full address takes no replay unless it pages: a replay can be asked for again, unlike a message sent.
+A full address refuses a replay unless it pages: a replay can be repeated, unlike a message sent.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from broker.engine.moves.move import Destination
 from broker.engine.queues import arrival
 from broker.engine.queues.state import State
 
-#: Characters of a replay's name: it is in every message.
+#: The most characters of a replay's name: it is in every message.
 NAME_CHARS_MAX: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayItem:
-    """A message as it was, under its old id; the name of the queue that it left; where it is to come, empty: there."""
+    """A message as it was, under its old id; the queue that it left; the target, empty: that queue."""
 
     message: Message
     queue: str
@@ -36,7 +36,7 @@ class ReplayItem:
 
 @dataclass(slots=True)
 class Replayed:
-    """How many came back, and how many did not and why, in the words of `transfer`."""
+    """How many messages were replayed, and how many refused, by reason in the words of `transfer`."""
 
     replayed: int = 0
     refused: dict[str, int] = field(default_factory=dict)
@@ -45,8 +45,8 @@ class Replayed:
 def replay(state: State, name: str, past: Iterable[ReplayItem], done: Replayed) -> None:
     """Bring messages back, each in one step; `done` counts them, also when this raises.
 
-    Raises AddressFull, DiskFull, and for a target that is named NotFound, InvalidName, RoutingTypeMismatch: what came
-    before is done.
+    Raises AddressFull, DiskFull, and for a named target NotFound, InvalidName, RoutingTypeMismatch: the messages
+    before it are replayed.
     """
     found: dict[tuple[str, str, str], Destination | str] = {}
     for each in past:

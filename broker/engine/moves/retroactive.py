@@ -1,19 +1,19 @@
-"""Retroactive addresses: the last messages of an address, for queues that are made later (`retroactive-message-count`).
+"""Retroactive addresses: new queues get the last messages of their address (`retroactive-message-count`).
 
-The broker keeps them in resources of its own, with ActiveMQ Artemis's names (ADDRESS is the address; the dots are the
+The broker stores them in resources of its own, with ActiveMQ Artemis's names (ADDRESS is the address; the dots are the
 delimiter of the configuration):
 
-    $.artemis.internal.ADDRESS.divert.retro               a divert that is not exclusive, and passes the routing type on
+    $.artemis.internal.ADDRESS.divert.retro               a non-exclusive divert that preserves the routing type
     $.artemis.internal.ADDRESS.address.retro              the address that it forwards to
-    $.artemis.internal.ADDRESS.queue.multicast.retro      two ring queues on that, of `retroactive-message-count`
-    $.artemis.internal.ADDRESS.queue.anycast.retro        messages, which nobody consumes
+    $.artemis.internal.ADDRESS.queue.multicast.retro      two ring queues on that address, without consumers, of
+    $.artemis.internal.ADDRESS.queue.anycast.retro        `retroactive-message-count` messages each
 
-A queue that is made on the address gets copies of what is in the ring of its routing type, as far as its filter fits.
-A queue that exists gets nothing twice.  Management sees these queues, and may purge them.
+A queue created on the address gets copies of the messages in the ring of its routing type that its filter accepts.
+An existing queue gets no message twice.  Management sees the rings and may purge them.
 
-Rules: internal addresses and wildcard addresses are not retroactive.  Another count takes effect at once, but a smaller
-ring does not drop what it holds (see `alter`); with 0 nothing more is kept.  The resources go with the address.
-A message that expires in a ring goes nowhere else: the address's own queues had it.
+Rules: internal addresses and wildcard addresses are not retroactive.  A changed count takes effect at once, but a
+smaller ring does not drop its messages (see `alter`); with 0 no more are stored.  The resources are deleted with the
+address.  A message that expires in a ring is not moved elsewhere: the address's own queues had it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 
 
 class Retroactive(Watcher):
-    """Keeps the resources of retroactive addresses, and fills new queues from them."""
+    """Maintains the resources of retroactive addresses, and fills new queues from them."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -51,7 +51,7 @@ class Retroactive(Watcher):
         return self._name(address, "queue", kind.name.lower())
 
     def settle(self) -> None:
-        """Settings may have changed: make, resize or stop the rings of all addresses."""
+        """Create, resize or stop the rings of all addresses, as the settings say now."""
         for address in list(self._state.addresses.values()):
             self._settle(address)
 
@@ -83,7 +83,7 @@ class Retroactive(Watcher):
             )
             configured.add_divert(self._state, divert)
 
-    # -- what the registry tells -----------------------------------------------------------------------------------
+    # -- events of the registry ------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         if address.settings.retroactive_message_count > 0:
@@ -108,7 +108,7 @@ class Retroactive(Watcher):
             self._fill(queue, ring)
 
     def _fill(self, queue: Queue, ring: Queue) -> None:
-        """Copies of what is in a ring, oldest first, also of what is not yet durable."""
+        """Put copies of a ring's messages on a queue, oldest first, including those not yet durable."""
         kept = [*ring.waiting(), *self._state.landing_on(ring)]
         kept.sort(key=lambda message: message.id)
         now = self._state.now

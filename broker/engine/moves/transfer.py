@@ -1,27 +1,27 @@
-"""What operators do with messages of a queue: back to where they died (retry), elsewhere (move), away (discard).
+"""Operators' moves of a queue's messages: back to where they died (retry), elsewhere (move), or removed (discard).
 
-Each message is moved like a dead letter: the copy, its routing and the removal (by name: moved) stand in one journal
-entry, and a message that cannot be moved stays as it is.  Why it stays is told by one of these words:
+Each message is moved like a dead letter: the copy, its routing and the removal (by name: moved) are in one journal
+entry, and a message that cannot be moved stays as it is.  One of these words says why it stays:
 
-    no-origin     retry: nothing says where it came from
-    no-queue      no queue would keep it: its queue is gone and may not be made again, or a filter refuses it
+    no-origin     retry: its annotations do not say where it came from
+    no-queue      no queue would keep it: its queue was deleted and may not be created again, or a filter refuses it
     onto-itself   retry: it came from this very queue
     disk-full     the journal has no room
     gone          it was named and is not on the queue (any more)
     delivering    it was named and a consumer holds it
 
 Retry goes to the queue that the message came from, not to its address: other subscribers of a topic had their copy
-already.  A queue that is gone is made again if it was anycast and the settings allow it; a subscription is not, because
-nobody would consume it.  Only what no queue had taken (`no-route`) goes to its address, as if it were sent again.  What
-is moved keeps its history, and has the origin of its last move: where it lay, and under which id.
+already.  A deleted queue is created again if it was anycast and the settings allow it; a subscription is not, as no
+client would consume it.  Only a message that no queue had accepted (`no-route`) goes to its address, as if it were sent
+again.  A moved message keeps its history, and its origin is that of its last move: its queue and id before it.
 
-A queue may be long, so that one call takes a step, which is one journal entry: it looks at so many messages, oldest
-first, and says how far it came; the next goes on there, in another tick, so that other clients wait for a step at most.
-Messages that arrived after the first step are left alone, else those that die again would go round for ever.  Messages
-that consumers hold are not looked at.
+A queue may be long, so one call is a step, with one journal entry: it looks at a limited number of messages, oldest
+first, and returns how far it came.  The next step continues there, in another tick, so that other clients wait for one
+step at most.  Messages that arrived after the first step are left alone, else those that die again would go round for
+ever.  Messages that consumers hold are not looked at.
 
-The rules for dead letters (`dead_letter_rules`) do the same with messages that they have chosen: `send_back`, `send_to`
-and `take_away`.
+The rules for dead letters (`dead_letter_rules`) do the same with messages of their choice: `send_back`, `send_to` and
+`take_away`.
 """
 
 from __future__ import annotations
@@ -74,11 +74,10 @@ HELD: Final = "delivering"
 
 @dataclass(frozen=True, slots=True)
 class MessageRange:
-    """Which messages of a queue: some `ids`, or those that a filter fits and a group of dead letters has, from
-    the last step on.
+    """Which messages of a queue a step moves: some `ids`, or those that match a filter and a group of dead letters.
 
-    `after` and `below` are ids, both excluded: what the step before answered as `last` and `below`; 0 in the first.
-    A step looks at `move_step_max` messages, and takes `most` of those that are chosen, 0: all.
+    `after` and `below` are ids, both excluded: the previous step's `last` and `below`; 0 in the first step.
+    A step looks at `move_step_max` messages, and moves at most `most` of those selected, 0: all.
     """
 
     filter: Filter | None = None
@@ -89,7 +88,7 @@ class MessageRange:
     ids: tuple[int, ...] = ()
 
 
-#: What a message carries that leaves a queue (by name) for a destination.
+#: The annotations of a message that leaves a queue (by name) for a destination.
 Annotate = Callable[[Message, str, Destination], Annotations]
 
 
@@ -97,8 +96,8 @@ Annotate = Callable[[Message, str, Destination], Annotations]
 class MoveOptions:
     """How messages are moved.
 
-    `first_origin`: retry goes to the queue where they died first, instead of last.  `dry_run`: nothing is moved, the
-    step tells what it would move.  `annotate`: what they carry then, None: what an operator's move notes.
+    `first_origin`: retry goes to the queue where they died first, instead of last.  `dry_run`: move nothing, but count
+    what would be moved.  `annotate`: makes their annotations, None: those of an operator's move.
     """
 
     first_origin: bool = False
@@ -113,13 +112,13 @@ AS_THEY_ARE: Final = MoveOptions()
 #: Where a message came from: address, queue (empty: none took it), routing type.
 _Origin = tuple[str, str, int | None]
 
-#: A message, where it is to go or why it stays, and the name of the place.
+#: A message, its destination or the reason why it stays, and the destination's name.
 _Wanted = tuple[Message, Destination | str, str]
 
 
 @dataclass(slots=True)
 class MoveResult:
-    """What one step did: how many were moved, how many stay and why; to where it looked, and whether that was all.
+    """What one step did: how many were moved, how many refused by reason, how far it looked, and whether that was all.
 
     `looked_at`: how many messages; `targets`: how many were moved to each queue or address.
     """
@@ -133,7 +132,7 @@ class MoveResult:
     targets: dict[str, int] = field(default_factory=dict)
 
     def add(self, next: MoveResult) -> None:
-        """The next step was made too."""
+        """Add the next step's result."""
         self.below, self.last, self.complete = next.below, next.last, next.complete
         self.moved += next.moved
         self.looked_at += next.looked_at
@@ -144,7 +143,7 @@ class MoveResult:
 
 
 def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-    """One step back to where the messages came from.  Raises NotReadable."""
+    """Make one step of moving messages back to where they came from.  Raises NotReadable."""
     step, run = _begin(state, queue, selection, options.edit.extra_bytes)
     send_back(state, queue, run, step, options)
     return step
@@ -153,7 +152,7 @@ def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOpti
 def relocate(
     state: State, queue: Queue, target: str, selection: MessageRange, options: MoveOptions = AS_THEY_ARE
 ) -> MoveResult:
-    """One step to an address, or to one queue by its name or FQQN.
+    """Make one step of moving messages to an address, or to one queue by its name or FQQN.
 
     Raises NotFound, InvalidName, RoutingTypeMismatch, OntoItself, NotReadable.
     """
@@ -164,7 +163,7 @@ def relocate(
 
 
 def discard(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
-    """One step of removing messages by name (purged).  Raises NotReadable."""
+    """Make one step of removing messages by name (purged).  Raises NotReadable."""
     step, run = _begin(state, queue, selection)
     step.moved = len(run)
     if not options.dry_run:
@@ -177,10 +176,7 @@ def discard(state: State, queue: Queue, selection: MessageRange, options: MoveOp
 
 
 def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) -> tuple[MoveResult, list[Message]]:
-    """What the step looks at, and the messages among it that are to be moved.
-
-    Each may get so many `extra` bytes on its way.
-    """
+    """The step, and the messages that it is to move; each may grow by `extra` bytes."""
     queue.check_public()
     if selection.ids:
         return _named(state, queue, selection.ids, extra)
@@ -195,7 +191,7 @@ def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) 
         run = [message for message in run if group.has(queue, message)]
     if filter is not None:
         run = [message for message in run if filter.matches(PropertyView(message))]
-    if 0 < selection.most < len(run):  # those behind the last that is taken come in the next step
+    if 0 < selection.most < len(run):  # those behind the last one are left to the next step
         run, complete = run[: selection.most], False
         looked_at = [message for message in looked_at if message.id <= run[-1].id]
     last = max(below - 1, 0) if complete else looked_at[-1].id
@@ -203,7 +199,7 @@ def _begin(state: State, queue: Queue, selection: MessageRange, extra: int = 0) 
 
 
 def shorten(run: list[Message], extra: int = 0) -> bool:
-    """Leave of messages in a row what one step may move, each with `extra` bytes more; whether there were others."""
+    """Shorten a run to what one step may move, if each grows by `extra` bytes; returns whether any were cut."""
     nbytes = 0
     for at, message in enumerate(run):
         nbytes += message.size + extra
@@ -217,7 +213,7 @@ def _named(state: State, queue: Queue, ids: tuple[int, ...], extra: int) -> tupl
     found = upkeep.chosen(state, queue, ids)
     run = list(found.values())
     complete = not shorten(run, extra)
-    if not complete:  # those named behind the last that is moved come in the next step
+    if not complete:  # those named behind the last one are left to the next step
         ids = ids[: ids.index(next(islice(found, len(run), None)))]
     step = MoveResult(0, ids[-1], complete, looked_at=len(ids))
     for id in ids:
@@ -239,13 +235,13 @@ def _count(step: MoveResult, refused: str, target: str) -> None:
 
 
 def _origin_of(message: Message, *, first: bool) -> _Origin | None:
-    """Where a message came from last, or died first: address, queue and routing type; None: nothing says so."""
+    """Where a message came from last, or died first: address, queue and routing type; None: unknown."""
     notes = message.header.annotations or {}
     address, name, type = notes.get(ORIG_ADDRESS), notes.get(ORIG_QUEUE, ""), notes.get(ORIG_ROUTING_TYPE)
     if first and DL_FIRST_ADDRESS in notes:
         last = (address, name)
         address, name = notes[DL_FIRST_ADDRESS], notes.get(DL_FIRST_QUEUE, "")
-        if (address, name) != last:  # whose routing type it is
+        if (address, name) != last:  # the routing type is that of the last origin
             type = None
     if not isinstance(address, str) or not isinstance(name, str):
         return None
@@ -253,23 +249,23 @@ def _origin_of(message: Message, *, first: bool) -> _Origin | None:
 
 
 def why_not_home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> str:
-    """Why a message (of `queue`) cannot go back to a queue; empty if it can, as far as is known before it is tried."""
+    """Why a message (of `queue`) cannot go back to a queue; empty if it can, as far as is known beforehand."""
     known = state.queues.get(name)
     if known is None:
         anycast = name == address if type is None else type == RoutingType.ANYCAST
         return "" if anycast else NO_QUEUE  # a subscription, unless it bears its address's name
     if known is queue:
         return ONTO_ITSELF
-    return "" if _reaches(state, address, known) else NO_QUEUE  # another queue that took the name
+    return "" if _reaches(state, address, known) else NO_QUEUE  # another queue has the name now
 
 
 def _reaches(state: State, address: str, queue: Queue) -> bool:
-    """Whether messages of an address come to a queue, or may have come to it on their way to another broker."""
+    """Whether messages of an address reach a queue, or may have reached it on their way to another broker."""
     return queue.name in state.transmission or state.bindings.reaches(address, queue)
 
 
 def home(state: State, queue: Queue | None, address: str, name: str, type: int | None) -> Destination | str:
-    """Where a message (of `queue`) came from, or why it cannot go there."""
+    """The destination that a message (of `queue`) came from, or why it cannot go back there."""
     refused = why_not_home(state, queue, address, name, type)
     if refused:
         return refused
@@ -288,7 +284,7 @@ def home(state: State, queue: Queue | None, address: str, name: str, type: int |
 
 
 def _sent_again(state: State, queue: Queue, address: str, type: int | None) -> Destination | str:
-    """The queues that would get what is sent to an address, or why a message of `queue` cannot go there."""
+    """The queues that would get a message sent to an address, or why a message of `queue` cannot go there."""
     if state.bindings.reaches(address, queue):
         return ONTO_ITSELF
     routing_type = None if type is None else RoutingType(type)
@@ -328,7 +324,7 @@ def _elsewhere(state: State, target: str, queue: Queue | None) -> tuple[str, str
 
 
 def foreseen(state: State, target: str, queue: Queue | None = None) -> Destination | str:
-    """As `destination`, but nothing is made; empty: what is there does not tell.  Raises InvalidName, OntoItself."""
+    """As `destination`, but creates nothing; empty: unknown until it is created.  Raises InvalidName, OntoItself."""
     address_name, queue_name = _elsewhere(state, target, queue)
     if queue_name is not None and queue_name in state.queues:
         named = state.queues[queue_name]
@@ -343,7 +339,7 @@ def foreseen(state: State, target: str, queue: Queue | None = None) -> Destinati
 
 
 def _foreseen_origin(state: State, queue: Queue, origin: _Origin) -> Destination | str:
-    """As `home` or, where no queue had taken a message, `_sent_again`, but nothing is made."""
+    """As `home`, or `_sent_again` for a message that no queue had accepted, but creates nothing."""
     address_name, name, type = origin
     if name:
         refused = why_not_home(state, queue, *origin)
@@ -363,17 +359,17 @@ def _foreseen_origin(state: State, queue: Queue, origin: _Origin) -> Destination
 
 
 def annotations_for(message: Message, queue: str, destination: Destination) -> Annotations:
-    """Where a message comes from that an operator brings elsewhere; `queue`: the name of the one that it left."""
+    """The annotations of a message that an operator moves; `queue`: the name of the queue that it leaves."""
     annotations = moved_from(message, queue, destination)
-    for name in (DL_HOPS, DL_RETRIES, DL_RULE):  # it begins anew
+    for name in (DL_HOPS, DL_RETRIES, DL_RULE):  # these counts start again
         annotations.pop(name, None)
     return annotations
 
 
 def moved_from(message: Message, queue: str, destination: Destination) -> Annotations:
-    """Where a message comes from that is brought elsewhere, on top of all that was noted before."""
+    """The annotations of a moved message: its origin, beside all that was noted before."""
     annotations = move.origin(message, queue)
-    if destination.routing_type is not None:  # it is the message's own again
+    if destination.routing_type is not None:  # the message itself has it again
         annotations.pop(ORIG_ROUTING_TYPE, None)
     return annotations
 
@@ -381,7 +377,7 @@ def moved_from(message: Message, queue: str, destination: Destination) -> Annota
 def send_back(
     state: State, queue: Queue, run: list[Message], step: MoveResult, options: MoveOptions = AS_THEY_ARE
 ) -> list[Message]:
-    """Move waiting messages back to where they came from, and count them in `step`; returns those that stay."""
+    """Move waiting messages back to where they came from, counting them in `step`; returns those that stay."""
     found: dict[_Origin, Destination | str] = {}
     wanted: list[_Wanted] = []
     for message in run:
@@ -407,7 +403,7 @@ def send_to(
     step: MoveResult,
     options: MoveOptions = AS_THEY_ARE,
 ) -> list[Message]:
-    """Move waiting messages to a destination, and count them in `step`; returns those that stay."""
+    """Move waiting messages to a destination, counting them in `step`; returns those that stay."""
     return _move(state, queue, step, [(message, target, target.address.name) for message in run], options)
 
 
@@ -419,7 +415,7 @@ def take_away(state: State, queue: Queue, run: list[Message], reason: RemovalRea
 
 
 def _move(state: State, queue: Queue, step: MoveResult, wanted: list[_Wanted], options: MoveOptions) -> list[Message]:
-    """Move messages where they are to go, within one journal entry if there is room; or count why they stay."""
+    """Move messages to their destinations, within one journal entry if there is room; count why others stay."""
     if options.dry_run:
         for message, where, target in wanted:
             refused = where if isinstance(where, str) else ""
@@ -459,7 +455,7 @@ def _placed(state: State, queue: Queue, message: Message, where: Destination, op
 
 
 def _has_room(state: State, durable: list[Message], edit: Edit) -> bool:
-    """Whether copies of these can be stored in one journal entry."""
+    """Whether copies of these messages fit into one journal entry, and the journal has room for them."""
     need = size_of(durable) + move.COPY_OVERHEAD_BYTES * (len(durable) - 1)
     need += edit.extra_bytes * len(durable)
     if len(durable) > 1 and need > state.journal.reserved_bytes:

@@ -1,8 +1,7 @@
-"""What was said of a message that died, without what differs from one time to the next.
+"""Normalises the text that says why a message died, so that one cause has one text.
 
-One cause has one text, whichever consumer met it: its name and network address give way to `a consumer`, and
-identifiers to `*`: UUIDs, hexadecimal numbers of eight digits or more, IP addresses and ports.  Other numbers stay: a
-status or an error number tells causes apart.
+The consumer's name and network address become `a consumer`, and identifiers become `*`: UUIDs, hexadecimal numbers of
+eight digits or more, IP addresses and ports.  Other numbers stay: a status or an error number tells causes apart.
 """
 
 from __future__ import annotations
@@ -11,10 +10,10 @@ import re
 from functools import lru_cache
 from typing import Final
 
-#: What stands for an identifier.
+#: The replacement for an identifier.
 ANY: Final = "*"
 
-#: All its parts are bounded: a text of a thousand colons must not take long.
+#: All repetitions are bounded: a text of a thousand colons must not take long.
 _IPV6: Final = (
     "(?<!:)(?=(?:[0-9A-Fa-f]{1,4}:){0,6}:|(?:[0-9A-Fa-f]{1,4}:){7})"  # `::` or eight groups: no time of day
     "(?=[A-Fa-f:]{0,39}[0-9])"  # no `a::b`
@@ -50,7 +49,7 @@ def common_words(text: str, client: str, remote: str) -> str:
 
 
 def _unnamed(text: str, client: str) -> str:
-    """A text without a client's id: the broker names the consumer first, what follows are the consumer's own words."""
+    """A text without a client's id: the broker names the consumer first, then follow the consumer's own words."""
     first, *others = text.split(client)
     said, instead = first, "a consumer"
     for part in others:

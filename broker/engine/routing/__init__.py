@@ -1,1 +1,1 @@
-"""Finding, making and changing destinations, and which queues a message may enter."""
+"""Finds, creates and changes addresses and queues, and decides which queues a message may enter."""

@@ -1,7 +1,7 @@
-"""Changing queues and addresses that exist: their attributes, by reload or by an operator, and pausing them.
+"""Changes existing queues and addresses: their attributes, by a reload or by an operator, and whether they are paused.
 
-What is changed stands in the definition, and so outlives a restart.  A queue of the configuration has the
-configuration's attributes again after a reload or a restart; whether it is paused is not the configuration's business.
+Changes are stored in the definition, and so survive a restart.  A queue of the configuration gets the configuration's
+attributes again at a reload or a restart, but stays paused or not.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from broker.engine.queues.state import State
 from broker.engine.queues.types.factory import equip
 from broker.engine.routing.definitions import address_record, queue_record
 
-#: Attributes on which it depends what the messages of a queue are to each other and to consumers.
+#: Attributes that change how a queue's messages relate to each other and to consumers.
 _ESSENTIAL: Final = ("key", "non_destructive")
 
 
 def change(state: State, queue: Queue, asked: Asked) -> bool:
-    """Give a queue other attributes, and leave the rest; whether that changed anything.
+    """Change some attributes of a queue; returns whether anything changed.
 
-    A smaller ring does not shrink the queue: each new message takes the place of one older one, and consumers do the
-    rest.  Raises AlreadyInUse when the queue would keep its messages or replace them otherwise than before while
-    somebody consumes it.
+    A smaller ring does not shrink the queue at once: each new message replaces one older message, and consumers take
+    the rest.  Raises AlreadyInUse for a change of last-value or non-destructive attributes while the queue has
+    consumers.
     """
     return become(state, queue, with_asked(queue.attributes, asked))
 
 
 def become(state: State, queue: Queue, attributes: QueueAttributes) -> bool:
-    """The same for all attributes.  Raises AlreadyInUse."""
+    """Replace all attributes of a queue; returns whether anything changed.  Raises AlreadyInUse."""
     before = queue.attributes
     if attributes == before:
         return False
@@ -66,7 +66,7 @@ def check(queue: Queue, asked: Asked) -> None:
 
 
 def _check(queue: Queue, attributes: QueueAttributes) -> bool:
-    """Whether its messages would become something else to each other or to consumers.  Raises AlreadyInUse."""
+    """Whether the change affects an essential attribute.  Raises AlreadyInUse if the queue is in use then."""
     essential = any(getattr(attributes, name) != getattr(queue.attributes, name) for name in _ESSENTIAL)
     if essential and (queue.consumers or queue.delivering):
         raise AlreadyInUse(
@@ -77,7 +77,7 @@ def _check(queue: Queue, attributes: QueueAttributes) -> bool:
 
 
 def limit(state: State, queue: Queue, messages_max: int, *, drop_oldest: bool) -> None:
-    """How many messages may wait on a queue from the next one on (-1: no limit), and which leave for more."""
+    """Limit the messages on a queue from the next one on (-1: no limit); `drop_oldest`: old ones make room for new."""
     if (queue.messages_max, queue.drop_oldest) == (messages_max, drop_oldest):
         return
     queue.messages_max, queue.drop_oldest = messages_max, drop_oldest
@@ -85,14 +85,14 @@ def limit(state: State, queue: Queue, messages_max: int, *, drop_oldest: bool) -
 
 
 def change_no_local(state: State, queue: Queue, origin: str) -> None:
-    """The origin whose messages a queue does not take from now on; "": it takes all."""
+    """Set the origin whose messages the queue rejects from now on; "": it accepts all."""
     if queue.no_local != origin:
         queue.no_local = origin
         _define(state, queue)
 
 
 def pause(state: State, queue: Queue, *, paused: bool) -> bool:
-    """Stop a queue's deliveries, or let them go on; whether that changed anything.  Messages enter it and expire."""
+    """Pause or resume a queue's deliveries; returns whether anything changed.  Messages still enter and expire."""
     if queue.paused == paused:
         return False
     queue.paused = paused
@@ -103,7 +103,7 @@ def pause(state: State, queue: Queue, *, paused: bool) -> bool:
 
 
 def pause_address(state: State, address: Address, *, paused: bool) -> bool:
-    """The same for all queues on an address, also those that it will have."""
+    """Pause or resume all queues on an address, including those created later."""
     if address.paused == paused:
         return False
     address.paused = paused
@@ -115,7 +115,7 @@ def pause_address(state: State, address: Address, *, paused: bool) -> bool:
 
 
 def after_restart(state: State) -> None:
-    """What would have left its queue by the rules of its kind leaves now; nobody consumes yet."""
+    """Apply the rules of each queue's kind to its restored messages, before there are consumers."""
     for queue in list(state.queues.values()):
         if queue.kind is not None:
             queue.kind.restored(state)

@@ -1,7 +1,7 @@
-"""What the configuration and operators declare beside queues: diverts; and what the configuration declares no longer.
+"""Declares diverts, and deletes resources that the configuration no longer declares.
 
-Resources of the configuration are marked as such in the journal.  One that a later configuration does not have is kept
-(`config-delete-* = OFF`) or deleted with all that is in it (`FORCE`), when the broker starts and when it reloads.
+Resources of the configuration are marked as such in the journal.  One that was removed from the configuration is kept
+(`config-delete-* = OFF`) or deleted with all its contents (`FORCE`), when the broker starts and when it reloads.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from store import record
 
 
 def add_divert(state: State, divert: Divert) -> None:
-    """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
+    """Add a new divert, which applies from the next send on.  Raises AlreadyInUse, InvalidName."""
     state.diverts.add(divert)
     journal = state.journal
     divert.id = journal.allocate_ids(1)
@@ -25,7 +25,7 @@ def add_divert(state: State, divert: Divert) -> None:
 
 
 def remove_divert(state: State, name: str) -> None:
-    """Messages go their usual way again.  Raises NotFound."""
+    """Remove a divert: messages take their usual way again.  Raises NotFound."""
     divert = state.diverts.get(name)
     state.diverts.remove(divert)
     state.journal.undefine(divert.id, record.divert_deleted(divert.id, {"name": divert.name}))
@@ -33,7 +33,7 @@ def remove_divert(state: State, name: str) -> None:
 
 
 def declare_divert(state: State, divert: Divert) -> None:
-    """A divert of the configuration: made if it is missing, made anew if it is another.  Raises InvalidName."""
+    """Create a divert of the configuration, or replace it if it has changed.  Raises InvalidName."""
     divert.check()
     present = state.diverts.by_name.get(divert.name)
     if present is not None:
@@ -50,7 +50,7 @@ def delete_undeclared(
     queues: Collection[str],
     diverts: Collection[str],
 ) -> None:
-    """Delete what was in the configuration, is not any more (the names given are), and may be deleted."""
+    """Delete resources that the configuration no longer has, if `FORCE` is set; it still has those named."""
     for divert in list(state.diverts.by_name.values()):
         forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
         if divert.configured and divert.name not in diverts and forced:

@@ -1,4 +1,4 @@
-"""The journal's definitions of addresses and queues: JSON in ADDRESS and QUEUE records, both ways."""
+"""Encodes and decodes the journal's definitions of addresses and queues: JSON in ADDRESS and QUEUE records."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Json = dict[str, object]
 
 @dataclass(frozen=True, slots=True)
 class AddressDefinition:
-    """What makes an address again after a restart."""
+    """A stored address, from which it is restored after a restart."""
 
     id: int
     name: str
@@ -27,7 +27,7 @@ class AddressDefinition:
 
 @dataclass(frozen=True, slots=True)
 class QueueDefinition:
-    """What makes a queue again after a restart."""
+    """A stored queue, from which it is restored after a restart."""
 
     id: int
     name: str

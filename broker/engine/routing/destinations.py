@@ -1,7 +1,7 @@
-"""Finding where a message goes and what a subscription consumes, and making what may be made for it.
+"""Finds where a message goes and what a subscription consumes, and creates missing addresses and queues if allowed.
 
-A name is that of an address, or an FQQN (`address::queue`).  Settings say what is made automatically, permissions
-who may have it made.  What is made for a request that is then refused goes again (`registry.undoing`).
+A name is that of an address, or an FQQN (`address::queue`).  Settings decide what is created automatically, permissions
+for which clients.  Anything created for a request that is then refused is deleted again (`registry.undoing`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker.engine.queues.state import State
 from broker.engine.queues.types.factory import agreeing
 from broker.engine.routing import registry
 
-#: Addresses that are not made, as nothing is bound to them, which are remembered: some hundred bytes each.
+#: The most passing addresses cached: those not created because nothing is bound to them; some hundred bytes each.
 PASSING_MAX: Final = 1024
 
 
@@ -36,12 +36,12 @@ def destination(
     asked: Asked = NOTHING_ASKED,
     attached: bool = False,
 ) -> tuple[Address, Queue | None]:
-    """Where a send goes: the address, and the queue if the name is an FQQN.  Makes what may be made.
+    """Where a send goes: the address, and the queue if the name is an FQQN.  Creates what is missing, if allowed.
 
-    An address that reaches nobody is not made, unless a sender stays `attached` to it.
-    For a temporary destination that is gone no queue is made: it would keep the replies to one who has left.
-    Of a queue that is there and given by its full name `routing_type` says nothing.  `asked` are attributes that
-    its anycast queue shall have.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
+    An address that reaches no queue is not created, unless a sender stays `attached` to it.  Nor is a queue for a
+    deleted temporary destination: it would store replies to a client that has left.  `routing_type` is ignored for an
+    existing queue named in full.  `asked` are the attributes requested for its anycast queue.
+    Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.
     """
     address, address_name = state.addresses.get(name), name
     if address is None or not address.sendable:
@@ -83,12 +83,12 @@ def queue_to_consume(
 ) -> Queue | Address:
     """What a subscription to `name` consumes: a queue, or an address on which it gets a queue of its own.
 
-    A requested routing type decides, except of a queue that is there and given by its full name; without one, an
-    address that is only multicast gives subscriptions, any other its queue.  `permission` is that of reading,
-    `subscribing` that of making a subscription, asked for before an address is made for one; `asked` are attributes
-    that the queue shall have.  With `partly` a wildcard address needs no `permission`: the queue takes only what
-    may be read.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer, and
-    AlreadyInUse for a temporary destination of another connection.
+    A requested routing type decides, except for an existing queue named in full.  Without one, an address that is only
+    multicast gets a subscription, and any other address is consumed through its queue.  `permission` is the one for
+    reading; `subscribing` the one for creating a subscription, checked before an address is created for it.  `asked`
+    are the attributes requested for the queue.  With `partly` a wildcard address needs no `permission`: the queue
+    accepts only messages that may be read.  Raises Denied, NotFound, InvalidName, RoutingTypeMismatch,
+    AttributesDiffer, and AlreadyInUse for a temporary destination of another connection.
     """
     address_name, queue_name = names.split_fqqn(name)
     names.check_name(address_name)
@@ -99,7 +99,7 @@ def queue_to_consume(
     if queue_name is not None:
         access.require(permission, address_name, queue_name)
         if queue_name in state.queues:
-            routing_type = None  # a name of a queue means that one; JMS clients always say queue (anycast)
+            routing_type = None  # the full name decides; JMS clients always ask for a queue (anycast)
         return _qualified(state, address_name, queue_name, routing_type, access, asked)
     with registry.undoing(state):
         if partly and state.syntax.routes(address_name):
@@ -110,7 +110,7 @@ def queue_to_consume(
 def _equipped(
     state: State, address: Address, routing_type: RoutingType | None, access: Access, asked: Asked
 ) -> Address:
-    """An address that is sent to, with a queue if it is for that that messages come."""
+    """The address of a send, with its anycast queue created if the message is meant for one."""
     wanted = routing_type
     if wanted is None and len(address.routing_types) == 1:
         wanted = next(iter(address.routing_types))
@@ -122,9 +122,9 @@ def _equipped(
 
 
 def full_queue_name(state: State, addresses: Iterable[str], queue_name: str) -> str:
-    """`address::queue` of the first of these addresses that means a queue by it; empty: none does.
+    """`address::queue` for the first of these addresses that may have such a queue; empty: none may.
 
-    One does that has this queue, and one that is no mere topic: it is anycast too, or was not made by itself.
+    An address may if it has this queue or is not just a topic: it is anycast too, or was not created automatically.
     """
     queue = state.queues.get(queue_name)
     for name in addresses:
@@ -143,7 +143,7 @@ def is_current(state: State, address: Address) -> bool:
 
 
 def _passing_to(state: State, name: str, routing_type: RoutingType | None, access: Access) -> Address | None:
-    """An address that need not be made, as what is sent to it reaches nobody.  Raises Denied, NotFound."""
+    """An address that need not be created because its messages reach no queue.  Raises Denied, NotFound."""
     settings = state.settings(name)
     wanted = settings.default_address_routing_type if routing_type is None else routing_type
     if wanted is not RoutingType.MULTICAST or settings.retroactive_message_count > 0:
@@ -169,7 +169,7 @@ def _pass(state: State, name: str) -> Address:
 
 
 def _wildcard(state: State, name: str, access: Access, subscribing: Permission | None) -> Address:
-    """A wildcard address for a subscription, whose subscriber may perhaps not read all that it matches."""
+    """A wildcard address for a subscription whose client may lack permission to read all that it matches."""
     address = state.addresses.get(name)
     if address is None:
         multicast = RoutingType.MULTICAST
@@ -187,7 +187,7 @@ def _named(
     subscribing: Permission | None,
     asked: Asked,
 ) -> Queue | Address:
-    """`queue_to_consume` for the name of an address, or of a queue that no address is called like."""
+    """`queue_to_consume` for the name of an address or, where there is no such address, of a queue."""
     address = state.addresses.get(address_name)
     if address is None:
         named = state.queues.get(address_name)
@@ -273,8 +273,8 @@ def _auto_create_address(
     and_queue: bool = False,
     subscribing: Permission | None = None,
 ) -> Address:
-    """`and_queue`: its queue is made next if it is anycast, and if it is multicast a subscription, which needs
-    `subscribing`; what that needs is asked for before anything is made.
+    """Create an address if allowed.  `and_queue`: an anycast address gets its queue next, a multicast one a
+    subscription, which needs `subscribing`; the permissions for that are checked before anything is created.
     """
     settings = state.settings(name)
     _check_address(state, name, settings, access)
@@ -312,11 +312,10 @@ def _auto_create_queue(
 def make_temporary(
     state: State, routing_type: RoutingType, access: Access, use: Permission, *, private: bool
 ) -> Address:
-    """An address with a name of the broker's for one client's own use, if anycast with its queue.  Raises Denied.
+    """Create an address for one client, with a name chosen by the broker, and its queue if anycast.  Raises Denied.
 
-    `use` is what it wants with it, `send` or `consume`; with `private` no other connection may consume from it.
-
-    What is permitted there is what is permitted on any address that nobody thought of: the match `#`, as a rule.
+    `use` is the permission that the client needs on it, `send` or `consume`; with `private` no other connection may
+    consume from it.  The permissions are those of any address without an entry of its own: as a rule, of the match `#`.
     """
     name = names.TEMPORARY + state.fresh_name()
     needed = [use, Permission.CREATE_ADDRESS]

@@ -1,12 +1,12 @@
-"""Auto-delete: queues and addresses that were made automatically and that nobody uses any more go away.
+"""Auto-delete: deletes queues and addresses that were created automatically and are no longer used.
 
-Each scan (`address-queue-scan-period`) looks once at every queue and at the addresses that have none, some of them a
-tick; what is eligible in two scans running is deleted, so "delay 0" means between one and two periods, as in ActiveMQ
-Artemis.  An address without queues of its own is in use while messages are sent to it, which queues on wildcard
-addresses get, while those hold some of them, and while it remembers duplicate ids.
+Each scan (`address-queue-scan-period`) looks once at every queue, then at the addresses without queues, some of them
+each tick.  What is eligible in two scans running is deleted, so "delay 0" means between one and two periods, as in
+ActiveMQ Artemis.  An address without queues of its own is in use while messages are sent to it (for queues on wildcard
+addresses), while those queues hold some of its messages, and while it remembers duplicate ids.
 
-Resources of the configuration are never touched, nor are temporary destinations of somebody who is there; what is left
-of the others goes whatever the settings say.
+Resources of the configuration are never deleted, nor are temporary destinations whose owner is connected; remaining
+temporary addresses are deleted whatever the settings.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import registry
 
-#: Queues, or addresses, that one tick looks at: some 2 ms if all of them go.
+#: Queues, or addresses, that one tick looks at: some 2 ms if all of them are deleted.
 LOOKED_AT_MAX: Final = 256
 
 
 def scan(state: State) -> Iterator[None]:
-    """One scan over all queues, then all addresses without; each step is for one tick."""
+    """One scan over all queues, then all addresses without queues; each step is for one tick."""
     for number, queue in enumerate(list(state.queues.values()), 1):
         if queue.deleted:
             continue

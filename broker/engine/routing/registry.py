@@ -1,7 +1,7 @@
-"""The registry of addresses and queues: making, restoring, changing their settings, and taking them away.
+"""The registry of addresses and queues: creates, restores and deletes them, and changes their settings.
 
-A queue hangs on exactly one address.  A message sent to an address goes to the queues of that address and to those of
-every wildcard address that matches it.
+A queue is bound to exactly one address.  A message sent to an address goes to the queues of that address and to those
+of every wildcard address that matches it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def create_address(
     internal: bool = False,
     needed: bool = False,
 ) -> Address:
-    """Make an address that does not exist; one that is `needed` also beyond the limit.
+    """Create an address that does not exist; a `needed` one even beyond the limit.
 
     Raises InvalidName, TooManyAddresses.
     """
@@ -74,7 +74,7 @@ def create_address(
 
 
 def ensure_address(state: State, name: str) -> Address:
-    """The address of that name, made if it is missing whatever the settings say: for dead letters."""
+    """The address of that name, created if missing, whatever the settings: for dead letters."""
     address = state.addresses.get(name)
     if address is None:
         default = state.settings(name).default_address_routing_type
@@ -92,7 +92,7 @@ def find_queue(state: State, name: str) -> Queue:
 
 
 def add_routing_type(state: State, address: Address, routing_type: RoutingType) -> None:
-    """Let an address have queues of another routing type too."""
+    """Add a routing type to those that an address's queues may have."""
     if state.made is not None:
         state.made.append(partial(_unmake_types, state, address, address.routing_types))
     address.add_routing_type(routing_type)
@@ -100,7 +100,7 @@ def add_routing_type(state: State, address: Address, routing_type: RoutingType) 
 
 
 def delete_address(state: State, address: Address) -> None:
-    """Take an address away.  It must have no queues."""
+    """Delete an address.  It must have no queues."""
     assert not address.queues, "an address with queues cannot be deleted"
     del state.addresses[address.name]
     state.unused.pop(address, None)
@@ -113,7 +113,7 @@ def delete_address(state: State, address: Address) -> None:
 
 
 def _watch(state: State, address: Address) -> None:
-    """An address without queues may be one that nobody uses any more."""
+    """Add an address without queues to those that auto-delete looks at."""
     if not address.configured and (address.auto_created or names.is_temporary(address.name)):
         address.swept = -1
         state.unused[address] = None
@@ -143,10 +143,10 @@ def create_queue(
     attributes: QueueAttributes | None = None,
     creator: str = "",
 ) -> Queue:
-    """Make a queue on an address; its routing type is added to the address's.
+    """Create a queue on an address; its routing type is added to the address's.
 
-    Without `attributes` it has those of the address's settings.  Raises InvalidName, or AlreadyInUse when a queue
-    of that name exists.
+    Without `attributes` it has those of the address's settings.  Raises InvalidName, or AlreadyInUse if a queue of
+    that name exists.
     """
     names.check_queue_name(name)
     if not internal:
@@ -186,7 +186,7 @@ def create_queue(
 
 
 def bind(state: State, queue: Queue) -> None:
-    """Hang a queue on its address, so that messages reach it."""
+    """Bind a queue to its address, so that messages reach it."""
     address = queue.address
     state.queues[queue.name] = queue
     state.queues_by_id[queue.id] = queue
@@ -199,7 +199,7 @@ def bind(state: State, queue: Queue) -> None:
 
 
 def unbind(state: State, queue: Queue) -> None:
-    """Take a queue off its address.  Its messages and consumers are the caller's."""
+    """Unbind a queue from its address.  Its messages and consumers are left to the caller."""
     address = queue.address
     queue.deleted = True
     state.retired.add(queue.counters)
@@ -218,9 +218,9 @@ def unbind(state: State, queue: Queue) -> None:
 
 
 def delete_queue(state: State, queue: Queue) -> None:
-    """Delete a queue, its messages by name (deleted) and its consumers with it.
+    """Delete a queue: remove its messages by name (deleted) and close its consumers.
 
-    Raises AlreadyInUse when it is the broker's own.
+    Raises AlreadyInUse if the queue is the broker's own.
     """
     state.mark = NO_WAY_BACK
     settle_acknowledged(state)
@@ -231,13 +231,13 @@ def delete_queue(state: State, queue: Queue) -> None:
 
 
 def delete_named_queue(state: State, queue: Queue) -> None:
-    """Delete a queue by name, as an operator does: also what is attached to send to it is told."""
+    """Delete a queue by name, as an operator does: senders attached to its address are notified too."""
     delete_queue(state, queue)
     destination_lost(state, queue.address)
 
 
 def restore_address(state: State, definition: AddressDefinition) -> Address:
-    """An address as the journal knows it."""
+    """Restore an address from its definition in the journal."""
     address = Address(
         definition.id,
         definition.name,
@@ -248,13 +248,13 @@ def restore_address(state: State, definition: AddressDefinition) -> Address:
         created=state.now,
         paused=definition.paused,
     )
-    address.bound_once = True  # it may have been: nobody knows any more
+    address.bound_once = True  # it may have been: the journal does not say
     _enter(state, address)
     return address
 
 
 def restore_queue(state: State, definition: QueueDefinition, filter: Filter | None) -> Queue:
-    """A durable queue as the journal knows it."""
+    """Restore a durable queue from its definition in the journal."""
     queue = Queue(
         definition.id,
         definition.name,
@@ -277,7 +277,7 @@ def restore_queue(state: State, definition: QueueDefinition, filter: Filter | No
 
 @contextmanager
 def undoing(state: State) -> Iterator[None]:
-    """What is made in here goes again if it ends in a refusal: nothing remains of what was refused."""
+    """A context that deletes whatever was created in it if it ends with an exception."""
     outer, made = state.made, list[Callable[[], None]]()
     state.made = made
     try:
@@ -308,13 +308,13 @@ def _unmake_types(state: State, address: Address, types: frozenset[RoutingType])
 
 
 def attach_sender(state: State, address: Address, sender: AttachedSender) -> None:
-    """Tell a sender when the address, or a queue of it, is deleted by name; it keeps an unused address."""
+    """Notify a sender when the address, or a queue of it, is deleted by name; until detached it keeps the address."""
     state.senders.setdefault(address, {})[sender] = None
     address.bound_once = True  # it was used
 
 
 def detach_sender(state: State, address: Address, sender: AttachedSender) -> None:
-    """The sender is gone; harmless if it was not there."""
+    """Detach a sender; no effect if it is not attached."""
     attached = state.senders.get(address)
     if attached is not None:
         attached.pop(sender, None)
@@ -323,25 +323,25 @@ def detach_sender(state: State, address: Address, sender: AttachedSender) -> Non
 
 
 def destination_lost(state: State, address: Address) -> None:
-    """An address, or a queue of it, was deleted by name: its senders look whether any is left."""
+    """Notify the senders of an address that it, or a queue of it, was deleted by name."""
     for sender in list(state.senders.get(address, ())):
         sender.destination_lost()
 
 
 def keeps_dead(state: State, name: str) -> bool:
-    """Whether some setting says that dead or expired messages go to the address of that name."""
+    """Whether some setting names this address as its dead-letter or expiry address."""
     return name in state.settings_table.values("dead_letter_address", "expiry_address")
 
 
 def dead_letter_queues(state: State) -> list[Queue]:
-    """The queues of those addresses, by name."""
+    """The queues of all dead-letter and expiry addresses, by name."""
     names = state.settings_table.values("dead_letter_address", "expiry_address")
     addresses = [state.addresses[name] for name in names if isinstance(name, str) and name in state.addresses]
     return sorted([queue for address in addresses for queue in address.queues], key=_NAME)
 
 
 def change_settings(state: State, settings: SettingsTable) -> None:
-    """New settings, effective at once on every address."""
+    """Replace the settings, effective at once on every address."""
     state.use_settings(settings)
     for address in state.addresses.values():
         address.settings = state.settings(address.name)
@@ -354,7 +354,7 @@ def change_settings(state: State, settings: SettingsTable) -> None:
 
 
 def refresh(state: State) -> None:
-    """Settings or diverts have changed: look anew at what else each address does with messages."""
+    """Recompute the extras of each address after a change of settings or diverts."""
     state.passing.clear()
     for address in state.addresses.values():
         address.extras = extras_of(address.name, address.settings, state.diverts)
