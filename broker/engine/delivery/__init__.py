@@ -1,1 +1,1 @@
-"""From a queue to a consumer and back: subscriptions, dispatch, redelivery, transactions."""
+"""Delivery from queues to consumers: subscriptions, dispatch, redelivery, transactions."""

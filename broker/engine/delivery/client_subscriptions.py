@@ -1,14 +1,14 @@
-"""The queues of clients' subscriptions: when they are made, what they take, when they go.
+"""The queues of clients' subscriptions: when they are created, which messages they accept, when they are deleted.
 
-    at least once, and a session that lasts   a durable queue; while the client is away its consumer stays
-    at most once, or another session          a queue that goes with the consumer; a session that lasts gets a new one
-                                              when its client is back
-    shared                                    a durable queue for all clients that share it, gone with the last of them
-    borrowed                                  a queue that others consume too, which stays: that of an anycast address,
-                                              or one that the client named
+    at least once, and a lasting session      a durable queue; while the client is away its consumer stays
+    at most once, or another session          a queue deleted with its consumer; a lasting session gets a new one when
+                                              its client returns
+    shared                                    a durable queue for all clients that share it, deleted with the last one
+    borrowed                                  a queue that others consume too, and which stays: that of an anycast
+                                              address, or one that the client named
 
-A queue takes durable messages only while its client is away, or all those that share it are.  What is in flight to a
-client, and stays so when its connection ends, is its session's.
+A queue accepts only durable messages while its client, or every client that shares it, is away.  Messages in flight to
+a client that stay so when its connection ends belong to its session.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANYCAST_ONLY: Final = {RoutingType.ANYCAST}
 
 
 class ClientSubscriptions:
-    """What becomes of them.  `shares`: the clients of each shared subscription by their ids, by its queue."""
+    """All clients' subscriptions.  `shares`: the clients of each shared subscription by id, by the queue's name."""
 
     def __init__(self, state: State, consumers: Consumers) -> None:
         self._state = state
@@ -37,9 +37,9 @@ class ClientSubscriptions:
         self.shares: dict[str, dict[str, Client]] = {}
 
     def attach(self, subscription: ClientSubscription, sink: Sink, full_name: str = "") -> Consumer:
-        """Give a subscription a consumer, and a queue if need be; `full_name`: of the queue that the client means.
+        """Give a subscription a consumer, and a queue if needed; `full_name`: of the queue that the client names.
 
-        Raises what `Consumers.subscribe` does.
+        Raises the errors of `Consumers.subscribe`.
         """
         state, client, pattern = self._state, subscription.client, subscription.pattern
         subscription.consumer = None
@@ -80,26 +80,26 @@ class ClientSubscriptions:
         return consumer
 
     def change_no_local(self, subscription: ClientSubscription) -> None:
-        """The queue of a subscription takes the client's own messages from now on, or no longer."""
+        """Make the queue of a subscription accept or reject the client's own messages, as the subscription says now."""
         consumer = subscription.attached
         if consumer is not None and not (subscription.borrowed or subscription.shared):
             alter.change_no_local(self._state, consumer.queue, subscription.origin)
 
     def join(self, subscription: ClientSubscription) -> None:
-        """The client is one of those that share a subscription, if it is shared."""
+        """Add the client to those that share a subscription, if it is shared."""
         if subscription.shared:
             self.shares.setdefault(subscription.name, {})[subscription.client.id] = subscription.client
             self._update_durable_only(subscription)
 
     def reconnected(self, subscription: ClientSubscription) -> None:
-        """The client of a subscription is connected again, and its consumer has stayed."""
-        assert subscription.consumer is not None, "it has stayed"
+        """Handle the return of a client to a subscription whose consumer has stayed."""
+        assert subscription.consumer is not None, "the consumer has stayed"
         subscription.consumer.remote = subscription.client.remote
         subscription.consumer.away = False
         self._update_durable_only(subscription)
 
     def disconnected(self, subscription: ClientSubscription) -> None:
-        """The client of a session that lasts is away: the consumer goes with it, or `stays`."""
+        """Handle the disconnection of a client with a lasting session: its consumer is closed, unless it `stays`."""
         consumer = subscription.attached
         if consumer is not None:
             consumer.away = True
@@ -112,9 +112,9 @@ class ClientSubscriptions:
         self._update_durable_only(subscription)
 
     def end(self, subscription: ClientSubscription, *, finishing: bool = False) -> None:
-        """A subscription is over; what is in flight goes back, unless its consumer is `finishing` that, and stays.
+        """End a subscription.  Messages in flight are returned, unless its consumer stays to finish them (`finishing`).
 
-        Its queue goes with it: a shared one with the last client, one that the client may not read any more too.
+        Its queue is deleted, even if the client may no longer read it; a shared one with its last client.
         """
         consumer, state = subscription.attached, self._state
         queue = state.queues.get(subscription.name)
@@ -134,7 +134,7 @@ class ClientSubscriptions:
                 registry.delete_queue(state, queue)
 
     def _update_durable_only(self, subscription: ClientSubscription) -> None:
-        """Whether the subscription's queue takes durable messages only."""
+        """Set whether the subscription's queue accepts only durable messages."""
         queue, client = self._state.queues.get(subscription.name), subscription.client
         if queue is None or subscription.borrowed or (queue.durable_only and not client.connected):
             return
@@ -143,7 +143,7 @@ class ClientSubscriptions:
         queue.durable_only = not any(client is not None and client.connected for client in here)
 
     def delete_abandoned(self) -> None:
-        """After a restart: shared subscriptions whose last client had no stored session, or has left them."""
+        """After a restart, delete shared subscriptions whose last client had no stored session or has left them."""
         for queue in list(self._state.queues.values()):
             if queue.name.startswith(SHARED_PREFIX) and queue.name not in self.shares:
                 registry.delete_queue(self._state, queue)

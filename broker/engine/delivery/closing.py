@@ -1,4 +1,4 @@
-"""Closing consumers: what they had not settled goes back to their queues."""
+"""Closes consumers, and returns their unsettled messages to their queues."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.engine.routing import registry
 
 
 def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
-    """Detach a consumer; what it had not acknowledged goes back.  A temporary queue goes with its last consumer."""
+    """Detach a consumer and return its unacknowledged messages; a temporary queue is deleted with its last consumer."""
     if consumer.closed:
         return
     state.mark = NO_WAY_BACK
@@ -32,6 +32,6 @@ def close(state: State, consumer: Consumer, how: DeliveryOutcome) -> None:
 
 
 def end(state: State, consumer: Consumer, how: DeliveryOutcome, reason: str) -> None:
-    """Close a consumer against its will: its sink is told why."""
+    """Close a consumer on the broker's initiative, and tell its sink why."""
     close(state, consumer, how)
     state.tell_closed(consumer, reason)

@@ -1,4 +1,4 @@
-"""The verbs of consumers: they subscribe, have credit, settle what they got, and are closed."""
+"""The verbs for consumers: subscribe, credit, settle, close."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Consumers:
         return self._made
 
     def subscribe(self, sink: Sink, request: SubscribeRequest) -> Consumer:
-        """Attach a consumer.  Raises what `subscribe.find` does."""
+        """Attach a consumer.  Raises the errors of `subscribe.find`."""
         self._state.begin()
         with registry.undoing(self._state):
             queue, predicate = subscribe.find(self._state, request)
@@ -64,30 +64,30 @@ class Consumers:
     # -- credit ----------------------------------------------------------------------------------------------------
 
     def grant(self, consumer: Consumer, credit: int) -> None:
-        """From now on a consumer with counted credit takes so many messages more, whatever was left."""
-        assert consumer.counted, "credit of a window comes back by itself"
+        """Set the credit of a consumer with counted credit, in messages; what was left of it no longer counts."""
+        assert consumer.counted, "a window's credit returns when messages are settled"
         consumer.credit = credit
         if credit and not consumer.closed:
             self._state.dirty[consumer.queue] = None
 
     def served(self, consumer: Consumer, tick: int) -> bool:
-        """Whether the consumer has all for it that had come by this tick: nothing waits for the journal or a turn."""
+        """Whether it was sent everything that had arrived by this tick: nothing awaits the journal or another turn."""
         return dispatch.served(self._state, consumer, tick)
 
     def pause(self, consumer: Consumer) -> None:
-        """The consumer's sink takes no messages for now."""
+        """Stop deliveries to a consumer whose sink cannot accept messages for now."""
         consumer.paused = True
 
     def resume(self, consumer: Consumer) -> None:
-        """The consumer's sink can take messages again."""
+        """Resume deliveries to a consumer: its sink can accept messages again."""
         consumer.paused = False
         if not consumer.closed:
             self._state.dirty[consumer.queue] = None
 
     def take(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
-        """Make messages that are ready on its queue the consumer's deliveries, as they were before a restart.
+        """Make ready messages the consumer's deliveries, as they were before a restart, without sending them.
 
-        Returns those that were ready; the sink is not told.
+        Returns those that were ready.
         """
         return dispatch.take(self._state, consumer, messages)
 
@@ -96,7 +96,7 @@ class Consumers:
     def acknowledge(self, consumer: Consumer, id: int, tx: Transaction | None = None, *, kept: bool = False) -> None:
         """Settle a delivery as consumed; for a cumulative consumer, everything delivered before it as well.
 
-        With `kept` the consumer has it again if the transaction is rolled back.  Raises UnknownDelivery,
+        With `kept` it is the consumer's again if the transaction is rolled back.  Raises UnknownDelivery,
         TransactionClosed.
         """
         messages = self._taken_back(consumer, id, tx)
@@ -108,14 +108,14 @@ class Consumers:
     def acknowledge_run(self, consumer: Consumer, ids: list[int]) -> None:
         """Settle deliveries as consumed, one after the other.  Raises UnknownDelivery."""
         messages = consumer.settle_next(ids)
-        if messages is None:  # not the oldest ones in their order: several at once, or nonsense
+        if messages is None:  # not the oldest ones in order, or invalid
             for id in ids:
                 self.acknowledge(consumer, id)
         else:
             self._state.acknowledged.setdefault(consumer, []).extend(messages)
 
     def acknowledge_all(self, consumer: Consumer) -> None:
-        """Settle everything that was handed to the consumer's sink as consumed."""
+        """Settle everything that was passed to the consumer's sink as consumed."""
         messages = consumer.settle_delivered()
         if messages:
             self._state.acknowledged.setdefault(consumer, []).extend(messages)
@@ -129,9 +129,9 @@ class Consumers:
         tx: Transaction | None = None,
         reason: DeadLetterReason = DeadLetterReason.REJECTED,
     ) -> None:
-        """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it is a dead letter.
+        """Refuse a delivery (and, for a cumulative consumer, all before it) for good: it becomes a dead letter.
 
-        One that cannot be (its queue is on its own dead-letter address) stays, and this consumer does not get it again.
+        If it cannot (its queue is on its own dead-letter address), it stays, and this consumer does not get it again.
 
         Raises UnknownDelivery, TransactionClosed.
         """
@@ -144,22 +144,18 @@ class Consumers:
     def undeliverable(
         self, consumer: Consumer, message: Message, why: str, reason: DeadLetterReason = DeadLetterReason.DECODE_ERROR
     ) -> None:
-        """A delivery to this consumer, which holds the message, cannot be made, nor could it ever: a dead letter."""
+        """Dead-letter a message that the consumer holds but that can never be delivered to it."""
         self._state.mark = NO_WAY_BACK
         messages = consumer.settle([message.id])
         redelivery.reject(self._state, consumer.queue, messages, why, consumer, reason)
 
     def postpone(self, consumer: Consumer, message: Message, why: str) -> None:
-        """A delivery to this consumer, which holds the message, cannot be made for now: it comes again a little later,
-        and nothing has failed.
-        """
+        """Postpone a message that the consumer holds but that cannot be delivered now; not a failure."""
         self._state.report("body.unreadable", remote=consumer.remote, error=why)
         self.keep(consumer, message, RETRY_MS)
 
     def keep(self, consumer: Consumer, message: Message, ms: int) -> None:
-        """A delivery to this consumer, which holds the message, comes to nothing and is no failure: it is made again
-        after so many ms.
-        """
+        """Put back a message that the consumer holds, to be delivered again after `ms`; not a failure."""
         self._state.mark = NO_WAY_BACK
         redelivery.postpone(self._state, consumer.queue, consumer.settle([message.id]), ms)
 
@@ -175,19 +171,19 @@ class Consumers:
             redelivery.give_back(self._state, consumer.queue, messages, how, consumer)
 
     def withdraw(self, consumer: Consumer, messages: Iterable[Message]) -> None:
-        """Deliveries that never left for the consumer go back to its queue: nothing has happened to them."""
+        """Put deliveries that were never sent to the consumer back on its queue: nothing has happened to them."""
         ids = [message.id for message in messages if message.id in consumer.unacked]
         if ids:
             self._state.dirty[consumer.queue] = None
             redelivery.withdraw(self._state, consumer.queue, consumer.take_back(ids))
 
     def kept_for(self, consumer: Consumer) -> int:
-        """How many messages were kept for the consumer's link, and go to this consumer."""
+        """How many messages reserved for the consumer's link this consumer will get."""
         reservation = consumer.reservation
         return 0 if reservation is None or reservation.whole is not consumer else len(reservation.stand_in.unacked)
 
     def exclude(self, consumer: Consumer, id: int) -> None:
-        """The consumer, which holds this delivery, must not get the message again."""
+        """Never deliver the message to this consumer again, which holds it now."""
         redelivery.exclude(consumer, id)
 
     def _taken_back(self, consumer: Consumer, id: int, tx: Transaction | None) -> list[Message]:
@@ -202,13 +198,13 @@ class Consumers:
     # -- closing ---------------------------------------------------------------------------------------------------
 
     def close(self, consumer: Consumer, how: DeliveryOutcome) -> None:
-        """Detach a consumer; what it had not acknowledged goes back.  A temporary queue goes with its last consumer."""
+        """Detach a consumer and return its unacknowledged messages; a temporary queue is deleted with its last one."""
         closing.close(self._state, consumer, how)
 
     def dismiss(self, consumer: Consumer, reason: str) -> None:
-        """An operator closes a consumer; what it had goes back, and does not count as failed.
+        """Close a consumer for an operator; its messages are returned and do not count as failed.
 
-        A link's is kept for it; what is kept is given to others when its stand-in is closed.
+        A link's messages stay reserved for it; closing the reservation's stand-in gives them to others.
         """
         reservation = consumer.reservation
         if reservation is not None and reservation.stand_in is consumer:
@@ -217,13 +213,13 @@ class Consumers:
         closing.end(self._state, consumer, redelivery.INTERRUPTED, reason)
 
     def recheck(self, consumer: Consumer, access: Access) -> bool:
-        """Whether a consumer may go on with what its peer may do now; if not it is closed, and its sink told."""
+        """Whether a consumer may continue with its client's present permissions; if not, close it and tell its sink."""
         return revocation.recheck(self._state, consumer, access)
 
     def abandon(self, transport: object) -> None:
-        """A connection was lost by a fault of its session's: no consumer of it may stay behind.
+        """Close all consumers of a connection that was lost because its session failed.
 
-        Looks at all consumers.
+        Searches all consumers.
         """
         for queue in list(self._state.queues.values()):
             for consumer in list(queue.consumers):

@@ -1,8 +1,8 @@
-"""Giving messages to consumers: runs, not single messages, once a tick.
+"""Dispatches messages to consumers once a tick, in runs.
 
-A queue is looked at when something about it changed: messages, credit, consumers.  Each consumer that wants messages
-and can take them gets a run; several take turns, message by message.  A run is bounded in count and bytes, so that one
-queue cannot hold up the others; a queue with more to give is looked at again in the next tick.
+A queue is served when something about it changed: messages, credit, consumers.  Each consumer that has credit and is
+not paused gets a run; several take turns, message by message.  A run is bounded in count and bytes, so that one queue
+cannot hold up the others; a queue that still has messages to deliver is served again in the next tick.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import Held, State
 from store import record
 
-#: Messages that one queue hands out in a tick.  Large enough that a tick's fixed costs vanish, small enough that it
+#: The most messages that one queue delivers in a tick: enough that the tick's fixed costs vanish, few enough that it
 #: stays well under 20 ms.
 RUN_MESSAGES_MAX: Final = 2048
 
-#: Bytes that one queue hands to one consumer in a tick: what the consumer's connection then buffers at most, beyond
-#: one message.
+#: The most bytes that one queue delivers to one consumer in a tick, beyond one message: the consumer's connection may
+#: have to buffer them.
 RUN_BYTES_MAX: Final = 1 << 20
 
 
@@ -39,9 +39,9 @@ def dispatch(state: State) -> None:
 
 
 def served(state: State, consumer: Consumer, tick: int) -> bool:
-    """Whether a consumer has all for it that had come by the tick: nothing waits for the journal or another turn.
+    """Whether a consumer was sent everything that had arrived by the tick: nothing awaits the journal or another turn.
 
-    What came later does not count, or a queue that is filled all the time would never be drained.
+    Later messages do not count, or a queue that is filled all the time would never count as drained.
     """
     queue = consumer.queue
     busy = consumer.held or queue in state.dirty or queue in state.dirty_later
@@ -68,7 +68,7 @@ def _serve(state: State, queue: Queue) -> None:
 
 
 def _resume(state: State, queue: Queue) -> None:
-    """Links that are attached again get what was kept for them, before anything else."""
+    """Deliver the messages reserved for links that are attached again, before any others."""
     for reservation in queue.reservations:
         stand_in, consumer = reservation.stand_in, reservation.whole
         if not stand_in.unacked or consumer is None or consumer.credit <= 0 or consumer.paused:
@@ -84,7 +84,7 @@ def _resume(state: State, queue: Queue) -> None:
 
 
 def _first(consumer: Consumer, count: int, size: int) -> list[Message]:
-    """The oldest of a consumer's deliveries, as many as a run may have; of bytes, the last may exceed them."""
+    """The oldest of a consumer's deliveries, as many as a run may have; the last one may exceed the bytes."""
     run: list[Message] = []
     size = min(size, RUN_BYTES_MAX)
     for message in islice(consumer.unacked.values(), min(count, RUN_MESSAGES_MAX)):
@@ -106,7 +106,7 @@ def _hand_out(state: State, queue: Queue, takers: list[Consumer]) -> None:
 
 
 def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
-    """Those of higher priority first: others get what these cannot take."""
+    """Consumers grouped by priority, highest first: the others get what these cannot accept."""
     priorities = {consumer.priority for consumer in takers}
     if len(priorities) < 2:
         return [takers] if takers else []
@@ -114,7 +114,7 @@ def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
 
 
 def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Consumers of one priority.  True when somebody could take more."""
+    """Serve consumers of one priority.  True if some still have credit."""
     if queue.selective is not None:
         return _serve_selective(state, queue, takers)
     if len(takers) > 1:
@@ -127,7 +127,7 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
 
 
 class _Hand:
-    """What one of several consumers gets in this round."""
+    """The run that one of several consumers gets in this round."""
 
     __slots__ = ("_bytes", "_count", "consumer", "run")
 
@@ -138,7 +138,7 @@ class _Hand:
         self._bytes = min(size, RUN_BYTES_MAX)
 
     def give(self, message: Message) -> bool:
-        """Add a message; whether it can take another."""
+        """Add a message; returns whether there is room for another."""
         self.run.append(message)
         self._count -= 1
         self._bytes -= message.size
@@ -146,13 +146,13 @@ class _Hand:
 
 
 def _hands(queue: Queue, takers: list[Consumer]) -> list[_Hand]:
-    """The hands of consumers, beginning with whose turn it is."""
+    """The hands of consumers, beginning with the one whose turn it is."""
     turn = queue.next_consumer % len(takers)
     return [_Hand(consumer) for consumer in takers[turn:] + takers[:turn]]
 
 
 def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Several consumers, one message each in turn.  True when somebody could take more."""
+    """Serve several consumers, one message each in turn.  True if some still have credit."""
     hands = _hands(queue, takers)
     open_hands = hands.copy()
     given = at = 0
@@ -174,7 +174,7 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
 
 
 def _serve_selective(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Consumers with selectors, one message each in turn, each from its own view."""
+    """Serve consumers with selectors, one message each in turn, each from its own view of the queue."""
     assert queue.selective is not None
     hands = _hands(queue, takers)
     open_hands = hands.copy()
@@ -222,10 +222,10 @@ def _deliver(state: State, queue: Queue, consumer: Consumer, run: list[Message])
 def _hand_over(
     state: State, queue: Queue, consumer: Consumer, run: list[Message], *, wait: bool = False, expiring: bool = False
 ) -> None:
-    """A consumer's deliveries go to its sink: now, or (`wait`) when the journal has what this tick gave it.
+    """Pass a consumer's deliveries to its sink: now, or (`wait`) once this tick's journal entries are durable.
 
-    They also wait where they may not be durable themselves (the mode has just changed, or the consumer), and behind
-    others that wait: what need not must not overtake what does.
+    They also wait if the messages may not be durable themselves yet (the queue's mode or its consumer has just
+    changed), and behind others that wait, which they must not overtake.
     """
     ahead = queue.ahead and not queue.strict and state.is_under_way(queue.ahead)
     if wait or consumer.held or (ahead and not consumer.sink.records(consumer)):
@@ -236,7 +236,7 @@ def _hand_over(
 
 
 def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
-    """Messages go to their consumer's sink; one that fails has them still, until its connection is closed."""
+    """Pass messages to their consumer's sink; if it fails, they stay its consumer's until its connection is closed."""
     try:
         consumer.sink.deliver(consumer, run)
     except BaseException as error:
@@ -247,7 +247,7 @@ def _give(state: State, consumer: Consumer, run: list[Message]) -> None:
 
 
 def release(state: State, held: Held) -> None:
-    """The journal has these deliveries: those that are still the consumer's go to its sink, or expire."""
+    """Pass deliveries that are durable now to the consumer's sink, if they are still its own and have not expired."""
     consumer, run, expiring = held
     consumer.held -= len(run)
     if consumer.closed:
@@ -263,7 +263,7 @@ def release(state: State, held: Held) -> None:
 
 
 def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Message]:
-    """Make messages that are ready the consumer's deliveries without handing them to its sink; returns those."""
+    """Make ready messages the consumer's deliveries without passing them to its sink; returns those."""
     queue = consumer.queue
     ready = {message.id for message in queue.waiting()}
     taken = [message for message in messages if message.id in ready]
@@ -280,7 +280,7 @@ def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Mess
 
 
 def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
-    """Messages of a non-destructive queue are shown to a consumer, and stay."""
+    """Deliver messages of a non-destructive queue, which keeps them."""
     now = state.now
     if queue.expiring:
         expired = [m for m in run if 0 < m.header.expiration <= now]
@@ -297,7 +297,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
 
 
 def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> bool:
-    """Strict mode: the delivery is in the journal before its first byte leaves.  False if nothing of it is stored."""
+    """Strict mode: journal the delivery before its first byte is sent.  False if none of its messages is stored."""
     stored = [m.id for m in run if m.segment]
     if not stored:
         return False
@@ -315,7 +315,7 @@ def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[
 
 
 def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Message]:
-    """The messages of a run whose time is not over; the others expire."""
+    """Expire messages of a run whose time is over; returns the others."""
     arrival.unwatch(state, queue, run)
     now = state.now
     expired = [m for m in run if 0 < m.header.expiration <= now]

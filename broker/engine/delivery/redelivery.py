@@ -1,24 +1,24 @@
-"""What happens to a delivery that comes back (the table is ActiveMQ Artemis's).
+"""Handles deliveries returned to their queue (the table is ActiveMQ Artemis's).
 
-A return of messages says three things: which of them count as failed deliveries, which are `redelivered` from
-now on, and whether the redelivery delay applies.  The flag is not the count: of messages sent ahead to a consumer that
-dies, any may have been processed, but one of them has killed it, and the others must not die for that.
+A return of messages determines three things: which of them count as failed deliveries, which are `redelivered` from
+now on, and whether the redelivery delay applies.  The flag is not the count: of the messages prefetched by a consumer
+that crashes, any may have been processed, but only one made it crash, and the others must not die for that.
 
     event                                        counts as failed     redelivered     delay
     rollback, NACK, modified as failed (AMQP)    all                  all             yes
     released, or modified otherwise (AMQP)       none                 none            yes
     clean close of the consumer                  none                 none            no
-    a Bartleby's link ends, however              none                 none            no; or it is kept (`reservations`)
-    what was kept for a link is given to others  none                 all             no
+    a Bartleby's link ends, for any reason       none                 none            no; or reserved (`reservations`)
+    a link's reservation is released             none                 all             no
     the broker ends it: stop, operator, rights   none                 all             no
     connection lost or client disconnected       the oldest           all             yes
     heart-beats ceased, connection lost (AMQP)   all                  all             no
 
-What never left for the consumer is none of this: it is withdrawn, and nothing has happened to it.
+A delivery that was never sent to the consumer is withdrawn: nothing has happened to it.
 
-Then, message by message: as many failures as the settings allow, and it is dead; else it waits for its delay, or goes
-back to the head of the queue at once.  The count is journalled before anything else can happen to the message, unless
-strict mode journalled that very count before the delivery left.
+Then each message that has failed as often as the settings allow is dead; any other waits for its delay, or goes back to
+the head of the queue at once.  The count is journalled before anything else can happen to the message, unless strict
+mode journalled that very count before the delivery was sent.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from store.record import DeadLetterReason, RemovalReason
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOutcome:
-    """How deliveries come back: how many of the oldest count as failed (-1: all), whether the delay applies.
+    """How deliveries are returned: how many of the oldest count as failed (-1: all), whether the delay applies.
 
-    Those that failed are `redelivered`; with `left` so are all the others.
+    Those that failed are `redelivered`; with `left` (they were sent) so are all the others.
     """
 
     failed: int
@@ -62,17 +62,17 @@ LOST = DeliveryOutcome(-1, False, "the connection was lost")
 
 
 def rejected(text: str) -> DeliveryOutcome:
-    """A delivery that its consumer refused, with what it said."""
+    """The outcome of deliveries that their consumer refused, with its reason."""
     return DeliveryOutcome(-1, True, text or "rejected by the consumer")
 
 
 def give_back(
     state: State, queue: Queue, messages: list[Message], how: DeliveryOutcome, consumer: Consumer | None
 ) -> None:
-    """Put deliveries back on their queue, or make dead letters of those that have failed too often.
+    """Put deliveries back on their queue, or dead-letter those that have failed too often.
 
-    `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  A queue
-    that keeps its messages has them still: what a consumer says of them changes nothing.
+    `messages` are in the order of delivery and no longer with the consumer; they still count as delivering.  No effect
+    on a non-destructive queue, which still has them.
     """
     if not _return(state, queue, messages):
         return
@@ -97,7 +97,7 @@ def give_back(
 
 
 def _is_spent(state: State, queue: Queue, message: Message) -> bool:
-    """Whether as many deliveries of a message have failed as may, and it may become a dead letter."""
+    """Whether a message has reached its limit of failed deliveries, and may become a dead letter."""
     count = queue.delivery_count(message.id)
     settings = dead_letter.settings_of(state, queue, message)
     limit = settings.max_delivery_attempts
@@ -105,7 +105,7 @@ def _is_spent(state: State, queue: Queue, message: Message) -> bool:
 
 
 def leave(state: State, consumer: Consumer, messages: list[Message], how: DeliveryOutcome) -> None:
-    """A consumer has left its queue with these deliveries, in their order; the last ones wait for the journal."""
+    """Return the deliveries of a consumer that was detached, in their order; the last `held` ones await the journal."""
     queue, reached = consumer.queue, max(len(messages) - consumer.held, 0)
     if reached < len(messages):
         withdraw(state, queue, messages[reached:])
@@ -118,9 +118,9 @@ def leave(state: State, consumer: Consumer, messages: list[Message], how: Delive
 
 
 def withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Deliveries that waited for the journal, and will not leave for their consumer: nothing has happened to them.
+    """Put back deliveries that awaited the journal and were never sent: nothing has happened to them.
 
-    Those that a link is sent again have left before: they are kept for it.
+    Those that were about to be sent to a link again had been sent to it before: they stay reserved for it.
     """
     if queue.reserved and not queue.deleted:
         messages = _keep_earlier(queue, messages)
@@ -130,7 +130,7 @@ def withdraw(state: State, queue: Queue, messages: list[Message]) -> None:
 
 
 def _keep_earlier(queue: Queue, messages: list[Message]) -> list[Message]:
-    """Of deliveries that do not leave now, keep those that have left for their link before; the others."""
+    """Keep those deliveries that were sent to their link before in their reservations; returns the others."""
     others: list[Message] = []
     kept: dict[Reservation, list[Message]] = {}
     for message in messages:
@@ -145,7 +145,7 @@ def _keep_earlier(queue: Queue, messages: list[Message]) -> list[Message]:
 
 
 def postpone(state: State, queue: Queue, messages: list[Message], ms: int) -> None:
-    """Deliveries could not be made, by no fault of theirs nor of their consumer: they are ready again after a while."""
+    """Return deliveries that could not be made through no fault of message or consumer; ready again after `ms`."""
     if not _return(state, queue, messages):
         return
     _journal_counts(state, queue, messages)
@@ -156,7 +156,7 @@ def postpone(state: State, queue: Queue, messages: list[Message], ms: int) -> No
 
 
 def _return(state: State, queue: Queue, messages: list[Message]) -> bool:
-    """Deliveries are out no longer; whether they have to be put back on their queue."""
+    """End deliveries; returns whether they have to be put back on their queue."""
     if queue.non_destructive:
         return False
     queue.delivering -= len(messages)
@@ -170,7 +170,7 @@ def _return(state: State, queue: Queue, messages: list[Message]) -> bool:
 
 
 def _fail(state: State, queue: Queue, ids: Set[int]) -> None:
-    """One more delivery of each of these messages has failed."""
+    """Count one more failed delivery of each of these messages."""
     states = queue.states
     once = DELIVERED.failed(state.now)
     for id in ids:
@@ -204,9 +204,9 @@ def reject(
     consumer: Consumer | None,
     reason: DeadLetterReason = DeadLetterReason.REJECTED,
 ) -> None:
-    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or can take none.
+    """Dead-letter deliveries at once, whatever their count: the consumer wants no redelivery, or cannot receive them.
 
-    What cannot become a dead letter stays on its queue, for others than this consumer.
+    Those that cannot become dead letters stay on the queue, for other consumers than this one.
     """
     if queue.non_destructive:
         return
@@ -238,7 +238,7 @@ def reject(
 
 
 def exclude(consumer: Consumer, id: int) -> None:
-    """A consumer must not get this message again, for as long as it is attached."""
+    """Never deliver this message to this consumer again, as long as it is attached."""
     if consumer.excluded is None:
         consumer.exclude_some()
         consumer.queue.rematch(consumer)
@@ -247,7 +247,7 @@ def exclude(consumer: Consumer, id: int) -> None:
 
 
 def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: bool) -> None:
-    """Back to the head of the queue, now or after the redelivery delay of each message's count."""
+    """Put messages back at the head of the queue, now or after the redelivery delay for each message's count."""
     state.dirty[queue] = None
     settings = queue.address.settings
     if queue.kind is not None:
@@ -279,9 +279,9 @@ def _journal_counts(
     failed: Set[int] = frozenset(),
     flagged: Set[int] = frozenset(),
 ) -> None:
-    """Write the counts that the journal does not have yet; in strict mode it may have one too many.
+    """Write the counts that the journal does not have yet; in strict mode it may have counted one too many.
 
-    `failed`: those of the messages that have failed now; `flagged`: those that are `redelivered` from now on.
+    `failed`: the messages that have failed now; `flagged`: those that are `redelivered` from now on.
     """
     if not queue.durable or not (failed or flagged or queue.journalled):
         return
@@ -303,10 +303,10 @@ def _journal_counts(
 
 
 def release_due(state: State, limit: int) -> bool:
-    """Scheduled messages whose time has come become ready, at most `limit`; True when there may be more.
+    """Make scheduled messages whose time has come ready, at most `limit`; True if there may be more.
 
-    A message that waited for redelivery goes to the head, like one that is given back; a message that a producer
-    scheduled is younger than everything that became ready before it only by identity, and takes that place too.
+    They take their place by id, like messages put back: one that waited for redelivery goes to the head, and one that a
+    producer scheduled may overtake messages with higher ids that were ready before it.
     """
     due = state.schedule.pop_due(state.now, limit)
     by_queue: dict[Queue, list[Message]] = {}

@@ -1,17 +1,18 @@
-"""Reservations: what has left for a link of another broker, and was not answered when its connection ended.
+"""Reservations: messages sent to a link of another broker that it had not settled when its connection ended.
 
-Another broker that reads a queue may have stored a message already when the connection is lost.  It knows that message
-again (see `duplicates`), nobody else does: so the message is kept for it, and for nobody else, until
+Another broker that reads a queue may have stored a message already when the connection is lost.  Only that broker would
+recognise the message again (see `duplicates`), so it stays reserved for its link until
 
-    the link is attached again        it gets what is kept, before anything else, and answers
-    its time is over                  an operator's, or the link's own: others get it, `redelivered`
-    the queue is deleted              the message with it
+    the link is attached again        it gets the reserved messages before any others, and settles them
+    the reservation is released       by an operator, or after its time: others get them, `redelivered`
+    the queue is deleted              with its messages
 
-A reservation is a stored session (`client_sessions.sessions`): INFLIGHT, before a message leaves, says for whom it is
-reserved, also after a crash of this broker.  Its packet ids mean nothing beyond the journal.
+A reservation is a stored session (`client_sessions.sessions`): an INFLIGHT record, written before a message is sent,
+says for which link it is reserved, also after a crash of this broker.  Its packet ids have no meaning outside the
+journal.
 
-A link may read with several consumers: the `whole`, and parts with selectors of their own.  What is kept of any of them
-goes to the whole.  What never left for the link is not kept: nothing has happened to it.
+A link may read with several consumers: the `whole`, and parts with selectors of their own.  The whole gets the reserved
+messages of all of them.  Messages never sent to the link are not reserved: nothing has happened to them.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import NO_WAY_BACK, State
 
-#: Messages of one link that are reserved at most, as many as there are packet ids.  What goes beyond is not.
+#: The most messages reserved for one link: the number of packet ids.  Those beyond are not reserved.
 RESERVED_MAX: Final = 0xFFFF
 
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """What a link asks for: under which name its messages are kept, for how many ms; whether it is only a part."""
+    """A link's request for a reservation: its name, for how many ms, and whether this consumer is only a part."""
 
     name: str
     ms: int
@@ -53,12 +54,12 @@ class LinkReservation:
         self.queue = queue
         self.ms = int(str(session.definition["kept_ms"]))
         self.stand_in = stand_in
-        self.consumers: dict[Consumer, bool] = {}  # and whether it is the whole
+        self.consumers: dict[Consumer, bool] = {}  # whether each is the whole
         self._all = everybody
         self._packets: dict[int, int] = {}  # by message id
         self._free: list[int] = []  # packet ids up to the highest
         self._highest = 0
-        self._earlier: set[int] = set()  # messages that left over connections that have ended
+        self._earlier: set[int] = set()  # messages sent over connections that have ended
         stand_in.reservation = self
         stand_in.away = stand_in.paused = True
         everybody.sessions.take_over(session, self._current)
@@ -66,7 +67,7 @@ class LinkReservation:
 
     @property
     def name(self) -> str:
-        """Whose it is."""
+        """The name of its link."""
         return self.session.name
 
     @property
@@ -75,7 +76,7 @@ class LinkReservation:
         return next((consumer for consumer, whole in self.consumers.items() if whole), None)
 
     def restore(self, packets: dict[int, int], messages: list[Message]) -> None:
-        """What a restart found, by message id."""
+        """Restore what a restart found: packet ids by message id, and the messages."""
         self._packets = packets
         used = set(packets.values())
         self._highest = max(used, default=0)
@@ -95,7 +96,7 @@ class LinkReservation:
         return self._all.sessions.in_flight(self.session, self.queue, messages, packets)
 
     def _allocate(self, count: int) -> list[int]:
-        """So many packet ids: free ones first."""
+        """Allocate `count` packet ids: free ones first."""
         found = self._free[:count]
         del self._free[:count]
         new = count - len(found)
@@ -111,7 +112,7 @@ class LinkReservation:
         """See Reservation."""
         unacked = self.stand_in.unacked
         self.stand_in.take(messages)
-        if len(unacked) > len(messages):  # in their order, however many consumers they come from
+        if len(unacked) > len(messages):  # restore their order: they may come from several consumers
             self.stand_in.unacked = dict(sorted(unacked.items()))
         self._earlier.update([message.id for message in messages])
 
@@ -131,7 +132,7 @@ class LinkReservation:
             self._earlier.difference_update(ids)
 
     def _current(self) -> list[Sent]:
-        """What is in flight, or kept."""
+        """The messages in flight, and those reserved."""
         packets, queue = self._packets, self.queue
         holders = (self.stand_in, *self.consumers)
         return [(packets[m.id], queue, m) for each in holders for m in each.unacked.values() if m.id in packets]
@@ -139,7 +140,7 @@ class LinkReservation:
     # -- its consumers ---------------------------------------------------------------------------------------------
 
     def attach(self, consumer: Consumer, *, whole: bool) -> None:
-        """Another consumer of the link reads here."""
+        """Add a consumer of the link."""
         self.consumers[consumer] = whole
         consumer.reservation = self
         self.stand_in.user, self.stand_in.remote = consumer.user, consumer.remote
@@ -158,7 +159,7 @@ class LinkReservation:
         state.report("link.reserved", link=self.name, queue=self.queue.name, messages=kept, milliseconds=self.ms)
 
     def await_return(self) -> None:
-        """The link is away: others get what is kept if it does not come back in time."""
+        """Start the link's time to return, after which other consumers get the messages."""
         state = self._all.state
         text = f"its link did not come back within {self.ms} ms"
         state.alarms.at((RESERVED, self.name), state.now + self.ms, lambda: self.release(text))
@@ -187,7 +188,7 @@ class LinkReservation:
 
 
 class Reservations:
-    """All reservations, by name.  `number` gives the ids of consumers."""
+    """All reservations, by name.  `number` makes the ids of consumers."""
 
     def __init__(self, state: State, sessions: StoredSessions, number: Callable[[], int]) -> None:
         self.state = state
@@ -197,10 +198,10 @@ class Reservations:
         self._nothing_left: list[StoredSession] = []
 
     def attach(self, consumer: Consumer, asked: Reserve) -> None:
-        """A link reads a queue, and what it gets is reserved from now on.  Raises DiskFull.
+        """Reserve from now on the messages sent to a link's consumer.  Raises DiskFull.
 
-        The whole of a link that is attached already, over a connection that it has lost and this broker has not, takes
-        that one's place.
+        A `whole` replaces the consumers of a link that is still attached, over a connection whose loss only the other
+        broker has noticed.
         """
         reservation, queue = self._by_name.get(asked.name), consumer.queue
         if reservation is not None and not asked.part:
@@ -237,14 +238,14 @@ class Reservations:
         )
 
     def forget(self, reservation: LinkReservation) -> None:
-        """It has ended."""
+        """Forget a reservation that has ended."""
         del self._by_name[reservation.name]
         self.sessions.drop(reservation.session)
 
     # -- after a restart -------------------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Keep what the journal says is reserved; its time begins anew.  Nobody consumes yet."""
+        """Restore the reservations of the journal, before there are consumers; their time starts again."""
         for session in self.sessions.reserving():
             sent = [(queue, message, id) for id, (queue, message) in session.inflight.items()]
             if not sent:
@@ -259,14 +260,14 @@ class Reservations:
             reservation.await_return()
 
     def settle_restored(self) -> None:
-        """The journal can be written again: what has nothing left has ended."""
+        """End restored reservations without messages, once the journal can be written again."""
         for session in self._nothing_left:
             self.sessions.drop(session)
         self._nothing_left.clear()
 
 
 class _Nowhere:
-    """Takes nothing: see Sink."""
+    """The sink of a stand-in, which never gets messages.  See Sink."""
 
     transport = None
 
@@ -276,7 +277,7 @@ class _Nowhere:
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """See Sink."""
-        raise AssertionError("a stand-in takes no messages")
+        raise AssertionError("a stand-in is sent no messages")
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
         """See Sink."""

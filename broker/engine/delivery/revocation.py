@@ -1,9 +1,8 @@
-"""Rights that are taken away end what was made with them: a consumer without `consume` is closed, and its sink told.
+"""Revocation: closes consumers whose client has lost the permission `consume`, and tells their sinks.
 
-A queue that takes only what its reader may read stays: from now on it takes what may be read now.
-
-What it held goes back to its queue and does not count as a failed delivery.  A durable subscription stays, with what it
-has; nobody gets it who may not consume it.
+The messages that such a consumer held go back to its queue and do not count as failed deliveries.  A durable
+subscription stays, with its messages, which only permitted clients can consume.  A queue that accepts only messages its
+reader may read stays too, and from now on accepts those that may be read now.
 """
 
 from __future__ import annotations
@@ -17,20 +16,20 @@ from broker.engine.queues.state import State
 
 
 def revoke(state: State) -> int:
-    """Look at all consumers anew, since permissions or roles have changed; how many were closed."""
+    """Recheck all consumers after a change of permissions or roles; returns how many were closed."""
     consumers = [consumer for queue in state.queues.values() for consumer in queue.consumers]
     return sum(not recheck(state, consumer, consumer.access) for consumer in consumers)
 
 
 def recheck(state: State, consumer: Consumer, access: Access) -> bool:
-    """Whether a consumer may go on with what its peer may do now; if not it is closed."""
+    """Whether a consumer may continue with its client's present permissions; if not, close it."""
     if consumer.closed:
         return False
     consumer.access = access
     reader = consumer.queue.reader
     if reader is not None:
         consumer.queue.reader = access
-        if reader.user == access.user:  # else somebody who may perhaps not read what is on the queue
+        if reader.user == access.user:  # another user may lack permission to read what is on the queue
             return True
     address, queue = consumer.queue.address.name, consumer.queue.name
     if access.allows(Permission.CONSUME, address) and access.allows(Permission.CONSUME, address, queue):

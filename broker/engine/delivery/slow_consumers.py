@@ -1,13 +1,15 @@
 """Slow consumers: those that acknowledge less than they should while their queue has work for them.
 
-A consumer is slow when, over a period (`slow-consumer-check-period`), it had messages to acknowledge all along, or its
-queue had some for it, and acknowledged fewer than `slow-consumer-threshold` asks for.  One whose queue is empty, and
-one that holds nothing and has credit, waits for messages and is not slow; nor is one that came within the period.
+A consumer is slow if, at both ends of a period (`slow-consumer-check-period`), it had unacknowledged messages or its
+queue had messages waiting, and over the period it acknowledged fewer than `slow-consumer-threshold` demands.  A
+consumer that holds nothing while its queue is empty waits for messages and is not slow; nor is one that attached within
+the period.
 
-With NOTIFY it is told (log, and notification CONSUMER_SLOW); with KILL also closed: what it held goes back to its queue
-for others, as failed deliveries.  Over STOMP that ends the connection; AMQP detaches the link.
+With NOTIFY a slow consumer is reported (log, and notification CONSUMER_SLOW); with KILL it is also closed, and its
+messages go back to the queue for others, as failed deliveries.  Over STOMP that ends the connection; AMQP detaches the
+link.
 
-Consumers are looked at only on addresses that set a threshold, by one alarm a period for each different period.
+Only consumers on addresses that set a threshold are checked, with one alarm for each distinct period.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _UNIT_MS: Final = {
 
 
 class _Look:
-    """A consumer when it was last looked at: what it had acknowledged, when, and whether it was busy."""
+    """A consumer's state when last looked at: how much it had acknowledged, the time, and whether it was busy."""
 
     __slots__ = ("at", "busy", "settled")
 
@@ -41,14 +43,14 @@ class _Look:
 
 
 class SlowConsumers:
-    """Looks at the consumers of addresses with a threshold."""
+    """Checks the consumers of addresses with a threshold."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._looks: dict[Consumer, _Look] = {}
 
     def settle(self) -> None:
-        """Settings or addresses have changed: look at each period that some address asks for."""
+        """Start a check for each period that some address has, after a change of settings or addresses."""
         periods = {
             address.settings.slow_consumer_check_period
             for address in self._state.addresses.values()
@@ -58,13 +60,13 @@ class SlowConsumers:
             self.watch(period)
 
     def watch(self, period: int) -> None:
-        """Look every so many ms, if that is not done already."""
+        """Check every `period` ms, unless that is done already."""
         if not self._state.alarms.is_set(("slow-consumers", period)):
             due = self._state.now + period
             self._state.alarms.at(("slow-consumers", period), due, lambda: self._check(period))
 
     def clock_jumped(self) -> None:
-        """Nobody was slow between two looks of which one was at another time."""
+        """Forget all looks: the time between them is unknown."""
         self._looks.clear()
 
     def _check(self, period: int) -> None:
@@ -114,6 +116,6 @@ class SlowConsumers:
 
 
 def _is_busy(consumer: Consumer) -> bool:
-    """Whether it has something to do: unacknowledged messages, or some waiting that it does not ask for."""
+    """Whether it has work: unacknowledged messages, or messages waiting on its queue."""
     queue = consumer.queue
     return bool(consumer.unacked) or (not queue.non_destructive and queue.ready + queue.paged > 0)

@@ -1,13 +1,13 @@
-"""Who consumes what: from a SubscribeRequest to the queue that it reads.
+"""Finds or creates the queue that a SubscribeRequest reads.
 
 A destination names a queue, or an address on which the subscriber gets a queue of its own:
 
-    durable        under a name that stays; found again by that name, deleted by it
-    shared         under a name that several subscribers use; a durable one stays, a volatile one goes with its last
-    neither        a temporary queue with a name of the broker's; it goes with its subscriber
+    durable        under a lasting name, by which it is found again and deleted
+    shared         under a name that several subscribers use; deleted with its last subscriber unless durable
+    neither        a temporary queue, named by the broker and deleted with its subscriber
 
-A durable subscription that comes back with another address, selector or no-local is another subscription: refused, or,
-for protocols whose clients expect it, made anew if nobody consumes it.
+A request for an existing durable subscription with another address, selector or no-local is refused or, for protocols
+whose clients expect it, replaces the subscription if it has no consumer.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ from broker.engine.routing import destinations, registry
 
 @dataclass(frozen=True, slots=True)
 class SubscribeRequest:
-    """What a subscriber asks for.
+    """A subscriber's request.
 
-    `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say what kind it is, `renewable`
-    that a changed one is made anew.  `no_local` is the origin whose messages it does not want.  `window` is its credit
-    in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Higher `priority` goes first.
-    `access` is what the subscriber may do, `asked` the attributes that its queue shall have.  With `filtered` its own
-    queue on a wildcard address takes what it may read, and it need not be permitted to read all that the address
-    matches.  What a consumer that `forwards` acknowledges has not been consumed: another Bartleby has it.
-    `link` is the name of the link that it reads for.  One `on_demand` is another broker's link, which fetches for who
-    waits there; with `reserve` what it had is kept for it when its connection ends (`reservations`).
+    `name` is that of its subscription ("": none); `durable`, `shared` and `exclusive` say of what kind it is,
+    `renewable` that a changed one is replaced.  `no_local` is the origin whose messages it does not want.  `window` is
+    its credit in bytes, -1: no limit; with `counted` it is in messages, -1: what its sink grants.  Consumers of higher
+    `priority` come first.  `access` holds the subscriber's permissions, `asked` the attributes requested for its queue.
+    With `filtered` its own queue on a wildcard address accepts only what it may read, so it needs no permission to read
+    all that the address matches.  Messages acknowledged by a consumer that `forwards` are not consumed: another
+    Bartleby has them.  `link` is the name of the link that it reads for.  A consumer `on_demand` is another broker's
+    link that fetches for consumers waiting there; with `reserve` its unsettled messages are reserved for it when its
+    connection ends (`reservations`).
     """
 
     destination: str
@@ -71,7 +72,7 @@ class SubscribeRequest:
 
 
 def find(state: State, request: SubscribeRequest) -> tuple[Queue, Callable[[Message], bool] | None]:
-    """The queue to consume, made if need be, and what of its messages the subscriber takes (None: all).
+    """The queue to consume, created if needed, and a test of which messages the subscriber accepts (None: all).
 
     Raises Denied, NotFound, InvalidName, InvalidSelector, RoutingTypeMismatch, AlreadyInUse, AttributesDiffer,
     TooManyConsumers.
@@ -102,7 +103,7 @@ def _subscription(state: State, address: Address, filter: Filter | None, request
         access.require(Permission.CONSUME, address.name, name)
     queue = state.queues.get(name)
     if queue is not None:
-        others = request.filtered and queue.creator != access.user  # it may hold what this one may not read
+        others = request.filtered and queue.creator != access.user  # it may hold messages this user may not read
         if others or not access.sees(queue.address.name, queue.name, durable=queue.durable):
             raise AlreadyInUse(f"subscription {name} belongs to another client: choose another name")
         if request.exclusive and queue.consumers:
@@ -154,7 +155,7 @@ def parse_selector(selector: str) -> Filter | None:
 
 
 def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool] | None:
-    """What a consumer on a queue that others use too takes; None for everything."""
+    """A test of which messages a consumer accepts on a queue that others use too; None: all."""
     if filter is None:
         return (lambda message: message.header.origin != no_local) if no_local else None
     accepted = filter
@@ -164,7 +165,7 @@ def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool]
 
 
 def known(state: State, names: Iterable[str], access: Access) -> Queue | None:
-    """The first of these subscriptions that there is, as far as the client may know of it."""
+    """The first of these subscriptions that exists and that the client may know of."""
     for name in names:
         queue = state.queues.get(name) if name else None
         if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
@@ -173,7 +174,7 @@ def known(state: State, names: Iterable[str], access: Access) -> Queue | None:
 
 
 def deletable(state: State, name: str, access: Access) -> Queue:
-    """A subscription that a client may delete.  Raises Denied, and NotFound also if it may not know of it."""
+    """A subscription that a client may delete.  Raises Denied, or NotFound if the client may not know of it."""
     queue = registry.find_queue(state, name)
     if not access.sees(queue.address.name, queue.name, durable=queue.durable):
         raise NotFound(f"queue {name} does not exist")

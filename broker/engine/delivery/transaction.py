@@ -1,8 +1,8 @@
 """Transactions: sends and acknowledgements that happen together, in one journal entry, or not at all.
 
-Until commit nothing that a transaction holds is visible: its messages are on no queue, its acknowledged deliveries
-are neither with the consumer nor gone.  Commit checks what can be refused first, then does everything.  Rollback
-forgets the sends and gives the deliveries back as failed ones.
+Until commit nothing in a transaction is visible: its messages are on no queue, and its acknowledged deliveries are
+neither the consumer's nor removed.  Commit first checks everything that can be refused, then does it all.  Rollback
+forgets the sends and returns the deliveries as failed.
 """
 
 from __future__ import annotations
@@ -28,9 +28,8 @@ from store.record import DeadLetterReason
 class Settlement:
     """Deliveries that are settled when the transaction commits.
 
-    `how` is None for an acknowledgement, else how they go back; `dead` sends them to the dead-letter address at once,
-    for that reason.
-    `kept`: after a rollback the consumer still has them, and settles them anew.
+    `how` is None for an acknowledgement, else how they are returned; `dead` dead-letters them at once, for that reason.
+    `kept`: after a rollback the consumer still has them, and settles them again.
     """
 
     consumer: Consumer
@@ -43,9 +42,9 @@ class Settlement:
 
 @dataclass(slots=True, eq=False)
 class Transaction:
-    """An open transaction.  `deadline` is in ms since the epoch; `bytes` what its sends cost in memory.
+    """An open transaction.  `deadline` is in ms since the epoch; `bytes` is the cost of its sends in memory.
 
-    `messages` are those of all sends, in the order in which they came.
+    `messages` are those of all sends, in order of arrival.
     """
 
     deadline: int
@@ -57,7 +56,7 @@ class Transaction:
     settlements: list[Settlement] = field(init=False, default_factory=list)
 
     def check_open(self) -> None:
-        """Raises TransactionClosed after the transaction timed out."""
+        """Raises TransactionClosed if the transaction has timed out."""
         if self.closed:
             raise TransactionClosed("the transaction took longer than transaction-timeout and was rolled back")
 
@@ -81,7 +80,7 @@ class Transaction:
 
 
 class Transactions:
-    """Those that are open.  A transaction lives for `timeout` ms, and its sends cost at most `bytes_max`."""
+    """The open transactions.  A transaction lives for `timeout` ms, and its sends cost at most `bytes_max`."""
 
     def __init__(self, state: State, *, timeout: int, bytes_max: int) -> None:
         self._state = state
@@ -99,7 +98,7 @@ class Transactions:
         return transaction
 
     def commit(self, transaction: Transaction) -> None:
-        """Do what the transaction holds, at once.
+        """Do everything in the transaction at once.
 
         Raises TransactionClosed, NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
         """
@@ -109,7 +108,7 @@ class Transactions:
         self._open.pop(transaction, None)
 
     def rollback(self, transaction: Transaction) -> None:
-        """Undo a transaction; harmless on one that is closed."""
+        """Undo a transaction; no effect on a closed one."""
         if transaction not in self._open:
             return
         self._state.mark = NO_WAY_BACK
@@ -125,16 +124,16 @@ class Transactions:
                 self.rollback(transaction)
 
     def holding(self, queue: Queue) -> list[int]:
-        """The ids of the messages of a queue that are settled in a transaction which is open."""
+        """The ids of a queue's messages that are settled in open transactions."""
         settlements = [each for transaction in self._open for each in transaction.settlements]
         return [message.id for each in settlements if each.consumer.queue is queue for message in each.messages]
 
     def next_due(self) -> int | None:
-        """When `time_out` has to be called next (ms since the epoch), or None."""
+        """When `time_out` must be called next (ms since the epoch), or None."""
         return min([transaction.deadline for transaction in self._open], default=None)
 
     def clock_jumped(self, jump: int) -> None:
-        """The wall clock has jumped by so many ms."""
+        """Shift all deadlines after the wall clock has jumped by `jump` ms."""
         for transaction in self._open:
             transaction.deadline += jump
 
@@ -183,7 +182,7 @@ def _settle(state: State, settlement: Settlement) -> None:
 
 
 def _rollback(state: State, transaction: Transaction) -> None:
-    """Forget the sends; the deliveries go back to their queues as failed ones, or to the consumer that keeps them."""
+    """Forget the sends; return the deliveries to their queues as failed or, if `kept`, to their consumers."""
     transaction.closed = True
     transaction.sends.clear()
     transaction.messages.clear()

@@ -1,1 +1,1 @@
-"""The one way in for messages, with what addresses do beside routing."""
+"""Publishing: the only way in for messages, including what addresses do beside routing."""

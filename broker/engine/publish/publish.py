@@ -1,14 +1,14 @@
-"""Publishing: the one way in, for what clients, wills, operators and the broker itself send.
+"""Publishing: the only way in for messages from clients, wills, operators and the broker itself.
 
-The messages of a read come as sends, one for each destination.  Each queue gets its messages in the order in which
-they arrived, whatever their destinations.  Three ways lead there, the cheapest first:
+The messages of one read are grouped into sends, one for each destination.  Each queue gets its messages in order of
+arrival, whatever their destinations.  There are three ways to ensure that, the cheapest first:
 
     a send at a time     no queue gets messages of two sends that overlap
-    together             they meet on a queue, and nothing is in their way (`publish_multi`)
-    in turn              else the sends are cut where a message of another one comes between
+    together             sends meet on a queue, and all can be routed at once (`publish_multi`)
+    in turn              otherwise: a send is split where a message of another one comes between
 
-What is refused is in the result, and does not keep back the rest; or it does (`stop`), for a protocol whose client
-has to count up to the first refusal: then nothing that arrived after it is taken in.
+The result lists the refused messages; the others are accepted.  With `stop`, for a protocol whose client counts up to
+the first refusal, nothing that arrived after that one is accepted.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def publish(
     producer: Producer | None = None,
     stop: bool = False,
 ) -> PublishResult:
-    """Take in the messages of these sends.
+    """Accept the messages of these sends.
 
-    `sends` stand in the order of their first messages, `arrived` are the messages of all of them as they came.  With a
-    `producer` the result says whether it must stop.
+    `sends` are in the order of their first messages; `arrived` are the messages of all of them in order of arrival.
+    With a `producer` the result says whether it must stop.
     """
     result = PublishResult()
     try:
@@ -58,7 +58,7 @@ def publish(
 
 
 def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Sequence[Refusal] = ()) -> None:
-    """Tell of messages that were taken in, which have an id since, and of those that were refused."""
+    """Trace the accepted messages, which have ids by now, and the refused ones."""
     refused = {message for refusal in refusals for message in refusal.messages}
     taken = [message for message in arrived if message.id and message not in refused]
     if tracer.published(taken, state.work.number):
@@ -68,7 +68,7 @@ def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Se
 
 
 def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message]) -> list[Part]:
-    """Take in these sends together if they have to be and can, else say in which parts they are to be published.
+    """Publish these sends together if necessary and possible; otherwise return the parts in which to publish them.
 
     Raises DiskFull, before anything changed.
     """
@@ -81,7 +81,7 @@ def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message]) -> 
 
 
 def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> bool:
-    """Whether the sends that reach a queue follow each other: one's first message comes after the last of another."""
+    """Whether sends that reach the same queue do not overlap: one's first message comes after the other's last."""
     reached: dict[Queue, Send] = {}
     places: dict[Message, int] = {}
     for send in sends:
@@ -92,7 +92,7 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
             if before is not None:
                 if not places:
                     if _comes_later(arrived, before.messages[-1], send.messages[0]):
-                        return False  # as nearly always where sends take turns
+                        return False  # the usual case where sends alternate
                     places = {message: at for at, message in enumerate(arrived)}
                 if places[before.messages[-1]] > places[send.messages[0]]:
                     return False
@@ -101,7 +101,7 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
 
 
 def _comes_later(arrived: Sequence[Message], one: Message, other: Message) -> bool:
-    """Whether of two messages this one came after the other; looks from the end on."""
+    """Whether `one` arrived after `other`; searches from the end."""
     for at in range(len(arrived) - 1, -1, -1):
         message = arrived[at]
         if message is one or message is other:
@@ -110,20 +110,20 @@ def _comes_later(arrived: Sequence[Message], one: Message, other: Message) -> bo
 
 
 def _before(wrong: Message, arrived: Sequence[Message], messages: list[Message]) -> list[Message]:
-    """Those of some messages that arrived before one that was refused."""
+    """Those of these messages that arrived before a refused one."""
     earlier = set(arrived[: arrived.index(wrong)])
     return [message for message in messages if message in earlier]
 
 
 def _publish_part(state: State, send: Send, messages: list[Message], result: PublishResult, *, stop: bool) -> bool:
-    """Publish messages of one send in their order, as many at once as can be; whether any were taken in."""
+    """Publish messages of one send in order, as many at once as possible; returns whether any were accepted."""
     singly = len(messages) > 1 and sending.fills_up(state, send.address, messages)
     left, at = messages, 0
     while at < len(left):
         run = left[at : at + 1] if singly else left[at:] if at else left
         try:
             send.routed += sending.publish(state, send, run)
-        except NoQueue as error:  # nothing changed: it goes on without those that no queue takes
+        except NoQueue as error:  # nothing changed: continue without those that no queue accepts
             lost = set(error.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)
             refused = left[first:] if stop else [message for message in run if message in lost]
@@ -139,7 +139,7 @@ def _publish_part(state: State, send: Send, messages: list[Message], result: Pub
 
 
 def _refuse(result: PublishResult, refusal: Refusal, *, stop: bool) -> None:
-    """With `stop` only the first one counts: what is refused later arrived before it."""
+    """Add a refusal.  With `stop` it replaces an earlier one: its messages arrived before those."""
     if stop:
         result.refusals.clear()
     result.refusals.append(refusal)

@@ -1,11 +1,11 @@
-"""Messages for several destinations that came mixed, and whose queues get them in the order in which they came.
+"""Publishes interleaved messages for several destinations, keeping their order of arrival on each queue.
 
-A run of messages with the same header costs little each (`arrival`); of a publisher that writes to its addresses in
-turn each message would be a run of its own.  Here they are routed a send at a time, and put in order again where that
-matters, by their identities: those rise with arrival, in the journal and on each queue.
+Messages in a run with the same header cost little each (`arrival`), but if a client alternates between destinations,
+each message would be a run of its own.  Here they are routed a send at a time, and put back in order where that
+matters, by their ids: those rise in order of arrival, in the journal and on each queue.
 
-Only messages in nobody's way go together (`_room_needed`): the address does nothing but route, nothing is full, nothing
-is paged.  All others go one after the other (`publish.in_turn`).
+This is only for simple cases (`_room_needed`): the addresses do nothing but route, nothing is full, nothing is paged.
+All other messages are published one after the other (`publish.in_turn`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from broker.engine.queues.stored import encode_facts, record_flags
 from store.body import LargeBody
 from store.record import MessageLead
 
-#: Queues, and the messages that they all take.
+#: Queues, and the messages that all of them accept.
 Groups = list[tuple[list[Queue], list[Message]]]
 
 _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
 def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) -> bool:
-    """Take in messages in the order of arrival, which are those of `sends`.
+    """Accept `messages`, those of all `sends` in order of arrival.
 
-    False, and nothing is done, if they cannot go together.  Raises DiskFull, before anything changed.
+    False, and nothing is done, if they cannot be published together.  Raises DiskFull, before anything changed.
     """
     need = _room_needed(state, messages, sends)
     if need is None:
@@ -60,9 +60,9 @@ def publish(state: State, messages: Sequence[Message], sends: Sequence[Send]) ->
 
 
 def _room_needed(state: State, messages: Sequence[Message], sends: Sequence[Send]) -> int | None:
-    """Bytes that the journal needs for these; None if they may not go together.
+    """Bytes that the journal needs for these messages; None if they may not be published together.
 
-    A place that they could fill is not for them.
+    They may not if they could fill an address or the broker's memory limit.
     """
     if state.paged or any([send.link_ids is not None for send in sends]) or duplicates.may_have_ids(messages):
         return None
@@ -90,7 +90,7 @@ def _route(state: State, send: Send) -> Groups:
 
 
 def _refuses(state: State, send: Send, groups: Groups) -> bool:
-    """Whether a send has messages that must be refused: they are meant for a queue, and none takes them."""
+    """Whether a send has messages that must be refused: they are meant for a queue, and none accepts them."""
     if not send.meant or sum([len(messages) for _, messages in groups]) == len(send.messages):
         return False
     return not arrival.may_lose(send.address, state.candidates(send.address, send.queue, send.routing_type))
@@ -104,7 +104,7 @@ def _hold(
     leads: list[MessageLead | None],
     first: int,
 ) -> int:
-    """Put one send's messages where they go, and note what their records begin with; how many found a queue."""
+    """Assign one send's messages to their queues, and note the leads of their records; returns how many were routed."""
     address, run = send.address, send.messages
     header = run[0].header
     for queues, messages in groups:
@@ -127,7 +127,7 @@ def _hold(
 
 
 def _store(state: State, messages: Sequence[Message], leads: list[MessageLead | None]) -> None:
-    """Messages that have a lead go to the journal, in the order of their identities, as everywhere."""
+    """Write messages that have a lead to the journal, in the order of their ids, as everywhere."""
     known = [lead for lead in leads if lead is not None]
     if not known:
         return
@@ -142,7 +142,7 @@ def _store(state: State, messages: Sequence[Message], leads: list[MessageLead | 
 
 
 def _put(state: State, queue: Queue, everything: Sequence[Message], parts: list[list[Message]]) -> None:
-    """Messages of one or several sends enter a queue, those together that can land together."""
+    """Put messages of one or several sends on a queue, in groups that can enter together."""
     if len(parts) == 1:
         messages = parts[0]
     elif sum([len(part) for part in parts]) == len(everything):

@@ -1,15 +1,15 @@
-"""Retained messages: the last one of each address whose sender asked for it, for those who subscribe later (MQTT).
+"""Retained messages: the last message of each address that was sent with `retain`, for later subscribers (MQTT).
 
-They are messages like all others, on one durable queue that the broker keeps for itself: counted, journalled, audited.
-Nobody sends to that queue or consumes it.  A message leaves it when a newer one of the same address takes its place
+They are messages like all others, on one durable queue of the broker's own: counted, journalled, audited.  Clients
+cannot send to that queue or consume it.  A message leaves it when a newer one of the same address replaces it
 (REPLACED, in the journal entry that stores the newer one), when it is cleared (PURGED), or when its time is over
-(EXPIRED; it goes nowhere then, as every subscriber had a copy of its own).  All are stored durably, whatever the sender
+(EXPIRED, without an expiry address, as every subscriber had its own copy).  All are stored durably, whatever the sender
 asked for.
 
-Their bytes are charged to the queue's own address: a retained message must not fill the address that it is about.
+Their bytes are charged to the queue's own address: a retained message must not fill the address that it belongs to.
 
-By address they stand in a trie of words.  A pattern walks it with a frontier, the nodes that its words so far lead to,
-so that each node is looked at once a word; the rule for addresses with a `$` is that of `topics`.
+They are indexed by address in a trie of words.  A pattern walks it with a frontier, the nodes that its words so far
+lead to, so that each node is visited once per word; the rule for addresses with a `$` is that of `topics`.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ class Retained:
         self.bytes_max = -1
         self.messages = 0
         self.bytes = 0
-        self.queue: Queue | None = None  # made when it is needed first
+        self.queue: Queue | None = None  # created when first needed
         self._state = state
         self._root = _Node()
         self._reported = False
         self._superseded: list[Message] = []
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- lookup ----------------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Message | None:
         """The retained message of an address."""
@@ -67,7 +67,7 @@ class Retained:
         return None if node is None or node.message is None or self._is_over(node.message) else node.message
 
     def match(self, pattern: str) -> list[Message]:
-        """The retained messages of all addresses that a pattern, or name, matches: those that were set first first."""
+        """The retained messages of all addresses that a pattern, or name, matches, oldest first."""
         if not self._state.syntax.is_wildcard(pattern):
             message = self.get(pattern)
             return [] if message is None else [message]
@@ -90,7 +90,7 @@ class Retained:
         frontier = {self._root: None}
         for index, word in enumerate(syntax.words(pattern)):
             if index and topics.is_hidden(word):
-                frontier.pop(self._root, None)  # a `#` before it stood for nothing: still, the pattern begins with one
+                frontier.pop(self._root, None)  # though a `#` before it stood for no word, the pattern begins with it
             if word == syntax.any_words:
                 frontier = self._below(frontier)
             elif word == syntax.single_word:
@@ -106,7 +106,7 @@ class Retained:
         return [child for word, child in node.words.items() if not topics.is_hidden(word)]
 
     def _below(self, frontier: dict[_Node, None]) -> dict[_Node, None]:
-        """These nodes and all that are below them."""
+        """These nodes and all below them."""
         reached: dict[_Node, None] = {}
         unseen = list(frontier)
         while unseen:
@@ -119,10 +119,10 @@ class Retained:
     # -- changes ---------------------------------------------------------------------------------------------------
 
     def set(self, address: Address, message: Message) -> None:
-        """Keep a message in place of an older one of the address that its header names.  It must be durable.
+        """Retain a message, replacing an older one of the same address.  It must be durable.
 
-        Call it before the publication itself goes to the address's queues, as another message: it refuses on behalf of
-        both.  Raises RetainedFull, AddressFull, DiskFull, before anything changed.
+        Call it before the publication itself is routed to the address's queues, as another message: a refusal here
+        holds for both.  Raises RetainedFull, AddressFull, DiskFull, before anything changed.
         """
         header = message.header
         assert header.durable, "retained messages survive a restart"
@@ -153,18 +153,18 @@ class Retained:
         raise RetainedFull(f"{self.messages} messages of {self.bytes} bytes are retained: the limit is reached")
 
     def clear(self, name: str) -> bool:
-        """Keep nothing for this address any more; whether there was something."""
+        """Remove the retained message of an address; returns whether there was one."""
         node = self._find(name)
         if node is None or node.message is None:
             return False
-        assert self.queue is not None, "its message lies there"
+        assert self.queue is not None, "the message is on it"
         message = node.message
         self._forget(message)
         self._discard(self.queue, message, RemovalReason.PURGED)
         return True
 
     def _discard(self, queue: Queue, message: Message, reason: RemovalReason) -> None:
-        """Take a message off the queue that is no longer in the trie."""
+        """Remove a message that is no longer in the trie from the queue."""
         arrival.unwatch(self._state, queue, [message])
         queue.discard(message)
         if reason is RemovalReason.PURGED:
@@ -175,7 +175,7 @@ class Retained:
         remove(self._state, queue, [message], reason)
 
     def _settle(self, message: Message) -> None:
-        """A message goes: what it was charged for is where `remove` looks for it."""
+        """Move a message's charge back to its own address, where `remove` subtracts it."""
         assert self.queue is not None
         self.messages -= 1
         self.bytes -= message.size
@@ -187,7 +187,7 @@ class Retained:
             topic.charge([message])
 
     def expired(self, message: Message) -> None:
-        """The queue is told that a message of it expires, just before it is removed."""
+        """Called when a message of the queue expires, just before it is removed."""
         self._forget(message)
         self._settle(message)
 
@@ -203,12 +203,12 @@ class Retained:
         return node
 
     def _forget(self, message: Message) -> None:
-        """Take a message out of the trie, and the nodes that only it needed."""
+        """Remove a message from the trie, and the nodes that only it needed."""
         words = self._state.syntax.words(message.header.address)
         path = [self._root]
         for word in words:
             path.append(path[-1].words[word])
-        assert path[-1].message is message, "the trie has what lies on the queue"
+        assert path[-1].message is message, "the trie has every message of the queue"
         path[-1].message = None
         while words:
             node = path.pop()
@@ -233,9 +233,9 @@ class Retained:
         return queue
 
     def restore(self) -> int:
-        """Find what the journal had, after everything else was restored; returns how many messages.
+        """Index the restored messages, after everything else was restored; returns how many there are.
 
-        There is one an address, but in a journal that was repaired: there the removal of an older one may be lost.
+        There is one for each address, except in a repaired journal, where the removal of an older one may be lost.
         """
         queue = self._state.queues.get(RETAINED)
         if queue is None:
@@ -243,7 +243,7 @@ class Retained:
         self._own(queue)
         for message in queue.waiting():
             topic = self._state.addresses.get(message.header.address)
-            if topic is not None:  # which was charged for it
+            if topic is not None:  # restoring the queue charged it
                 topic.size_bytes -= message.size
                 topic.size_messages -= 1
             queue.address.charge([message])
@@ -257,8 +257,8 @@ class Retained:
         return self.messages
 
     def settle_restored(self) -> None:
-        """Remove what is not the last of its address.  The journal must run."""
+        """Remove messages that are not the last of their address.  The journal must be running."""
         superseded, self._superseded = self._superseded, []
         for message in superseded:
-            assert self.queue is not None, "it lies there"
+            assert self.queue is not None, "the message is on it"
             self._discard(self.queue, message, RemovalReason.REPLACED)

@@ -1,7 +1,7 @@
-"""Retained messages for new subscriptions: through the queue of each, some in a tick, so that nobody waits for 100,000.
+"""Sends retained messages to new subscriptions through their queues, some each tick, so that 100,000 delay no client.
 
-All subscriptions share one line.  A message that is replaced or cleared before its turn is not sent: the subscription
-gets what took its place as it is published.
+All subscriptions wait in one line.  A message that is replaced or cleared before its turn is not sent: the subscription
+gets its replacement when that is published.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from broker.engine.routing import destinations
 
 _ALARM: Final = "retained"
 
-#: The head of the copy that a subscription gets of a retained message, and whether the copy is durable.
+#: Makes the head of a subscription's copy of a retained message, and says whether the copy is durable.
 CopyHead = Callable[[bytes], tuple[bytes, bool]]
 Unsent = Callable[[EngineError], None]
 
@@ -39,7 +39,7 @@ class _Waiting:
 
 
 class RetainedFeed:
-    """The line of the subscriptions that get retained messages, of which `retained_step_max` go out in a tick."""
+    """The line of subscriptions waiting for retained messages, of which `retained_step_max` are sent in a tick."""
 
     def __init__(self, state: State, retained: Retained) -> None:
         self._state = state
@@ -47,22 +47,22 @@ class RetainedFeed:
         self._line: deque[_Waiting] = deque()
 
     def __bool__(self) -> bool:
-        """Whether there is something to send yet."""
+        """Whether there is something left to send."""
         return bool(self._line)
 
     def add(self, subscription: ClientSubscription, copy_head: CopyHead, unsent: Unsent) -> None:
-        """A subscription that was just made gets the retained messages that match it, from the end of this tick on.
+        """Send a new subscription the retained messages that match it, from the end of this tick on.
 
-        A borrowed queue gets none: it is no subscription of its own.
+        A borrowed queue gets none: it is not the subscription's own.
         """
         messages = () if subscription.borrowed else self._retained.match(subscription.pattern)
         if messages:
-            assert subscription.consumer is not None, "a subscription that was just made"
+            assert subscription.consumer is not None, "a new subscription has a consumer"
             self._line.append(_Waiting(subscription.consumer, deque(messages), copy_head, unsent))
             self._state.alarms.at(_ALARM, self._state.now, self._send)
 
     def _send(self) -> None:
-        """Send some, to each in turn."""
+        """Send some messages, to each subscription in turn."""
         left = self._state.limits.retained_step_max
         while self._line and left > 0:
             waiting = self._line.popleft()
@@ -98,7 +98,7 @@ class RetainedFeed:
         )
         sent = Message.of(copy, head, message.body)
         address = state.addresses.get(header.address)
-        if address is None:  # it was deleted meanwhile; retaining the message had made it
+        if address is None:  # deleted since; retaining the message had created it
             address, _ = destinations.destination(state, header.address, RoutingType.MULTICAST)
         if queue.accepts(sent):
             publish.publish(state, [Send(address, queue, None, [sent])], [sent]).check()

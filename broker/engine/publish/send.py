@@ -1,4 +1,4 @@
-"""A send: messages with the same header on their way to one destination; and what became of several of them."""
+"""A send: messages with the same header for one destination; and the result of publishing several sends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _ANYCAST_ONLY: Final = frozenset({RoutingType.ANYCAST})
 def is_meant(address: Address, queue: Queue | None, routing_type: RoutingType | None) -> bool:
     """Whether a message sent like this is meant for a queue, not for subscribers.
 
-    It names one or asks for one, or its address has nothing else.
+    It is if it names a queue, asks for anycast, or its address is only anycast.
     """
     if queue is not None or routing_type is RoutingType.ANYCAST:
         return True
@@ -29,11 +29,11 @@ def is_meant(address: Address, queue: Queue | None, routing_type: RoutingType | 
 
 
 class Send:
-    """Messages in the order in which they came; `queue` if their destination names one.
+    """Messages in order of arrival; `queue` if their destination names one.
 
-    `link_ids` are those of messages that another broker sends over a link: each is taken in once (see `duplicates`).
-    `routed` counts those that found a queue, once they are published.  Sessions derive from it what they have to
-    remember of a send until then.
+    `link_ids` identify messages that another broker sends over a link: each is accepted once (see `duplicates`).
+    `routed` counts those that reached a queue, once they are published.  Sessions derive classes from it for what they
+    must remember of a send until then.
     """
 
     __slots__ = ("address", "link_ids", "messages", "queue", "routed", "routing_type")
@@ -50,22 +50,22 @@ class Send:
 
     @property
     def meant(self) -> bool:
-        """Whether its messages are meant for a queue, and to last."""
+        """Whether its messages are durable and meant for a queue."""
         return self.messages[0].header.durable and is_meant(self.address, self.queue, self.routing_type)
 
     def find(self, state: State) -> None:
-        """Address and queue may have been deleted since: make them again, if they may be.  Raises EngineError."""
+        """Look up address and queue again; if deleted since, create them if allowed.  Raises EngineError."""
         name, wanted = self.address.name, self.routing_type
         if self.queue is not None:
             name, wanted = f"{name}::{self.queue.name}", self.queue.routing_type
         self.address, self.queue = destinations.destination(state, name, wanted)
 
     def taken(self, messages: list[Message]) -> None:
-        """These messages have just been taken in: what belongs to them can still join their journal entry."""
+        """A hook for messages that were just accepted: more records can still join their journal entry."""
 
 
 class Refusal:
-    """Messages of a send that were not taken in, and why."""
+    """Messages of a send that were refused, and why."""
 
     __slots__ = ("error", "messages", "send")
 
@@ -76,9 +76,9 @@ class Refusal:
 
 
 class PublishResult:
-    """What became of some sends: all their messages were taken in but those in `refusals`.
+    """The result of publishing sends: all their messages were accepted except those in `refusals`.
 
-    `blocked`: their producer must stop, until it is told to go on (`Producer.unblock`).
+    `blocked`: their producer must stop until it is unblocked (`Producer.unblock`).
     """
 
     __slots__ = ("blocked", "refusals")

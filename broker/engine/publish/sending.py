@@ -1,16 +1,16 @@
-"""A send: from a client's run of messages to the address, with whatever the address does beside routing.
+"""Publishes one send: routes its run of messages from the address, with whatever else the address does.
 
-An address without diverts, ingress timestamps and the rest goes the short way; the only other thing that is looked at
-is whether a message of the run has a duplicate id (`duplicates`).  Otherwise, in this order:
+A run to an address without diverts, ingress timestamps and the like takes a short path if no message has a duplicate
+id (`duplicates`).  Otherwise these steps follow, in this order:
 
     refused       duplicates, which were accepted before
     noted         the time of arrival (`enable-ingress-timestamp`)
     diverted      by an exclusive divert: the message does not reach the address's queues
     routed        to the queues
     diverted      copies, by the other diverts
-    dead          what no queue took (`send-to-dla-on-no-route`)
+    dead          messages that no queue accepted (`send-to-dla-on-no-route`)
 
-All of that is one journal entry: room for everything that may come of the run is asked for before anything is done, so
+All of this is one journal entry: room for everything that may come of the run is reserved before anything is done, so
 that a crash leaves the message with all of its copies, or nothing (promise P2).
 """
 
@@ -33,17 +33,17 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.routing import destinations
 
-#: A copy of a message that a divert makes, on its way: where to, and which queues there it may enter.
+#: A divert's copy of a message: the divert, the forwarding address, the routing type there, the copy.
 Forward = tuple[Divert, Address, RoutingType | None, Message]
 
-#: Policies by which a full address takes no more messages.
+#: Policies by which a full address accepts no more messages.
 _NO_MORE: Final = frozenset((AddressFullPolicy.FAIL, AddressFullPolicy.DROP))
 
 
 def publish(state: State, send: Send, messages: list[Message]) -> int:
-    """Take in messages of a send, all or none; how many found a queue, here or by a divert.
+    """Accept messages of a send, all or none; returns how many reached a queue, directly or by a divert.
 
-    A duplicate counts as its first.  Raises AddressFull, DiskFull, NoQueue.
+    A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
     """
     address, queue, routing_type = send.address, send.queue, send.routing_type
     if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
@@ -69,7 +69,7 @@ def _publish_fresh(
     messages: list[Message],
     ids: list[tuple[Message, bytes]],
 ) -> int:
-    """Messages that are no duplicates, with the ids by which later ones will be known, in one entry."""
+    """Publish messages that are not duplicates, and store their duplicate ids, in one entry."""
     extras = None if queue is not None else address.extras
     if state.atomic:
         return _perform(state, address, queue, routing_type, messages, extras, ids)
@@ -85,7 +85,7 @@ def _publish_fresh(
 
 
 def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
-    """Whether the address gets full with some of these, and its policy then refuses or drops the others."""
+    """Whether some of these messages would fill the address, so that its policy refuses or drops the rest."""
     if address.settings.address_full_policy not in _NO_MORE or address.full or state.usage.full:
         return False
     nbytes = size_of(messages)
@@ -93,7 +93,7 @@ def fills_up(state: State, address: Address, messages: list[Message]) -> bool:
 
 
 def check(state: State, address: Address) -> None:
-    """Raises AddressFull when the address, or one that its diverts lead to, is full and refuses messages."""
+    """Raises AddressFull if the address, or one that its diverts lead to, is full and refuses messages."""
     arrival.check_admitted(state, address)
     if address.extras is not None:
         for name in address.extras.reach:
@@ -109,9 +109,9 @@ def check_routed(
     routing_type: RoutingType | None,
     messages: list[Message],
 ) -> None:
-    """Raises NoQueue for messages that are meant for a queue if none takes them, here or by an exclusive divert.
+    """Raises NoQueue for messages meant for a queue if none accepts them, here or by an exclusive divert.
 
-    Where the address keeps what finds no queue (`send-to-dla-on-no-route`) they are dead letters.
+    Those that the address would dead-letter (`send-to-dla-on-no-route`) are not refused.
     """
     if not (messages[0].header.durable and is_meant(address, queue, routing_type)):
         return
@@ -130,7 +130,7 @@ def check_routed(
 
 
 def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
-    """Whether an exclusive divert brings a message onto a queue."""
+    """Whether an exclusive divert leads a message to a queue."""
     for divert in extras.exclusive:
         if divert.takes(message):
             copies = _copies(state, divert, message)
@@ -140,12 +140,12 @@ def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
 
 
 def _goes_to_dla(state: State, address: Address, message: Message) -> bool:
-    """Whether the dead-letter address of an address keeps a message."""
+    """Whether the dead-letter address of an address would keep a message."""
     return dead_letter.keeps(state, address.settings, address.name, message)
 
 
 def needed(address: Address, messages: list[Message]) -> int:
-    """Bytes of the journal that these messages may need with all that comes of them."""
+    """The most bytes of journal that these messages and their copies may need."""
     size = size_of(messages)
     if address.extras is None:
         return size
@@ -153,7 +153,7 @@ def needed(address: Address, messages: list[Message]) -> int:
 
 
 def check_new(state: State, send: Send, seen: set[tuple[int, bytes]]) -> None:
-    """For a commit: raises DuplicateMessage if one of its sends was accepted before, or stands in it twice (`seen`)."""
+    """For a commit: raises DuplicateMessage if a message was accepted before, or is in it twice (`seen`)."""
     address = send.address
     if address.settings.id_cache_size <= 0 or not duplicates.may_have_ids(send.messages):
         return
@@ -177,7 +177,7 @@ def _perform(
     extras: AddressExtras | None,
     ids: list[tuple[Message, bytes]],
 ) -> int:
-    """Everything, within one entry."""
+    """Do everything that the address does with messages, within one entry; returns how many reached a queue."""
     if extras is None:
         targets = state.candidates(address, queue, routing_type)
         unrouted: list[Message] | None = [] if address.extras is not None and address.extras.no_route else None
@@ -200,7 +200,7 @@ def _handle(
     extras: AddressExtras,
     passed: frozenset[str],
 ) -> int:
-    """Route messages that no queue was named for, and that have passed these diverts; how many got somewhere."""
+    """Route messages sent to an address, which have passed these diverts already; returns how many reached a queue."""
     if extras.ingress:
         for header in {id(message.header): message.header for message in messages}.values():  # one for each group
             header.annotations = (header.annotations or {}) | {INGRESS_TIMESTAMP: state.now}
@@ -230,7 +230,7 @@ def _handle(
 
 
 def _together(forward: Forward) -> tuple[str, str, RoutingType | None, int]:
-    """Copies that agree in this go as one run."""
+    """The key by which copies are grouped into runs."""
     divert, address, wanted, copy = forward
     return divert.name, address.name, wanted, id(copy.header)
 
@@ -242,11 +242,11 @@ def _take(
     forwards: list[Forward],
     passed: frozenset[str],
 ) -> list[Message]:
-    """What an exclusive divert leaves to others."""
+    """Apply an exclusive divert; returns the messages that it leaves to others."""
     left: list[Message] = []
     for message in messages:
         if divert.takes(message):
-            message.id = state.journal.allocate_ids(1)  # its copies name it
+            message.id = state.journal.allocate_ids(1)  # its copies refer to it
             copies = _copies(state, divert, message)
             if _leads(state, copies, passed | {divert.name}):
                 divert.taken += 1
@@ -276,7 +276,7 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
     if divert.add or divert.remove:
         head = original.format.edited(head, divert.remove, divert.add)
     if _transmits(state, forward) and original.address in state.addresses:
-        return Message.of(original, head, message.body)  # it waits there for another broker, as what it is
+        return Message.of(original, head, message.body)  # it waits there for another broker, unchanged
     header = original.copy(forward.name, move.origin(message, divert.name))
     header.expiration, header.expiry_source = forward.settings.expiration(original.expiration, state.now)
     header.scheduled = original.scheduled
@@ -286,12 +286,12 @@ def _copy(state: State, divert: Divert, forward: Address, wanted: RoutingType | 
 
 
 def _transmits(state: State, address: Address) -> bool:
-    """Whether a queue of an address is one from where messages go to another broker."""
+    """Whether an address has a transmission queue, whose messages go to another broker."""
     return bool(state.transmission) and any([queue.name in state.transmission for queue in address.queues])
 
 
 def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
-    """Whether one of these copies gets onto a queue, perhaps by other diverts than those that it has passed."""
+    """Whether one of these copies reaches a queue, perhaps by diverts that it has not passed yet."""
     for _, forward, wanted, copy in copies:
         anycast, multicast = state.candidates(forward, None, wanted)
         if any(queue.accepts(copy) for queue in anycast + multicast):
@@ -319,14 +319,14 @@ def _forward(
 
 
 def _send_to_dla(state: State, address: Address, queue: Queue | None, messages: list[Message]) -> None:
-    """Messages that no queue took go to the dead-letter address, if there is one; else they are unroutable."""
+    """Dead-letter messages that no queue accepted; without a dead-letter address they are unroutable."""
     for message in messages:
         if not dead_letter.send_unrouted_to_dla(state, address, queue, message):
             arrival.unroutable(state, address, [message])
 
 
 def block_if_full(state: State, address: Address | None, producer: Producer) -> bool:
-    """Whether a producer must stop sending to an address; then it waits until there is room.
+    """Whether a producer must stop sending to an address; it is then entered to be unblocked once there is room.
 
     Without an address it sends to any, and only a full disk stops it.
     """
@@ -343,7 +343,7 @@ def block_if_full(state: State, address: Address | None, producer: Producer) -> 
             return False
     elif policy is not AddressFullPolicy.BLOCK:
         return False
-    if not address.blocked and not state.usage.disk.full:  # which has been told
+    if not address.blocked and not state.usage.disk.full:  # a full disk was reported already
         state.report("address.full.blocking", address=address.name, bytes=address.size_bytes)
     address.blocked[producer] = None
     state.blocking[address] = None

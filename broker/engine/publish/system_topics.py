@@ -1,8 +1,8 @@
-"""System topics: what the broker itself publishes about itself, such as MQTT's `$SYS`.
+"""System topics: values that the broker publishes about itself, such as MQTT's `$SYS`.
 
-They are not kept as retained messages, which would be written to the journal all the time: a new subscription is told
-the values of now, as if they were retained, and then what has changed, every `interval`.  While nobody has subscribed,
-nothing happens.
+They are not stored as retained messages, which would be written to the journal all the time.  A new subscription gets
+the present values as if they were retained, and then those that have changed, every `interval`.  Without subscriptions
+nothing is published.
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from broker.engine.routing import registry
 
 _ALARM: Final = "system topics"
 
-#: What is said on each topic, by the name of its address.
+#: The value of each topic, by the name of its address.
 Values = Mapping[str, bytes]
 
 
 class SystemValues(Protocol):
-    """Where the values come from, and how they are written."""
+    """The source of the values, and their encoding as messages."""
 
     def begin(self) -> None:
-        """The first subscriber is here."""
+        """Start: there is a first subscriber."""
 
     def advance(self) -> None:
-        """Another interval is over."""
+        """Note that another interval is over."""
 
     def values(self) -> Values:
-        """What each topic says now."""
+        """The present value of each topic."""
 
     def message(self, address: str, value: bytes, *, retained: bool) -> Message:
-        """A message that says so; `retained`: to a subscription that is new."""
+        """A message with the value; `retained`: for a new subscription."""
 
 
 class SystemTopics:
-    """Tells subscribers what `source` has to say, every `interval` ms; 0: never."""
+    """Publishes the values of a source to its subscribers."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -56,7 +56,7 @@ class SystemTopics:
         self._interval = interval
 
     def watch(self, queue: Queue) -> None:
-        """A subscription to these topics has this queue: tell it everything, and from now on what changes."""
+        """Send all values to the queue of a new subscription to these topics, and changes from now on."""
         source, state = self._source, self._state
         if source is None or not self._interval:
             return
@@ -73,9 +73,9 @@ class SystemTopics:
         self._watchers[queue] = None
 
     def _tell(self) -> None:
-        """Publish what has changed, as long as somebody is there."""
+        """Publish the values that have changed, as long as there are subscriptions."""
         source, state = self._source, self._state
-        assert source is not None, "somebody watches"
+        assert source is not None, "there was a subscription"
         self._watchers = {queue: None for queue in self._watchers if not queue.deleted}
         if not self._watchers:
             return
@@ -88,7 +88,7 @@ class SystemTopics:
         state.alarms.at(_ALARM, state.now + self._interval, self._tell)
 
     def _address(self, name: str) -> Address:
-        """The topic's address, made if it is missing whatever the settings say."""
+        """The topic's address, created if missing, whatever the settings."""
         address = self._state.addresses.get(name)
         if address is None:
             multicast = {RoutingType.MULTICAST}
