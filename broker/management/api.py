@@ -1,9 +1,9 @@
-"""What the HTTP acceptor answers: health, metrics, the API, and all else by the console.
+"""The HTTP acceptor's application: health, metrics, the API, and the console for everything else.
 
-    /livez  /readyz       health; for everybody
-    /metrics              Prometheus; for callers, or for everybody (open-metrics)
-    /api/v1/...           the API: `resources` has its calls, `models` what goes in and comes out of them
-    /api/v1/openapi.json  its OpenAPI document, and /api/v1/docs a page made from it; for everybody
+    /livez  /readyz       health; without login
+    /metrics              Prometheus; with login, or without (open-metrics)
+    /api/v1/...           the API: `resources` has its calls, `models` their request and response bodies
+    /api/v1/openapi.json  its OpenAPI document, and /api/v1/docs a page made from it; without login
     everything else       the console, if there is one
 
 Names are percent-encoded: they may hold `/`, `::`, `#` and anything else, so paths are routed before they are decoded.
@@ -49,23 +49,22 @@ from broker.management.resources.tasks import TaskCalls
 from broker.management.resources.trails import TrailCalls
 from broker.management.shared import Shared
 
-#: What load balancers ask, by whatever name; there is nothing in it that a page should not read.
+#: What load balancers ask, under any host name: their answers hold nothing that a foreign page must not read.
 PROBES: Final = ("/livez", "/readyz")
 
-#: Paths that are not the console's, beside those below `/api`.
+#: Paths that are not the console's, besides those below `/api`.
 _OWN: Final = (*PROBES, "/metrics", "/api")
 
-#: Bytes of the longest body that any call takes; each call says what it takes itself.
+#: Bytes of the longest body that any call takes; each call declares its own limit.
 BODY_BYTES_MAX: Final = replaying.BODY_BYTES_MAX
 
-#: Bytes of a form that the console is sent.
+#: Bytes of the longest form sent to the console.
 PAGE_BODY_BYTES_MAX: Final = 2 << 20
 
 #: A parameter in the path of a route.
 _PARAMETER: Final = re.compile(r"\{[\w:]+\}")
 
-#: What a browser is told about every answer unless the answer says otherwise: it is what it says it is, may load
-#: nothing, and is not kept.
+#: Headers of every answer that does not set its own: do not guess the type, load nothing, store nothing.
 _PROTECTION: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -74,11 +73,11 @@ _PROTECTION: Final = (
 
 
 class Api:
-    """What one broker answers over HTTP, as an ASGI application.
+    """One broker's HTTP interface, as an ASGI application.
 
-    `hosts`: the names that it may be called by, None: any; `name`: what the configuration calls its acceptor;
-    `console`: the application that has all paths that are not the API's, None: there are none; `shared`:
-    with other acceptors and the console; `standby`: what a standby answers instead.
+    `hosts`: the host names that it answers to, None: any; `name`: the acceptor's name in the configuration; `console`:
+    the application for all paths that are not the API's, None: there is none; `shared`: common to all acceptors and the
+    console; `standby`: the application that replaces the API on a standby.
     """
 
     def __init__(
@@ -100,7 +99,7 @@ class Api:
         self._app = standby or application(broker, token, limits or Limits(), metrics_open=metrics_open, shared=shared)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI: refuse what no application should see, and hand on the rest."""
+        """ASGI: refuse requests that no application should see, and pass on the rest."""
         assert scope["type"] == "http", "neither websockets nor lifespan are served"
         headers = dict(scope["headers"])
         path = scope["raw_path"].decode("ascii", "replace")
@@ -114,15 +113,15 @@ class Api:
             await self._app({**scope, "path": path, "method": method}, receive, _hardened(send))
 
     def _refused(self, path: str, method: str, headers: Mapping[bytes, bytes]) -> Response | None:
-        """The answer to a request that comes from where it must not, or whose body has no certain end."""
+        """The refusal of a foreign host or origin, or of a body without a known and allowed length; else None."""
         host = headers.get(b"host", b"")
         if self._hosts is not None and path not in PROBES and not self._hosts.allow(host):
             told = f"this broker is not known as {host[:200].decode('latin-1')}: call it by its address, or name it in "
             return problems.problem("wrong-host", f"{told}acceptors.{self._name}.allowed-hosts")
         if method not in ("GET", "HEAD") and not _from_here(headers):
-            return problems.problem("cross-origin", "a page of another site must not change anything here")
+            return problems.problem("cross-origin", "a page of another site must not change anything on this broker")
         if b"transfer-encoding" in headers or not headers.get(b"content-length", b"0").isdigit():
-            detail = "send the length of the body with it, not chunks"
+            detail = "send the body with Content-Length, not in chunks"
             return problems.problem("length-required", detail, headers={"connection": "close"})
         longest = BODY_BYTES_MAX if path.startswith("/api/") else 0 if _is_own(path) else PAGE_BODY_BYTES_MAX
         if int(headers.get(b"content-length", b"0")) > longest:
@@ -171,13 +170,13 @@ def application(
     reasons.add_to(Calls(app, guard, "Reasons"))
     DeadLetterCalls(broker, shared.groups).add_to(Calls(app, guard, "Dead letters"))
     TrailCalls(shared.trails).add_to(Calls(app, guard, "Trails"))
-    # What has calls of its own adds them here: above, nothing else has to know of it.
+    # A new resource adds its calls above; nothing else has to know of it.
     openapi.Reference(app).add_to(app)
     return app
 
 
 def _hardened(send: Send) -> Send:
-    """Answers that no browser takes for a page, whatever the names in them are; unless they say that they are one."""
+    """A `send` that adds the protecting headers that the answer does not set itself."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -190,7 +189,10 @@ def _hardened(send: Send) -> Send:
 
 
 def _from_here(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a browser, which sends a user's password along unasked, got the page that calls from this very port."""
+    """Whether a request comes from a page of this very host and port, or from no page.
+
+    Browsers add a user's password to requests of any page unasked.
+    """
     scheme, separator, host = headers.get(b"origin", b"").partition(b"://")
     return not scheme or bool(separator and host.lower() == headers.get(b"host", b"").lower())
 
@@ -223,7 +225,7 @@ async def _on_http_exception(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """The methods that a path may be called with: of the routes that fit it, by the one with most text of its own."""
+    """The methods that a path allows: those of the matching route with the most literal text."""
     routes = [route for route in request.app.routes if isinstance(route, Route)]
     found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     closest = max(found, key=lambda route: len(_PARAMETER.sub("", route.path)))

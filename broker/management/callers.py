@@ -1,16 +1,16 @@
-"""Who calls, and what that user may do: asked once for every call, in one place, before its handler runs.
+"""Authentication and permissions of HTTP calls: checked once for every call, in one place, before its handler runs.
 
-    Authorization: Bearer TOKEN     the broker's own token, from its data directory: its owner, who may do everything;
-                                    else one of the issuer of tokens, if the configuration names one
-    Authorization: Basic ...        a user of the broker, as in every protocol: the same gate, slowed and audited alike
-    a client certificate            its user, if nothing else is given
+    Authorization: Bearer TOKEN     the broker's own token, from its data directory: may do everything;
+                                    else a token of the configured issuer, if there is one
+    Authorization: Basic ...        a user of the broker, as in every protocol: the same gate, throttling and audit log
+    a client certificate            its user, if no Authorization is given
 
-Nobody is anonymous here.  A user needs `manage` for whatever a call names: a queue by its full name, then its address;
-the broker as a whole is the address `activemq.management`, as in ActiveMQ Artemis.  What a user may not manage is as
-unknown to him as what there is not.
+There is no anonymous access.  A user needs `manage` on whatever a call names: a queue by its full name, then its
+address; the broker as a whole is the address `activemq.management`, as in ActiveMQ Artemis.  What a user may not manage
+is answered like what does not exist.
 
-A connection remembers who its last call came from, so that a page of calls is one login; it is asked anew when users
-or rules have changed since.
+A connection remembers the login of its last call, so that a page of calls is one login.  It logs in again after users
+or rules have changed.
 """
 
 from __future__ import annotations
@@ -37,38 +37,38 @@ from broker.sessions.login import Peer
 #: The address that stands for the broker as a whole.
 WHOLE_BROKER: Final = "activemq.management"
 
-#: Where a request's scope has its caller, and what was found out about it.
+#: Where the state of a request holds its caller, and the caller's permissions.
 CALLER: Final = "caller"
 ACCESS: Final = "access"
 
-#: What somebody unknown is told about how to come in (RFC 7617, 6750).
+#: The challenge of a 401: how to log in (RFC 7617, 6750).
 CHALLENGE: Final = 'Bearer, Basic realm="bartleby", charset="UTF-8"'
 
 
 class Unknown(Exception):
-    """Nobody who may come in."""
+    """The caller could not be authenticated."""
 
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """One connection: the peer, and who its last call was from."""
+    """One connection: the peer, and the login of its last call."""
 
     peer: Peer
     authorization: str | None = field(init=False, default=None)
     access: Access | None = field(init=False, default=None)
-    version: int = field(init=False, default=-1)  # of the users and rules by which it was let in
+    version: int = field(init=False, default=-1)  # of the users and rules at its login
     in_session: bool = field(init=False, default=False)  # it has asked for a page of the console after a login
 
 
 class Callers:
-    """Who calls a broker, whose own token this is."""
+    """Authenticates the callers of one broker; `token` is the broker's own."""
 
     def __init__(self, broker: Broker, token: str) -> None:
         self._broker = broker
         self._token = token.encode()
 
     async def access(self, request: Request) -> Access:
-        """What the caller may do.  Raises Unknown, maybe after a while."""
+        """The caller's permissions.  Raises Unknown, perhaps after a delay."""
         caller: Caller = getattr(request.state, CALLER)
         given = request.headers.get("authorization", "")
         gate, version = self._broker.gate, self._broker.gate.version
@@ -94,7 +94,7 @@ class Callers:
         told: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
 
         def then(identity: Identity | None) -> None:
-            if not told.done():  # the caller may have gone
+            if not told.done():  # the caller may have disconnected
                 told.set_result(identity)
 
         if scheme == "bearer":
@@ -117,17 +117,17 @@ def _credentials(text: str) -> tuple[str, bytes]:
 
 
 def require_whole(access: Access) -> None:
-    """For the broker as a whole.  Raises Denied."""
+    """Require `manage` on the broker as a whole.  Raises Denied."""
     access.require(Permission.MANAGE, WHOLE_BROKER)
 
 
 def require_address(access: Access, address: str) -> None:
-    """Raises Denied."""
+    """Require `manage` on an address.  Raises Denied."""
     access.require(Permission.MANAGE, address)
 
 
 def require_queue(access: Access, engine: Engine, name: str) -> None:
-    """For a queue by its name or full name.  Raises Denied; NotFound for one that is hidden from the caller."""
+    """Require `manage` on a queue, by name or full name.  Raises Denied; NotFound if it is hidden from the caller."""
     address, queue_name = split_fqqn(name)
     try:
         queue = engine.queue(name)
@@ -140,7 +140,7 @@ def require_queue(access: Access, engine: Engine, name: str) -> None:
 
 
 def require_target(access: Access, engine: Engine, name: str) -> None:
-    """For what messages are moved to: an address, or else a queue by its name or full name.  As `require_queue`."""
+    """Require `manage` on the target of a move: an address, else a queue as in `require_queue`."""
     if name in engine.addresses:
         require_address(access, name)
     else:
@@ -148,9 +148,10 @@ def require_target(access: Access, engine: Engine, name: str) -> None:
 
 
 def require_new_task(access: Access, engine: Engine, queue: str, target: str, *, edits: bool) -> None:
-    """For a task on a queue, which moves messages to a target, or (empty) back to where they came from.
+    """Require what a new task needs: `manage` on its queue and on its target; empty: back to where messages came from.
 
-    Where they came from may be anywhere, so who edits them on the way there has to manage all.  Raises as the others.
+    Messages may have come from anywhere, so editing them on the way back needs `manage` on everything.  Raises as the
+    others.
     """
     require_queue(access, engine, queue)
     if target:
@@ -160,19 +161,19 @@ def require_new_task(access: Access, engine: Engine, queue: str, target: str, *,
 
 
 def require_task(access: Access, task: Task) -> None:
-    """For a task, also one whose queue is gone, or that has none.  Raises Denied."""
+    """Require `manage` on a task's queue, which may be gone, or on the broker if it has none.  Raises Denied."""
     access.require(Permission.MANAGE, task.address or WHOLE_BROKER, task.request.queue, named=f"task {task.id}")
 
 
 def knows_task(access: Access, task: Task) -> bool:
-    """The same for a list."""
+    """Whether the caller may see a task in a list."""
     return access.might(Permission.MANAGE, task.address or WHOLE_BROKER, task.request.queue)
 
 
 async def managed(access: Access, names: list[str], place: Callable[[str], tuple[str, str]]) -> list[str]:
-    """Of names those that the caller manages; `place` is the address and the queue (empty for an address as such).
+    """The names that the caller manages; `place` gives a name's address and queue (empty for an address as such).
 
-    It may take a while, in which some of them can go.
+    This may take a while, in which some of them may be deleted.
     """
     if access.everywhere(Permission.MANAGE):
         return names

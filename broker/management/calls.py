@@ -1,16 +1,16 @@
-"""How a call of the API is declared: with what it needs, what it may be sent, and how it may be refused.
+"""How a call of the API is declared: the permission it needs, what it may be sent, and how it may be refused.
 
     calls.add("DELETE", "/queues/{name}", self.delete, about=self._about, problems=(409,))
 
-`about` is what the call is about: a coroutine with parameters as the call has them (`name`, `body`, `access`), which
-raises Denied, or NotFound, for a caller who may not make it.  It is asked in one place for all calls, before anything
-else is done, and no call can be declared without it.  In this order a request is
+`about` checks the permission: a coroutine with parameters as the call has them (`name`, `body`, `access`), which raises
+Denied or NotFound for a caller who may not make the call.  It runs in one place for all calls, before anything else is
+done, and no call can be declared without it.  A request passes these steps:
 
-    1. refused for its length and content type, before a byte of its body is read
-    2. made somebody's: a user, or the owner of the broker's token (`callers`), else 401
-    3. read: parameters and body are checked against their models, else 400
-    4. asked for: `about`, else 403 or 404
-    5. told to the log as `management.called`, if it changes something, and answered
+    1. its length and content type are checked, before a byte of its body is read
+    2. its caller logs in, as a user or with the broker's token (`callers`), else 401
+    3. parameters and body are checked against their models, else 400
+    4. `about` checks the permission, else 403 or 404
+    5. it is logged as `management.called` if it changes something, and answered
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from broker.management.problems import Refused
 
 
 class _Digits(Convertor[str]):
-    """What a parameter of a path is that may have nothing but digits, `{task:digits}`; else the path is another."""
+    """A path parameter of digits only, `{task:digits}`; anything else does not match the path."""
 
     regex = "[0-9]+"
 
@@ -53,7 +53,7 @@ class _Digits(Convertor[str]):
 
 
 class _Bare(Convertor[str]):
-    """What a parameter of a path is that a verb may follow, `{name:bare}:start`: its own colons are encoded."""
+    """A path parameter that a verb may follow, `{name:bare}:start`: its own colons are encoded."""
 
     regex = "[^/:]+"
 
@@ -67,10 +67,10 @@ class _Bare(Convertor[str]):
 register_url_convertor("digits", _Digits())
 register_url_convertor("bare", _Bare())
 
-#: Before each path.
+#: The prefix of each path.
 PREFIX: Final = "/api/v1"
 
-#: Bytes of a body unless a call says otherwise: names, selectors and settings, with room.
+#: Bytes of a body unless a call sets another limit: enough for names, selectors and settings.
 BODY_BYTES_MAX: Final = 64 << 10
 
 #: Methods that change nothing.
@@ -79,7 +79,7 @@ _READING: Final = ("GET", "HEAD")
 #: Problems that each call may have.
 _COMMON: Final = (400, 401, 403, 411, 413, 421, 500)
 
-#: What a call is about: raises Denied, or NotFound, for a caller who may not make it.
+#: Checks a call's permission: raises Denied or NotFound for a caller who may not make it.
 About = Callable[..., Coroutine[Any, Any, None]]
 
 #: A call's coroutine.
@@ -96,16 +96,16 @@ CallerAccess = Annotated[Access, Depends(_access)]
 
 
 async def anybody() -> None:
-    """For a list, which shows what the caller manages: there is nothing to require."""
+    """Any logged-in user: a list shows only what its caller manages."""
 
 
 async def whole(access: CallerAccess) -> None:
-    """For the broker as a whole.  Raises Denied."""
+    """Callers who manage the broker as a whole.  Raises Denied."""
     require_whole(access)
 
 
 class Guard:
-    """Who may call, and what it costs if a call fails in a way that nobody foresaw."""
+    """Authenticates each request, and handles the failures that no call expects."""
 
     def __init__(self, broker: Broker, callers: Callers) -> None:
         self._broker = broker
@@ -113,7 +113,7 @@ class Guard:
         self._report = broker.engine.report
 
     async def answer(self, request: Request, inner: Endpoint) -> Response:
-        """The answer to a request, if somebody makes it who is known."""
+        """The answer to a request once its caller is authenticated."""
         try:
             access = await self._callers.access(request)
         except Unknown:
@@ -134,7 +134,7 @@ class Guard:
         return response
 
     def whole_broker(self, handler: Endpoint) -> Endpoint:
-        """The handler, which is no call of the API, for those who manage the broker as a whole."""
+        """A handler outside the API, restricted to callers who manage the broker as a whole."""
 
         async def allowed(request: Request) -> Response:
             require_whole(getattr(request.state, ACCESS))
@@ -148,7 +148,7 @@ class Guard:
         return guarded
 
     def begin(self, request: Request) -> None:
-        """A call begins that its caller may make."""
+        """Log a permitted call that changes something, and begin its verb."""
         if request.method not in _READING:
             access: Access = getattr(request.state, ACCESS)
             self._report("management.called", method=request.method, path=request.url.path, **who(request, access))
@@ -178,9 +178,9 @@ class Calls:
         documented: Mapping[int | str, dict[str, Any]] | None = None,
         **more: Any,
     ) -> None:
-        """A call; its docstring, parameters and types are its documentation.
+        """Declare a call; its docstring, parameters and types are its documentation.
 
-        `problems`: the statuses by which it may be refused, beside those of all calls; `body_bytes_max`: of its body,
+        `problems`: the statuses of its refusals, besides those of all calls; `body_bytes_max`: the limit of its body,
         if it has one; `documented`: answers that are no models, by status; `more`: as FastAPI's `add_api_route`.
         """
         key = (method, path, getattr(endpoint, "__func__", endpoint))
@@ -200,7 +200,7 @@ class Calls:
         self._app.router.routes.append(_READ[key])
 
     def _read(self, key: _Key, **more: Any) -> BaseRoute:
-        """The route to a call of this application's, and of others' with the same key."""
+        """The route to a call, in this application and in others with the same key."""
         call: _Call = self._app.state.calls[key]
 
         async def begun(request: Request, allowed: None = Depends(_asked(key, "about", call.about))) -> None:
@@ -213,11 +213,11 @@ class Calls:
         return router.routes[0]
 
 
-#: What a route is to: a method, a path, and the function without the object that it may be bound to.
+#: What a route leads to: a method, a path, and the function without the object that it may be bound to.
 _Key = tuple[str, str, Callable[..., Any]]
 
-#: The routes to all calls as FastAPI has read them.  That takes it a tenth of a second, once for all applications of a
-#: process: what a call leads to, `_Call`, is looked up in the application that is asked.
+#: The routes to all calls as FastAPI has parsed them.  Parsing takes a tenth of a second and is done once for all
+#: applications of a process; the `_Call` of a route is looked up in the application that is called.
 _READ: Final[dict[_Key, BaseRoute]] = {}
 
 
@@ -235,7 +235,7 @@ def _call(request: Request, key: _Key) -> _Call:
 
 
 def _asked(key: _Key, part: str, function: Endpoint) -> Endpoint:
-    """A coroutine with the parameters and the answer of this one, which awaits its like of the application asked."""
+    """A coroutine with the signature of `function`, which awaits the counterpart in the application that is called."""
 
     async def found(request: Request) -> Endpoint:
         endpoint: Endpoint = getattr(_call(request, key), part)
@@ -258,13 +258,13 @@ _DOCUMENTED: Final[dict[str, Any]] = {
 
 
 def _refusals(path: str, more: Sequence[int]) -> list[int]:
-    """The statuses by which a call may be refused."""
+    """The statuses of a call's refusals."""
     named = (404,) if "{" in path else ()
     return sorted({*_COMMON, *named, *more})
 
 
 def _route_class(key: _Key, body_bytes_max: int) -> type[APIRoute]:
-    """Routes whose requests the guard sees first."""
+    """A class of routes whose requests pass the guard first."""
 
     class Guarded(APIRoute):
         def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -289,7 +289,7 @@ def _route_class(key: _Key, body_bytes_max: int) -> type[APIRoute]:
 
 
 def _parameters(dependant: Dependant) -> set[str]:
-    """The parameters of a call's query, by name."""
+    """The names of a call's query parameters."""
     return {field.alias for field in dependant.query_params}.union(*map(_parameters, dependant.dependencies))
 
 
@@ -305,7 +305,7 @@ def _check_parameters(request: Request, known: set[str]) -> None:
 
 
 def _check_body(request: Request, longest: int) -> None:
-    """Raises Refused for a body that the call does not take."""
+    """Raises Refused for a body that is too long or not JSON."""
     length = int(request.headers.get("content-length", "0"))
     if length > longest:
         detail = f"a body has at most {longest} bytes" if longest else "send no body: this call takes none"
@@ -316,7 +316,7 @@ def _check_body(request: Request, longest: int) -> None:
 
 
 def _repeated(names: Iterable[str]) -> str:
-    """The first name that is there twice; empty without one."""
+    """The first repeated name; empty if there is none."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -326,7 +326,7 @@ def _repeated(names: Iterable[str]) -> str:
 
 
 def _check_fields(body: bytes) -> None:
-    """Raises Refused for a field that an object of the body has twice: the last would count, whichever was meant."""
+    """Raises Refused for a repeated field of an object: JSON would silently take the last one."""
 
     def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
         fields = dict(pairs)
@@ -335,12 +335,12 @@ def _check_fields(body: bytes) -> None:
             raise Refused("invalid-body", f"the field {twice[:100]!a} is given more than once")
         return fields
 
-    with suppress(ValueError, RecursionError):  # which is told when the body is read
+    with suppress(ValueError, RecursionError):  # reported when the body is read
         json.loads(body, object_pairs_hook=unique)
 
 
 def _check_text(body: bytes) -> None:
-    """Raises Refused for a body that is no text, which JSON may hold all the same: half of a surrogate pair."""
+    """Raises Refused for a body that is not Unicode; JSON can hide this in an escaped half of a surrogate pair."""
     try:
         text = body.decode()
         if "\\ud" in text.lower():

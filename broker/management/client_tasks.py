@@ -1,4 +1,4 @@
-"""Tasks whose steps clients make: each of these calls waits for its turn."""
+"""Tasks whose steps are calls of a client: each call waits until the task may take its next step."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from broker.management.ports import Broker
 from broker.management.problems import Refused
 from store.counted import counted
 
-#: Seconds that a call waits for its task, which is paused or ahead of its rate: less than any client waits for an
-#: answer, and not so few that it asks all the time.
+#: Seconds that a call waits for a task that is paused or ahead of its rate: shorter than any client's timeout, long
+#: enough that clients do not poll.
 TURN_SECONDS_MAX: Final = 5.0
 
 
 async def turn(broker: Broker, id: int, kind: TaskKind) -> Task | None:
-    """The task with this number, once its client may make the next step; within a tick, which has no end before that.
+    """The task with this number, once its client may make the next step; the tick is still open on return.
 
-    None for 0: a call that is no step of a task.  Raises NotFound, InvalidTask, TaskEnded; Refused when it waits on.
+    None for 0: a call that is no step of a task.  Raises NotFound, InvalidTask, TaskEnded; Refused while it still has
+    to wait.
     """
     if not id:
         broker.tick.enter()

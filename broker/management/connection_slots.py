@@ -1,9 +1,9 @@
-"""The connections of an acceptor with little room, and which one has to go when another comes.
+"""The limited connections of an acceptor, and which one is closed to make room for a new one.
 
 Whether a connection will log in turns out only after it was accepted.  So a new one is accepted beyond the limit too:
-it takes the place of the oldest one that has not logged in, of the origin that has most of those.  Connections that
-have logged in stay.  So those that have not keep only each other out; and, if they come from everywhere and faster than
-a login takes, those that are about to log in.
+it replaces the oldest one that has not logged in, of the origin that has most of those.  Connections that have logged
+in stay.  Connections that have not logged in displace only each other.  Only a flood from everywhere, faster than a
+login takes, also displaces clients that are about to log in.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.security.throttle import block
 
 
 class Slot(Protocol):
-    """A connection, or one that is being secured."""
+    """A connection, or a socket in its TLS handshake."""
 
     @property
     def known(self) -> bool:
@@ -26,18 +26,18 @@ class Slot(Protocol):
         """The address of the client; empty if it has none."""
 
     def leave(self) -> None:
-        """Its place is another one's."""
+        """Close: another connection takes this place."""
 
 
 class ConnectionSlots:
-    """Those who are there, the first first."""
+    """The open connections, oldest first."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._guests: dict[Slot, None] = {}
 
     def come(self, slot: Slot) -> bool:
-        """Take somebody in, unless all who are there are known."""
+        """Take a place, if need be that of a connection that has not logged in; False: there is none."""
         if len(self._guests) >= self._most:
             stranger = self._first_to_go()
             if stranger is None:
@@ -48,10 +48,10 @@ class ConnectionSlots:
         return True
 
     def went(self, slot: Slot) -> None:
-        """Somebody has gone; harmless for one who was not there."""
+        """Free the place of a connection; harmless if it had none."""
         self._guests.pop(slot, None)
 
     def _first_to_go(self) -> Slot | None:
         strangers = [slot for slot in self._guests if not slot.known]
         crowds = Counter([block(slot.origin) for slot in strangers])
-        return max(strangers, key=lambda slot: crowds[block(slot.origin)], default=None)  # of equals the first
+        return max(strangers, key=lambda slot: crowds[block(slot.origin)], default=None)  # the oldest of equals

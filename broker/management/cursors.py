@@ -1,7 +1,7 @@
-"""Where a list goes on: the key of what was shown last, in a text that callers hand back as they got it.
+"""Cursors of lists: the key of the last entry shown, as an opaque text that callers return unchanged.
 
-It names a place in the list's order, not a number of things before it, so that whatever comes and goes meanwhile, what
-stays is shown once.
+A cursor names a place in the list's order, not a count of entries, so that entries that stay are shown once whatever is
+added or removed meanwhile.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _WRONG: Final = "after must be what an answer of this very list gave as `next`"
 
 
 def cursor(of: str, *key: str | int) -> str:
-    """The text for a place in the list `of` something."""
+    """The cursor for a place in the list `of` something."""
     text = json.dumps([of, *key], ensure_ascii=False, separators=(",", ":"))
     return urlsafe_b64encode(text.encode()).decode().rstrip("=")
 
 
 def place(of: str, text: str, *types: type) -> tuple[str | int, ...] | None:
-    """The key that a text names, of these types; None for the beginning.  Raises Refused."""
+    """The key in a cursor, of these types; None for the beginning.  Raises Refused."""
     if not text:
         return None
     try:
@@ -40,7 +40,7 @@ def place(of: str, text: str, *types: type) -> tuple[str | int, ...] | None:
 
 
 def after_name(names: Sequence[str], of: str, text: str, limit: int) -> tuple[Sequence[str], str | None]:
-    """Of sorted names those after a place, and the text for the next ones, if there are more.  Raises Refused."""
+    """The sorted names after a cursor, at most `limit`, and the next cursor if there are more.  Raises Refused."""
     key = place(of, text, str)
     start = 0 if key is None else bisect_right(names, str(key[0]))
     chosen = names[start : start + limit]
@@ -48,7 +48,7 @@ def after_name(names: Sequence[str], of: str, text: str, limit: int) -> tuple[Se
 
 
 def after_number(numbers: Sequence[int], of: str, text: str, limit: int) -> tuple[int, str | None]:
-    """Of rising numbers the place of the first after a cursor, and the text for those after `limit` of them."""
+    """The index of the first rising number after a cursor, and the next cursor if more than `limit` follow."""
     key = place(of, text, int)
     start = 0 if key is None else bisect_right(numbers, int(key[0]))
     return start, cursor(of, numbers[start + limit - 1]) if start + limit < len(numbers) else None

@@ -1,10 +1,10 @@
-"""What operators did, told once it is done: who, from where, which messages were chosen, how many it were.
+"""Logging what operators did, once it is done: who, from where, which messages were chosen, and how many.
 
 user        who logged in, by a password, a certificate or an issuer's token
 token       instead of a user: the broker's own token, by the name of its file
-operator    the account that the command line was run by, as it says itself: nobody has checked it
+operator    the account that ran the command line, as the command line reports it: unverified
 remote      where the call came from
-filter, id, after, below    which messages of a queue, as the call chose them; none: all
+filter, id, after, below    which messages of a queue the call chose; none: all
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from broker.engine.model.report import Report
 from broker.management.callers import ACCESS
 from broker.management.runtime import OPERATOR_HEADER, TOKEN_FILE
 
-#: Characters of what the command line says about who runs it.
+#: Characters of the account's name in the command line's header.
 OPERATOR_CHARS_MAX: Final = 200
 
-#: Where a request keeps what deeds are reported to.
+#: Where the state of a request holds the function that writes log events.
 REPORT: Final = "report"
 
 
 def told(request: Request, code: str, **fields: str | int) -> None:
-    """Tell of a deed: its own fields, and what all deeds have."""
+    """Log what an operator did, with the fields of the caller."""
     report: Report = getattr(request.state, REPORT)
     report(code, **fields, **who(request, getattr(request.state, ACCESS)))
 
 
 def who(request: Request, access: Access) -> dict[str, str]:
-    """Who calls, for the log."""
+    """The caller, for the log."""
     client = request.client
     caller = {"token": TOKEN_FILE} if access is UNRESTRICTED else {"user": access.user}
     operator = unquote(request.headers.get(OPERATOR_HEADER, ""))[:OPERATOR_CHARS_MAX]

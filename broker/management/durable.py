@@ -10,20 +10,20 @@ from broker.engine import Engine
 class _Durable:
     """Waits for a tick to become durable."""
 
-    transport = None  # the caller may be gone
+    transport = None  # nothing is sent on a transport: the caller may be gone
 
     def __init__(self) -> None:
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.number = 0
 
     def durable(self, number: int) -> None:
-        """The journal tells."""
+        """The journal reports that ticks up to `number` are durable."""
         if number >= self.number and not self.done.done():
             self.done.set_result(None)
 
 
 async def durable(engine: Engine) -> None:
-    """Return when everything done so far is on disk."""
+    """Wait until everything done so far is on disk."""
     waiter = _Durable()
     waiter.number = engine.ticks.confirmation(waiter)
     if waiter.number:

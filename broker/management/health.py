@@ -1,4 +1,4 @@
-"""Health and metrics: what load balancers, service managers and collectors ask."""
+"""Health and metrics, for load balancers, service managers and collectors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.management.ports import Broker
 
 
 class Health:
-    """How one broker is."""
+    """The health and the metrics of one broker."""
 
     def __init__(self, broker: Broker, limits: Limits) -> None:
         self._broker = broker
@@ -22,32 +22,32 @@ class Health:
         self._metrics = Metrics(broker, queues_max=limits.measured_queues_max)
 
     async def livez(self, request: Request) -> Response:
-        """A tick begins and ends: else the broker does nothing for anybody, and has to be started again."""
+        """Whether ticks begin and end; if not, the broker serves no client and has to be restarted."""
         if await self._ticks():
             return PlainTextResponse("ok\n")
         return PlainTextResponse(self._stuck + "\n", 503)
 
     async def _ticks(self) -> bool:
-        """Whether a tick ends within `tick_seconds_max`, which is begun for it."""
+        """Begin a tick, and return whether it ends within `tick_seconds_max`."""
         tick, loop = self._broker.tick, asyncio.get_running_loop()
         ended, deadline, wait = tick.ended, loop.time() + self._seconds_max, 0.0
         tick.enter()
         while tick.ended == ended:
             if loop.time() >= deadline:
                 return False
-            await asyncio.sleep(wait)  # it ends before the loop looks at its sockets again, as a rule
+            await asyncio.sleep(wait)  # it usually ends before the loop looks at its sockets again
             wait = 0.05
         return True
 
     async def readyz(self, request: Request) -> Response:
-        """Whether clients should be sent here, and if not, why."""
+        """Whether clients should be sent to this broker, and if not, why."""
         reasons = self._broker.unready()
         if not await self._ticks():
             reasons.append(self._stuck)
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
     async def metrics(self, request: Request) -> Response:
-        """Prometheus's text, made beside the event loop."""
+        """The metrics as Prometheus text, rendered off the event loop."""
         snapshot = self._metrics.snapshot()
         content, content_type = await asyncio.to_thread(render, snapshot, request.headers.get("accept", ""))
         return Response(content, headers={"content-type": content_type})

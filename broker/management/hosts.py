@@ -1,11 +1,11 @@
-"""Which names a broker is called by over HTTP: what keeps pages of other sites from reading what needs no login.
+"""The host names that a broker answers to over HTTP: keeps pages of other sites from reading what needs no login.
 
-A page in a browser may read what comes from the host it was loaded from.  Its site can give that host's name the
-address of a broker that the browser reaches (DNS rebinding): the page then reads the broker's answers, but the header
-`Host` still has the site's name.  An address is safe, as nobody can give it another meaning; so is a name without a
-dot, which no site of the internet has, and with which containers and machines of one network call each other.
+A page in a browser may read answers of the host it was loaded from.  Its site can point that host's name at the address
+of a broker that the browser reaches (DNS rebinding): the page then reads the broker's answers, but the header `Host`
+still has the site's name.  An address is safe, as no site can redefine it; so is a name without a dot, which no site of
+the internet has, and by which containers and machines of one network call each other.
 
-Starlette's TrustedHostMiddleware knows neither networks nor IPv6 addresses, nor can it say what to do.
+Starlette's TrustedHostMiddleware knows neither networks nor IPv6 addresses, and its error does not say what to do.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Iterable
 from ipaddress import ip_address
 from typing import Final
 
-#: Instead of names: any.
+#: Allows any name.
 ANY: Final = "*"
 
 
 class AllowedHosts:
-    """`names`: beside those that are always allowed; `*.` before a domain for all names below it, `*` for any."""
+    """The allowed names: `names` and those always allowed; `*.` before a domain covers all names below it, `*` any."""
 
     def __init__(self, names: Iterable[str]) -> None:
         self._names = {_plain(name) for name in (*names, socket.gethostname())}
 
     def allow(self, header: bytes) -> bool:
-        """Whether a request with this `Host` is answered.  No browser leaves it out or empty."""
+        """Whether a request with this `Host` is answered.  Browsers always send one."""
         host = _plain(_without_port(header.decode("latin-1").strip()))
         if not host or ("." not in host and ":" not in host) or ANY in self._names or host in self._names:
             return True

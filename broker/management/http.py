@@ -1,8 +1,8 @@
 """The HTTP acceptor: uvicorn on the broker's own event loop, without its signal handlers and its command line.
 
-What a peer may cost: so much header, so long for one request, and one of few connections, in which those that have
-logged in come first (`slots`).  Over TLS a socket is counted before it shakes hands, and shakes hands with the
-certificate of that moment, as everywhere.
+Limits for a peer: the size of a header, the time for one request, and the number of connections, where those that have
+logged in take precedence (`connection_slots`).  Over TLS a socket is counted before its handshake, which uses the
+certificate of that moment, as on every acceptor.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ from broker.net.tls import SecureServer
 from broker.security.certificates import subject_of
 from broker.sessions.login import Peer
 
-#: Connections at once: a few collectors, health checks and people.
+#: Connections at once: enough for some collectors, health checks and operators.
 CONNECTIONS_MAX: Final = 64
 
 #: Bytes of a request's line and headers: a queue's name of 1 KiB and a selector of 4 KiB, percent-encoded, fit.
 HEADER_BYTES_MAX: Final = 32 << 10
 
-#: Seconds that a connection may go without completing a request, and that an idle one is kept for the next.
+#: Seconds in which a connection must complete a request, and for which an idle one is kept open.
 REQUEST_SECONDS_MAX: Final = 30
 KEEP_ALIVE_SECONDS: Final = 15
 
 #: Seconds that an answer may take: a purge of millions of messages, a large body over a slow line.
 ANSWER_SECONDS_MAX: Final = 600
 
-#: Seconds for the handshake of TLS, as on the other acceptors.
+#: Seconds for the TLS handshake, as on the other acceptors.
 HANDSHAKE_SECONDS_MAX: Final = 10
 
-#: Connections that the kernel may hold ready, of which most would be refused.
+#: Connections that the kernel may queue; most of a longer queue would be refused anyway.
 BACKLOG: Final = 128
 
-#: Seconds that requests in progress get when the broker stops.
+#: Seconds for requests in progress to finish when the broker stops.
 STOP_SECONDS_MAX: Final = 2
 
 
 class _Handshake:
-    """A socket that has to speak TLS first."""
+    """A socket in its TLS handshake."""
 
     def __init__(self, client: socket.socket, address: object) -> None:
         self.known = False
@@ -68,7 +68,7 @@ class _Handshake:
         self.task: asyncio.Task[None] | None = None
 
     def ended(self) -> None:
-        """The socket is the connection's, if it came to that."""
+        """Close the socket unless the handshake took it over."""
         if not self.begun:
             self.client.close()
 
@@ -78,7 +78,7 @@ class _Handshake:
 
 
 class _Connection(H11Protocol):
-    """Uvicorn's connection, with a limit on their number, one on the time without a completed request, and a caller."""
+    """Uvicorn's connection with a caller, a limit on their number, and one on the time without a completed request."""
 
     slots: ConnectionSlots
     seconds_max: float = REQUEST_SECONDS_MAX
@@ -113,7 +113,7 @@ class _Connection(H11Protocol):
         self._caller = Caller(self._peer)
         self.app_state = {**self.app_state, CALLER: self._caller}
         if self.handshake is not None:
-            self.slots.went(self.handshake)  # its place is this one's
+            self.slots.went(self.handshake)  # this connection takes its place
         if self.slots.come(self):
             self._check = self.loop.call_later(self.seconds_max, self._check_progress)
         else:
@@ -128,7 +128,7 @@ class _Connection(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether a request that is all there, of somebody who is known, is being answered: that may take a while."""
+        """Whether a complete request of a logged-in caller is being answered, which may take a while."""
         cycle: Any = self.cycle  # None before the first, whatever its type says
         return self.known and cycle is not None and not (cycle.more_body or cycle.response_complete)
 
@@ -146,13 +146,13 @@ class _Connection(H11Protocol):
 
 
 class HttpServer:
-    """One HTTP acceptor; `name`: what the configuration calls it; `context`: what gives its present TLS context.
+    """One HTTP acceptor; `name`: its name in the configuration; `context`: returns the current TLS context.
 
-    `open_metrics`: whether /metrics is for everybody; None: where only this machine can connect.
-    `allowed_hosts`: names that it may be called by beside those that always may; None: over TLS, where browsers check
-    the certificate, any, else none beside them.  `console`: what answers all paths that are not the API's.
-    `shared`: with other acceptors and the console.  `standby`: what a standby answers instead of all that, with its
-    metrics for everybody or not.
+    `open_metrics`: whether /metrics needs no login; None: only if the acceptor listens on loopback alone.
+    `allowed_hosts`: host names that it answers to besides those always allowed; None: any over TLS, where browsers
+    check the certificate, else no others.  `console`: the application for all paths that are not the API's. `shared`:
+    common to all acceptors and the console.  `standby`: makes the application that a standby serves instead; its
+    argument says whether metrics need no login.
     """
 
     def __init__(
@@ -201,7 +201,7 @@ class HttpServer:
         return self._server.server_state.total_requests if self._server is not None else 0
 
     async def start(self, host: str, port: int) -> list[tuple[str, int]]:
-        """Listen; the addresses really bound (port 0 picks one).  Raises OSError."""
+        """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
         self._sockets = await _bind(host, port)
         bound = [(str(s.getsockname()[0]), int(s.getsockname()[1])) for s in self._sockets]
         local = all(ip_address(address.partition("%")[0]).is_loopback for address, _ in bound)
@@ -246,7 +246,7 @@ class HttpServer:
         return bound
 
     def _shake(self, client: socket.socket, address: object) -> None:
-        """A socket was accepted that has to speak TLS first."""
+        """Begin the TLS handshake of an accepted socket."""
         handshake = _Handshake(client, address)
         if not self._crowd.come(handshake):
             client.close()
@@ -278,11 +278,11 @@ class HttpServer:
             self._crowd.went(handshake)
 
     def _left(self, peer: Peer) -> None:
-        if self._standby is None:  # which nobody logs in to
+        if self._standby is None:  # no client logs in to a standby
             self._broker.gate.left(peer)
 
     async def stop(self) -> None:
-        """Accept no more, let requests in progress finish for a while, close."""
+        """Stop accepting, give requests in progress some time to finish, and close."""
         server, self._server = self._server, None
         if self._secure is not None:
             self._secure.close()

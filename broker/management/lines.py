@@ -1,11 +1,11 @@
-"""Messages of a queue as lines of an export (docs/journal-export.md), and lines put on a queue again.
+"""Messages of a queue as lines of an export (docs/journal-export.md), and lines put back on a queue.
 
     {"name": NAME, "target": TARGET, "messages": [LINE, ...], "task": ID}
 
-is the body of the call that imports; it is read here and by no model, since it may be large.  `task` is the task of
-which the call is a step; without it, it is none's.  A body that is in a file
-of the broker is not in its message's line: it is read piece by piece, with a call for each, and so it comes back: then
-the line has `upload`, the id of one that is whole.
+is the body of an import call.  It is parsed here and not by a model, since it may be large.  `task` is the task of
+which the call is a step; without it, the call is part of no task.  A body that the broker holds in a file is not in its
+message's line: an export reads it in pieces, a call each, and an import uploads it in pieces; then the line has
+`upload`, the id of a complete upload.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from broker.management.models.base import ID_MAX
 from broker.management.uploads import BodyUploads
 from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
 
-#: Messages that are looked at in one tick: some ms.
+#: Messages examined in one tick: some ms.
 STEP: Final = 32
 
-#: Steps in one answer: as far as a selector is tried on messages that do not match.
+#: Steps for one answer: bounds how many messages a selector is tried on.
 STEPS_MAX: Final = 200
 
-#: Bytes of messages in one answer, beyond the first, and of a piece of a body.
+#: Bytes of messages in one answer, after the first message, and bytes of a piece of a body.
 PAGE_BYTES_MAX: Final = 1 << 20
 PIECE_BYTES: Final = 1 << 20
 
-#: Bytes of one request that imports: a message of some 40 MiB in base64.  Beyond the first, clients send 1 MiB.
+#: Bytes of one import request: fits a message of some 40 MiB in base64.  With several messages, clients send 1 MiB.
 BODY_BYTES_MAX: Final = 64 << 20
 
 #: Messages in one such request: some 20 ms of the event loop.
@@ -47,19 +47,19 @@ TASK_SCHEMA: Final = {
     "minimum": 0,
     "maximum": ID_MAX,
     "default": 0,
-    "description": "The task of which this is the next step; 0: of none.",
+    "description": "The task of which this is the next step; 0: no task.",
 }
 SCHEMA: Final = {
     "type": "object",
     "title": "MessagesToImport",
-    "description": "Messages of an export, in their order.",
+    "description": "Messages of an export, in order.",
     "required": ["name", "target", "messages"],
     "properties": {
         "name": {
             "type": "string",
             "minLength": 1,
             "maxLength": NAME_CHARS_MAX,
-            "description": "The import's: the same request of the same name is done once.",
+            "description": "The import's name: a repeated request of the same name is not done again.",
         },
         "target": {"type": "string", "description": "An address, a queue or ADDRESS::QUEUE."},
         "task": TASK_SCHEMA,
@@ -67,7 +67,7 @@ SCHEMA: Final = {
             "type": "array",
             "maxItems": MESSAGES_MAX,
             "items": {"type": "object"},
-            "description": "Each a line of `bartleby queue export`, with its whole body.",
+            "description": "Each is a line of `bartleby queue export`, with its whole body.",
         },
     },
 }
@@ -78,7 +78,7 @@ DOCUMENTED: Final = {
 
 
 class BadImport(EngineError):
-    """A request that has no messages of an export; the text says what is wrong."""
+    """A request that does not hold messages of an export; the text says what is wrong."""
 
     code = "invalid-import"
 
@@ -87,10 +87,10 @@ class BadImport(EngineError):
 
 
 class Page:
-    """Some messages of a queue as lines, gathered in several ticks.  `after`: the id from which on to look.
+    """Some messages of a queue as lines, gathered over several ticks, beginning after the id `after`.
 
-    `last` is up to where was looked; None: to the end.  `found` are those of `looked_at` that fit; `counted`: they are
-    only counted, else their lines are in `messages`, in JSON.
+    `last` is the id of the last message examined; None: the end was reached.  `found` of the `looked_at` messages
+    match; their lines are in `messages`, in JSON, unless they are only `counted`.
     """
 
     def __init__(
@@ -108,11 +108,11 @@ class Page:
 
     @property
     def full(self) -> bool:
-        """Whether the answer has as much as it may."""
+        """Whether the answer has reached its limit."""
         return self.found >= self._most or self._nbytes >= PAGE_BYTES_MAX
 
     def step(self, engine: Engine) -> None:
-        """Look at the next messages; call within a tick.  Raises NotReadable."""
+        """Examine the next messages; call within a tick.  Raises NotReadable."""
         assert self.last is not None, "there are more"
         most = min(STEP, self._most - self.found)
         found, last = matching(engine, self._queue, self.last, most, STEP, self._tried)
@@ -132,12 +132,12 @@ class Page:
 
 
 def shown(queue: Queue, message: Message, state: str) -> str:
-    """A message as an answer has it, in JSON."""
+    """A message in JSON, as in an answer."""
     return json.dumps({"state": state, "line": line_of(queue, message)})
 
 
 def line_of(queue: Queue, message: Message) -> Line:
-    """A message on a queue as a line; a body in a file is told by its length only."""
+    """A message on a queue as a line; of a body in a file it has only the length."""
     place: Line = {"name": queue.name}
     state = queue.states.get(message.id)
     if state is not None:
@@ -151,7 +151,7 @@ def line_of(queue: Queue, message: Message) -> Line:
 
 
 def piece_of(message: Message, offset: int) -> bytes:
-    """A piece of a body as it is stored, from there on.  Raises NotReadable."""
+    """A piece of a body as stored, from `offset` on.  Raises NotReadable."""
     body = message.body
     if isinstance(body, bytes):
         return body[offset : offset + PIECE_BYTES]
@@ -166,7 +166,7 @@ def piece_of(message: Message, offset: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class ImportRequest:
-    """A run of messages: its id, the task of which it is a step (0: none), where it goes, the uploads that it takes."""
+    """A run of messages to import: its id, its task (0: none), its target, and the uploads that it uses."""
 
     id: bytes
     task: int
@@ -176,7 +176,7 @@ class ImportRequest:
 
 
 def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequest:
-    """What is to be imported.  Raises BadImport; NotFound for a task or an upload that is not there."""
+    """Parse an import request.  Raises BadImport; NotFound for an unknown task or upload."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
@@ -195,14 +195,14 @@ def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequ
         raise BadImport(str(wrong)) from wrong
     taken = [line.upload for line in read if line.upload]
     if len(set(taken)) < len(taken):
-        raise BadImport("an upload is the body of one message")
+        raise BadImport("an upload can be the body of one message only")
     known = [{name: value for name, value in line.items() if name != "upload"} for line in messages]
     id = sha256(json.dumps([name, target, known]).encode()).digest()
     return ImportRequest(id, task, target, found, taken)
 
 
 def task_in(request: Mapping[str, object]) -> int:
-    """The number of the task of which a request is a step, 0: of none.  Raises ValueError."""
+    """The number of the task of which a request is a step; 0: no task.  Raises ValueError."""
     task = request.get("task", 0)
     if not isinstance(task, int) or isinstance(task, bool) or not 0 <= task <= ID_MAX:
         raise ValueError("task is the number of a task, or 0")
@@ -212,14 +212,14 @@ def task_in(request: Mapping[str, object]) -> int:
 def _insertion(
     engine: Engine, formats: Mapping[str, Format], target: str, line: MessageLine, uploads: BodyUploads | None
 ) -> Insertion:
-    """`uploads`: None for a dry run, which does without bodies that are not in their lines."""
+    """One message to insert; `uploads`: None for a dry run, which does not need uploaded bodies."""
     if line.body_bytes is not None and not line.upload:
-        raise ValueError("body-bytes: give the whole body in body, or in an upload")
+        raise ValueError("body-bytes: send the whole body in body, or as an upload")
     format = formats[line.protocol]
     body = uploads.body(line.upload) if line.upload and uploads is not None else line.body
     size = len(body) if uploads is not None or line.body_bytes is None else line.body_bytes
     if line.body_bytes not in (None, size):
-        raise ValueError(f"body-bytes is {line.body_bytes}, and the upload has {len(body)} bytes")
+        raise ValueError(f"body-bytes is {line.body_bytes}, but the upload has {len(body)} bytes")
     line.check_head(format, size)
     place = line.queues[0]
     there = place.name == target

@@ -1,4 +1,4 @@
-"""Looking at messages on a queue: some of them, from one on; and one's whole body."""
+"""Reading messages on a queue without removing them: a page of them, or one's whole body."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from broker.engine import PIECE_BYTES, Engine, Queue, Stream, Unreadable
 from broker.engine.model.errors import NotReadable
 from broker.engine.model.message import Message
 
-#: Messages that are looked at together, beyond those that are asked for.
+#: Messages examined together, if more than were requested.
 LOOKED_AT_ONCE: Final = 1_000
 
-#: What a browser is told of a body: it is to be saved, whatever it holds.
+#: Makes a browser save a body, whatever it holds.
 _DOWNLOAD: Final = {"content-disposition": 'attachment; filename="message-{id}.bin"'}
 
 Found = list[tuple[Message, str]]
@@ -23,10 +23,10 @@ Found = list[tuple[Message, str]]
 def matching(
     engine: Engine, queue: Queue, after: int, most: int, looked_at_max: int, fits: Callable[[Message], bool] | None
 ) -> tuple[Found, int | None]:
-    """Messages with ids above `after` that fit, at most so many, with where each is; call within a tick.
+    """Up to `most` matching messages with ids above `after`, each with its state; call within a tick.
 
-    The number is the id up to which was looked, None: to the end.  With `fits`, at most so many are looked at.  Raises
-    NotReadable.
+    The number is the id of the last message examined, None: the end was reached.  With `fits`, at most `looked_at_max`
+    messages are examined.  Raises NotReadable.
     """
     found: Found = []
     left = most if fits is None else looked_at_max
@@ -47,9 +47,9 @@ def matching(
 
 
 def whole_body(message: Message) -> Response:
-    """The body of a message, all of it, without its protocol's encoding.  Raises NotReadable.
+    """The whole body of a message, without its protocol's encoding.  Raises NotReadable.
 
-    Of an AMQP body that is large and has several sections, only the first one's beginning is left out.
+    In a large AMQP body of several sections, only the header of the first section is left out.
     """
     headers = {name: value.format(id=message.id) for name, value in _DOWNLOAD.items()}
     body, content = message.body, message.header.format.content

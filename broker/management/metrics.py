@@ -1,9 +1,8 @@
-"""The metrics of the broker, read from the engine when somebody scrapes them; the hot path counts nothing for them.
+"""The metrics of the broker, read from the engine at each scrape; the hot path counts nothing for them.
 
-The engine counts per queue and address; the state keeps what those counted that are gone, so that a total never goes
-back.
+The engine counts per queue and address.  Its state adds up the counts of deleted ones, so that a total never goes back.
 
-Snapshots are taken on the event loop's thread; turning them into text is left to another (`render`).
+Snapshots are taken on the event loop's thread; another thread turns them into text (`render`).
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from broker.management.models.links import route_shown
 from broker.management.ports import Broker, Replicated
 from broker.sessions.links.model import State
 
-#: Label of what is not told apart: temporary queues, whose names nobody knows, and queues beyond the limit.
+#: The label shared by temporary queues, whose names are random, and by queues beyond the limit.
 OTHERS: Final = ""
 
 _QUEUE_COUNTERS: Final = {
     "delivered": "Deliveries to consumers, with redeliveries.",
     "acknowledged": "Messages that consumers have acknowledged.",
-    "forwarded": "Messages that links have passed on to other Bartlebys.",
+    "forwarded": "Messages that links have forwarded to other brokers.",
     "redelivered": "Deliveries of messages that had been delivered before.",
     "expired": "Messages that expired.",
     "dead_lettered": "Messages that were moved to a dead-letter address.",
     "killed": "Messages that died without a dead-letter address.",
     "purged": "Messages that an operator removed.",
-    "moved": "Messages that an operator or a rule moved or brought back.",
+    "moved": "Messages that an operator or a rule moved or replayed.",
     "replaced": "Messages replaced by a newer value of their key (last-value queues).",
     "evicted": "Messages that a full ring queue dropped for newer ones.",
     "displaced": "Oldest messages that a full MQTT subscription dropped for newer ones.",
     "discarded": "Dead letters that a rule removed.",
 }
 _ADDRESS_COUNTERS: Final = {
-    "received": "Messages put on addresses, by clients and by the broker itself.",
+    "received": "Messages sent to addresses, by clients and by the broker itself.",
     "unroutable": "Messages that no queue took.",
     "dropped": "Messages dropped because their address was full.",
 }
@@ -82,7 +81,7 @@ class BrokerCollector(Collector):
             "broker_connections_refused", "Connections refused because of a limit.", labels=["acceptor", "protocol"]
         )
         ends = GaugeMetricFamily(
-            "broker_certificate_end_seconds", "When the first certificate of an acceptor ends.", labels=["acceptor"]
+            "broker_certificate_end_seconds", "When the first certificate of an acceptor expires.", labels=["acceptor"]
         )
         for acceptor in self._broker.acceptors():
             if acceptor.certificate_end:
@@ -102,8 +101,12 @@ class BrokerCollector(Collector):
         yield CounterMetricFamily("broker_messages_duplicate", "Messages refused as duplicates.", value=refused)
         yield GaugeMetricFamily("broker_messages", "Messages in memory, each counted once.", value=usage.messages)
         paged = statistics.paged_messages
-        yield GaugeMetricFamily("broker_paged_messages", "Messages on disk only, once for each queue.", value=paged)
-        yield GaugeMetricFamily("broker_paged_bytes", "Their bytes on disk.", value=statistics.paged_bytes)
+        yield GaugeMetricFamily(
+            "broker_paged_messages", "Messages that are only on disk, counted once for each queue.", value=paged
+        )
+        yield GaugeMetricFamily(
+            "broker_paged_bytes", "Bytes of the messages that are only on disk.", value=statistics.paged_bytes
+        )
         memory = GaugeMetricFamily("broker_memory_bytes", "Memory by use.", labels=["kind"])
         memory.add_metric(["messages"], usage.bytes)
         yield memory
@@ -112,19 +115,21 @@ class BrokerCollector(Collector):
                 "broker_memory_limit_bytes", "Memory that messages may take (global-max-size).", value=usage.bytes_max
             )
         yield GaugeMetricFamily("broker_addresses", "Addresses.", value=len(engine.addresses))
-        yield GaugeMetricFamily("broker_queues", "Queues, with temporary ones.", value=len(engine.queues))
+        yield GaugeMetricFamily("broker_queues", "Queues, temporary ones included.", value=len(engine.queues))
 
     def _queues(self) -> Iterator[Metric]:
-        messages = GaugeMetricFamily("broker_queue_messages", "Messages by where they are.", labels=["queue", "state"])
-        consumers = GaugeMetricFamily("broker_queue_consumers", "Consumers of clients that are here.", labels=["queue"])
+        messages = GaugeMetricFamily("broker_queue_messages", "Messages by state.", labels=["queue", "state"])
+        consumers = GaugeMetricFamily(
+            "broker_queue_consumers", "Consumers whose clients are connected.", labels=["queue"]
+        )
         offline = GaugeMetricFamily(
             "broker_queue_offline_sessions",
-            "MQTT sessions that keep it while their clients are away.",
+            "MQTT sessions that keep the queue while their clients are disconnected.",
             labels=["queue"],
         )
         age = GaugeMetricFamily(
             "broker_queue_oldest_message_age_seconds",
-            "Age of the message next in line; 0 without one, absent while a consumer has a selector.",
+            "Age of the next message to deliver; 0 without one, absent while a consumer has a selector.",
             labels=["queue"],
         )
         statistics = self._broker.engine.statistics
@@ -133,7 +138,7 @@ class BrokerCollector(Collector):
         named = list(islice(told, self._queues_max))
         for queue in named:
             _add_queue(messages, consumers, offline, queue.name, [queue])
-            if queue.selective is None:  # a selective backlog has no line to look at without sorting it
+            if queue.selective is None:  # a selective backlog would have to be sorted first
                 age.add_metric([queue.name], statistics.oldest_age(queue) / 1000)
         ids = {queue.id for queue in named}
         _add_queue(messages, consumers, offline, OTHERS, [queue for queue in every if queue.id not in ids])
@@ -142,7 +147,7 @@ class BrokerCollector(Collector):
     def _rules(self) -> Iterator[Metric]:
         rules = CounterMetricFamily(
             "broker_dead_letter_rule_messages",
-            "Dead letters by what a rule did with them; refused: they could not be moved, and stayed.",
+            "Dead letters by what a rule did with them; refused: they could not be moved and stayed.",
             labels=["rule", "outcome"],
         )
         for name, counts in self._broker.engine.dead_letter_rules.done.items():
@@ -160,7 +165,9 @@ class BrokerCollector(Collector):
     def _links(self) -> Iterator[Metric]:
         up = GaugeMetricFamily("broker_link_up", "1 while the link to another broker is connected.", labels=["link"])
         states = GaugeMetricFamily("broker_link_state", "1 for the link's state.", labels=["link", "state"])
-        errors = GaugeMetricFamily("broker_link_last_error_seconds", "When its last error was.", labels=["link"])
+        errors = GaugeMetricFamily(
+            "broker_link_last_error_seconds", "When the link's last error occurred.", labels=["link"]
+        )
         for name, link in self._broker.links.by_name.items():
             up.add_metric([name], link.connected)
             for state in State:
@@ -172,21 +179,27 @@ class BrokerCollector(Collector):
     def _routes(self) -> Iterator[Metric]:
         labels = ["link", "route"]
         states = GaugeMetricFamily("broker_link_route_state", "1 for the route's state.", labels=[*labels, "state"])
-        errors = GaugeMetricFamily("broker_link_route_last_error_seconds", "When its last error was.", labels=labels)
+        errors = GaugeMetricFamily(
+            "broker_link_route_last_error_seconds", "When the route's last error occurred.", labels=labels
+        )
         messages = GaugeMetricFamily(
             "broker_link_route_messages", "Messages on the queue that the route reads.", labels=labels
         )
         age = GaugeMetricFamily(
             "broker_link_route_oldest_message_age_seconds",
-            "Age of the oldest of them; absent while a consumer has a selector.",
+            "Age of the oldest message on that queue; absent while a consumer has a selector.",
             labels=labels,
         )
         passed = CounterMetricFamily(
-            "broker_link_route_passed", "Messages that the other end has taken, or given.", labels=labels
+            "broker_link_route_passed", "Messages that the other end has accepted, or sent.", labels=labels
         )
-        refused = CounterMetricFamily("broker_link_route_refused", "Messages that were not taken.", labels=labels)
-        unsettled = GaugeMetricFamily("broker_link_route_unsettled", "Messages that are under way.", labels=labels)
-        in_doubt = GaugeMetricFamily("broker_link_route_in_doubt", "Messages held in doubt.", labels=labels)
+        refused = CounterMetricFamily("broker_link_route_refused", "Messages that were refused.", labels=labels)
+        unsettled = GaugeMetricFamily(
+            "broker_link_route_unsettled", "Messages in transit, not settled yet.", labels=labels
+        )
+        in_doubt = GaugeMetricFamily(
+            "broker_link_route_in_doubt", "Messages held in doubt: the other end may have them.", labels=labels
+        )
         for route in (route for link in self._broker.links.by_name.values() for route in link.routes.values()):
             named, shown = [route.link.name, route.name], route_shown(self._broker.engine, route)
             for state in State:
@@ -207,7 +220,7 @@ class BrokerCollector(Collector):
         journal, counters = self._broker.engine.journal, self._broker.counters
         yield SummaryMetricFamily(
             "broker_journal_fsync_seconds",
-            "Waiting for the disk.",
+            "Time spent waiting for the disk.",
             count_value=counters.syncs,
             sum_value=counters.sync_seconds,
         )
@@ -237,7 +250,7 @@ class BrokerCollector(Collector):
 
     def _events(self) -> Iterator[Metric]:
         events = CounterMetricFamily(
-            "broker_events", "Events of the log, even if their line was left out.", labels=["code"]
+            "broker_events", "Log events by code, including those whose line was suppressed.", labels=["code"]
         )
         for code, count in self._broker.events.items():
             events.add_metric([code], count)
@@ -254,15 +267,15 @@ class BrokerCollector(Collector):
 
 
 def replication_metrics(replicated: Replicated) -> Iterator[Metric]:
-    """What a broker of a pair is, and how far."""
-    role = GaugeMetricFamily("broker_replication_role", "1 for what this broker of a pair is.", labels=["role"])
+    """The role, epoch and lag of a broker of a pair."""
+    role = GaugeMetricFamily("broker_replication_role", "1 for the role of this broker of a pair.", labels=["role"])
     for name in ("owner", "standby"):
         role.add_metric([name], name == replicated.role)
     yield role
     for name, value, meaning in (
-        ("epoch", replicated.epoch, "How often the journal has changed its owner."),
-        ("lag_entries", replicated.lag_entries, "Entries of the journal that this standby has not copied."),
-        ("lag_seconds", replicated.lag_seconds, "How long this standby has not had all of the journal."),
+        ("epoch", replicated.epoch, "How often the ownership of the journal has changed."),
+        ("lag_entries", replicated.lag_entries, "Entries of the journal that this standby has not copied yet."),
+        ("lag_seconds", replicated.lag_seconds, "Seconds since this standby last had all of the journal."),
     ):
         yield GaugeMetricFamily(f"broker_replication_{name}", meaning, value=value)
 
@@ -301,11 +314,11 @@ class Metrics:
         ProcessCollector(registry=self._registry)
 
     def snapshot(self) -> list[Metric]:
-        """Everything as it is now.  Call it on the event loop's thread."""
+        """All metrics as they are now.  Call it on the event loop's thread."""
         return list(self._registry.collect())
 
 
 def render(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
-    """The text of a snapshot in a format that the Accept header wants, and its content type.  Safe in any thread."""
+    """The text of a snapshot in a format that the Accept header allows, and its content type.  Safe in any thread."""
     encoder, content_type = choose_encoder(accept)
     return encoder(_Snapshot(metrics)), content_type

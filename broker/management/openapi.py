@@ -21,12 +21,12 @@ from broker.management.calls import PREFIX
 from broker.management.models.base import Problem
 from broker.management.problems import ALL_KINDS
 
-#: What the document says of the API as a whole.
+#: The description of the API as a whole.
 DESCRIPTION: Final = (
     "The management API of the Bartleby message broker.  Names in paths are percent-encoded.  Times are milliseconds "
-    "since the epoch (0: none), sizes bytes.  A list answers `next`, to be given as `after` for what follows.  What "
-    "changes something is answered when the change is on disk.  Whatever is refused is answered by a problem document "
-    "(RFC 9457)."
+    "since the epoch (0: none), sizes bytes.  A list returns `next`: pass it as `after` to get the next page.  A "
+    "call that changes something is answered once the change is on disk.  A refused call is answered with a problem "
+    "document (RFC 9457)."
 )
 
 #: How callers log in.
@@ -35,7 +35,7 @@ SECURITY: Final = {
     "token": {
         "type": "http",
         "scheme": "bearer",
-        "description": "The broker's own token, of management.token in its data directory, or one of an issuer.",
+        "description": "The broker's own token, in management.token in its data directory, or a token of the issuer.",
     },
 }
 
@@ -63,14 +63,14 @@ def document(app: FastAPI) -> dict[str, Any]:
 
 
 class Reference:
-    """The document and the page of an API, made when they are first asked for: that takes a third of a second."""
+    """The document and the page of an API, made at the first request: that takes a third of a second."""
 
     def __init__(self, app: FastAPI) -> None:
         self._app = app
         self._made: tuple[bytes, bytes, str] | None = None
 
     def add_to(self, app: FastAPI) -> None:
-        """Serve them, to everybody: they say what every broker of this version can do."""
+        """Serve them without login: they are the same for every broker of this version."""
         app.add_route(f"{PREFIX}/openapi.json", self.document)
         app.add_route(f"{PREFIX}/docs", self.page)
 
@@ -80,7 +80,7 @@ class Reference:
         return Response(text, media_type="application/json")
 
     async def page(self, request: Request) -> Response:
-        """The page, which loads nothing and may use its own style only."""
+        """The page, which loads nothing and may use only its own style."""
         _, html, policy = await self._all()
         return Response(html, headers={"content-security-policy": policy}, media_type="text/html")
 
@@ -101,7 +101,7 @@ _TEMPLATES: Final = Path(__file__).parent / "templates"
 
 
 def prose(text: str) -> Markup:
-    """A text in which what stands between backticks is code."""
+    """A text as HTML, with what is between backticks as code."""
     parts = text.split("`")
     return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
@@ -112,7 +112,7 @@ def page(document: dict[str, Any], style: str) -> str:
     for path, methods in document["paths"].items():
         for method, call in methods.items():
             tags.setdefault(call["tags"][0], []).append((method, path, call))
-    # Whatever is not there is empty: optional members of the document.
+    # Undefined names render as empty: optional members of the document.
     environment = Environment(loader=FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True)
     environment.filters["prose"] = prose
     template = environment.get_template("reference.html")

@@ -1,4 +1,4 @@
-"""What management asks of the daemon: the broker in a few names.  The daemon satisfies `Broker`; so does a test."""
+"""The interface of the daemon that management uses.  The daemon implements `Broker`, and so do tests."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from store.log import Counters
 
 @dataclass(frozen=True, slots=True)
 class AcceptorState:
-    """One acceptor: where it listens (`HOST:PORT` each) and its connections since the start.
+    """One acceptor: where it listens (as `HOST:PORT`) and its connections since the start.
 
-    `certificate_end`: when the first certificate of its file ends, in ms since the epoch; 0: it has none.
+    `certificate_end`: when the first certificate of its file expires, in ms since the epoch; 0: it has none.
     """
 
     name: str
@@ -32,9 +32,10 @@ class AcceptorState:
 
 @dataclass(frozen=True, slots=True)
 class Replicated:
-    """What a broker of a pair is: `owner` or `standby`, and under which epoch.
+    """The state of a broker of a pair: its role, `owner` or `standby`, and the epoch.
 
-    Of a standby: the entries of the journal that it has not copied, since when in seconds, and why it does not get on.
+    For a standby: the entries of the journal that it has not copied, the seconds since it last had all of them, and why
+    it makes no progress.
     """
 
     role: str
@@ -69,17 +70,17 @@ class Broker(Protocol):
 
     @property
     def gate(self) -> Gate:
-        """Who may come in."""
+        """Authenticates clients."""
 
     @property
     def links(self) -> Links:
         """The connections to other brokers, whose verbs are called within a tick."""
 
     def unready(self) -> list[str]:
-        """Why clients should not be sent here, in sentences; empty when it is ready."""
+        """Why clients should not be sent to this broker, in sentences; empty when it is ready."""
 
     def acceptors(self) -> Sequence[AcceptorState]:
-        """All acceptors that are open."""
+        """All open acceptors."""
 
     @property
     def events(self) -> Mapping[str, int]:
@@ -87,14 +88,14 @@ class Broker(Protocol):
 
     @property
     def counters(self) -> Counters:
-        """What the journal's log has done since the start."""
+        """Counters of the journal's log since the start."""
 
     def replicated(self) -> Replicated | None:
-        """What it is, if its journal is replicated; None: it is in files."""
+        """Its state in a pair; None: its journal is in files, not replicated."""
 
     def hand_over(self) -> None:
-        """Let another broker of the pair own the journal, soon."""
+        """Hand the journal over to the other broker of the pair, soon."""
 
     @property
     def data_directory(self) -> Path:
-        """Where the journal is."""
+        """The directory that holds the journal."""

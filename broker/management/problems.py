@@ -1,6 +1,6 @@
-"""Why a call was refused: problem documents (RFC 9457), made here from whatever went wrong.
+"""Problem documents (RFC 9457), which say why a call was refused; all are made here.
 
-Each has a `code` for programs: a word of broker/reasons, which has its status, its title and what it means.
+Each has a `code` for programs: a word of broker/reasons, which defines its status, title and meaning.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEDIA_TYPE: Final = "application/problem+json"
 #: The page that says what each code means.
 PAGE: Final = "/api/v1/docs"
 
-#: Field errors that one problem tells of: the first say enough.
+#: Field errors listed in one problem: the first ones are enough.
 ERRORS_MAX: Final = 20
 
 
@@ -31,7 +31,7 @@ ALL_KINDS: Final = {reason.word: reason for reason in sorted(reasons(), key=attr
 
 
 class Refused(Exception):
-    """A request that cannot be answered as asked; `code` is one of ALL_KINDS."""
+    """Raised to refuse a request; `code` is one of ALL_KINDS."""
 
     def __init__(self, code: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -48,7 +48,7 @@ def problem(
     errors: Iterable[Mapping[str, str]] = (),
     headers: Mapping[str, str] | None = None,
 ) -> Response:
-    """The answer that tells of a problem; `status` 0: that of its kind."""
+    """The answer with a problem document; `status` 0: the status of its kind."""
     kind = ALL_KINDS[code]
     status = status or _status(code)
     document = {
@@ -59,22 +59,22 @@ def problem(
         "code": code,
         "errors": list(errors),
     }
-    # In ASCII: what a request held may not be encodable.
+    # In ASCII: text taken from a request may not be encodable.
     return Response(json.dumps(document), status, dict(headers or {}), MEDIA_TYPE)
 
 
 def of_refusal(error: Refused) -> Response:
-    """A request that the API refuses."""
+    """The answer to a request that the API refuses."""
     return problem(error.code, error.detail, headers=error.headers)
 
 
 def of_engine(error: EngineError) -> Response:
-    """What the engine refuses."""
+    """The answer to a call that the engine refuses."""
     return problem(_code(error), str(error))
 
 
 def status_of(error: EngineError) -> int:
-    """The status with which a refusal of the engine's is answered."""
+    """The HTTP status for a refusal of the engine."""
     return _status(_code(error))
 
 
@@ -89,19 +89,19 @@ def _code(error: EngineError) -> str:
 
 
 def of_status(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
-    """What the router refuses."""
+    """The answer to a request that the router refuses."""
     code = {400: "invalid-body", 404: "no-such-call", 405: "no-such-method"}.get(status, "refused")
     return problem(code, detail, status=status, headers=headers)
 
 
 def of_bug() -> Response:
-    """What nobody foresaw."""
+    """The answer after an unexpected exception."""
     return problem("internal", "the broker failed to answer; its log has the reason")
 
 
 # -- what pydantic found -----------------------------------------------------------------------------------------------
 
-#: What is wrong, by pydantic's kinds of errors, for a sentence that begins with the field's name.
+#: The predicate by pydantic's type of error, for a sentence that begins with the field's name.
 _WORDS: Final = {
     "bool_type": "must be true or false",
     "dict_type": "must be an object",
@@ -124,13 +124,13 @@ _WORDS: Final = {
 }
 
 
-#: Kinds of errors of something that is no object, or not there.
+#: Types of errors for a body that is missing or no object.
 _NO_OBJECT: Final = ("missing", "model_attributes_type", "model_type", "dict_type")
 
 
 def of_validation(error: RequestValidationError) -> Response:
-    """What a request holds that the call's models do not take."""
-    told = [_told(each) for each in error.errors()[: 2 * ERRORS_MAX]]  # twice where `about` reads what the call reads
+    """The answer to a request that does not fit the call's models."""
+    told = [_told(each) for each in error.errors()[: 2 * ERRORS_MAX]]  # doubled where `about` reads the same parameter
     found = [each for at, each in enumerate(told) if each not in told[:at]][:ERRORS_MAX]
     code = "invalid-body" if found[0]["where"] == "body" else "invalid-parameter"
     if error.errors()[0]["type"] == INVALID_NAME:

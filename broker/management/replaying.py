@@ -1,11 +1,12 @@
-"""The body of the call by which messages come back from the journal.
+"""The body of the call that brings messages back from the journal.
 
     {"name": NAME, "messages": [MESSAGE, ...], "task": ID}
 
-`task` is the task of which the call is a step; without it, it is none's.  It is read here and by no model, since it may
-be large.  A MESSAGE is as `bartleby journal export` writes it (docs/journal-export.md), with `queue`, the name of the
-queue that it left, and perhaps `to`, an address or queue other than that.  They are taken in their order.  The answer
-says how many came back; `stopped` is why the others after them were not looked at, empty if all were.
+`task` is the task of which the call is a step; without it, the call is part of no task.  The body is parsed here and
+not by a model, since it may be large.  A MESSAGE is as `bartleby journal export` writes it (docs/journal-export.md),
+with `queue`, the name of the queue that it left, and optionally `to`, another address or queue to bring it back to.
+Messages are processed in order.  The answer says how many came back; `stopped` is why the remaining ones were not
+processed, empty if all were.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from broker.engine.model.message import Format, Message
 from broker.management.lines import TASK_SCHEMA, task_in
 from broker.offline.lines import PastLine, read_json, read_past
 
-#: Bytes of one such request: some of the largest messages that a broker takes unless it is told otherwise, in base64.
+#: Bytes of one request: some of the largest messages that a broker accepts by default, in base64.
 BODY_BYTES_MAX: Final = 64 << 20
 
-#: Messages in one request: some 50 ms of the event loop, in which every client waits.
+#: Messages in one request: some 50 ms of the event loop, while every client waits.
 MESSAGES_MAX: Final = 1_000
 
 
@@ -31,21 +32,21 @@ MESSAGES_MAX: Final = 1_000
 SCHEMA: Final = {
     "type": "object",
     "title": "Replay",
-    "description": "Messages that are to come back, in their order.",
+    "description": "Messages to bring back, in order.",
     "required": ["name", "messages"],
     "properties": {
         "name": {
             "type": "string",
             "minLength": 1,
             "maxLength": NAME_CHARS_MAX,
-            "description": "What a replay of this name brought back before is left out.",
+            "description": "The replay's name: messages that it has already brought back are skipped.",
         },
         "task": TASK_SCHEMA,
         "messages": {
             "type": "array",
             "maxItems": MESSAGES_MAX,
             "items": {"type": "object"},
-            "description": "Each as `bartleby journal export` writes it, with `queue`, and perhaps `to`.",
+            "description": "Each as `bartleby journal export` writes it, with `queue`, and optionally `to`.",
         },
     },
 }
@@ -63,7 +64,7 @@ class BadReplay(EngineError):
 
 @dataclass(frozen=True, slots=True)
 class ReplayRequest:
-    """What is to come back, under which name; the task of which it is a step (0: none)."""
+    """The messages to bring back, the replay's name, and the task of which it is a step (0: none)."""
 
     name: str
     task: int
@@ -71,7 +72,7 @@ class ReplayRequest:
 
 
 def read_replay(engine: Engine, body: bytes) -> ReplayRequest:
-    """What a request asks for.  Raises BadReplay."""
+    """Parse a replay request.  Raises BadReplay."""
     formats = {format.name: format for format in engine.formats.values()}
     try:
         request = read_json(body)
@@ -97,7 +98,7 @@ def _past(formats: Mapping[str, Format], line: PastLine) -> ReplayItem:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What became of a request: how many came back, how many did not; `stopped`: why the others were not looked at."""
+    """How many messages came back, how many did not by reason; `stopped`: why the others were not processed."""
 
     replayed: int
     refused: dict[str, int]
@@ -105,7 +106,7 @@ class Answer:
 
 
 def perform(engine: Engine, wanted: ReplayRequest) -> Answer:
-    """Bring them back, as far as it goes; what the call answers when that is on disk."""
+    """Bring the messages back, up to the first refusal; the answer is to be sent once they are on disk."""
     done = Replayed()
     stopped = ""
     try:

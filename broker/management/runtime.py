@@ -1,6 +1,6 @@
-"""Files in the data directory by which the command line finds the running broker: `broker.json` and the token.
+"""The files in the data directory that lead the command line to the running broker: `broker.json` and the token.
 
-Both are replaced whole and readable by their owner only.
+Both are replaced as a whole and readable only by their owner.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from typing import Final
 RUNTIME_FILE: Final = "broker.json"
 TOKEN_FILE: Final = "management.token"
 
-#: The header in which the command line says whose account it was run by, percent-encoded.
+#: The header in which the command line names the account that runs it, percent-encoded.
 OPERATOR_HEADER: Final = "Bartleby-Operator"
 
-#: Bytes of randomness in a token: as many as a key that nobody guesses.
+#: Bytes of randomness in a token: as many as an unguessable key has.
 TOKEN_BYTES: Final = 32
 
-#: Bytes of either file that are read: far more than a broker writes.
+#: Bytes read of either file: far more than a broker writes.
 FILE_BYTES_MAX: Final = 64 << 10
 
 
 class NotRunning(Exception):
-    """No broker is known to run on this data directory; the text says what was looked at."""
+    """No broker is known to run on this data directory; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """One address that an acceptor listens on; the port is the real one.  `certificate`: the file, if it speaks TLS."""
+    """One address that an acceptor listens on, with the actual port.  `certificate`: the file, if it uses TLS."""
 
     acceptor: str
     protocol: str
@@ -46,7 +46,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A broker that wrote its file: process id, start (ms since the epoch), where it listens."""
+    """The contents of `broker.json`: process id, start (ms since the epoch), where it listens."""
 
     pid: int
     started: int
@@ -54,16 +54,16 @@ class Runtime:
 
     @property
     def alive(self) -> bool:
-        """Whether a process of that id runs here.  In another container than the broker's this may be wrong."""
+        """Whether a process with that id runs on this machine.  May be wrong in another container than the broker's."""
         try:
             status = _read(Path(f"/proc/{self.pid}/stat"))
         except OSError:
             return False
-        return status.rpartition(")")[2].split()[0] not in "ZX"  # killed, and its parent has not looked yet
+        return status.rpartition(")")[2].split()[0] not in "ZX"  # killed, but not reaped by its parent yet
 
     @property
     def management(self) -> tuple[str, str] | None:
-        """Where an HTTP acceptor can be reached from this machine, and its certificate's file if it speaks TLS.
+        """The URL of an HTTP acceptor from this machine, and its certificate's file if it uses TLS.
 
         One without TLS is preferred.  None if there is no HTTP acceptor.
         """
@@ -89,13 +89,13 @@ def write_private(path: Path, text: str) -> None:
 
 
 def write_runtime_file(directory: Path, *, pid: int, started: int, listening: Iterable[Listening]) -> None:
-    """Say that a broker runs on this data directory and where it listens.  Raises OSError."""
+    """Record that a broker runs on this data directory and where it listens.  Raises OSError."""
     content = asdict(Runtime(pid, started, tuple(listening)))
     write_private(directory / RUNTIME_FILE, json.dumps(content, indent=2) + "\n")
 
 
 def read_runtime_file(directory: Path) -> Runtime:
-    """What the broker on this data directory said last; it may be gone since (`alive`).  Raises NotRunning, OSError."""
+    """What the broker on this data directory last wrote; it may have ended (`alive`).  Raises NotRunning, OSError."""
     path = directory / RUNTIME_FILE
     try:
         content = json.loads(_read(path))
@@ -114,13 +114,13 @@ def read_runtime_file(directory: Path) -> Runtime:
 
 
 def remove_runtime_file(directory: Path) -> None:
-    """The broker is gone, and its token with it.  Raises OSError."""
+    """Remove `broker.json` and the token when the broker ends.  Raises OSError."""
     (directory / RUNTIME_FILE).unlink(missing_ok=True)
     (directory / TOKEN_FILE).unlink(missing_ok=True)
 
 
 def create_token(directory: Path) -> str:
-    """A new token for the management API, also in a file for the command line.  Raises OSError."""
+    """Create a token for the management API, and write it to a file for the command line.  Raises OSError."""
     token = secrets.token_urlsafe(TOKEN_BYTES)
     write_private(directory / TOKEN_FILE, token + "\n")
     return token

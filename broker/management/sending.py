@@ -1,4 +1,4 @@
-"""Sending one message, as a client that tries whether all is well."""
+"""Sending one message, as a client would, to try out an address."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.sessions.stomp.format import STOMP_FORMAT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A message as STOMP encodes it, and who sends it; times in ms since the epoch, 0: none."""
+    """A message to send, encoded as STOMP, and its user; times in ms since the epoch, 0: none."""
 
     head: bytes
     body: bytes
@@ -25,7 +25,7 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Where a message went; `taken`: whether a queue took it."""
+    """Where a message was sent; `taken`: whether a queue took it."""
 
     address: Address
     queue: Queue | None
@@ -36,7 +36,7 @@ class Taken:
 def send(engine: Engine, name: str, outgoing: Outgoing) -> Taken:
     """Send to an address, or to a queue as ADDRESS::QUEUE; call within a tick.
 
-    Raises what `Engine.destination` does, and what keeps the address from taking the message.
+    Raises what `Engine.destination` raises, and the refusal of the address.
     """
     address, queue = engine.destination(name, outgoing.routing_type)
     header = MessageHeader(

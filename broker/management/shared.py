@@ -1,4 +1,4 @@
-"""What the API of every HTTP acceptor and the console work with together: it is kept, or waited for, once a broker."""
+"""State that the APIs of all HTTP acceptors and the console share, one instance per broker."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from broker.management.uploads import BodyUploads
 
 
 class Shared:
-    """One broker's.  `names` are sorted once for all; `groups` and `trails` have their turns, whoever asks.
+    """The shared state of one broker.
 
-    Of `uploads` there are few at a time.
+    `names` are sorted once for all; calls of `groups` and `trails` queue up; the number of `uploads` is limited.
     """
 
     def __init__(self, broker: Broker) -> None:

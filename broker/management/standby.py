@@ -1,8 +1,8 @@
-"""What a standby answers over HTTP: that it lives, that clients are not to come, and how far it is.
+"""What a standby answers over HTTP: that it is alive, that it takes no clients, and how far it lags.
 
 /livez           200
-/readyz          503, and why
-/metrics         its role and its lag; as on an owner, for callers or for everybody
+/readyz          503, with the reasons
+/metrics         its role and its lag; with or without login, as on an owner
 /api/v1/status   for the command line, with the broker's own token
 all else         503: ask the owner
 """
@@ -53,7 +53,7 @@ class StandbyApi:
         ProcessCollector(registry=self._registry)
 
     def application(self, metrics_open: bool) -> FastAPI:
-        """What an acceptor serves."""
+        """The application for an acceptor."""
         app = FastAPI(openapi_url=None, redirect_slashes=False)
         app.add_route("/livez", self._livez)
         app.add_route("/readyz", self._readyz)
@@ -97,11 +97,11 @@ class StandbyApi:
         return problems.problem("standby", "this broker is a standby: ask the one that owns the journal")
 
     def _known(self, handler: _Handler) -> _Handler:
-        """For who has the token."""
+        """A handler for callers with the broker's token."""
 
         async def known(request: Request) -> Response:
             if not compare_digest(request.headers.get("authorization", "").encode(), self._token):
-                detail = "a standby is asked with the token in its data directory"
+                detail = "a standby needs the token in its data directory"
                 return problems.problem("not-logged-in", detail, headers={"www-authenticate": "Bearer"})
             return await handler(request)
 

@@ -1,4 +1,4 @@
-"""A message's trail, read from the journal beside the event loop."""
+"""Finding a message's trail in the journal, off the event loop."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from store.trail import Trail
 from store.trail_search import find_trail
 from store.trail_text import told_unknown
 
-#: Searches at a time: each has a segment in memory, 64 MiB, and a thread.  Others wait for their turn.
+#: Searches at a time: each has a segment in memory, 64 MiB, and a thread.  Further searches wait.
 SEARCHES_MAX: Final = 2
 
-#: How long a search rests after each millisecond of work, in seconds: it holds up the event loop meanwhile.
+#: Seconds that a search rests after each millisecond of work, during which it holds up the event loop.
 REST_SECONDS: Final = 0.0005
 
 
@@ -28,10 +28,10 @@ class TrailFinder:
         self._turns = asyncio.Semaphore(SEARCHES_MAX)
 
     async def find(self, id: int) -> Trail:
-        """What the journal knows of a message, by any id that it ever had; see `Trail`.
+        """What the journal records about a message, by any id it ever had; see `Trail`.
 
-        Nothing of one that the journal does not know: its `steps` are empty, and `unknown` says why.
-        Takes half a second for a journal of 10 GiB.  Raises OSError if the journal cannot be read.
+        If the journal does not know the message, its `steps` are empty, and `unknown` says why. Takes half a second for
+        a journal of 10 GiB.  Raises OSError if the journal cannot be read.
         """
         engine = self._broker.engine
         if id >= engine.messages.next_id:
@@ -45,5 +45,5 @@ class TrailFinder:
             )
 
     def unknown(self, id: int, found: Trail) -> str:
-        """What to say of a message of which the journal knows nothing."""
+        """A sentence on why the journal does not know a message."""
         return told_unknown(id, self._broker.engine.messages.next_id, found.problems)

@@ -1,7 +1,7 @@
-"""Bodies that are uploaded piece by piece, to be those of messages that are imported.
+"""Uploads in pieces of large bodies for messages to import.
 
-An upload ends when its message is on a queue, when it is given up, or when nothing has come for a minute: its file goes
-then.
+An upload ends when its message is on a queue, when it is abandoned, or when no piece has arrived for a minute; its file
+is deleted then.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from broker.engine import PENDING_BYTES_LOW, LargeBody
 from broker.engine.model.errors import AlreadyInUse, NotFound
 from broker.management.ports import Broker
 
-#: Uploads at once: each is a file that is written.
+#: Uploads at once: each writes a file.
 UPLOADS_MAX: Final = 8
 
-#: Seconds without a piece after which an upload is given up: twice what a call may take.
+#: Seconds without a piece after which an upload is abandoned: twice what a call may take.
 IDLE_SECONDS_MAX: Final = 60.0
 
 
 class _Coming:
-    """One upload; `body`: once it is whole, and durable if that was asked."""
+    """One upload; `body` is set once it is complete, and durable if requested."""
 
     def __init__(self, broker: Broker, *, durable: bool) -> None:
         self.body: LargeBody | None = None
@@ -33,11 +33,11 @@ class _Coming:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that have come."""
+        """Bytes received."""
         return self._upload.nbytes
 
     async def write(self, data: bytes, *, last: bool) -> None:
-        """The next piece; returns when another one may come, or the body is whole.  Raises DiskFull."""
+        """Write the next piece; return when another one may be sent, or the body is complete.  Raises DiskFull."""
         upload = self._upload
         self._engine.uploads.write(upload, data, last=last)
         while not upload.refusal and (upload.reference is None if last else upload.pending > PENDING_BYTES_LOW):
@@ -47,12 +47,12 @@ class _Coming:
             self.body = self._engine.uploads.finished(upload)
 
     def give_up(self) -> None:
-        """It is not needed."""
+        """End the upload: its body is in use or not needed."""
         if self.timer is not None:
             self.timer.cancel()
         if self.body is None:
             self._engine.uploads.abort(self._upload)
-        self.body = None  # unless a message has it, its file goes
+        self.body = None  # unless a message uses it, its file is deleted
 
 
 class BodyUploads:
@@ -64,13 +64,13 @@ class BodyUploads:
         self._coming: dict[str, _Coming] = {}
 
     async def write(self, id: str, offset: int, data: bytes, *, durable: bool, last: bool) -> int:
-        """The next piece, the first at offset 0; call within a tick.  How many bytes have come.
+        """Write the next piece, the first at offset 0, and return the bytes received; call within a tick.
 
         Raises NotFound, AlreadyInUse, DiskFull.
         """
         coming = self._find(id) if offset or id in self._coming else self._begin(id, durable=durable)
         if coming.writing or coming.body is not None or coming.nbytes != offset:
-            raise AlreadyInUse(f"upload {id} has {coming.nbytes} bytes, and takes no piece from byte {offset} on now")
+            raise AlreadyInUse(f"upload {id} has {coming.nbytes} bytes: it cannot take a piece at byte {offset} now")
         coming.writing = True
         try:
             await coming.write(data, last=last)
@@ -90,16 +90,16 @@ class BodyUploads:
         return coming
 
     def body(self, id: str) -> LargeBody:
-        """The body of one that is whole, which waits for its message from now on.  Raises NotFound."""
+        """The body of a complete upload, and restart the time it waits for its message.  Raises NotFound."""
         coming = self._find(id)
         body = coming.body
         if body is None:
-            raise NotFound(f"upload {id} is not whole")
+            raise NotFound(f"upload {id} is not complete")
         self._watch(id, coming)
         return body
 
     def end(self, id: str) -> int:
-        """Its message has it, or nobody needs it; call within a tick.  How many bytes had come; 0 if there is none."""
+        """End an upload, used or not; call within a tick.  Return the bytes received; 0 if it does not exist."""
         coming = self._coming.pop(id, None)
         if coming is None:
             return 0
@@ -110,7 +110,7 @@ class BodyUploads:
         coming = self._coming.get(id)
         if coming is None:
             seconds = f"{self._idle_seconds_max:.0f} s"
-            raise NotFound(f"upload {id} does not exist: it is over, or nothing came for {seconds}")
+            raise NotFound(f"upload {id} does not exist: it has ended, or no piece arrived for {seconds}")
         return coming
 
     def _watch(self, id: str, coming: _Coming) -> None:

@@ -9,21 +9,21 @@ from typing import Final
 from broker.engine import DeadLetterGroups
 from broker.management.ports import Broker
 
-#: By what dead letters are grouped unless it is said.
+#: What dead letters are grouped by unless the caller says otherwise.
 BY_DEFAULT: Final = ("reason", "origin")
 
 
 class GroupCounter:
-    """Counts the dead letters of one broker, one call at a time: others wait for their turn."""
+    """Counts the dead letters of one broker, one call at a time; other calls wait."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._turn = asyncio.Lock()
 
     async def count(self, queues: Sequence[str] | None = None, by: Sequence[str] = BY_DEFAULT) -> DeadLetterGroups:
-        """The dead letters of these queues, None: of all that keep dead letters, by these values (`GROUPED_BY`).
+        """Count the dead letters of these queues, by these values (`GROUPED_BY`); None: of all that hold dead letters.
 
-        A million take some seconds: a step a tick.  Raises NotFound, InvalidAttribute, NotReadable.
+        A million take some seconds, one step per tick.  Raises NotFound, InvalidAttribute, NotReadable.
         """
         engine = self._broker.engine
         keeping = engine.messages.dead_letter_queues

@@ -1,7 +1,7 @@
-"""The document with a broker's definitions, written piece by piece: of 100,000 queues it has some 50 MB.
+"""The document with a broker's definitions, written piece by piece: for 100,000 queues it has some 50 MB.
 
-What is left out: what the broker has for itself, what ends by itself (temporary destinations), and what clients have
-made (subscriptions, and automatic queues unless they are asked for): they make it again when they come back.
+It leaves out the broker's own addresses and queues, temporary destinations, and what clients create (subscriptions, and
+automatic queues unless requested): clients create those again when they reconnect.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from broker.management.models.settings import plain
 from broker.management.names import Names
 from broker.management.ports import Broker
 
-#: Definitions that are written at a time, about a ms of the event loop, and the pause behind them, in seconds: clients
-#: and the thread that writes the journal get their turn.
+#: Definitions written at a time, about a ms of the event loop, and the pause after them, in seconds: so clients and the
+#: journal's writer thread are served in between.
 STEP: Final = 50
 PAUSE: Final = 0.001
 
 
 def settings_by_match(engine: Engine) -> dict[str, dict[str, Plain]]:
-    """What each match of the address settings sets, as the configuration calls it."""
+    """What each match of the address settings sets, under the names of the configuration."""
     found = {}
     for match, fields in engine.operators.all_settings():
         values = {kebab(name): plain(value) for name, value in sorted(fields.items())}
@@ -44,7 +44,7 @@ def settings_by_match(engine: Engine) -> dict[str, dict[str, Plain]]:
 
 
 def permissions_by_match(table: PermissionTable) -> dict[str, dict[str, list[str]]]:
-    """The roles that each match of the security settings permits something."""
+    """The roles that each match of the security settings names, by permission."""
     return {
         match: {str(permission): sorted(roles) for permission, roles in sorted(granted.items()) if roles}
         for match, granted in sorted(table.entries, key=lambda entry: entry[0])
@@ -58,7 +58,7 @@ def users_of(broker: Broker) -> dict[str, UserDefinition]:
 
 
 class Exporting:
-    """One export; `automatic`: also the anycast queues, and the addresses, that were created automatically."""
+    """One export; `automatic`: also anycast queues and addresses that were created automatically."""
 
     def __init__(self, broker: Broker, names: Names, *, automatic: bool) -> None:
         self._broker = broker
@@ -67,7 +67,7 @@ class Exporting:
         self._automatic = automatic
 
     async def pieces(self) -> AsyncIterator[str]:
-        """The document."""
+        """The document, piece by piece."""
         engine = self._engine
         head = {"version": VERSION, "software": f"bartleby/{self._broker.version}", "broker": self._broker.name}
         yield json.dumps(head)[:-1]

@@ -1,8 +1,8 @@
-"""An import of definitions: what differs, and what of it can be done; nothing is ever deleted.
+"""An import of definitions: finds what differs, and applies what can be applied; it never deletes anything.
 
-First it is found out what each definition needs, which is all that a dry run does; then it is done, some at a time, and
-others get their turn between.  What the configuration has is the configuration's to change: the next reload would undo
-it.  What files hold (address settings, permissions, users) is compared only.
+Each definition is planned first, which is all that a dry run does; then it is applied, some at a time, so that others
+are served in between.  What comes from the configuration must be changed there: the next reload would undo any other
+change.  What is in files (address settings, permissions, users) is only compared.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from broker.management.models.diverts import new_divert
 from broker.management.models.settings import asked
 from broker.management.ports import Broker
 
-#: Definitions that are imported at a time: some ms of a tick.
+#: Definitions imported at a time: some ms of a tick.
 STEP: Final = 25
 
-_CONFIGURED: Final = "the configuration of this broker has it: change it in broker.toml, and reload"
+_CONFIGURED: Final = "it comes from this broker's configuration: change it in broker.toml, and reload"
 _SETTINGS: Final = "put it into [[address-settings]] of broker.toml, and reload"
 _PERMISSIONS: Final = "put it into [[security-settings]] of broker.toml, and reload"
 
-#: Told of what was done: the event's code and its fields.
+#: Logs what was done: the event's code and its fields.
 Tell = Callable[..., None]
 
 
 @dataclass(slots=True)
 class _Plan:
-    """What one definition needs; `deed` does it, and may raise EngineError."""
+    """What one definition needs; `deed` applies it, and may raise EngineError."""
 
     kind: Kind
     name: str
@@ -67,7 +67,7 @@ class _Plan:
 
 
 class Importing:
-    """One import; `tell` is told of each change once it is done."""
+    """One import; `tell` logs each change once it is done."""
 
     def __init__(self, broker: Broker, tell: Tell, *, dry_run: bool) -> None:
         self._broker = broker
@@ -76,7 +76,7 @@ class Importing:
         self._dry_run = dry_run
 
     async def run(self, definitions: Definitions) -> list[Change]:
-        """What became of each definition.  What was done is not on disk yet."""
+        """Import, and return what became of each definition.  The changes are not on disk yet."""
         plans = list(self._plans(definitions))
         done: list[Change] = []
         for at in range(0, len(plans), STEP):
@@ -86,7 +86,7 @@ class Importing:
         return done + self._compared(definitions)
 
     def _plans(self, definitions: Definitions) -> Iterator[Callable[[], _Plan]]:
-        """How each is planned: after those before it were done."""
+        """A function per definition that plans it; called after the definitions before it were applied."""
         engine = self._engine
         for address in definitions.addresses:
             yield partial(plan_address, engine, address)
@@ -130,7 +130,7 @@ def _sorted_roles(granted: Mapping[Any, list[str]]) -> dict[str, Any]:
 
 
 def by_hand(kind: Kind, name: str, before: Mapping[str, Any], after: Mapping[str, Any], why: str) -> Change:
-    """How something in a file differs from what it would be."""
+    """How a definition that is in a file differs from the document's."""
     changes = _differences(before, after)
     if not changes:
         return Change(kind=kind, name=name, outcome="same", changes=[], why="")
@@ -138,7 +138,7 @@ def by_hand(kind: Kind, name: str, before: Mapping[str, Any], after: Mapping[str
 
 
 def _differences(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Difference]:
-    """What is other in `after`; what it does not have stays."""
+    """The fields of `after` that differ from `before`; fields missing in `after` stay as they are."""
     return [
         Difference(field=name, before=before.get(name), after=value)
         for name, value in after.items()
@@ -164,7 +164,7 @@ def plan_address(engine: Engine, wanted: AddressDefinition) -> _Plan:
     after = _names(types | (present.routing_types if present else set()))
     plan.changes = _differences(before, {"routing_types": after, "paused": wanted.paused})
     if present is not None and operators.is_own(present):
-        return plan.refuse(f"the broker has address {name} for itself")
+        return plan.refuse(f"address {name} is the broker's own")
 
     def do(tell: Tell) -> None:
         address = present or operators.make_address(name, types)
@@ -185,14 +185,14 @@ def _names(types: Iterable[RoutingType]) -> list[str]:
 
 def _decided(plan: _Plan, do: Callable[[Tell], None], *, new: bool) -> _Plan:
     if new:
-        plan.changes.clear()  # it is all new
+        plan.changes.clear()  # everything is new
     if new or plan.changes:
         plan.outcome, plan.deed = "created" if new else "changed", do
     return plan
 
 
 def plan_queue(engine: Engine, wanted: QueueDefinition) -> _Plan:
-    """What a queue needs; its address is made if it is missing."""
+    """What a queue needs; its address is created if it is missing."""
     plan = _Plan("queue", wanted.name)
     present = engine.queues.get(wanted.name)
     try:
@@ -238,7 +238,7 @@ def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefini
     changed = {each.field for each in plan.changes}
     attributes = {name: value for name, value in asked(wanted.attributes).items() if kebab(name) in changed}
     if queue.internal or engine.operators.is_own(queue.address):
-        return plan.refuse(f"the broker has queue {queue.name} for itself")
+        return plan.refuse(f"queue {queue.name} is the broker's own")
     fixed = sorted(changed - {"paused", *map(kebab, ATTRIBUTES)})
     if fixed:
         told = ", ".join(name.replace("_", " ") for name in fixed)
@@ -263,7 +263,7 @@ def _plan_present(engine: Engine, plan: _Plan, queue: Queue, wanted: QueueDefini
 
 
 def plan_divert(engine: Engine, wanted: DivertDefinition) -> _Plan:
-    """What a divert needs: one that is other is replaced."""
+    """What a divert needs: a different one is replaced."""
     plan = _Plan("divert", wanted.name)
     present = engine.diverts.get(wanted.name)
     try:
@@ -274,7 +274,7 @@ def plan_divert(engine: Engine, wanted: DivertDefinition) -> _Plan:
     before = {} if present is None else divert_fields(present)
     plan.changes = _differences(before, wanted.model_dump(exclude={"name"}))
     if present is not None and plan.changes and (present.configured or present.internal):
-        return plan.refuse(_CONFIGURED if present.configured else f"the broker has divert {wanted.name} for itself")
+        return plan.refuse(_CONFIGURED if present.configured else f"divert {wanted.name} is the broker's own")
 
     def do(tell: Tell) -> None:
         if present is None:

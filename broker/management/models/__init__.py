@@ -1,1 +1,1 @@
-"""What goes into the API and comes out of it: pydantic models, from which its OpenAPI document is made."""
+"""The request and response bodies of the API: pydantic models, from which its OpenAPI document is made."""

@@ -10,12 +10,12 @@ from broker.engine import Address, Engine
 from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total
 from broker.management.models.settings import Settings, settings_of
 
-#: Queues of one address that are named; more are only counted.
+#: Queues of one address that are listed; more are only counted.
 QUEUES_SHOWN_MAX: Final = 1_000
 
 
 class AddressCounts(Shown):
-    """An address in a list: what it holds, and what became of messages sent to it since the start."""
+    """An address in a list: what it holds, and what became of messages sent to it since the broker started."""
 
     name: str
     routing_types: list[RoutingTypeName]
@@ -32,12 +32,12 @@ class AddressCounts(Shown):
 
 
 class AddressShown(AddressCounts):
-    """An address on its own."""
+    """An address in detail."""
 
     id: int
-    internal: bool = Field(description="Whether the broker has it for itself.")
-    stopped_producers: int = Field(description="Producers that wait for room.")
-    queue_names: list[str] = Field(description=f"The first {QUEUES_SHOWN_MAX} queues.")
+    internal: bool = Field(description="Whether it is the broker's own.")
+    stopped_producers: int = Field(description="Producers blocked until there is room.")
+    queue_names: list[str] = Field(description=f"Its first {QUEUES_SHOWN_MAX} queues.")
     divert_names: list[str]
     settings: Settings
 
@@ -51,19 +51,19 @@ class AddressList(Shown):
 
 
 class NewAddress(Body):
-    """An address to be created."""
+    """An address to create."""
 
-    routing_types: list[RoutingTypeName] = Field([], description="Empty: the default of its settings.")
+    routing_types: list[RoutingTypeName] = Field([], description="Empty: the default of its address settings.")
 
 
 class AddressChange(Body):
-    """What is to change of an address; what is left out stays."""
+    """Changes to an address; omitted fields stay as they are."""
 
-    paused: bool | None = Field(None, description="true: stop the deliveries of all its queues; false: let them go on.")
+    paused: bool | None = Field(None, description="true: pause all its queues; false: resume them.")
 
 
 class AddressPaused(Shown):
-    """An address whose queues are stopped, or are not."""
+    """Whether an address is paused."""
 
     name: str
     paused: bool
@@ -71,10 +71,10 @@ class AddressPaused(Shown):
 
 
 class AddressDeleted(Shown):
-    """An address that is gone."""
+    """A deleted address."""
 
     name: str
-    queues: int = Field(description="How many queues went with it.")
+    queues: int = Field(description="How many queues were deleted with it.")
 
 
 def _counts(address: Address) -> dict[str, object]:
@@ -100,7 +100,7 @@ def address_counts(address: Address) -> AddressCounts:
 
 
 def address_shown(engine: Engine, address: Address) -> AddressShown:
-    """An address on its own."""
+    """An address in detail."""
     extras = address.extras
     diverts = [] if extras is None else [*extras.exclusive, *extras.others]
     more = {

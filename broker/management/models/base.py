@@ -13,55 +13,55 @@ from fastapi import Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 from pydantic_core import PydanticCustomError
 
-#: Things in a list unless a call says otherwise, and the most that may be asked for: a list is made within some ms.
+#: Entries of a list by default, and at most: making a list takes some ms.
 LIMIT_DEFAULT: Final = 100
 LIMIT_MAX: Final = 1_000
 
 #: The largest message id.
 ID_MAX: Final = (1 << 63) - 1
 
-#: Digits of a number in a path or query: more than any has that could be meant.
+#: Digits of a number in a path or query: more than any valid number has.
 DIGITS_MAX: Final = 100
 
-#: How long a call may wait for the end of a task, in ms: less than proxies wait for an answer.
+#: How long a call may wait for the end of a task, in ms: shorter than the timeouts of proxies.
 WAIT_MS_MAX: Final = 20_000
 
 #: Characters of a cursor: it holds a name of at most 1 KiB, escaped and in Base64, and little else.
 CURSOR_CHARS_MAX: Final = 9_000
 
-#: Characters of a text that names are searched for: a name has no more.
+#: Characters of a text to search names for: names are no longer.
 NAME_CHARS_MAX: Final = 1_024
 
-#: Characters of an operator's reason that a client gets to see.
+#: Characters of an operator's reason that is sent to a client.
 REASON_CHARS_MAX: Final = 200
 
 #: Characters of the id of an upload, which the caller chooses.
 UPLOAD_ID_CHARS_MAX: Final = 100
 
-#: Characters of what is to be explained: a line of the log.
+#: Characters of a word or log line to explain.
 WORD_CHARS_MAX: Final = 2_000
 
 RoutingTypeName = Literal["ANYCAST", "MULTICAST"]
 
-#: A type of `code` in problems that a validator raises under its own name.
+#: The type of a validation error that becomes a problem's `code` of the same name.
 INVALID_NAME: Final = "invalid-name"
 
 
 class Shown(BaseModel):
-    """What the API answers."""
+    """The body of an answer."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
 
 class Body(BaseModel):
-    """What the API is asked, in JSON."""
+    """The JSON body of a request."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
-        """An unknown field is told with those that there are."""
+        """Reject an unknown field with a list of the known ones."""
         if isinstance(given, dict):
             fields = [field.alias or name for name, field in cls.model_fields.items()]
             unknown = next((name for name in given if name not in fields), None)
@@ -84,7 +84,7 @@ def _unquoted(text: object) -> object:
 
 
 def number(text: object) -> object:
-    """A number of digits; pydantic would also take 1.0, and digits of other scripts."""
+    """Parse ASCII digits only: pydantic would also accept 1.0 and digits of other scripts."""
     if isinstance(text, str):
         if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
             raise PydanticCustomError("not-a-number", f"must be a whole number of at most {DIGITS_MAX} digits")
@@ -103,43 +103,49 @@ def _flag(text: object) -> object:
 Flag = Annotated[bool, BeforeValidator(_flag)]
 
 Name = Annotated[str, BeforeValidator(_unquoted), Path(description="The name, percent-encoded.")]
-Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as the list has it.")]
+Id = Annotated[str, BeforeValidator(_unquoted), Path(description="The id, as shown in the list.")]
 UploadId = Annotated[
     str,
     BeforeValidator(_unquoted),
-    Path(min_length=1, max_length=UPLOAD_ID_CHARS_MAX, description="A name for the upload that nobody else has."),
+    Path(
+        min_length=1,
+        max_length=UPLOAD_ID_CHARS_MAX,
+        description="A name for the upload, chosen by the caller; it must be unique.",
+    ),
 ]
 Word = Annotated[
-    str, BeforeValidator(_unquoted), Path(max_length=WORD_CHARS_MAX, description="A word or line, percent-encoded.")
+    str,
+    BeforeValidator(_unquoted),
+    Path(max_length=WORD_CHARS_MAX, description="A word or a log line, percent-encoded."),
 ]
 TaskId = Annotated[int, Field(ge=1), BeforeValidator(number), Path(description="The task's number.")]
 Wait = Annotated[
     int,
     Field(ge=0, le=WAIT_MS_MAX),
     BeforeValidator(number),
-    Query(description="Wait so many ms at most until it runs no more."),
+    Query(description="How many ms to wait at most for the task to end or pause."),
 ]
 MessageId = Annotated[int, Field(ge=1), BeforeValidator(number), Path(description="The message's id.")]
-Limit = Annotated[int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(number), Query(description="At most so many.")]
+Limit = Annotated[
+    int, Field(ge=1, le=LIMIT_MAX), BeforeValidator(number), Query(description="The most entries to return.")
+]
 PageLimit = Annotated[
     int,
     Field(ge=0, le=LIMIT_MAX),
     BeforeValidator(number),
-    Query(description="At most so many; 0: as the setting management-browse-page-size says."),
+    Query(description="The most entries to return; 0: as set by management-browse-page-size."),
 ]
 After = Annotated[
-    str, Query(max_length=CURSOR_CHARS_MAX, description="Go on after what an answer gave as `next`; empty: begin.")
+    str, Query(max_length=CURSOR_CHARS_MAX, description="The `next` of the previous page; empty: the first page.")
 ]
-Search = Annotated[
-    str, Query(max_length=NAME_CHARS_MAX, description="Only those with this text in their names; empty: all.")
-]
-Internal = Annotated[Flag, Query(description="true: also what the broker has for itself.")]
-Force = Annotated[Flag, Query(description="true: with all that is in it.")]
-Reason = Annotated[str, Query(max_length=REASON_CHARS_MAX, description="What the client is told.")]
+Search = Annotated[str, Query(max_length=NAME_CHARS_MAX, description="Only names that contain this text; empty: all.")]
+Internal = Annotated[Flag, Query(description="true: include the broker's own.")]
+Force = Annotated[Flag, Query(description="true: even if it is not empty or is in use.")]
+Reason = Annotated[str, Query(max_length=REASON_CHARS_MAX, description="A reason to send to the client.")]
 
 #: `next` in a list.
-Next = Annotated[str | None, Field(description="What to give as `after` for those that follow; null: there are none.")]
-Total = Annotated[int, Field(description="How many there are that the caller manages.")]
+Next = Annotated[str | None, Field(description="The `after` of the next page; null: this is the last page.")]
+Total = Annotated[int, Field(description="How many the caller manages in all.")]
 
 
 # -- problems ----------------------------------------------------------------------------------------------------------
@@ -156,9 +162,9 @@ class FieldProblem(Shown):
 class Problem(BaseModel):
     """Why a call was refused (RFC 9457)."""
 
-    type: str = Field(description="A page about this kind of problem, at the broker.")
-    title: str = Field(description="What kind of problem it is.")
+    type: str = Field(description="The broker's page about this kind of problem.")
+    title: str = Field(description="The kind of problem in words.")
     status: int
-    detail: str = Field(description="What is wrong this time.")
-    code: str = Field(description="The kind of problem, for programs.")
-    errors: list[FieldProblem] = Field(default=[], description="Which fields are wrong, if it is about some.")
+    detail: str = Field(description="What is wrong with this request.")
+    code: str = Field(description="The kind of problem as a word for programs.")
+    errors: list[FieldProblem] = Field(default=[], description="The invalid fields or parameters, if any.")

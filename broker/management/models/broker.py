@@ -1,4 +1,4 @@
-"""The broker as a whole, who is connected, and who its users are, as the API has them."""
+"""The broker as a whole, its connections and its users, as the API shows them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class AcceptorShown(Shown):
     connections: int
     opened: int
     refused: int
-    certificate_end: int = Field(description="When the first certificate of its file ends; 0: it has none.")
+    certificate_end: int = Field(description="When the first certificate of its file expires; 0: it has none.")
 
 
 class JournalShown(Shown):
@@ -43,13 +43,13 @@ class JournalShown(Shown):
 
 
 class ReplicationShown(Shown):
-    """What a broker of a pair is."""
+    """The state of a broker of a pair."""
 
     role: Literal["owner", "standby"]
-    epoch: int = Field(description="How often the journal has changed its owner.")
-    lag_entries: int = Field(description="Entries of the journal that a standby has not copied.")
-    lag_seconds: float = Field(description="How long it has not had all of them.")
-    trouble: str = Field(description="Why it does not get on; empty: it does.")
+    epoch: int = Field(description="How often the ownership of the journal has changed.")
+    lag_entries: int = Field(description="Entries of the journal that a standby has not copied yet.")
+    lag_seconds: float = Field(description="Seconds since it last had all of them.")
+    trouble: str = Field(description="Why it makes no progress; empty: it does.")
 
 
 class Status(Shown):
@@ -61,7 +61,7 @@ class Status(Shown):
     started: int
     uptime: int
     ready: bool
-    reasons: list[str] = Field(description="Why it is not ready.")
+    reasons: list[str] = Field(description="Why it is not ready, in sentences.")
     addresses: int
     queues: int
     paused_queues: int
@@ -73,11 +73,11 @@ class Status(Shown):
     acceptors: list[AcceptorShown]
     links: dict[str, StateName] = Field(description="The states of the links to other brokers, by name.")
     journal: JournalShown
-    replication: ReplicationShown | None = Field(description="What it is, if its journal is replicated.")
+    replication: ReplicationShown | None = Field(description="Its role in a pair; null: it is not in one.")
 
 
 class QueueBalance(Shown):
-    """How many messages of a queue the journal has."""
+    """How many messages of a queue the journal holds."""
 
     id: int
     name: str
@@ -87,7 +87,7 @@ class QueueBalance(Shown):
 
 
 class Balance(Shown):
-    """How many messages of each queue the journal has below a position, when all below it is on disk."""
+    """How many messages of each queue the journal holds below a position, all of which is on disk."""
 
     broker_id: str
     position: int
@@ -95,11 +95,11 @@ class Balance(Shown):
 
 
 class Replayed(Shown):
-    """What became of a replay's messages."""
+    """What became of the messages of a replay."""
 
     replayed: int
-    refused: dict[str, int] = Field(description="How many did not come back, by why.")
-    stopped: str = Field(description="Why those that follow were not looked at; empty: all were.")
+    refused: dict[str, int] = Field(description="How many were not brought back, by reason.")
+    stopped: str = Field(description="Why the remaining messages were not processed; empty: all were.")
 
 
 class ConnectionShown(Shown):
@@ -114,7 +114,7 @@ class ConnectionShown(Shown):
 
 
 class ConnectionList(Shown):
-    """Some of the connections, in the order in which they came."""
+    """Some of the connections, in the order in which they were opened."""
 
     connections: list[ConnectionShown]
     next: Next
@@ -184,7 +184,7 @@ def _journal(broker: Broker) -> JournalShown:
 
 
 def balance(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, int]]) -> Balance:
-    """How many messages the journal has of each queue, before a position.  What it reads of a queue never changes."""
+    """The balance as a model; safe in any thread, since the fields of queues that it reads never change."""
     queues = [
         QueueBalance(id=queue.id, name=queue.name, address=queue.address.name, durable=queue.durable, journalled=count)
         for queue, count in counts

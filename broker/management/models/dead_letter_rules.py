@@ -1,4 +1,4 @@
-"""Rules for dead letters as the API has them: what they did, and what they would do."""
+"""Rules for dead letters as the API shows them: what they did, and what they would do."""
 
 from __future__ import annotations
 
@@ -31,39 +31,39 @@ Milliseconds = Annotated[int, Field(ge=0, le=ID_MAX)]
 
 
 class RuleShown(Shown):
-    """A rule in force, and to how many messages it did what, since the start or since it is there."""
+    """A rule in force, and how many messages it handled since the start or since it was added."""
 
     name: str
     action: ActionName
     retried: int
     moved: int
     discarded: int
-    refused: int = Field(description="They could not be moved, and stayed.")
+    refused: int = Field(description="Messages that could not be moved and stayed.")
 
 
 class RuleList(Shown):
-    """The rules in force, in their order."""
+    """The rules in force, in order."""
 
     rules: list[RuleShown]
-    queues: list[str] = Field(description="The queues that keep dead or expired messages, and that the caller manages.")
+    queues: list[str] = Field(description="The queues of dead or expired messages that the caller manages.")
 
 
 class Rule(Body):
-    """A rule as `[[dead-letter-rules]]` of the configuration has it; durations in milliseconds."""
+    """A rule as in `[[dead-letter-rules]]` of the configuration; durations in milliseconds."""
 
-    name: str = Field(min_length=1, description="What the answer calls it.")
+    name: str = Field(min_length=1, description="Its name in the answer.")
     action: ActionName
-    queue: str = Field("", description="The queues that it is for: a name or a pattern, as in address settings.")
-    reasons: list[ReasonName] = Field([], description="Why the message died; empty: for any reason.")
-    origin_address: str = Field("", description="Where it died: a name or a pattern.")
-    origin_queue: str = Field("", description="Where it died: a name or a pattern.")
-    user: str = Field("", description="Who sent it.")
-    min_age: Milliseconds = Field(0, description="How long ago it must have died.")
-    min_attempts: int = Field(0, ge=0, le=ID_MAX, description="How many of its deliveries must have failed.")
+    queue: str = Field("", description="The queues it applies to: a name or a pattern, as in address settings.")
+    reasons: list[ReasonName] = Field([], description="Why the message died; empty: any reason.")
+    origin_address: str = Field("", description="The address where it died: a name or a pattern.")
+    origin_queue: str = Field("", description="The queue where it died: a name or a pattern.")
+    user: str = Field("", description="The user who sent it.")
+    min_age: Milliseconds = Field(0, description="The least time since it died.")
+    min_attempts: int = Field(0, ge=0, le=ID_MAX, description="The least number of failed deliveries.")
     selector: str = Field("", description="Only messages that match this selector.")
     every: int = Field(60_000, ge=EVERY_MIN, le=ID_MAX, description="The time between attempts of a retry.")
-    at_most: int = Field(3, ge=1, le=AT_MOST_MAX, description="Attempts of a retry.")
-    to: str = Field("", description="Where a move goes: an address, a queue or address::queue.")
+    at_most: int = Field(3, ge=1, le=AT_MOST_MAX, description="The most attempts of a retry.")
+    to: str = Field("", description="The target of a move: an address, a queue or ADDRESS::QUEUE.")
 
     def rule(self, rules: DeadLetterRules) -> DeadLetterRule:
         """The engine's rule.  Raises InvalidMatch, InvalidSelector, InvalidName."""
@@ -87,28 +87,28 @@ class Rule(Body):
 
 
 class Try(Body):
-    """Which rules are to be tried, and where."""
+    """The rules to try, and where to continue."""
 
-    rules: list[Rule] | None = Field(None, max_length=RULES_MAX, description="null: those in force.")
-    after: str = Field("", max_length=CURSOR_CHARS_MAX, description="Go on after what an answer gave as `next`.")
+    rules: list[Rule] | None = Field(None, max_length=RULES_MAX, description="The rules to try; null: those in force.")
+    after: str = Field("", max_length=CURSOR_CHARS_MAX, description="The `next` of the previous answer; empty: begin.")
 
 
 class VerdictShown(Shown):
-    """What one rule would do with so many messages."""
+    """What one rule would do, and with how many messages."""
 
-    rule: str | None = Field(description="null: no rule fits them.")
+    rule: str | None = Field(description="The rule's name; null: no rule matches them.")
     action: ActionName
-    later: bool = Field(description="true: when the messages are old enough, or the next attempt is due.")
+    later: bool = Field(description="true: not now, but once they are old enough or the next attempt is due.")
     messages: int
-    examples: list[int] = Field(description="The ids of a few.")
+    examples: list[int] = Field(description="The ids of some of them.")
 
 
 class Tried(Shown):
-    """What rules would do with messages of a queue; nothing was done."""
+    """What rules would do with the messages of a queue; nothing was changed."""
 
     queue: str
     verdicts: list[VerdictShown]
-    other: int = Field(description="Messages that have not died: no rule fits them.")
+    other: int = Field(description="Messages that have not died: rules do not apply to them.")
     next: Next
 
 

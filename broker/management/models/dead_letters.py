@@ -1,4 +1,4 @@
-"""Groups of dead letters as the API has them."""
+"""Groups of dead letters as the API shows them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from broker.management.models.base import Shown
 
 
 class GroupValues(Shown):
-    """What the dead letters of a group have in common; null: it was not asked for."""
+    """What the dead letters of a group have in common; null: they were not grouped by it."""
 
-    queue: str | None = Field(description="The queue where they are.")
-    reason: str | None = Field(description="Why they died last; empty: they did not die, but were sent or moved there.")
-    origin: str | None = Field(description="The queue where they died last; if they were on none, the address.")
-    first_origin: str | None = Field(description="The same of their first death.")
+    queue: str | None = Field(description="The queue that holds them.")
+    reason: str | None = Field(description="Why they last died; empty: they did not die, but were sent or moved there.")
+    origin: str | None = Field(description="The queue where they last died; if they were on none, the address.")
+    first_origin: str | None = Field(description="The queue or address where they first died.")
     words: str | None = Field(
-        description="What the consumer or the broker said, without identifiers; empty for what expired."
+        description="What the consumer or the broker said, without identifiers; empty if they expired."
     )
-    hour: int | None = Field(description="When the hour began in which they died last, in UTC; 0: they did not die.")
+    hour: int | None = Field(description="The start of the UTC hour in which they last died; 0: they did not die.")
 
 
 class DeathCount(Shown):
-    """How many messages, and when the first and the last of them died; if they did not die, were sent."""
+    """How many messages, and when the first and the last of them died or, if they did not die, were sent."""
 
     messages: int
     oldest: int
@@ -40,16 +40,16 @@ class GroupShown(DeathCount):
 class GroupList(Shown):
     """Dead letters by group, the largest group first."""
 
-    queues: list[str] = Field(description="The queues that were looked through.")
+    queues: list[str] = Field(description="The queues that were searched.")
     groups: list[GroupShown]
-    others: DeathCount = Field(description="Those of further groups, when there are more than 1,000.")
+    others: DeathCount = Field(description="The messages of all groups beyond the first 1,000.")
     total: DeathCount
-    unreadable: int = Field(description="Messages on disk that cannot be read, and are in no group.")
-    now: int = Field(description="The broker's time, for ages.")
+    unreadable: int = Field(description="Messages on disk that cannot be read; they are in no group.")
+    now: int = Field(description="The broker's time, to compute ages.")
 
 
 def group_list(counted: DeadLetterGroups, now: int) -> GroupList:
-    """All of it."""
+    """The counted groups as a model."""
     groups = [
         GroupShown(group=GroupValues(**asdict(group)), **_count(count).model_dump())
         for group, count in counted.groups()

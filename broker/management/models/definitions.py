@@ -1,7 +1,7 @@
-"""Definitions as the API has them: one document with all that makes a broker what it is, beside its messages.
+"""Definitions as the API shows them: one document with everything that defines a broker, except its messages.
 
-It is exported, kept, compared and imported, by this version and by others.  Attributes and settings are called as in
-the configuration.  What is left out of a document stays as it is where it is imported.
+It is exported, stored, compared and imported, by this version and by others.  Attributes and settings have the names of
+the configuration.  An import leaves alone whatever the document does not name.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.management.models.settings import AskedAttributes
 #: The version of the document.
 VERSION: Final = 1
 
-#: Definitions of one kind in one request: an import of more takes several.
+#: Definitions of one kind in one request: a larger import takes several requests.
 DEFINITIONS_MAX: Final = 1_000
 
 Outcome = Literal["created", "changed", "same", "refused", "by-hand"]
@@ -63,24 +63,24 @@ class DivertDefinition(NewDivert):
 
 
 class UserDefinition(Body):
-    """A user; what it logs in with is in the users file alone."""
+    """A user; its credentials are only in the users file."""
 
     name: str
     roles: list[str] = Field([])
 
 
 class Definitions(Body):
-    """The document.  Addresses, queues and diverts can be imported; the rest is in files, and is compared."""
+    """The document.  Addresses, queues and diverts can be imported; the rest is in files and is only compared."""
 
-    version: Literal[1] = Field(description="Of the document.")
-    software: str = Field("", description="What wrote it.")
-    broker: str = Field("", description="The name of the broker that it is of.")
+    version: Literal[1] = Field(description="The version of the document.")
+    software: str = Field("", description="The software that wrote it.")
+    broker: str = Field("", description="The name of the broker it describes.")
     addresses: Annotated[list[AddressDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
     queues: Annotated[list[QueueDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
     diverts: Annotated[list[DivertDefinition], Field(max_length=DEFINITIONS_MAX)] = Field([])
     address_settings: Annotated[
         dict[str, dict[str, Plain]],
-        Field(max_length=DEFINITIONS_MAX, description="By match, what [[address-settings]] of broker.toml set."),
+        Field(max_length=DEFINITIONS_MAX, description="By match, the values of [[address-settings]] of broker.toml."),
     ] = Field({})
     permissions: Annotated[
         dict[str, dict[PermissionName, list[str]]],
@@ -90,31 +90,31 @@ class Definitions(Body):
 
 
 class Difference(Shown):
-    """A value that is to become another one."""
+    """A value that differs."""
 
     field: str
-    before: Plain | list[str] | dict[str, str] | None = Field(description="null: there is none.")
+    before: Plain | list[str] | dict[str, str] | None = Field(description="The present value; null: there is none.")
     after: Plain | list[str] | dict[str, str] | None
 
 
 class Change(Shown):
-    """What became of one definition; in a dry run, what would."""
+    """What became of one definition; in a dry run, what would become of it."""
 
     kind: Kind
     name: str
-    outcome: Outcome = Field(description="by-hand: it is in a file of the broker's, and is changed there.")
+    outcome: Outcome = Field(description="by-hand: it is in a file of the broker and must be changed there.")
     changes: list[Difference]
     why: str = Field(description="Why it was refused, or what to do by hand.")
 
 
 class DefinitionsImported(Shown):
-    """What became of all definitions of a document, in its order."""
+    """What became of all definitions of a document, in order."""
 
     dry_run: bool
     changes: list[Change]
 
 
-# What follows are no models, since there may be 100,000 of them: the same as JSON has it.
+# The following are not models, since there may be 100,000 of them, but dictionaries for JSON.
 
 
 def address_fields(address: Address) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def address_fields(address: Address) -> dict[str, Any]:
 
 
 def queue_fields(queue: Queue) -> dict[str, Any]:
-    """The definition of a queue, with all its attributes: it has them where the settings are others, too."""
+    """The definition of a queue, with all its attributes, so that it does not depend on the target's settings."""
     attributes = queue.attributes
     return {
         "name": queue.name,

@@ -1,4 +1,4 @@
-"""Diverts as the API has them."""
+"""Diverts as the API shows them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ assert set(Routing.__args__) == {each.value for each in DivertRouting}  # type: 
 
 
 class DivertShown(Shown):
-    """A divert, and how many messages it took since the start."""
+    """A divert, and how many messages it diverted since the start."""
 
     id: int
     name: str
@@ -47,19 +47,19 @@ class DivertList(Shown):
 
 
 class NewDivert(Body):
-    """A divert to be created: it stays until it is deleted."""
+    """A divert to create; it stays until it is deleted."""
 
-    address: str = Field(description="What is sent to this address is diverted.")
-    forwarding_addresses: list[str] = Field(description="Where copies of it go.")
+    address: str = Field(description="Messages sent to this address are diverted.")
+    forwarding_addresses: list[str] = Field(description="The addresses that get copies.")
     exclusive: bool = Field(False, description="true: the messages do not reach the address itself.")
     filter: str = Field("", description="Only messages that match this selector; empty: all.")
-    routing_type: Routing = Field("STRIP", description="Which queues of the forwarding addresses a copy may enter.")
+    routing_type: Routing = Field("STRIP", description="The routing type of the queues that a copy may enter.")
     add_headers: dict[str, str] = Field({}, description="Added to each copy.")
     remove_headers: list[str] = Field([], description="Removed from each copy.")
 
 
 def new_divert(name: str, body: NewDivert, syntax: WildcardSyntax) -> Divert:
-    """The divert that is asked for, which is not in force yet.  Raises InvalidName, InvalidSelector."""
+    """The requested divert, not in force yet.  Raises InvalidName, InvalidSelector."""
     check_name(name)
     check_name(body.address)
     for forward in body.forwarding_addresses:
@@ -77,7 +77,7 @@ def new_divert(name: str, body: NewDivert, syntax: WildcardSyntax) -> Divert:
 
 
 class DivertDeleted(Shown):
-    """A divert that is gone."""
+    """A deleted divert."""
 
     divert: str
 

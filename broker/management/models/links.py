@@ -1,4 +1,4 @@
-"""Links to other brokers and their routes, as the API has them."""
+"""Links to other brokers and their routes, as the API shows them."""
 
 from __future__ import annotations
 
@@ -14,48 +14,48 @@ StateName = Literal["stopped", "starting", "running", "retrying", "paused", "in-
 KindName = Literal["send", "receive", "remote-queue", "topics", "mqtt"]
 
 ErrorText = Annotated[
-    str, Field(description="What is wrong, in the other broker's words if it said any; empty: nothing.")
+    str, Field(description="What is wrong, in the other broker's words if it gave any; empty: nothing.")
 ]
-ErrorTime = Annotated[int, Field(description="When something last went wrong, also if that is over.")]
+ErrorTime = Annotated[int, Field(description="When an error last occurred, even if it is over.")]
 
 
 class RouteShown(Shown):
-    """A route: what it joins, and how its messages fare.  Counters begin at 0 when the broker starts."""
+    """A route: what it joins, and what became of its messages.  Counters start at 0 with the broker."""
 
     name: str
     kind: KindName
     state: StateName
     since: int
-    direction: Literal["out", "in", "both"] = Field(description="out: from here to there.")
-    local: str = Field(description="The queue, address or topics here.")
-    remote: str = Field(description="The same there.")
-    queue: str = Field(description="The queue that it reads here; empty: none.")
+    direction: Literal["out", "in", "both"] = Field(description="out: from this broker to the other one.")
+    local: str = Field(description="The queue, address or topics on this broker.")
+    remote: str = Field(description="The queue, address or topics on the other broker.")
+    queue: str = Field(description="The queue that it reads on this broker; empty: none.")
     depth: int | None = Field(description="Messages on that queue; null: it reads none.")
     lag: int | None = Field(
-        description="Age of the oldest of them, in ms; null: it reads none, or only what fits a selector."
+        description="Age of the oldest of them, in ms; null: it reads none, or a consumer has a selector."
     )
-    passed: int = Field(description="Messages that the other end has taken, or given.")
-    refused: int = Field(description="Messages that the other end, or for what comes in this one, did not take.")
-    unsettled: int = Field(description="Messages that are under way.")
-    in_doubt: int = Field(description="Messages that are held because nobody knows whether the other end has them.")
+    passed: int = Field(description="Messages that the other end has accepted, or sent.")
+    refused: int = Field(description="Messages that the receiving end refused.")
+    unsettled: int = Field(description="Messages in transit, not settled yet.")
+    in_doubt: int = Field(description="Messages held because it is unknown whether the other end has them.")
     error: ErrorText
     error_at: ErrorTime
 
 
 class LinkShown(Shown):
-    """A link: where it leads, how it is, and its routes."""
+    """A link: where it leads, its state, and its routes."""
 
     name: str
     urls: list[str]
     enabled: bool = Field(description="Whether it starts with the broker.")
     state: StateName
     since: int
-    pausing: bool = Field(description="Whether an operator has paused it; it will be `paused` when it connects.")
-    connected: bool = Field(description="Whether the other broker has let it in.")
-    remote: str = Field(description="The URL that it uses, or used last.")
-    peer: str = Field(description="The other broker, as it introduces itself.")
+    pausing: bool = Field(description="Whether an operator has paused it; once connected, it will be `paused`.")
+    connected: bool = Field(description="Whether it is connected and logged in.")
+    remote: str = Field(description="The URL that it uses or last used.")
+    peer: str = Field(description="The other broker, as it identifies itself.")
     attempts: int = Field(description="Attempts to connect that have failed since the last success.")
-    retry_at: int = Field(description="When it tries again, while it is `retrying`; else 0.")
+    retry_at: int = Field(description="When it retries, while it is `retrying`; else 0.")
     error: ErrorText
     error_at: ErrorTime
     routes: list[RouteShown]
@@ -70,13 +70,13 @@ class LinkList(Shown):
 
 
 class Resolution(Body):
-    """What becomes of the messages that a route holds in doubt."""
+    """What to do with the messages that a route holds in doubt."""
 
-    discard: bool = Field(description="true: the other end has them, remove them here; false: send them again.")
+    discard: bool = Field(description="true: the other end has them, so remove them; false: send them again.")
 
 
 class Resolved(Shown):
-    """What became of the messages that a route held."""
+    """What became of the messages that a route held in doubt."""
 
     messages: int
     discarded: bool
@@ -130,11 +130,11 @@ def route_shown(engine: Engine, route: Route) -> RouteShown:
 
 
 def _places(settings: RouteSettings, queue: Queue | None) -> tuple[str, str]:
-    """What a route joins, here and there, as the configuration has it."""
+    """The local and the remote end of a route, as in the configuration."""
     match settings.kind:
         case Kind.MQTT:
             return settings.local_prefix + settings.topic, settings.remote_prefix + settings.topic
-        case Kind.TOPICS:  # its queue is bound to them
+        case Kind.TOPICS:  # its queue is bound to the topics
             address = "" if queue is None else queue.address.name
             return address, address
     return settings.local, settings.remote

@@ -1,4 +1,4 @@
-"""Messages as the API has them: what is shown of one is bounded, whatever its sender put into it."""
+"""Messages as the API shows them: what is shown of one is bounded, whatever its sender put into it."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from broker.management.models.base import ID_MAX, Body, Next, RoutingTypeName, S
 #: Bytes of a body that are shown in a list: enough to recognise a message.
 BODY_PREVIEW_BYTES: Final = 1_024
 
-#: Bytes of a body that are shown of one message; all of it is to be had as a download.
+#: Bytes of a body that are shown of one message; the whole body can be downloaded.
 BODY_SHOWN_BYTES: Final = 64 << 10
 
-#: Bytes of a body that is decoded to be shown; of a longer one only text and data are shown as such.
+#: Bytes of the longest body that is decoded as a whole; of a longer one only text and data are shown decoded.
 BODY_DECODED_BYTES_MAX: Final = 1 << 16
 
-#: Characters of one property that are shown whatever the settings say, and properties of one message: a list of 1,000
-#: messages stays below some MiB as long as management-message-attribute-size-limit has its default, 256.
+#: Characters of one property, whatever the settings say, and properties of one message in a list: a list of 1,000
+#: messages stays below some MiB while management-message-attribute-size-limit has its default, 256.
 PROPERTY_CHARS_MAX: Final = 1 << 16
 PROPERTIES_MAX: Final = 64
 
-#: Properties of a message that is shown alone: more than protocols let anybody send by far.
+#: Properties of a message shown on its own: far more than protocols let a client send.
 ALL_PROPERTIES_MAX: Final = 10_000
 
-#: Properties of a message that is sent, and characters of a header.
+#: Properties of a message to send, and characters of a header.
 SENT_PROPERTIES_MAX: Final = 1_000
 HEADER_CHARS_MAX: Final = 4_096
 
-#: The latest time that a message may name: the end of year 9999.
+#: The latest time in a message to send: the end of year 9999.
 TIME_MAX: Final = 253_402_300_799_999
 
 #: Characters of a piece of a body in Base64: 768 KiB.
 UPLOADED_CHARS_MAX: Final = 1 << 20
 
-#: Control characters that text may have.
+#: Control characters that text may contain.
 _TEXT_CONTROLS: Final = "\t\n\r"
 
 State = Literal["ready", "scheduled", "delivering"]
@@ -54,18 +54,18 @@ State = Literal["ready", "scheduled", "delivering"]
 
 
 class BytesShown(Shown):
-    """A property that is bytes."""
+    """A property of bytes."""
 
     base64: str
-    bytes: int = Field(description="How many there are; the text may hold fewer.")
+    bytes: int = Field(description="How many bytes it has; `base64` may hold fewer.")
 
 
 class BodyShown(Shown):
-    """The beginning of a body, as text if it is that."""
+    """The beginning of a body, as text if possible."""
 
     encoding: Literal["text", "base64"]
     data: str
-    bytes: int = Field(description="The length of the whole body, as it is encoded.")
+    bytes: int = Field(description="The length of the whole encoded body.")
     truncated: bool
 
 
@@ -73,7 +73,7 @@ PropertyShown = str | int | float | bool | None | BytesShown
 
 
 class MessageShown(Shown):
-    """A message on a queue: its header, its properties, what the broker noted on it, the beginning of its body."""
+    """A message on a queue: its header, its properties, the broker's annotations, and the beginning of its body."""
 
     id: int
     state: State
@@ -99,12 +99,12 @@ class MessageList(Shown):
     """Some of a queue's messages, in the order of their delivery."""
 
     messages: list[MessageShown]
-    limit: int = Field(description="How many were asked for at most.")
+    limit: int = Field(description="The most messages of this page.")
     next: Next
 
 
 class Sent(Shown):
-    """A message that was sent."""
+    """A sent message."""
 
     address: str
     message: int = Field(description="Its id.")
@@ -130,7 +130,7 @@ PropertyValue = Annotated[str, AfterValidator(_header)]
 
 
 class Headers(Body):
-    """What a message says of itself; what is left out it does not say."""
+    """Standard headers of a message; omitted ones are not sent."""
 
     content_type: Header = ""
     correlation_id: Header = ""
@@ -140,18 +140,18 @@ class Headers(Body):
 
 
 class NewMessage(Body):
-    """A message to be sent: with a text or with bytes, or without a body."""
+    """A message to send: with a text or bytes as its body, or without a body."""
 
-    text: str | None = Field(None, description="The body, a text.")
-    base64: str | None = Field(None, description="The body, bytes in Base64.")
+    text: str | None = Field(None, description="The body as text.")
+    base64: str | None = Field(None, description="The body as bytes in Base64.")
     durable: bool = True
     priority: int = Field(PRIORITY_DEFAULT, ge=0, le=PRIORITY_MAX, description="9 is the highest.")
-    expiration: int = Field(0, ge=0, le=TIME_MAX, description="When it expires; 0: as the address says.")
-    scheduled: int = Field(0, ge=0, le=TIME_MAX, description="When it is delivered at the earliest; 0: at once.")
-    routing_type: RoutingTypeName | None = Field(None, description="Only to queues of this type; null: to any.")
+    expiration: int = Field(0, ge=0, le=TIME_MAX, description="When it expires; 0: as set for the address.")
+    scheduled: int = Field(0, ge=0, le=TIME_MAX, description="The earliest time of delivery; 0: at once.")
+    routing_type: RoutingTypeName | None = Field(None, description="Only to queues of this type; null: any.")
     headers: Headers = Headers()
     properties: dict[PropertyName, PropertyValue] = Field(
-        {}, max_length=SENT_PROPERTIES_MAX, description="Its properties, which are texts."
+        {}, max_length=SENT_PROPERTIES_MAX, description="Its properties; all values are strings."
     )
 
     @model_validator(mode="after")
@@ -175,7 +175,7 @@ class NewMessage(Body):
 
 
 def message_shown(message: Message, queue: Queue, state: str, *, alone: bool = False) -> MessageShown:
-    """One message on a queue; `alone`: with all that it has."""
+    """One message on a queue; `alone`: in full rather than cut for a list."""
     header = message.header
     properties = header.format.properties(message.head)
     limit = queue.address.settings.management_message_attribute_size_limit
@@ -206,7 +206,7 @@ def message_shown(message: Message, queue: Queue, state: str, *, alone: bool = F
 
 
 def _notes(annotations: Annotations) -> dict[str, Any]:
-    """Numbers without the types that protocols give them."""
+    """Annotations with plain numbers, without the number types of protocols."""
     return {
         name: int(value) if isinstance(value, int) and not isinstance(value, bool) else value
         for name, value in annotations.items()
@@ -224,7 +224,7 @@ def _value(value: Value, chars: int) -> object:
 
 
 def body_shown(body: MessageBody, format: Format, shown_bytes: int = BODY_PREVIEW_BYTES) -> BodyShown:
-    """The beginning of a body: as text or JSON if it is that, else in base64.  `bytes` is the whole length, encoded."""
+    """The beginning of a body, as text if possible, else in base64; `bytes` is the length of the whole encoded body."""
     try:
         if isinstance(body, bytes):
             raw = body if len(body) <= BODY_DECODED_BYTES_MAX else body[: 2 * shown_bytes]
@@ -249,10 +249,10 @@ def body_shown(body: MessageBody, format: Format, shown_bytes: int = BODY_PREVIE
 
 
 class ExportedMessage(Shown):
-    """A message as a line of an export (docs/journal-export.md), and where it is."""
+    """A message as a line of an export (docs/journal-export.md), and its state."""
 
     state: State
-    line: dict[str, Any] = Field(description="With body-bytes instead of a body that is read piece by piece.")
+    line: dict[str, Any] = Field(description="With `body-bytes` in place of a body that has to be read in pieces.")
 
 
 class ExportedMessages(Shown):
@@ -263,24 +263,24 @@ class ExportedMessages(Shown):
 
 
 class MessagesImported(Shown):
-    """What became of messages of an export."""
+    """What became of imported messages."""
 
     imported: int
-    refused: dict[str, int] = Field(description="How many were not imported, by why.")
-    known: bool = Field(description="Whether this very request of this name was done before.")
+    refused: dict[str, int] = Field(description="How many were not imported, by reason.")
+    known: bool = Field(description="Whether this very request of this name was already done.")
 
 
 class UploadPiece(Body):
     """The next piece of a body."""
 
-    offset: int = Field(0, ge=0, le=ID_MAX, description="How many bytes came before; 0: it begins.")
-    base64: Annotated[str, Field(max_length=UPLOADED_CHARS_MAX, description="In Base64.")]
-    last: bool = Field(False, description="true: the body is whole with it.")
-    durable: bool = Field(True, description="Whether its message is.")
+    offset: int = Field(0, ge=0, le=ID_MAX, description="How many bytes were sent before; 0: this is the first piece.")
+    base64: Annotated[str, Field(max_length=UPLOADED_CHARS_MAX, description="The piece in Base64.")]
+    last: bool = Field(False, description="true: this piece completes the body.")
+    durable: bool = Field(True, description="Whether its message is durable.")
 
 
 class Upload(Shown):
-    """A body that is coming, or has come."""
+    """An upload of a body, under way or complete."""
 
     id: str
-    bytes: int = Field(description="How many have come.")
+    bytes: int = Field(description="How many bytes were received.")

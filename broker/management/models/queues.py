@@ -1,4 +1,4 @@
-"""Queues and consumers as the API has them."""
+"""Queues and consumers as the API shows them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.management.models.settings import (
     shown_model,
 )
 
-#: Consumers of one queue that are shown one by one; more are only counted.
+#: Consumers of one queue that are listed; more are only counted.
 CONSUMERS_SHOWN_MAX: Final = 100
 
 if TYPE_CHECKING:
@@ -34,20 +34,20 @@ else:
         **{name: (int, ...) for name in COUNTED},
     )
     QueueSettings = shown_model(
-        "QueueSettings", [SETTINGS[name] for name in OF_QUEUES], "Settings of the queue's address that it works by."
+        "QueueSettings", [SETTINGS[name] for name in OF_QUEUES], "Settings of its address that apply to the queue."
     )
 
 
 class QueueCounts(Shown):
-    """A queue in a list: what it is, and how many messages are where."""
+    """A queue in a list: what it is, and its messages by state."""
 
     name: str
     address: str
     routing_type: RoutingTypeName
     durable: bool
     temporary: bool
-    paused: bool = Field(description="Whether its deliveries are stopped, by itself or with its address.")
-    enabled: bool = Field(description="Whether messages may enter it; else their senders are refused.")
+    paused: bool = Field(description="Whether its deliveries are paused, by itself or with its address.")
+    enabled: bool = Field(description="Whether it accepts messages; else sends to it are refused.")
     address_full: bool
     messages: int
     ready: int
@@ -61,7 +61,7 @@ class QueueCounts(Shown):
 
 
 class ConsumerShown(Shown):
-    """A consumer: what it is, and what it has."""
+    """A consumer."""
 
     id: int
     queue: str
@@ -72,12 +72,12 @@ class ConsumerShown(Shown):
     selector: str
     ack_mode: str
     unacknowledged: int
-    paused: bool = Field(description="Whether it takes nothing now: its client is slow, or away.")
-    away: bool = Field(description="Whether nobody is connected: what it has is kept for who comes back.")
+    paused: bool = Field(description="Whether nothing is sent to it now: its client is slow or disconnected.")
+    away: bool = Field(description="Whether its client is disconnected: its messages are kept for when it returns.")
 
 
 class QueueShown(QueueCounts):
-    """A queue on its own."""
+    """A queue in detail."""
 
     id: int
     filter: str
@@ -91,7 +91,7 @@ class QueueShown(QueueCounts):
     settings: QueueSettings
     address_bytes: int
     address_messages: int
-    keeps_dead: bool = Field(description="Whether it is on a dead-letter or expiry address.")
+    keeps_dead: bool = Field(description="Whether its address is a dead-letter or expiry address.")
     consumer_list: list[ConsumerShown] = Field(description=f"The first {CONSUMERS_SHOWN_MAX} consumers.")
 
 
@@ -104,7 +104,7 @@ class QueueList(Shown):
 
 
 class ConsumerList(Shown):
-    """Some of the consumers, by their ids, which rise."""
+    """Some of the consumers, by ascending id."""
 
     consumers: list[ConsumerShown]
     next: Next
@@ -112,25 +112,25 @@ class ConsumerList(Shown):
 
 
 class NewQueue(Body):
-    """A queue to be created."""
+    """A queue to create."""
 
-    address: Annotated[str, Field(description="Its address; empty: the address of its name.")] = ""
-    routing_type: RoutingTypeName | None = Field(None, description="null: a type that the address has.")
+    address: Annotated[str, Field(description="Its address; empty: the address of the same name.")] = ""
+    routing_type: RoutingTypeName | None = Field(None, description="null: a type of the address.")
     durable: bool = Field(True, description="false: the queue and its messages do not survive a restart.")
     filter: str = Field("", description="Only messages that match this selector enter the queue; empty: all.")
-    make_address: bool = Field(False, description="Create the address, or give it the routing type, if it is missing.")
+    make_address: bool = Field(False, description="Create the address, or add the routing type to it, if missing.")
     attributes: AskedAttributes | None = None
 
 
 class QueueChange(Body):
-    """What is to change of a queue; what is left out stays."""
+    """Changes to a queue; omitted fields stay as they are."""
 
-    paused: bool | None = Field(None, description="true: stop its deliveries; false: let them go on.")
+    paused: bool | None = Field(None, description="true: pause its deliveries; false: resume them.")
     attributes: AskedAttributes | None = None
 
 
 class QueueDeleted(Shown):
-    """A queue that is gone."""
+    """A deleted queue."""
 
     queue: str
     messages: int = Field(description="How many messages it had.")
@@ -163,7 +163,7 @@ def queue_counts(queue: Queue) -> QueueCounts:
 
 
 def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
-    """A queue on its own."""
+    """A queue in detail."""
     settings, counters = queue.address.settings, queue.counters
     more = {
         "id": queue.id,

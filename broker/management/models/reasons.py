@@ -1,4 +1,4 @@
-"""Reasons and codes as the API has them."""
+"""Reasons and codes as the API shows them."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ assert set(KindName.__args__) == {each.value for each in Kind}  # type: ignore[a
 
 
 class ReasonShown(Shown):
-    """A word that Bartleby says, what it means, and what to do."""
+    """A word that Bartleby uses, what it means, and what to do."""
 
     kind: KindName
     word: str
-    number: int | None = Field(description="Its number there, of an answer over HTTP its status; null: it has none.")
-    title: str | None = Field(description="Of a problem that the management API answers with.")
-    return_code: int | None = Field(description="Of an MQTT reason code, what it is in CONNACK before MQTT 5.")
-    level: str | None = Field(description="Of a log event.")
+    number: int | None = Field(description="Its number in the protocol, over HTTP its status; null: it has none.")
+    title: str | None = Field(description="Of a problem of the management API, its title.")
+    return_code: int | None = Field(description="Of an MQTT reason code, the return code in CONNACK before MQTT 5.")
+    level: str | None = Field(description="Of a log event, its level.")
     meaning: str
     action: str = Field(description="What to do.")
-    see: list[str] = Field(description="What clients are told for it, or what it comes from, as KIND WORD.")
+    see: list[str] = Field(description="What is sent to clients for it, or its causes, as KIND WORD.")
 
 
 class ReasonList(Shown):

@@ -1,7 +1,7 @@
-"""Attributes of queues and address settings as the API has them, made from the engine's tables.
+"""Attributes of queues and address settings as the API shows them, made from the engine's tables.
 
-What is added to `broker.engine.model.attributes` or `broker.engine.model.settings` is here, and in the OpenAPI
-document, by itself.
+Rows added to `broker.engine.model.attributes` or `broker.engine.model.settings` appear here and in the OpenAPI document
+automatically.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _described(row_of: Described) -> str:
 
 
 def _schema_of(row_of: Described) -> Callable[[dict[str, Any]], None]:
-    """Changes the JSON schema of an attribute: what is left out is left to the settings, or as it is."""
+    """Edits the JSON schema of an attribute: an omitted one follows the settings or stays, so it has no default."""
 
     def change(schema: dict[str, Any]) -> None:
         schema.pop("default", None)
@@ -110,20 +110,20 @@ def _asked_model(name: str, table: Iterable[Described], doc: str) -> type[Any]:
     return create_model(name, __base__=Body, __doc__=doc, **fields)
 
 
-if TYPE_CHECKING:  # their fields are those of the tables
+if TYPE_CHECKING:  # their fields come from the tables
     Attributes = Shown
     AskedAttributes = Body
     Settings = Shown
 else:
     Attributes = shown_model("QueueAttributes", ATTRIBUTES.values(), "The attributes of a queue.")
     AskedAttributes = _asked_model(
-        "AskedAttributes", ATTRIBUTES.values(), "Attributes that a queue is to have; for the rest it has its settings'."
+        "AskedAttributes", ATTRIBUTES.values(), "Attributes to set on a queue; the others follow its address settings."
     )
     Settings = shown_model("AddressSettings", SETTINGS.values(), "All settings that apply to an address.")
 
 
 def asked(attributes: BaseModel | None) -> dict[str, object]:
-    """The attributes that a body gives, by the engine's field names."""
+    """The attributes set in a body, by the engine's field names."""
     return {} if attributes is None else {name: getattr(attributes, name) for name in attributes.model_fields_set}
 
 
@@ -141,18 +141,18 @@ class EffectiveSetting(Shown):
     """A setting that applies to an address."""
 
     value: bool | int | float | str | None
-    match: str | None = Field(description="The match that it comes from; null: the default.")
+    match: str | None = Field(description="The match that sets it; null: the default.")
 
 
 class EffectiveSettings(Shown):
     """The settings that apply to an address, and where each comes from."""
 
     name: str
-    matches: list[str] = Field(description="The matches that cover the address, the most specific first.")
+    matches: list[str] = Field(description="The matches that apply to the address, the most specific first.")
     settings: dict[str, EffectiveSetting]
 
 
-#: The settings of an address that a queue shows.
+#: The settings of an address that are shown with a queue.
 OF_QUEUES: Final = (
     "dead_letter_address",
     "expiry_address",

@@ -1,4 +1,4 @@
-"""Tasks as the API has them."""
+"""Tasks as the API shows them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from broker.engine.model.task import Task, TaskKind, TaskRequest
 from broker.management.models.base import ID_MAX, LIMIT_MAX, Body, Next, Shown
 from broker.management.models.messages import PropertyName, PropertyValue
 
-#: Characters of a group's value: the words of a consumer are the longest.
+#: Characters of a group's value: a consumer's words are the longest.
 VALUE_CHARS_MAX: Final = 4_096
 
-#: Characters of why a client cannot go on.
+#: Characters of a client's error.
 ERROR_CHARS_MAX: Final = 1_000
 
 KindName = Literal["retry", "move", "purge", "delete-queue", "export", "import", "replay"]
@@ -25,26 +25,30 @@ StateName = Literal["running", "paused", "completed", "cancelled", "failed"]
 
 
 class Group(Body):
-    """The values of a group of dead letters; what is null does not matter."""
+    """The values of a group of dead letters; null matches any value."""
 
-    reason: str | None = Field(None, max_length=VALUE_CHARS_MAX, description="Why they died last: `max-deliveries`.")
+    reason: str | None = Field(
+        None, max_length=VALUE_CHARS_MAX, description="Why they last died, for example `max-deliveries`."
+    )
     origin: str | None = Field(
-        None, max_length=VALUE_CHARS_MAX, description="The queue, or address, of the last death."
+        None, max_length=VALUE_CHARS_MAX, description="The queue or address where they last died."
     )
-    first_origin: str | None = Field(None, max_length=VALUE_CHARS_MAX, description="The same of the first death.")
+    first_origin: str | None = Field(
+        None, max_length=VALUE_CHARS_MAX, description="The queue or address where they first died."
+    )
     words: str | None = Field(
-        None, max_length=VALUE_CHARS_MAX, description="What the consumer said, in full or as groups have it."
+        None, max_length=VALUE_CHARS_MAX, description="What the consumer said, in full or as in the list of groups."
     )
-    hour: int | None = Field(None, ge=0, le=ID_MAX, description="When the hour began in which they died.")
+    hour: int | None = Field(None, ge=0, le=ID_MAX, description="The start of the UTC hour in which they last died.")
 
 
 class EditBody(Body):
-    """What is changed in the messages on their way."""
+    """How to edit the messages on their way."""
 
-    remove: list[PropertyName] = Field([], description="Properties that are taken away.")
-    set: dict[PropertyName, PropertyValue] = Field({}, description="Properties that they get.")
-    text: str | None = Field(None, description="The new body, a text; null: it stays.")
-    base64: str | None = Field(None, description="The new body, bytes in Base64; null: it stays.")
+    remove: list[PropertyName] = Field([], description="Properties to remove.")
+    set: dict[PropertyName, PropertyValue] = Field({}, description="Properties to set.")
+    text: str | None = Field(None, description="The new body as text; null: unchanged.")
+    base64: str | None = Field(None, description="The new body as bytes in Base64; null: unchanged.")
 
     @model_validator(mode="after")
     def _one_body(self) -> EditBody:
@@ -58,7 +62,7 @@ class EditBody(Body):
 
     @property
     def edit(self) -> Edit:
-        """The same for the engine."""
+        """The engine's edit."""
         body = base64.b64decode(self.base64) if self.base64 is not None else None
         if self.text is not None:
             body = self.text.encode("utf-8", "replace")
@@ -66,26 +70,28 @@ class EditBody(Body):
 
 
 class NewTask(Body):
-    """What is to be done with which messages of a queue; of an import or replay, under which name."""
+    """What to do with which messages of a queue; an import or replay has a name instead of a queue."""
 
     kind: KindName
     queue: str = Field("", description="The queue, or ADDRESS::QUEUE; an import or replay has none.")
-    name: str = Field("", description="Of an import or replay: a name that its calls have too.")
+    name: str = Field("", description="Of an import or replay: the name that its calls use too.")
     filter: str = Field("", description="Only messages that match this selector.")
     ids: list[Annotated[int, Field(ge=1, le=ID_MAX)]] = Field([], description="Only the messages with these ids.")
     group: Group = Field(Group(), description="Only dead letters with these values.")
-    target: str = Field("", description="Where a move or import goes: an address, a queue, or ADDRESS::QUEUE.")
-    first_origin: bool = Field(False, description="A retry goes to where they died first, instead of last.")
+    target: str = Field("", description="The target of a move or import: an address, a queue, or ADDRESS::QUEUE.")
+    first_origin: bool = Field(
+        False, description="A retry goes to where they first died, instead of where they last died."
+    )
     edit: EditBody = EditBody()
-    dry_run: bool = Field(False, description="Only count.")
-    rate: int = Field(0, ge=0, description="Messages a second at most; 0: as fast as other clients allow.")
-    remove: bool = Field(False, description="An export removes messages that its client has on its disk.")
+    dry_run: bool = Field(False, description="Only count, change nothing.")
+    rate: int = Field(0, ge=0, description="The most messages a second; 0: as fast as other clients allow.")
+    remove: bool = Field(False, description="An export removes messages once its client has them on its disk.")
     total: int = Field(
-        0, ge=0, le=ID_MAX, description="Messages that the client has for an import or replay; 0: it does not know."
+        0, ge=0, le=ID_MAX, description="How many messages the client has for an import or replay; 0: unknown."
     )
 
     def request(self, by: dict[str, str]) -> TaskRequest:
-        """The same for the engine."""
+        """The engine's request; `by`: who starts the task."""
         group = {name: value for name, value in self.group.model_dump().items() if value is not None}
         return TaskRequest(
             kind=TaskKind(self.kind),
@@ -106,15 +112,13 @@ class NewTask(Body):
 
 
 class TaskEnd(Body):
-    """How a task whose steps its client makes has ended."""
+    """How an export, import or replay ended."""
 
-    error: str = Field(
-        "", max_length=ERROR_CHARS_MAX, description="Why the client cannot go on; empty: it has done all."
-    )
+    error: str = Field("", max_length=ERROR_CHARS_MAX, description="Why the client cannot continue; empty: it is done.")
 
 
 class ExportedIds(Body):
-    """Messages that a client has exported, and has on its disk."""
+    """Exported messages that the client has on its disk."""
 
     ids: list[Annotated[int, Field(ge=1, le=ID_MAX)]] = Field(max_length=LIMIT_MAX)
 
@@ -123,18 +127,18 @@ class Removed(Shown):
     """What became of exported messages."""
 
     removed: int
-    refused: dict[str, int] = Field(description="How many stay, by why.")
+    refused: dict[str, int] = Field(description="How many stay, by reason.")
 
 
 class TaskShown(Shown):
-    """A task: what was asked for, and how far it came."""
+    """A task: what was requested, and its progress."""
 
     id: int
     kind: KindName
     queue: str = Field(description="Empty for an import or replay.")
     name: str = Field(description="Of an import or replay.")
     filter: str
-    ids: int = Field(description="How many messages it names one by one.")
+    ids: int = Field(description="How many messages it names by id.")
     group: dict[str, str | int]
     target: str
     first_origin: bool
@@ -146,14 +150,16 @@ class TaskShown(Shown):
     created: int
     state: StateName
     ended: int
-    why: str = Field(description="Why it failed, or paused by itself.")
-    total: int = Field(description="Messages on the queue when it started, that it names, or that its client has.")
+    why: str = Field(description="Why it failed, or why the broker paused it.")
+    total: int = Field(
+        description="Messages to process: on the queue at its start, named by id, or those of its client."
+    )
     looked_at: int
     moved: int = Field(
-        description="Messages that were moved or removed (exported, imported, replayed); in a dry run, that would be."
+        description="Messages moved, removed, exported, imported or replayed; in a dry run, those that would be."
     )
-    refused: dict[str, int] = Field(description="How many stay, by why.")
-    targets: dict[str, int] = Field(description="How many went where.")
+    refused: dict[str, int] = Field(description="How many stay, by reason.")
+    targets: dict[str, int] = Field(description="How many went to each target.")
 
 
 class TaskList(Shown):
@@ -164,7 +170,7 @@ class TaskList(Shown):
 
 
 def task_shown(task: Task) -> TaskShown:
-    """A task of the engine's."""
+    """A task as a model."""
     request, progress = task.request, task.progress
     return TaskShown(
         id=task.id,

@@ -1,4 +1,4 @@
-"""A message's trail as the API has it."""
+"""A message's trail as the API shows it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ StepName = Literal["stored", "copied", "delivering", "in-flight", "returned", "s
 
 
 class StepShown(Shown):
-    """One record of the journal about the message.  What a record does not say is 0 or empty."""
+    """One record of the journal about the message.  Fields that the record does not have are 0 or empty."""
 
     kind: StepName = Field(
         description=(
@@ -23,55 +23,55 @@ class StepShown(Shown):
             "client, returned by it, scheduled, died, expired, left a queue."
         )
     )
-    told: str = Field(description="The step in a sentence.")
-    message: int = Field(description="The id that the message had.")
+    told: str = Field(description="The step as a sentence.")
+    message: int = Field(description="The id that the message had at this step.")
     time: int
     position: int = Field(description="The record's place in the order of the journal.")
     segment: int
     offset: int = Field(description="The record's first byte in its segment.")
-    queues: list[str] = Field(description="Those that took it, or the one that the record is about.")
+    queues: list[str] = Field(description="The queues that took it, or the queue of the record.")
     protocol: str
-    address: str = Field(description="Where it was stored; of a death, where it had been sent.")
+    address: str = Field(description="The address it was stored for; of a death, the address it had been sent to.")
     size: int
     user: str = Field(description="The sender's.")
-    client: str = Field(description="Of a stored message the sender's, else the last consumer's.")
+    client: str = Field(description="The client id of the sender for a stored message, else of the last consumer.")
     remote: str
     reason: str = Field(description="Why it died or left.")
-    text: str = Field(description="What was said when it died.")
+    text: str = Field(description="What the consumer or the broker said when it died.")
     attempts: int = Field(description="Failed deliveries so far.")
     redelivered: bool
     first_failure: int
     consumers: int = Field(description="Consumers on the queue when it expired.")
     consumer_id: int
     packet_id: int
-    sent: int = Field(description="When the broker first took it.")
+    sent: int = Field(description="When the broker first accepted it.")
     expiration: int
-    scheduled: int = Field(description="Until when it waits.")
-    new_id: int = Field(description="The message that it became.")
-    old_id: int = Field(description="The message that it was before.")
+    scheduled: int = Field(description="The earliest time of its delivery.")
+    new_id: int = Field(description="The id of the message that it became.")
+    old_id: int = Field(description="The id of the message that it was before.")
 
 
 class PlaceShown(Shown):
-    """Where the message is now, under which id."""
+    """A queue that holds the message now, and its id there."""
 
     message: int
     queue: str
 
 
 class TrailShown(Shown):
-    """All that the journal knows of a message, under all the ids that it had."""
+    """Everything that the journal records about a message, under all the ids it had."""
 
-    ids: list[int] = Field(description="Oldest first.")
+    ids: list[int] = Field(description="Its ids, oldest first.")
     steps: list[StepShown] = Field(description="In the order of the journal.")
     places: list[PlaceShown]
-    ended: str = Field(description="Why it left its last queue, if it is on none; empty: the journal does not say.")
-    problems: list[str] = Field(description="What the journal no longer has, and damage, in sentences.")
-    segments: int = Field(description="Segments of the journal, kept ones too.")
+    ended: str = Field(description="Why it left its last queue, if it is on none; empty: unknown.")
+    problems: list[str] = Field(description="What the journal no longer has, and what is damaged, in sentences.")
+    segments: int = Field(description="Segments of the journal, including kept ones.")
     opened: int = Field(description="How many of them were searched.")
 
 
 def trail_shown(trail: Trail) -> TrailShown:
-    """All of it."""
+    """A trail as a model."""
     return TrailShown(
         ids=trail.ids,
         steps=[_step(step) for step in trail.steps],

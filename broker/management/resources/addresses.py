@@ -1,4 +1,4 @@
-"""Addresses: listed, shown, created, paused, deleted, sent to; and their settings."""
+"""The calls to list, show, create, pause and delete addresses, to send to them, and to show their settings."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from broker.management.sending import Outgoing
 from broker.sessions.stomp.format import CONTENT_LENGTH, encode_head
 from broker.sessions.stomp.headers import is_application_header
 
-#: Bytes of a message that is sent here, in JSON: it is read within some ms.  Clients send larger ones.
+#: Bytes of a message sent here, in JSON: parsed within some ms.  Larger messages are for clients of the protocols.
 SEND_BYTES_MAX: Final = 1 << 20
 
-#: The headers of a message as its format has them.
+#: The names of the headers in a STOMP message.
 _HEADERS: Final = {
     "content_type": "content-type",
     "correlation_id": "correlation-id",
@@ -99,7 +99,7 @@ class AddressCalls:
         return address_shown(self._engine, self._engine.operators.address(name))
 
     async def settings(self, name: Name) -> EffectiveSettings:
-        """The settings that apply to an address, or would, and the match that each comes from."""
+        """The settings that apply to an address, whether or not it exists, and the match that sets each."""
         operators = self._engine.operators
         layers = operators.setting_layers(name)
         settings = {
@@ -109,7 +109,7 @@ class AddressCalls:
         return EffectiveSettings(name=name, matches=[match for match, _ in layers], settings=settings)
 
     async def create(self, request: Request, name: Name, body: NewAddress | None = None) -> AddressShown:
-        """Create an address; answered when that is on disk."""
+        """Create an address; answered once that is on disk."""
         types = {RoutingType[each] for each in (body.routing_types if body else ())}
         self._broker.tick.enter()
         address = self._engine.operators.make_address(name, types)
@@ -118,7 +118,7 @@ class AddressCalls:
         return address_shown(self._engine, address)
 
     async def change(self, request: Request, name: Name, body: AddressChange) -> AddressPaused:
-        """Stop the deliveries of all queues of an address, or let them go on; answered when that is on disk."""
+        """Pause or resume all queues of an address; answered once that is on disk."""
         address, paused = self._engine.operators.address(name), body.paused
         self._broker.tick.enter()
         if paused is not None and self._engine.operators.pause_address(address, paused=paused):
@@ -127,7 +127,7 @@ class AddressCalls:
         return AddressPaused(name=address.name, paused=address.paused, queues=len(address.queues))
 
     async def delete(self, request: Request, name: Name, force: Force = False) -> AddressDeleted:
-        """Delete an address, with `force` one that has queues; answered when that is on disk."""
+        """Delete an address, with `force` even one that has queues; answered once that is on disk."""
         address = self._engine.operators.address(name)
         queues = len(address.queues)
         self._broker.tick.enter()
@@ -137,7 +137,7 @@ class AddressCalls:
         return AddressDeleted(name=address.name, queues=queues)
 
     async def send(self, request: Request, name: Name, body: NewMessage, access: CallerAccess) -> Sent:
-        """Send a message to an address, or to a queue as ADDRESS::QUEUE; answered when it is on disk."""
+        """Send a message to an address, or to a queue as ADDRESS::QUEUE; answered once it is on disk."""
         head, content = _encoded(body)
         outgoing = Outgoing(
             head=head,
@@ -161,7 +161,7 @@ async def _about(name: Name, access: CallerAccess) -> None:
 
 
 def _encoded(body: NewMessage) -> tuple[bytes, bytes]:
-    """Head and body as a message of STOMP has them.  Raises Refused."""
+    """Head and body of the STOMP message.  Raises Refused."""
     pairs: dict[bytes, bytes] = {}
     for field, name in _HEADERS.items():
         value = getattr(body.headers, field)
@@ -175,6 +175,6 @@ def _encoded(body: NewMessage) -> tuple[bytes, bytes]:
         content = body.content
     except ValueError as error:
         raise Refused("invalid-body", str(error)) from None
-    if body.base64 is not None:  # bytes, not a text
+    if body.base64 is not None:  # marks the body as bytes rather than text
         pairs[CONTENT_LENGTH] = b"%d" % len(content)
     return encode_head(list(pairs.items())), content

@@ -1,4 +1,4 @@
-"""The broker as a whole: its status, its users, the balance of its journal, messages brought back from it."""
+"""The calls on the broker as a whole: status, failover, users, the journal's balance, and replay."""
 
 from __future__ import annotations
 
@@ -50,15 +50,17 @@ class BrokerCalls:
         return models.status(self._broker, self._engine.now)
 
     async def failover(self, request: Request) -> Status:
-        """Hand the journal over to the other broker of the pair: confirm what is in flight, then stand by."""
+        """Hand the journal over to the other broker of the pair: confirm what is in flight, then become the standby."""
         if self._broker.replicated() is None:
-            raise Refused("not-replicated", "the journal of this broker is in files, which nobody else can take over")
+            raise Refused(
+                "not-replicated", "the journal of this broker is in files, so no other broker can take it over"
+            )
         self._broker.hand_over()
         told(request, "replication.handing_over")
         return await self.status()
 
     async def users(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> UserList:
-        """The users of the broker and their roles, by name; never what they log in with."""
+        """The users of the broker and their roles, by name; never their credentials."""
         users = self._broker.gate.users() or {}
         names = sorted(users)
         chosen, next = after_name(names, "users", after, limit)
@@ -66,17 +68,17 @@ class BrokerCalls:
         return UserList(users=shown, next=next, total=len(names))
 
     async def balance(self) -> Response:
-        """How many messages the journal has of each queue below a position, answered when all below it is on disk."""
+        """How many messages of each queue the journal holds below a position; answered once all below it is on disk."""
         self._broker.tick.enter()
         position, counts = self._engine.balance()
         await durable(self._engine)
-        # Beside the event loop: of 100,000 queues this takes a third of a second.
+        # Off the event loop: for 100,000 queues this takes a third of a second.
         broker_id = self._engine.journal.broker_id
         text = await asyncio.to_thread(lambda: models.balance(broker_id, position, counts).model_dump_json())
         return Response(text, media_type="application/json")
 
     async def replay(self, request: Request) -> Replayed:
-        """Bring messages back from the journal, in their order; answered when they are on disk."""
+        """Bring messages back from the journal, in order; answered once they are on disk."""
         wanted = replaying.read_replay(self._engine, await request.body())
         task = await turn(self._broker, wanted.task, TaskKind.REPLAY)
         answer = replaying.perform(self._engine, wanted)

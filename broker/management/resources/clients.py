@@ -1,4 +1,4 @@
-"""Clients: the connections of those that have logged in, and their consumers; listed and closed.
+"""The calls to list and close the connections of logged-in clients, and their consumers.
 
 Connections are for callers who manage the broker as a whole, consumers for those who manage their queues.
 """
@@ -35,14 +35,14 @@ class ConnectionCalls:
         calls.add("DELETE", "/connections/{id}", self.close, about=whole)
 
     async def list(self, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConnectionList:
-        """The clients that have logged in, in the order in which they came."""
+        """The clients that have logged in, in the order in which they connected."""
         everybody = self._connections.by_id
         start, next = after_number([each.number for each in everybody.values()], "connections", after, limit)
         shown = [connection_shown(each) for each in islice(everybody.values(), start, start + limit)]
         return ConnectionList(connections=shown, next=next, total=len(everybody))
 
     async def close(self, request: Request, id: Id, reason: Reason = "") -> ConnectionShown:
-        """Close a client's connection; the messages that it held go back to their queues."""
+        """Close a client's connection; its unacknowledged messages return to their queues."""
         connected = self._connections.by_id.get(id)
         if connected is None:
             raise NotFound(f"connection {id} does not exist")
@@ -65,7 +65,7 @@ class ConsumerCalls:
         calls.add("DELETE", "/consumers/{id}", self.close, about=self._about)
 
     async def _about(self, id: Id, access: CallerAccess) -> None:
-        """A consumer is unknown to a caller who may not manage its queue."""
+        """A caller who may not manage its queue is told that a consumer does not exist."""
         consumer = self._consumer(id)
         queue = None if consumer is None else consumer.queue
         if queue is None or not access.might(Permission.MANAGE, queue.address.name, queue.name):
@@ -73,9 +73,9 @@ class ConsumerCalls:
             raise NotFound(f"consumer {id} does not exist")
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConsumerList:
-        """The consumers of the queues that the caller manages, by their ids, which rise.
+        """The consumers of the queues that the caller manages, by ascending id.
 
-        Among them those that stand in for links of other brokers whose connections have ended.
+        They include those that hold messages for AMQP links whose connections have ended.
         """
         everybody = [each for queue in self._engine.queues.values() for each in queue.holders()]
         queues = {each.queue.name: each.queue for each in everybody}
@@ -89,11 +89,11 @@ class ConsumerCalls:
     async def close(self, request: Request, id: Id, reason: Reason = "") -> ConsumerShown:
         """Close a consumer: over AMQP its link, over STOMP and MQTT its connection.
 
-        What it had goes back to its queue, and does not count as failed.  What is kept for a link that is away is given
-        to others.
+        Its unacknowledged messages return to their queue, and the delivery does not count as failed.  Messages kept for
+        a disconnected link go to other consumers.
         """
         consumer = self._consumer(id)
-        assert consumer is not None, "who may close it has found it"
+        assert consumer is not None, "`about` has found it"
         shown = consumer_shown(consumer)
         self._broker.tick.enter()
         self._engine.consumers.dismiss(consumer, _told_to_client(reason))

@@ -1,4 +1,4 @@
-"""Rules for dead letters: what those in force did, and what they or others would do."""
+"""The calls on rules for dead letters: what the rules in force did, and what they or others would do."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from broker.management.models.dead_letter_rules import RuleList, Tried, Try, rul
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 
-#: Messages that one call looks at, over many ticks: half a second's worth.
+#: Messages that one call examines, over many ticks: half a second of work.
 LOOKED_AT_MAX: Final = 10_000
 
 
-#: Bytes of the rules to be tried: as many as there may be, with long selectors.
+#: Bytes of the rules to try: the most rules allowed, with long selectors.
 BODY_BYTES_MAX: Final = 1 << 20
 
 
@@ -40,15 +40,15 @@ class DeadLetterRuleCalls:
         require_queue(access, self._engine, name)
 
     async def list(self, access: CallerAccess) -> RuleList:
-        """The rules in force, with what each did; and the queues that they may be for."""
+        """The rules in force, with what each did; and the queues that they may apply to."""
         queues = {queue.name: queue.address.name for queue in self._engine.messages.dead_letter_queues()}
         names = await managed(access, [*queues], lambda name: (queues[name], name))
         return rule_list(self._engine.dead_letter_rules, names)
 
     async def attempt(self, name: Name, body: Try) -> Tried:
-        """What rules would do with the dead letters of a queue, each as if it were new; nothing is done.
+        """What rules would do with the dead letters of a queue, each as if it had just died; nothing is changed.
 
-        One call looks at some thousand messages; `next` says where the following one goes on.
+        One call examines some thousand messages; `next` says where the next one continues.
         """
         rules, queue = self._engine.dead_letter_rules, self._engine.queue(name)
         try:

@@ -1,4 +1,4 @@
-"""Dead letters: counted by group."""
+"""The call that counts dead letters by group."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from broker.management.ports import Broker
 
 _BY_DEFAULT: Final = ",".join(BY_DEFAULT)
 
-By = Annotated[str, Query(description="By what: one or more of queue, reason, origin, first-origin, words, hour.")]
-OneQueue = Annotated[str, Query(description="A queue, or ADDRESS::QUEUE; empty: all that keep dead letters.")]
+By = Annotated[
+    str, Query(description="What to group by: one or more of queue, reason, origin, first-origin, words, hour.")
+]
+OneQueue = Annotated[str, Query(description="A queue, or ADDRESS::QUEUE; empty: all queues of dead letters.")]
 
 
 class DeadLetterCalls:
@@ -36,7 +38,7 @@ class DeadLetterCalls:
     async def groups(self, access: CallerAccess, by: By = _BY_DEFAULT, queue: OneQueue = "") -> GroupList:
         """Dead letters of the queues that the caller manages, or of one, counted by group.
 
-        Their bodies are not read, but a million of them take some seconds.
+        Bodies are not read, but a million messages take some seconds.
         """
         queues = self._engine.queues
         if queue:

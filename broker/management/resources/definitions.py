@@ -1,4 +1,4 @@
-"""Definitions: all that makes a broker what it is beside its messages, exported and imported as one document."""
+"""The calls to export and import a broker's definitions, everything except its messages, as one document."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from broker.management.models.definitions import Definitions, DefinitionsImporte
 from broker.management.names import Names
 from broker.management.ports import Broker
 
-#: Bytes of a document that is imported: 1,000 queues, with selectors.  It is read within some 20 ms.
+#: Bytes of a document to import: 1,000 queues, with selectors.  It is parsed within some 20 ms.
 BODY_BYTES_MAX: Final = 2 << 20
 
 Automatic = Annotated[
-    Flag, Query(description="true: also anycast queues and addresses that were created automatically.")
+    Flag, Query(description="true: include anycast queues and addresses that were created automatically.")
 ]
-DryRun = Annotated[Flag, Query(description="true: only say what would change.")]
+DryRun = Annotated[Flag, Query(description="true: only report what would change.")]
 
 
 class DefinitionCalls:
-    """The calls on one broker's definitions, which are for those who manage all of it."""
+    """The calls on one broker's definitions, for callers who manage the broker as a whole."""
 
     def __init__(self, broker: Broker, names: Names) -> None:
         self._broker = broker
@@ -41,14 +41,14 @@ class DefinitionCalls:
         calls.add("POST", "/definitions", self.import_, about=whole, problems=(507,), body_bytes_max=BODY_BYTES_MAX)
 
     async def export(self, auto_created: Automatic = False) -> Response:
-        """All definitions: addresses, queues, diverts; address settings, permissions and users to be read."""
+        """All definitions: addresses, queues, diverts, address settings, permissions and users."""
         pieces = Exporting(self._broker, self._names, automatic=auto_created).pieces()
         return StreamingResponse(pieces, media_type="application/json")
 
     async def import_(self, request: Request, body: Definitions, dry_run: DryRun = False) -> DefinitionsImported:
-        """Create and change what a document has, and delete nothing; answered when that is on disk.
+        """Create and change what a document defines, and delete nothing; answered once that is on disk.
 
-        Address settings, permissions and users are in files: the answer says how they differ.
+        Address settings, permissions and users are in files, so the answer only says how they differ.
         """
         changes = await Importing(self._broker, partial(told, request), dry_run=dry_run).run(body)
         await durable(self._broker.engine)

@@ -1,6 +1,6 @@
-"""Diverts: listed, created, deleted.
+"""The calls to list, create and delete diverts.
 
-One that is created here stays until it is deleted; one of the configuration is created anew at each start.
+A divert created here stays until it is deleted; one of the configuration is created again at each start.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DivertCalls:
         calls.add("DELETE", "/diverts/{name}", self.delete, about=self._about)
 
     async def _about(self, name: Name, access: CallerAccess) -> None:
-        """A divert is unknown to a caller who may not manage all that it joins."""
+        """A caller who may not manage all of its addresses is told that a divert does not exist."""
         divert = self._engine.diverts.get(name)
         if divert is None or not _manages(access, divert):
             require_whole(access)
@@ -57,7 +57,7 @@ class DivertCalls:
         return DivertList(diverts=[divert_shown(diverts[name]) for name in chosen], next=next, total=len(names))
 
     async def create(self, request: Request, name: Name, body: NewDivert) -> DivertMade:
-        """Create a divert; answered when that is on disk."""
+        """Create a divert; answered once that is on disk."""
         divert = new_divert(name, body, self._engine.syntax)
         self._broker.tick.enter()
         operators = self._engine.operators
@@ -68,7 +68,7 @@ class DivertCalls:
         return divert_made(divert, operators.lacking_queues(divert))
 
     async def delete(self, request: Request, name: Name) -> DivertDeleted:
-        """Delete a divert; answered when that is on disk."""
+        """Delete a divert; answered once that is on disk."""
         self._broker.tick.enter()
         self._engine.operators.remove_divert(name)
         told(request, "divert.deleted", divert=name)

@@ -1,4 +1,4 @@
-"""Messages of a queue exported as lines, and lines imported: `bartleby queue export` and `import`."""
+"""The calls that export messages of a queue as lines, and import lines: `bartleby queue export` and `import`."""
 
 from __future__ import annotations
 
@@ -36,27 +36,25 @@ from broker.management.problems import Refused
 from broker.management.resources.messages import Selector
 from broker.management.uploads import BodyUploads
 
-#: Bytes of a call with a piece of a body.
+#: Bytes of a call that uploads a piece of a body.
 PIECE_BYTES_MAX: Final = UPLOADED_CHARS_MAX + (4 << 10)
 
 StepOf = Annotated[
     int,
     Field(ge=0, le=ID_MAX),
     BeforeValidator(number),
-    Query(description="The task of which this is the next step; 0: of none."),
+    Query(description="The task of which this is the next step; 0: no task."),
 ]
 OneId = Annotated[
     int, Field(ge=0, le=ID_MAX), BeforeValidator(number), Query(description="Only the message with this id; 0: all.")
 ]
-Offset = Annotated[
-    int, Field(ge=0, le=ID_MAX), BeforeValidator(number), Query(description="The bytes before it are left out.")
-]
+Offset = Annotated[int, Field(ge=0, le=ID_MAX), BeforeValidator(number), Query(description="Begin at this byte.")]
 
 
 class ExportCalls:
-    """The calls on one broker's queues.  An export is for those who manage the queue.
+    """The export and import calls of one broker.  An export needs `manage` on the queue.
 
-    An import is for those who manage the whole broker: a line says who sent the message, and it is believed.
+    An import needs `manage` on the broker as a whole: a line names the message's sender, and the name is trusted.
     """
 
     def __init__(self, broker: Broker, uploads: BodyUploads) -> None:
@@ -111,8 +109,9 @@ class ExportCalls:
     ) -> Response:
         """Messages of a queue as lines of an export, oldest first, without removing them.
 
-        An answer has `limit` messages, or 1 MiB and the message that exceeds it.  With a selector it may have fewer,
-        or none, though there is a `next`.  A step of a task has the task's selector, and in a dry run no messages.
+        An answer has up to `limit` messages, or 1 MiB and the message that exceeds it.  With a selector it may have
+        fewer, or none, even though there is a `next`.  A step of a task uses the task's selector, and in a dry run
+        returns no messages.
         """
         selector = parse_selector(filter)
         key = place("export", after, int)
@@ -133,32 +132,32 @@ class ExportCalls:
             page.step(self._engine)
             if page.last is None or page.full or queue.deleted:
                 break
-            await asyncio.sleep(0)  # others get their turn
+            await asyncio.sleep(0)  # let others run
         self._count(step, page.looked_at, page.found)
         last = None if queue.deleted or page.last is None else cursor("export", page.last)
         return _answer(page.messages, last)
 
     def _exported(self, name: str, step: Task | None) -> Queue:
-        """The queue of an export.  Raises NotFound; InvalidTask for the task of another one."""
+        """The queue to export.  Raises NotFound; InvalidTask if the task is for another queue."""
         queue = self._engine.queue(name)
         if step is not None and self._engine.tasks.queue_of(step) is not queue:
             raise InvalidTask(f"task {step.id} exports queue {step.request.queue}, not {queue.name}")
         return queue
 
     def _count(self, step: Task | None, looked_at: int, found: int) -> None:
-        """So much was a step of a task.  Raises TaskEnded."""
+        """Record the progress of a step of a task.  Raises TaskEnded."""
         if step is not None:
             self._engine.tasks.stepped(step, looked_at=looked_at, moved=found, refused={})
 
     async def stored_body(self, name: Name, id: MessageId, offset: Offset = 0) -> Response:
-        """A piece of a message's body as it is stored, in its protocol's encoding; empty behind its end."""
+        """A piece of a message's body as stored, in its protocol's encoding; empty past its end."""
         queue = self._engine.queue(name)
         self._broker.tick.enter()
         message, _ = self._engine.messages.find(queue, id)
         return Response(lines.piece_of(message, offset), media_type="application/octet-stream")
 
     async def import_(self, request: Request) -> MessagesImported:
-        """Put messages of an export on a queue, as they were, in their order; answered when they are on disk."""
+        """Put messages of an export on a queue, unchanged and in order; answered once they are on disk."""
         wanted = lines.read_import(self._engine, self._uploads, await request.body())
         task = await turn(self._broker, wanted.task, TaskKind.IMPORT)
         dry_run = task is not None and task.request.dry_run
@@ -175,9 +174,9 @@ class ExportCalls:
         return MessagesImported(imported=done.inserted, refused=done.refused, known=done.known)
 
     async def upload(self, id: UploadId, body: UploadPiece) -> Upload:
-        """The next piece of a large body of a message that is to be imported, within a minute of the one before.
+        """Upload the next piece of a large body for an import, within a minute of the one before.
 
-        It is answered when another one may come; the last one when the body is on disk.
+        A piece is answered when the next one may be sent; the last one once the body is on disk.
         """
         try:
             data = b64decode(body.base64, validate=True)
@@ -188,7 +187,7 @@ class ExportCalls:
         return Upload(id=id, bytes=nbytes)
 
     async def end_upload(self, id: UploadId) -> Upload:
-        """Give a body up, which may be gone already."""
+        """Abandon an upload, which may already be gone."""
         self._broker.tick.enter()
         return Upload(id=id, bytes=self._uploads.end(id))
 

@@ -1,4 +1,4 @@
-"""Links to other brokers: listed, started, stopped, paused; routes in doubt resolved."""
+"""The calls to list, start, stop and pause links to other brokers, and to resolve routes in doubt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.management.ports import Broker
 
 
 class LinkCalls:
-    """The calls on one broker's links, for those who manage the broker as a whole."""
+    """The calls on one broker's links, for callers who manage the broker as a whole."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -45,19 +45,19 @@ class LinkCalls:
         return link_shown(self._engine, self._broker.links.find(name))
 
     async def start(self, request: Request, name: Name) -> LinkShown:
-        """Let a link connect that is stopped, connect at once one that waits, let one go on that is paused."""
+        """Start a stopped link, reconnect a waiting one at once, or resume a paused one."""
         self._broker.tick.enter()
         self._broker.links.start(name)
         return self._steered(request, name, "start")
 
     async def stop(self, request: Request, name: Name) -> LinkShown:
-        """End a link's connection, until it is started or the broker is."""
+        """Close a link's connection until the link is started or the broker restarts."""
         self._broker.tick.enter()
         self._broker.links.stop(name)
         return self._steered(request, name, "stop")
 
     async def pause(self, request: Request, name: Name) -> LinkShown:
-        """Let a link pass nothing on and stay connected, until it is started or the broker is."""
+        """Let a link stay connected but transfer nothing until it is started or the broker restarts."""
         self._broker.tick.enter()
         self._broker.links.pause(name)
         return self._steered(request, name, "pause")
@@ -67,7 +67,7 @@ class LinkCalls:
         return link_shown(self._engine, self._broker.links.find(name))
 
     async def resolve(self, request: Request, name: Name, route: Name, body: Resolution) -> Resolved:
-        """Send the messages again that a route holds in doubt, or remove them; answered when that is on disk."""
+        """Send the messages that a route holds in doubt again, or remove them; answered once that is on disk."""
         self._broker.tick.enter()
         messages = self._broker.links.resolve(name, route, discard=body.discard)
         verb = "discard" if body.discard else "resend"

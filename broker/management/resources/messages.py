@@ -1,4 +1,4 @@
-"""Messages of queues: browsed, shown, downloaded, moved, removed."""
+"""The calls to browse, show and download messages of queues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from broker.management.ports import Broker
 Selector = Annotated[str, Query(description="Only messages that match this selector; empty: all.")]
 
 
-#: Messages that are shown in one tick: some 5 ms.
+#: Messages shown in one tick: some 5 ms.
 SHOWN_AT_ONCE: Final = 100
 
 
@@ -58,8 +58,8 @@ class MessageCalls:
     async def browse(self, name: Name, limit: PageLimit = 0, after: After = "", filter: Selector = "") -> MessageList:
         """Messages of a queue, oldest first, without removing them.
 
-        A queue may be too long to be looked through for a selector in one call: then there is a `next` though fewer
-        messages than `limit` are shown, or none.
+        One call may not get through a long queue with a selector: then there is a `next` even though the answer has
+        fewer messages than `limit`, or none.
         """
         queue, selector = self._engine.queue(name), parse_selector(filter)
         key = place("messages", after, int)
@@ -69,7 +69,7 @@ class MessageCalls:
         last: int | None = 0 if key is None else int(key[0])
         left = self._limits.filtered_max
         while last is not None and len(shown) < most and left > 0 and not queue.deleted:
-            await asyncio.sleep(0)  # others have their turn
+            await asyncio.sleep(0)  # let others run
             self._broker.tick.enter()
             some, looked_at = min(most - len(shown), SHOWN_AT_ONCE), min(left, LOOKED_AT_ONCE)
             found, last = matching(self._engine, queue, last, some, looked_at, fits)
@@ -85,9 +85,9 @@ class MessageCalls:
         return message_shown(message, queue, state, alone=True)
 
     async def download(self, name: Name, id: MessageId) -> Response:
-        """The body of one message, all of it.
+        """The whole body of one message.
 
-        Of an AMQP body that is large and has several sections, their beginnings are among it.
+        A large AMQP body of several sections includes the headers of the sections after the first.
         """
         queue = self._engine.queue(name)
         self._broker.tick.enter()

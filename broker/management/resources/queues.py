@@ -1,4 +1,4 @@
-"""Queues: listed, shown, created, changed, deleted."""
+"""The calls to list, show, create, change and delete queues."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class QueueCalls:
         return queue_shown(queue, keeps_dead=self._engine.operators.keeps_dead(queue.address.name))
 
     async def create(self, request: Request, name: Name, body: NewQueue | None = None) -> QueueShown:
-        """Create a queue; answered when that is on disk."""
+        """Create a queue; answered once that is on disk."""
         body = body or NewQueue()
         wanted = Wanted(
             name,
@@ -92,7 +92,7 @@ class QueueCalls:
         return self._shown(queue)
 
     async def change(self, request: Request, name: Name, body: QueueChange) -> QueueShown:
-        """Change attributes of a queue, stop its deliveries or let them go on; answered when that is on disk."""
+        """Change attributes of a queue, or pause or resume its deliveries; answered once that is on disk."""
         queue, attributes, paused = self._engine.queue(name), asked(body.attributes), body.paused
         queue.check_public()
         self._broker.tick.enter()
@@ -105,15 +105,15 @@ class QueueCalls:
         return self._shown(queue)
 
     async def delete(self, request: Request, name: Name, force: Force = False) -> QueueDeleted:
-        """Delete a queue, with `force` one that has messages or consumers; answered when that is on disk.
+        """Delete a queue, with `force` even one that has messages or consumers; answered once that is on disk.
 
-        One with more messages than are removed at once is deleted by a task.
+        A queue with too many messages to remove at once has to be deleted by a task.
         """
         queue = self._engine.queue(name)
         self._engine.operators.check_deletable(queue, with_messages=force)
         messages = queue.message_count
         if messages > self._engine.limits.purge_step_max:
-            raise AlreadyInUse(f"queue {queue.name} has {counted(messages, 'message')}: start a task that deletes it")
+            raise AlreadyInUse(f"queue {queue.name} has {counted(messages, 'message')}: start a task to delete it")
         self._broker.tick.enter()
         self._engine.operators.delete_queue(queue, with_messages=force)
         told(request, "queue.deleted", queue=queue.name, messages=messages)

@@ -1,4 +1,4 @@
-"""Reasons and codes: what every word means that the broker says, as `bartleby explain` tells it."""
+"""The calls that explain reasons and codes: what every word that the broker uses means, as in `bartleby explain`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.reasons.table import reasons
 
 
 def add_to(calls: Calls) -> None:
-    """Declare the calls, which everybody who has logged in may make: they say nothing of this broker."""
+    """Declare the calls, open to any logged-in user: they reveal nothing about this broker."""
     calls.add("GET", "/reasons", list_all, about=anybody)
     calls.add("GET", "/reasons/{word}", explain, about=anybody)
 
@@ -22,7 +22,7 @@ async def list_all() -> ReasonList:
 
 
 async def explain(word: Word) -> ReasonList:
-    """What a word, a number, or a line that holds one means."""
+    """Explain a word, a number, or a log line that contains one."""
     found = find(reasons(), word)
     if not found:
         near = suggest(reasons(), word)

@@ -1,4 +1,4 @@
-"""Tasks: what takes longer than a tick, started, looked at, paused, resumed, cancelled."""
+"""The calls to start, show, pause, resume, cancel and end tasks: work that takes longer than a tick."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from broker.management.models.base import ID_MAX, LIMIT_DEFAULT, After, Limit, T
 from broker.management.models.tasks import ExportedIds, NewTask, Removed, TaskEnd, TaskList, TaskShown, task_shown
 from broker.management.ports import Broker
 
-#: Bytes of a request for a task: 1,000 ids, and a body of some hundred KiB for edited messages.
+#: Bytes of a request to start a task: 1,000 ids, and a body of some hundred KiB for edited messages.
 BODY_BYTES_MAX: Final = 2 << 20
 
 
 class TaskCalls:
-    """The calls on one broker's tasks.  Who manages the queue of a task knows of it."""
+    """The calls on one broker's tasks.  A task is visible to callers who manage its queue."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -44,7 +44,7 @@ class TaskCalls:
             body_bytes_max=BODY_BYTES_MAX,
         )
         calls.add("GET", "/tasks", self.list, about=anybody)
-        calls.add("GET", "/tasks/{task:digits}", self.show, about=about)  # and not what ends in `:pause`
+        calls.add("GET", "/tasks/{task:digits}", self.show, about=about)  # does not match paths that end in `:pause`
         calls.add("POST", "/tasks/{task}:pause", self.pause, about=about, problems=(409,))
         calls.add("POST", "/tasks/{task}:resume", self.resume, about=about, problems=(409,))
         calls.add("POST", "/tasks/{task}:cancel", self.cancel, about=about, problems=(409,))
@@ -60,7 +60,7 @@ class TaskCalls:
         require_task(access, self._engine.tasks.task(task))
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> TaskList:
-        """The tasks on queues that the caller manages, the latest first: those under way and the last that ended."""
+        """The tasks on queues that the caller manages, latest first: those under way and the last ones that ended."""
         key = place("tasks", after, int)
         below = ID_MAX if key is None else int(key[0])
         tasks = [task for task in self._engine.tasks.all() if task.id < below and knows_task(access, task)]
@@ -69,14 +69,14 @@ class TaskCalls:
         return TaskList(tasks=[task_shown(task) for task in shown], next=more)
 
     async def show(self, task: TaskId, wait: Wait = 0) -> TaskShown:
-        """One task, at once; with `wait`, when it has ended or paused, or after so long."""
+        """One task; with `wait`, once it has ended or paused, or after that time."""
         found = self._engine.tasks.task(task)
         if wait:
             await self._ended(found, wait)
         return task_shown(found)
 
     async def _ended(self, task: Task, wait: int) -> None:
-        """Return when a task runs no more, or after so many ms."""
+        """Wait until a task no longer runs, or for this many ms."""
         changed = asyncio.Event()
         with self._engine.tasks.watched(task, changed.set), suppress(TimeoutError):
             async with asyncio.timeout(wait / 1000):
@@ -85,10 +85,10 @@ class TaskCalls:
                     await changed.wait()
 
     async def start(self, request: Request, body: NewTask, access: CallerAccess) -> TaskShown:
-        """Start a task; one of few messages has ended when this is answered.
+        """Start a task; one with few messages has already ended when this is answered.
 
-        The steps of an export, an import and a replay are other calls, which name it.  It fails when its client makes
-        none for 15 minutes, and when the broker stops.
+        The client makes the steps of an export, import or replay by other calls, which name the task.  Such a task
+        fails when its client makes no step for 15 minutes, and when the broker stops.
         """
         self._broker.tick.enter()
         task = self._engine.tasks.start(body.request(who(request, access)))
@@ -96,19 +96,19 @@ class TaskCalls:
         return task_shown(task)
 
     async def pause(self, request: Request, task: TaskId) -> TaskShown:
-        """Let a task wait until it is resumed, also after a restart."""
+        """Pause a task until it is resumed, even across a restart."""
         return await self._steer(request, task, TaskVerb.PAUSE)
 
     async def resume(self, request: Request, task: TaskId) -> TaskShown:
-        """Let a paused task go on."""
+        """Resume a paused task."""
         return await self._steer(request, task, TaskVerb.RESUME)
 
     async def cancel(self, request: Request, task: TaskId) -> TaskShown:
-        """End a task; what it has done stays done."""
+        """Cancel a task; what it has already done is not undone."""
         return await self._steer(request, task, TaskVerb.CANCEL)
 
     async def end(self, task: TaskId, body: TaskEnd) -> TaskShown:
-        """The client of an export, import or replay has made its last step."""
+        """End an export, import or replay: its client has made the last step."""
         found = self._engine.tasks.task(task)
         self._broker.tick.enter()
         self._engine.tasks.end(found, body.error)
@@ -116,7 +116,7 @@ class TaskCalls:
         return task_shown(found)
 
     async def remove(self, task: TaskId, body: ExportedIds) -> Removed:
-        """Remove messages that the client of an export has on its disk."""
+        """Remove exported messages that the client has on its disk."""
         found = await turn(self._broker, task, TaskKind.EXPORT)
         assert found is not None, "its number is not 0"
         progress, left = found.progress, tuple(body.ids)
@@ -124,7 +124,7 @@ class TaskCalls:
         while left:
             self._broker.tick.enter()
             left = left[self._engine.tasks.remove(found, left) :]
-            await asyncio.sleep(0)  # others get their turn
+            await asyncio.sleep(0)  # let others run
         await durable(self._engine)
         refused = Counter(progress.refused) - refused
         return Removed(removed=progress.moved - removed, refused=dict(refused))

@@ -1,4 +1,4 @@
-"""What became of a message: its trail through the journal."""
+"""The call that shows a message's trail through the journal."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.management.trails import TrailFinder
 
 
 class TrailCalls:
-    """The calls on one broker's trails: of all its messages, so that they are for those who manage all of it."""
+    """The calls on one broker's trails; they cover all messages, so callers must manage the broker as a whole."""
 
     def __init__(self, finder: TrailFinder) -> None:
         self._finder = finder
@@ -24,7 +24,7 @@ class TrailCalls:
         calls.add("GET", "/messages/{id}/trail", self.trail, about=whole, response_model=TrailShown, problems=(503,))
 
     async def trail(self, id: MessageId) -> Response:
-        """All that the journal, and its kept segments, know of a message, by any id that it ever had."""
+        """Everything that the journal, including its kept segments, records about a message, by any id it ever had."""
         try:
             trail = await self._finder.find(id)
         except OSError as error:

@@ -96,7 +96,7 @@ async def test_what_no_queue_takes_is_counted(broker: TestBroker, client: Client
         (asked(*[LINE] * (lines.MESSAGES_MAX + 1)), "messages is a list of 1 to 200"),
         (asked(LINE | {"priority": 10}), "priority is at most 9"),
         (asked(LINE | {"head": "!"}), "head is not Base64"),
-        (asked(LINE | {"body-bytes": 3}), "body-bytes: give the whole body"),
+        (asked(LINE | {"body-bytes": 3}), "body-bytes: send the whole body"),
         (asked({**LINE, "queues": []}), "queues is empty"),
     ],
 )
@@ -177,14 +177,14 @@ async def test_a_body_comes_in_pieces(broker: TestBroker, client: Client) -> Non
     assert (await client.call("PUT", UPLOAD, json=piece(b"abc"))).json == {"id": "one", "bytes": 3}
     line = {name: value for name, value in LINE.items() if name != "body"} | {"body-bytes": 5, "upload": "one"}
     early = await client.call("POST", IMPORT, json=asked(line))
-    assert (early.status, early.json["detail"]) == (404, "upload one is not whole")
+    assert (early.status, early.json["detail"]) == (404, "upload one is not complete")
     again = await client.call("PUT", UPLOAD, json=piece(b"abc"))
     assert (again.status, "has 3 bytes" in again.json["detail"]) == (409, True)
     assert (await client.call("PUT", UPLOAD, json=piece(b"de", 3, last=True))).json["bytes"] == 5
     twice = await client.call("POST", IMPORT, json=asked(line, line))
-    assert (twice.status, twice.json["detail"]) == (400, "an upload is the body of one message")
+    assert (twice.status, twice.json["detail"]) == (400, "an upload can be the body of one message only")
     other = await client.call("POST", IMPORT, json=asked(line | {"body-bytes": 6}))
-    assert (other.status, other.json["detail"]) == (400, "body-bytes is 6, and the upload has 5 bytes")
+    assert (other.status, other.json["detail"]) == (400, "body-bytes is 6, but the upload has 5 bytes")
     assert (await client.call("POST", IMPORT, json=asked(line))).json["imported"] == 1
     await broker.settled()
     [(message, _)] = broker.engine.messages.browse(broker.engine.queue("orders"))
@@ -243,5 +243,5 @@ async def test_an_upload_that_rests_is_given_up(broker: TestBroker, monkeypatch:
     broker.tick.enter()
     assert await coming.write("one", 0, b"abc", durable=True, last=True) == 3
     await ended.wait()
-    with pytest.raises(NotFound, match="nothing came for 0 s"):
+    with pytest.raises(NotFound, match="no piece arrived for 0 s"):
         coming.body("one")

@@ -110,7 +110,7 @@ async def test_a_long_queue_is_deleted_by_a_task(broker: TestBroker, client: Cli
     await broker.settled()
     refused = await client.call("DELETE", f"{QUEUES}/a?force=true")
     assert (refused.status, refused.json["code"]) == (409, "in-use")
-    assert refused.json["detail"] == "queue a has 3 messages: start a task that deletes it"
+    assert refused.json["detail"] == "queue a has 3 messages: start a task to delete it"
     task = (await client.call("POST", "/api/v1/tasks", json={"kind": "delete-queue", "queue": "a"})).json
     ended = await client.get(f"/api/v1/tasks/{task['id']}?wait=10000")
     assert (ended["state"], ended["moved"], "a" in broker.engine.queues) == ("completed", 3, False)
