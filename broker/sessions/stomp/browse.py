@@ -57,7 +57,10 @@ class Browser(Rendering):
         if self._next is not None:
             return taken, False
         destination = escape((self._prefix + self._queue.address.name).encode(), self._version)
-        headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", self.number + b",0")]
+        id = self.number + b",0"
+        headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", id)]
+        if self._ack_lead:
+            headers.append((b"ack", id))
         codec.out.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
         return taken, True
 

@@ -227,6 +227,8 @@ class Sends:
     def add_large(self, frame: Frame, body: Body) -> None:
         """Gather a SEND whose body is in a file: it stands alone.  Raises StompError, EngineError."""
         headers = frame.headers
+        if is_temporary(headers.get(b"reply-to", b"")):
+            self._make_reply_to_real(frame)
         group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
         run = self._begin(headers, ())
         run.note_receipt(headers)

@@ -198,7 +198,10 @@ class StompSession(BaseSession):
                 self.engine.consumers.acknowledge_all(consumer)
         self._automatic.clear()
         if self._browsers.showing:
-            self._browse()
+            try:
+                self._show()
+            except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+                self._fail(refused("SUBSCRIBE", refusal, {}))
 
     def pause(self, paused: bool) -> None:
         """No deliveries for now, or again."""
@@ -347,8 +350,10 @@ class StompSession(BaseSession):
 
     def _on_begun(self, frame: Begun) -> None:
         self._publish_first()
-        # A client that may not send learns it before the body.
-        self._uploading.begin(durable=self._sends.check(frame))
+        try:  # a client that may not send learns it before the body
+            self._uploading.begin(durable=self._sends.check(frame))
+        except EngineError as refusal:
+            raise refused("SEND", refusal, frame.headers) from None
         self._large = frame
 
     def _on_part(self, part: Part) -> None:
@@ -394,7 +399,7 @@ class StompSession(BaseSession):
         self._publish_first()
         if boolean(headers, b"browser", "SUBSCRIBE", default=False):
             self._subscribed(self._browsers.make(request, headers, id=id, prefix=prefix))
-            self._browse()
+            self._show()
             return
         consumer = self.engine.consumers.subscribe(self, request)
         if self.window.paused:
@@ -412,14 +417,10 @@ class StompSession(BaseSession):
         self._subscriptions[subscription.id] = subscription
         self._by_number[subscription.number] = subscription
 
-    def _browse(self) -> None:
-        """Show more to those who browse, as much as may wait for the operating system."""
-        if self.window.paused:
-            return
-        try:
+    def _show(self) -> None:
+        """Show more to those who browse, as much as may wait for the operating system.  Raises EngineError."""
+        if not self.window.paused:
             self.sent(self._browsers.show(self.window.room))
-        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
-            self._fail(refused("SUBSCRIBE", refusal, {}))
 
     def _on_unsubscribe(self, frame: Frame) -> None:
         headers = frame.headers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests.simulation.world import small
 from tests.support.amqp_client import AmqpSim
 from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import refusing
+from tests.support.stomp_client import frame
 
 PAGED = {"match": "a", "max-size-messages": 3, "max-read-page-messages": 2, "address-full-policy": "PAGE"}
 
@@ -79,3 +82,21 @@ def test_random_consumers(seed: int) -> None:
     expected = [b"%d" % n for _, n in sorted(left)]
     for look in (by_stomp, by_amqp, by_operator):
         assert look(broker) == expected
+
+
+def test_over_stomp_nothing_follows_a_browser_that_could_not_be_shown_everything() -> None:
+    broker = SimBroker(small(PAGED))
+    client = broker.connect()
+    for n in range(8):
+        client.confirmed("/queue/a", b"%d" % n)
+    with refusing(broker.files, errno.EMFILE):
+        client.raw(
+            frame("SEND", {"destination": "/queue/b", "receipt": "before"}, b"x")
+            + frame("SUBSCRIBE", {"destination": "/queue/a", "id": "1", "browser": "true", "receipt": "half"})
+            + frame("SUBSCRIBE", {"destination": "/queue/b", "id": "2", "receipt": "behind"})
+        )
+    client.messages()
+    said = [(each.command, each.headers.get("receipt-id")) for each in client.frames]
+    assert said == [("RECEIPT", "before"), ("ERROR", "half")]
+    assert client.closed
+    assert not broker.engine.queue("b").consumers

@@ -337,6 +337,21 @@ def test_what_a_browser_acknowledges_stays(broker: SimBroker, client: SimClient)
     assert held(broker, "a") == [b"0", b"1", b"2"]
 
 
+@pytest.mark.parametrize("ack", ["auto", "client", "client-individual"])
+@pytest.mark.parametrize("version", ["1.1", "1.2"])
+def test_a_client_may_acknowledge_all_that_a_browser_gets(broker: SimBroker, version: str, ack: str) -> None:
+    filled(broker)
+    client = broker.connect(version)
+    client.subscribe("/queue/a", ack=ack, browser="true")
+    shown = client.messages()
+    assert ["ack" in message.headers for message in shown] == [version == "1.2" and ack != "auto"] * 4
+    if ack != "auto":
+        for message in shown:
+            client.ack(message)
+    assert not client.closed
+    assert held(broker, "a") == [b"0", b"1", b"2"]
+
+
 def test_a_browser_waits_for_a_client_that_does_not_read(broker: SimBroker, client: SimClient) -> None:
     sender = broker.connect()
     for n in range(5):

@@ -434,3 +434,18 @@ def test_cleaning_finds_large_messages_in_a_tail() -> None:
     client.subscribe("/queue/kept", ack="auto")
     assert client.bodies() == sent
     assert not files_of(broker)
+
+
+def test_a_large_request_has_an_answer(client: SimClient, broker: SimBroker) -> None:
+    service = broker.connect()
+    service.subscribe("/queue/service", ack="auto")
+    client.send("/queue/service", body(), **{"reply-to": "/temp-queue/mine"})
+    (request,) = service.messages()
+    service.send(request.headers["reply-to"], b"answer")
+    assert client.bodies() == [b"answer"]
+
+
+def test_an_error_about_a_large_message_names_its_frame(client: SimClient) -> None:
+    client.raw(frame("SEND", {"destination": "/queue/a.*", "receipt": "r"}, body()))
+    (error,) = client.take("ERROR")
+    assert error.body.startswith(b"SEND: ")
