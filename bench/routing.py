@@ -34,6 +34,7 @@ from broker.engine.routing import registry
 from broker.sessions.stomp.headers import Prefixes
 from broker.sessions.stomp.send import Sends
 from broker.sessions.stomp.temporary import Destinations
+from broker.sessions.stomp.transactions import Transactions
 from protocols.stomp.connection import StompConnection as StompCodec
 from store.files import OsFiles
 from store.writer import InlineWriter
@@ -166,8 +167,9 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.receive_data(b"CONNECT\naccept-version:1.2\nhost:bench\n\n\0")
     codec.events()
     codec.send_connected("1.2", ())
-    destinations = Destinations(engine, Prefixes(), UNRESTRICTED)
-    sends = Sends(engine, destinations, engine.formats[_FORMAT], {}, lambda destination: None, codec.expect)
+    destinations = Destinations(engine, Prefixes(), UNRESTRICTED, "")
+    transactions = Transactions(engine, 0)
+    sends = Sends(engine, destinations, engine.formats[_FORMAT], transactions, lambda destination: None, codec.expect)
     producer = _Producer()
     wildcards = registry.create_address(engine._state, "made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [

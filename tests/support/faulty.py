@@ -23,16 +23,16 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 
 def _deliver() -> None:
-    from broker.sessions.stomp.session import StompSession
+    from broker.sessions.stomp.subscribe import Subscriptions
 
-    original = StompSession.deliver
+    original = Subscriptions.deliver
 
-    def deliver(self: StompSession, consumer: Any, messages: Any) -> None:
+    def deliver(self: Subscriptions, consumer: Any, messages: Any) -> None:
         if any(message.body == b"poison" for message in messages):
             raise RuntimeError("planted")
         original(self, consumer, messages)
 
-    StompSession.deliver = deliver  # type: ignore[method-assign]
+    Subscriptions.deliver = deliver  # type: ignore[method-assign]
 
 
 def _move() -> None:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from broker.engine import Engine, Transaction, redelivery
+from broker.engine import redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions.stomp.browse import Browser
 from broker.sessions.stomp.delivery import Subscription
 from broker.sessions.stomp.headers import Headers, boolean, error, refused
-from broker.sessions.stomp.send import find_transaction
-from protocols.stomp.connection import StompConnection
+from broker.sessions.stomp.port import Port
+from broker.sessions.stomp.subscribe import Subscriptions
+from broker.sessions.stomp.transactions import Transactions
 from protocols.stomp.errors import shown
 from protocols.stomp.frames import Acks, Frame
 
@@ -20,43 +20,13 @@ ID_DIGITS_MAX: Final = 20
 MESSAGE_ID_BYTES_MAX: Final = 2 * ID_DIGITS_MAX + 1
 
 
-def find_delivery(
-    headers: Headers, command: str, by_number: Mapping[bytes, Subscription | Browser], version: str
-) -> tuple[Subscription | Browser, int]:
-    """The subscription and message of an ACK or NACK: `id` in 1.2, `message-id` before.  Raises StompError."""
-    value = headers.get(b"id") if version == "1.2" else None
-    if value is None:
-        value = headers.get(b"message-id", b"")
-    number, _, id = value.partition(b",")
-    subscription = None
-    if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
-        subscription = by_number.get(number)
-    if subscription is None:
-        raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
-    named = headers.get(b"subscription")
-    if named is not None and named != subscription.id:
-        theirs = shown(subscription.id)
-        detail = f"message {shown(value)} was delivered to subscription {theirs}, not to {shown(named)}"
-        raise error(command, "unknown message", detail, headers)
-    if not subscription.acknowledged:
-        detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"
-        raise error(command, "unexpected acknowledgement", detail, headers)
-    return subscription, int(id)
-
-
 class Acknowledging:
-    """The acknowledgements of one connection; `by_number` are its subscriptions."""
+    """The acknowledgements of one connection."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        codec: StompConnection,
-        by_number: Mapping[bytes, Subscription | Browser],
-        transactions: dict[bytes, Transaction],
-    ) -> None:
-        self._engine = engine
-        self._codec = codec
-        self._by_number = by_number
+    def __init__(self, port: Port, subscriptions: Subscriptions, transactions: Transactions) -> None:
+        self._engine = port.engine
+        self._codec = port.codec
+        self._subscriptions = subscriptions
         self._transactions = transactions
 
     def acks(self, acks: Acks) -> None:
@@ -68,7 +38,7 @@ class Acknowledging:
             first = at
             while at < end and numbers[at] == number:
                 at += 1
-            subscription = self._by_number.get(number)
+            subscription = self._subscriptions.numbered(number)
             run = ids[first:at]
             if not isinstance(subscription, Subscription) or not subscription.acknowledged:
                 self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
@@ -79,13 +49,31 @@ class Acknowledging:
                 raise refused("ACK", refusal, {}) from None
 
     def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
-        return find_delivery(headers, command, self._by_number, self._codec.version)
+        """The subscription and message of an ACK or NACK: `id` in 1.2, `message-id` before.  Raises StompError."""
+        value = headers.get(b"id") if self._codec.version == "1.2" else None
+        if value is None:
+            value = headers.get(b"message-id", b"")
+        number, _, id = value.partition(b",")
+        subscription = None
+        if id.isdigit() and len(value) <= MESSAGE_ID_BYTES_MAX:
+            subscription = self._subscriptions.numbered(number)
+        if subscription is None:
+            raise error(command, "unknown message", f"there is no delivery {shown(value)} to this connection", headers)
+        named = headers.get(b"subscription")
+        if named is not None and named != subscription.id:
+            theirs = shown(subscription.id)
+            detail = f"message {shown(value)} was delivered to subscription {theirs}, not to {shown(named)}"
+            raise error(command, "unknown message", detail, headers)
+        if not subscription.acknowledged:
+            detail = f"subscription {shown(subscription.id)} acknowledges automatically (ack:auto)"
+            raise error(command, "unexpected acknowledgement", detail, headers)
+        return subscription, int(id)
 
     def ack(self, frame: Frame) -> None:
         """ACK.  Raises StompError, EngineError."""
         headers = frame.headers
         subscription, id = self._find(headers, "ACK")
-        tx = find_transaction(self._transactions, headers, "ACK") if b"transaction" in headers else None
+        tx = self._transactions.of(headers, "ACK")
         if isinstance(subscription, Subscription):
             self._engine.consumers.acknowledge(subscription.consumer, id, tx)
 
@@ -93,7 +81,7 @@ class Acknowledging:
         """NACK.  Raises StompError, EngineError."""
         headers = frame.headers
         subscription, id = self._find(headers, "NACK")
-        tx = find_transaction(self._transactions, headers, "NACK") if b"transaction" in headers else None
+        tx = self._transactions.of(headers, "NACK")
         requeue = boolean(headers, b"requeue", "NACK", default=True)
         text = headers.get(b"reason", b"").decode()
         if isinstance(subscription, Browser):

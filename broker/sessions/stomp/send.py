@@ -22,7 +22,6 @@ from broker.sessions.stomp.headers import (
     Headers,
     encode_headers,
     encode_plain,
-    error,
     make_facts,
     message_group,
     refused,
@@ -31,7 +30,8 @@ from broker.sessions.stomp.headers import (
     usual_lines,
 )
 from broker.sessions.stomp.temporary import Destinations, is_temporary
-from protocols.stomp.errors import StompError, shown
+from broker.sessions.stomp.transactions import Transactions
+from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame, Known, Lead
 
 #: The values of the headers that decide the header of a message, beside its destination, and whether it is in a group.
@@ -42,15 +42,6 @@ _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 
 #: What every send has: a run that lacks it lets nobody join the short way.
 _NOBODY: Final = frozenset({b"destination"})
-
-
-def find_transaction(transactions: dict[bytes, Transaction], headers: Headers, command: str) -> Transaction:
-    """The transaction that a frame names.  Raises StompError."""
-    name = headers[b"transaction"]
-    tx = transactions.get(name)
-    if tx is None:
-        raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
-    return tx
 
 
 class _Lead(Lead):
@@ -119,7 +110,7 @@ class _Run(Send):
 
 
 class Sends:
-    """What a connection has sent and not yet published.  `origin` is known once it has connected.
+    """What a connection has sent and not yet published.
 
     `expect` is told how sends begin that can join a run, `expect_reply` the temporary destinations to which the peer
     wants answers.  `taken` counts the sends that have been published; after a refusal those before it.
@@ -130,11 +121,10 @@ class Sends:
         engine: Engine,
         destinations: Destinations,
         format: Format,
-        transactions: dict[bytes, Transaction],
+        transactions: Transactions,
         expect_reply: Callable[[bytes], None],
         expect: Callable[[Lead], None],
     ) -> None:
-        self.origin = ""
         self.taken = 0
         self._engine = engine
         self._destinations = destinations
@@ -248,13 +238,14 @@ class Sends:
         return run
 
     def _resolve(self, headers: Headers, key: Key) -> _Run:
-        tx = find_transaction(self._transactions, headers, "SEND") if b"transaction" in headers else None
-        access = self._destinations.access
-        _, name, stated = self._destinations.split(headers[b"destination"].decode())
+        tx = self._transactions.of(headers, "SEND")
+        destinations, now = self._destinations, self._engine.now
+        access = destinations.access
+        _, name, stated = destinations.split(headers[b"destination"].decode())
         asked = routing_type(headers.get(b"destination-type"), "destination-type", "SEND", headers)
         name, query = split_query(name)
         wanted = next((t for t in (asked, stated, query.routing_type) if t is not None), None)
-        header = make_facts(headers, wanted, self._format, now=self._engine.now, user=access.user, origin=self.origin)
+        header = make_facts(headers, wanted, self._format, now=now, user=access.user, origin=destinations.origin)
         address, queue = self._engine.destination(name, wanted, access=access, asked=query.asked)
         header.address = address.name
         header.expiration, header.expiry_source = address.settings.expiration(header.expiration, header.timestamp)

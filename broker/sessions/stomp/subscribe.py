@@ -1,4 +1,4 @@
-"""SUBSCRIBE and UNSUBSCRIBE: from their headers to what is asked of the engine.
+"""The subscriptions of a connection: from SUBSCRIBE to a consumer or a browser, until UNSUBSCRIBE.
 
 A durable subscription is asked for in two ways.  Artemis and ActiveMQ Classic name it by a header and put `client-id`
 of CONNECT before it.  RabbitMQ has `durable:true`: it is then the id of the subscription that names it, whichever
@@ -9,24 +9,184 @@ from __future__ import annotations
 
 from typing import Final
 
-from broker.engine import SubscribeRequest
+from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, redelivery
 from broker.engine.model.access import Access
+from broker.engine.model.errors import EngineError, NotBrowsable
+from broker.engine.model.message import Message, size_of
 from broker.engine.model.query import split_query
-from broker.sessions.stomp.headers import Headers, Options, ack_mode, boolean, consumer_window, error, routing_type
-from broker.sessions.stomp.temporary import Destinations
+from broker.sessions.stomp.browse import Browser
+from broker.sessions.stomp.delivery import Subscription
+from broker.sessions.stomp.headers import (
+    Headers,
+    Options,
+    ack_mode,
+    boolean,
+    consumer_window,
+    error,
+    refused,
+    routing_type,
+)
+from broker.sessions.stomp.port import Port
+from broker.sessions.stomp.temporary import Destinations, is_temporary
+from protocols.stomp.errors import StompError, shown
+from protocols.stomp.frames import Frame
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
 _DURABLE_FLAGS: Final = (b"durable", b"persistent")
 _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
-def read_subscribe(
-    headers: Headers, options: Options, destinations: Destinations, origin: str, remote: str
-) -> tuple[SubscribeRequest, str]:
-    """What a SUBSCRIBE wants, and the prefix of its destination.
+class Subscriptions:
+    """Those of one connection, browsers too.  It is the engine's sink."""
 
-    `origin` is whose messages no-local means.  Raises StompError, Denied.
-    """
+    def __init__(self, port: Port, destinations: Destinations) -> None:
+        self._engine = port.engine
+        self._port = port
+        self._destinations = destinations
+        self._replies = port.options.prefixes.of_replies
+        self._by_id: dict[bytes, Subscription | Browser] = {}
+        self._by_number: dict[bytes, Subscription | Browser] = {}
+        self._browsers = 0  # that there have been
+        self._showing: list[Browser] = []  # those that have not shown everything yet
+        self._automatic: dict[Consumer, None] = {}  # whose deliveries count as consumed once they are flushed
+
+    @property
+    def transport(self) -> object:
+        return self._port.transport
+
+    # -- subscribing -----------------------------------------------------------------------------------------------
+
+    def subscribe(self, frame: Frame) -> None:
+        """SUBSCRIBE.  Raises StompError, EngineError."""
+        headers, port = frame.headers, self._port
+        destination = headers[b"destination"]
+        if is_temporary(destination) and destination in self._by_id:
+            self._end(self._by_id[destination])  # the client's own takes over
+        id = headers.get(b"id", b"subscription/" + destination)
+        if id in self._by_id:
+            raise error("SUBSCRIBE", "duplicate subscription", f"id {shown(id)} is already in use", headers)
+        most = port.options.subscriptions_max
+        if len(self._by_id) >= most:
+            raise error("SUBSCRIBE", "too many subscriptions", f"a connection may have {most}", headers)
+        request, prefix = read_subscribe(headers, port.options, self._destinations, port.remote)
+        if boolean(headers, b"browser", "SUBSCRIBE", default=False):
+            self._browse(id, request, prefix, headers)
+            return
+        consumer = self._engine.consumers.subscribe(self, request)
+        if port.window.paused:
+            self._engine.consumers.pause(consumer)
+        durable = request.name if consumer.queue.name == request.name else ""
+        self._add(Subscription(id, consumer, prefix, port.codec.version, replies=self._replies, durable=durable))
+
+    def _browse(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
+        self._browsers += 1
+        number = b"b%d" % self._browsers  # no consumer's
+        version = self._port.codec.version
+        try:
+            browser = Browser(self._engine, request, id, number, prefix, version, replies=self._replies)
+        except NotBrowsable as topic:
+            raise error("SUBSCRIBE", "invalid browser", str(topic), headers) from topic
+        self._add(browser)
+        self._showing.append(browser)
+        self._show()
+
+    def _add(self, subscription: Subscription | Browser) -> None:
+        self._by_id[subscription.id] = subscription
+        self._by_number[subscription.number] = subscription
+
+    def expect_reply(self, destination: bytes) -> None:
+        """Answers will come to a temporary destination, which nobody consumes.  Raises StompError, EngineError."""
+        self.subscribe(Frame("SUBSCRIBE", {b"destination": destination, b"id": destination}))
+
+    def unsubscribe(self, frame: Frame) -> None:
+        """UNSUBSCRIBE: a subscription ends, or a durable one is deleted, or both.  Raises StompError, EngineError."""
+        headers, access = frame.headers, self._destinations.access
+        durable = durable_name(headers, "UNSUBSCRIBE", access)
+        id = headers.get(b"id")
+        if id is None and b"destination" in headers:
+            id = b"subscription/" + headers[b"destination"]
+        subscription = self._by_id.get(id) if id is not None else None
+        if subscription is None and not durable:
+            raise error("UNSUBSCRIBE", "unknown subscription", f"there is no subscription {shown(id or b'')}", headers)
+        if subscription is not None:
+            self._end(subscription)
+            if isinstance(subscription, Subscription) and not durable and deletes(headers):
+                durable = subscription.durable
+        if durable:
+            self._engine.delete_subscription(durable, access=access)
+
+    def _end(self, subscription: Subscription | Browser) -> None:
+        del self._by_id[subscription.id]
+        del self._by_number[subscription.number]
+        subscription.close(self._engine, redelivery.CLOSED)
+        if subscription in self._showing:
+            self._showing.remove(subscription)
+
+    def numbered(self, number: bytes) -> Subscription | Browser | None:
+        """The one whose messages have ids that begin so."""
+        return self._by_number.get(number)
+
+    def close(self, how: DeliveryOutcome) -> None:
+        """The connection ends: what its subscriptions hold is given back."""
+        for subscription in self._by_id.values():
+            subscription.close(self._engine, how)
+        self._showing.clear()
+        self._by_id.clear()
+        self._by_number.clear()
+
+    # -- deliveries ------------------------------------------------------------------------------------------------
+
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
+    def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
+        """Messages for a subscription become MESSAGE frames."""
+        port = self._port
+        for message, why in self._by_number[b"%d" % consumer.id].encode(port.codec, messages):
+            port.unsendable.add(consumer, message, why)
+        if consumer.ack_mode is AckMode.AUTO:
+            self._automatic[consumer] = None
+        port.sent(size_of(messages))
+        if port.codec.streaming:
+            port.window.close()
+
+    def flushed(self) -> None:
+        """The operating system has taken what was delivered: messages of automatic subscriptions are consumed."""
+        for consumer in self._automatic:
+            if not consumer.closed:
+                self._engine.consumers.acknowledge_all(consumer)
+        self._automatic.clear()
+        try:
+            self._show()
+        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+            self._port.fail_with(refused("SUBSCRIBE", refusal, {}))
+
+    def _show(self) -> None:
+        """Show more to those who browse, as much as may wait for the operating system.  Raises EngineError."""
+        port = self._port
+        while self._showing and not port.window.paused:
+            nbytes, done = self._showing[0].show(port.codec, port.window.room)
+            port.sent(nbytes)
+            if done:
+                del self._showing[0]
+
+    def pause(self, paused: bool) -> None:
+        """No deliveries for now, or again; to browsers nothing comes by itself."""
+        consumers = self._engine.consumers
+        for subscription in self._by_id.values():
+            if isinstance(subscription, Subscription):
+                (consumers.pause if paused else consumers.resume)(subscription.consumer)
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The engine closed a subscription: STOMP can only say so with an ERROR."""
+        self._port.fail_with(StompError("subscription closed", reason, None))
+
+
+def read_subscribe(
+    headers: Headers, options: Options, destinations: Destinations, remote: str
+) -> tuple[SubscribeRequest, str]:
+    """What a SUBSCRIBE wants, and the prefix of its destination.  Raises StompError, Denied."""
     access = destinations.access
     mode = ack_mode(headers)
     prefix, name, stated = destinations.split(headers[b"destination"].decode())
@@ -45,7 +205,7 @@ def read_subscribe(
         name=durable,
         durable=bool(durable),
         selector=headers.get(b"selector", b"").decode(),
-        no_local=origin if no_local else "",
+        no_local=destinations.origin if no_local else "",
         ack_mode=mode,
         window=window.size,
         counted=window.counted,

@@ -33,10 +33,14 @@ def is_temporary(destination: bytes) -> bool:
 
 
 class Destinations:
-    """What destinations mean on one connection; `access` is what its peer may do."""
+    """What destinations mean on one connection.
 
-    def __init__(self, engine: Engine, prefixes: Prefixes, access: Access) -> None:
+    `access` is what its peer may do, `origin` whose messages no-local means: the client's, whatever its connection.
+    """
+
+    def __init__(self, engine: Engine, prefixes: Prefixes, access: Access, origin: str) -> None:
         self.access = access
+        self.origin = origin
         self._engine = engine
         self._prefixes = prefixes
         self._made: dict[str, Address] = {}

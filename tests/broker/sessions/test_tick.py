@@ -73,7 +73,7 @@ def test_a_session_that_fails_costs_its_connection(way: str) -> None:
 def test_a_session_that_fails_when_it_is_handed_messages_costs_its_connection() -> None:
     broker, other = loaded()
     victim = broker.connect()
-    victim.session.deliver = fail  # type: ignore[attr-defined]
+    victim.session.subscriptions.deliver = fail  # type: ignore[attr-defined]
     victim.subscribe("/queue/q")
     check_lost(broker, victim, other)
     assert all(message.headers["redelivered"] == "true" for message in victim.messages())
@@ -83,7 +83,7 @@ def test_a_session_that_fails_when_it_is_handed_messages_costs_its_connection() 
 def test_its_client_hears_why() -> None:
     broker, _ = loaded()
     victim = broker.connect()
-    victim.session.deliver = fail  # type: ignore[attr-defined]
+    victim.session.subscriptions.deliver = fail  # type: ignore[attr-defined]
     victim.subscribe("/queue/q")
     [error] = victim.take("ERROR")
     assert error.headers["message"] == "internal error"
@@ -99,7 +99,7 @@ def test_a_consumer_that_fails_when_its_queue_is_deleted() -> None:
     broker, other = loaded()
     victim = broker.connect()
     victim.subscribe("/queue/q")
-    victim.session.consumer_closed = fail  # type: ignore[attr-defined]
+    victim.session.subscriptions.consumer_closed = fail  # type: ignore[attr-defined]
     broker.parts.tick.enter()
     broker.engine.delete_queue(broker.engine.queue("q"))
     broker.run()
@@ -116,7 +116,7 @@ def test_a_producer_that_fails_when_it_may_go_on() -> None:
         producer.send("/queue/full", b"x", persistent="true")
         producer.send("/queue/full", b"x", persistent="true")
     assert (victim.reading, other.reading) == (False, False)
-    victim.session.unblock = fail  # type: ignore[attr-defined]
+    victim.session.receiver.unblock = fail  # type: ignore[attr-defined]
     consumer.subscribe("/queue/full", ack="auto")
     assert (victim.closed, other.reading) == (True, True)
     assert [fault["remote"] for fault in broker.reported("connection.failed")] == [victim.remote]

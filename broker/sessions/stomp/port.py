@@ -1,0 +1,31 @@
+"""What those who work for a STOMP connection have of it, and may ask it to do; `session` is what does it."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+
+from broker.sessions.base import BaseSession
+from broker.sessions.login import Peer
+from broker.sessions.stomp.headers import Options
+from broker.sessions.tick import Tick, Transport
+from protocols.stomp.connection import StompConnection
+from protocols.stomp.errors import StompError
+
+
+class Port(BaseSession):
+    """A STOMP connection as its receiver and its subscriptions see it."""
+
+    def __init__(
+        self, tick: Tick, transport: Transport, options: Options, codec: StompConnection, connection_id: str, peer: Peer
+    ) -> None:
+        super().__init__(tick, transport, connection_id, peer)
+        self.codec = codec
+        self.options = options
+
+    @abstractmethod
+    def fail_with(self, failure: StompError) -> None:
+        """Say what was wrong, and end."""
+
+    @abstractmethod
+    def proceed(self) -> None:
+        """A large message has been dealt with: read on."""

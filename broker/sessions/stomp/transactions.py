@@ -1,0 +1,58 @@
+"""The open transactions of one STOMP connection, under the names that its client gives them."""
+
+from __future__ import annotations
+
+from broker.engine import Engine, Transaction
+from broker.sessions.stomp.headers import Headers, error
+from protocols.stomp.errors import shown
+from protocols.stomp.frames import Frame
+
+
+class Transactions:
+    """Those of a connection, at most `most`."""
+
+    def __init__(self, engine: Engine, most: int) -> None:
+        self._engine = engine
+        self._most = most
+        self._open: dict[bytes, Transaction] = {}
+
+    def find(self, headers: Headers, command: str) -> Transaction:
+        """The transaction that a frame names.  Raises StompError."""
+        name = headers[b"transaction"]
+        tx = self._open.get(name)
+        if tx is None:
+            raise error(command, "unknown transaction", f"transaction {shown(name)} has not begun", headers)
+        return tx
+
+    def of(self, headers: Headers, command: str) -> Transaction | None:
+        """The transaction that a frame belongs to, if it names one.  Raises StompError."""
+        return self.find(headers, command) if b"transaction" in headers else None
+
+    def begin(self, frame: Frame) -> None:
+        """BEGIN.  Raises StompError."""
+        headers = frame.headers
+        name = headers[b"transaction"]
+        if name in self._open:
+            raise error("BEGIN", "duplicate transaction", f"transaction {shown(name)} has begun already", headers)
+        if len(self._open) >= self._most:
+            raise error("BEGIN", "too many transactions", f"a connection may have {self._most} open", headers)
+        self._open[name] = self._engine.transactions.begin()
+
+    def commit(self, frame: Frame) -> Transaction:
+        """COMMIT: the transaction, which is done.  Raises StompError, EngineError."""
+        tx = self.find(frame.headers, "COMMIT")
+        self._engine.transactions.commit(tx)
+        del self._open[frame.headers[b"transaction"]]
+        return tx
+
+    def abort(self, frame: Frame) -> None:
+        """ABORT.  Raises StompError."""
+        tx = self.find(frame.headers, "ABORT")
+        del self._open[frame.headers[b"transaction"]]
+        self._engine.transactions.rollback(tx)
+
+    def abandon(self) -> None:
+        """The connection ends: what is open is rolled back."""
+        for tx in self._open.values():
+            self._engine.transactions.rollback(tx)
+        self._open.clear()
