@@ -78,7 +78,10 @@ class Portion:
 
 @dataclass(slots=True)
 class Aborted:
-    """A message that the sender gave up; it is settled, and has used one of the link's credits."""
+    """A message that comes to nothing: the sender gave it up, or resumed what is not known here.
+
+    It is settled, and has used one of the link's credits.
+    """
 
     link: Receiver
     delivery_id: int
@@ -287,6 +290,7 @@ class Receiver(Link):
         self.clear()
         if first.resume and not self._resumes(first.delivery_tag):
             self.session.incoming.remove(first.delivery_id, 1)
+            events.append(Aborted(self, first.delivery_id, first.delivery_tag))
             return
         ids, tags, payloads = [first.delivery_id], [first.delivery_tag], [payload]
         message_format, second = first.message_format or 0, self._second()

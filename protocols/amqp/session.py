@@ -279,8 +279,10 @@ class Session(Channel):
                 self._fail(link, error, events)
             else:
                 return link
-        if transfer.delivery_id is not None:
-            self.next_incoming_delivery = add(transfer.delivery_id, 1)
+        id = transfer.delivery_id
+        # Of one that goes on it may be repeated, and others have begun since.
+        if id is not None and difference(id, self.next_incoming_delivery) >= 0:
+            self.next_incoming_delivery = add(id, 1)
         return None
 
     def receive_disposition(self, disposition: Disposition, events: list[Event]) -> None:

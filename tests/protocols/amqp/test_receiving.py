@@ -95,6 +95,21 @@ def test_messages_of_two_links_may_be_interleaved() -> None:
     assert [(event.link, event.payloads) for event in events] == [(link, [b"ab"]), (other, [b"AB"])]
 
 
+def test_a_link_that_has_failed_does_not_set_the_ids_of_others_back() -> None:
+    """Proton repeats the id in each frame of a delivery, and sends those of its links in turns."""
+    codec, _ = receiving_server()
+    other = only(receive(codec, frames(Attach("o", 1, SENDER, initial_delivery_count=0))), Attached).link
+    assert isinstance(other, Receiver)
+    other.send_attach()
+    other.send_credit(9)
+
+    raw = transfer(0, more=True) + transfer(1, b"A", handle=1) + transfer(0, more=True, message_format=5)
+    raw += transfer(2, b"B", handle=1) + transfer(0, more=True) + transfer(3, b"C", handle=1)
+    events = receive(codec, raw)
+    assert len(of(events, LinkFailed)) == 1
+    assert told(events) == [(1, b"1", b"A"), (2, b"2", b"B"), (3, b"3", b"C")]
+
+
 def test_a_message_settled_on_its_way() -> None:
     codec, link = receiving_server()
     raw = transfer(0, more=True) + frame(0, Transfer(0, settled=True, more=True).encode()) + frames(Transfer(0))
@@ -342,7 +357,9 @@ def test_resumed_deliveries() -> None:
     codec, link = resuming()
     raw = transfer(0, b"rest", delivery_tag=b"known", resume=True) + transfer(1, delivery_tag=b"lost", resume=True)
     raw += transfer(2, b"new")
-    resumed, new = of(receive(codec, raw), Transfers)
+    events = receive(codec, raw)
+    resumed, new = of(events, Transfers)
+    assert of(events, Aborted) == [Aborted(link, add(FIRST_ID, 1), b"lost")], "its credit is to be given again"
     assert (resumed.tags, resumed.payloads, resumed.resumed) == ([b"known"], [b"rest"], True)
     assert (new.ids, new.payloads, new.resumed) == ([0], [b"new"], False)
     assert link.session.incoming.count == 2
@@ -360,7 +377,7 @@ def test_both_ends() -> None:
     receiver.send_credit(3)
     pair.to_client()
     sender.resume(b"old", "context", b"payload", state=Accepted())
-    assert pair.to_server() == []  # nobody knows it
+    assert pair.to_server() == [Aborted(receiver, 0, b"old")], "nobody knows it"
     assert receiver.credit == 2
     sender.send([b"a", b"b"], [1, 2])
     assert [event.payloads for event in of(pair.to_server(), Transfers)] == [[b"a"], [b"b"]]

@@ -133,3 +133,13 @@ def test_a_transaction_has_its_outcomes_settled_last(broker: SimBroker, client: 
     assert isinstance(outcomes[0].state, TransactionalState)
     assert isinstance(client.discharge(coordinator, tx), Accepted)
     assert len(held(broker, "a")) == 1
+
+
+def test_deliveries_that_are_resumed_and_not_known_use_up_no_credit(broker: SimBroker, client: AmqpSim) -> None:
+    link = client.sender("a", "queue")
+    for number in range(2 * link.credit):
+        link.resume(number.to_bytes(2), None, message("old"))
+        client.say()
+    [outcome] = client.send(link, message("new"))
+    assert outcome.state == Accepted()
+    assert len(held(broker, "a")) == 1
