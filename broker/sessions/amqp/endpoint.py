@@ -157,7 +157,7 @@ class AmqpEndpoint(LinkOwner):
 
     def pause(self, paused: bool) -> None:
         """No deliveries for now, or again."""
-        for link in self.outgoing.values():
+        for link in list(self.outgoing.values()):  # a browser may end: the disk cannot be read
             link.pause(paused)
 
     def send_heartbeat(self) -> None:
@@ -322,6 +322,8 @@ class AmqpEndpoint(LinkOwner):
                 self.codec.resume()
         except AmqpError as error:
             self.lose(event.link, error)
+            if event.last:
+                self.codec.resume()
 
     def go_on(self) -> None:
         """A large message has been dealt with: what follows it is read."""
@@ -347,7 +349,7 @@ class AmqpEndpoint(LinkOwner):
             outgoing.credit(event)
 
     def _on_window_opened(self, event: WindowOpened) -> None:
-        for link, outgoing in self.outgoing.items():
+        for link, outgoing in list(self.outgoing.items()):
             if link.session is event.session:
                 outgoing.more_room()
 

@@ -157,6 +157,22 @@ def test_one_that_is_refused_is_read_to_its_end(client: AmqpSim) -> None:
     assert [len(data_of(delivery.payload)) for delivery in client.take()][-1] == 5000
 
 
+@pytest.mark.parametrize("how", ["transaction", "relay"])
+def test_one_whose_two_frames_end_their_link_is_all_that_is_lost(broker: SimBroker, how: str) -> None:
+    """An unknown transaction, or a refusal that the relay's sender does not hear."""
+    client = AmqpSim(broker, limits=Limits(frame_bytes_max=2 * LARGE))
+    other = client.sender("p", "queue")
+    if how == "relay":
+        link = client.sender(None)
+        client.send(link, encode(Header(True)) + encode_section(DATA, body()), settled=True)
+    else:
+        link = client.sender("q", "queue")
+        client.send(link, message(body()), tx=b"none")
+    assert client.refused(link).condition == ("amqp:invalid-field" if how == "relay" else "amqp:transaction:unknown-id")
+    (outcome,) = client.send(other, message(b"small"))
+    assert outcome.state == Accepted(), "the connection is read on"
+
+
 def test_no_room_on_the_disk(broker: SimBroker, client: AmqpSim) -> None:
     broker.files.capacity = broker.files.used() + (1 << 20) + 4000
     link = client.sender("q", "queue")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from protocols.amqp.limits import Limits
@@ -18,10 +20,12 @@ from protocols.amqp.performatives import (
     Source,
 )
 from protocols.amqp.types import Described, Symbol, Timestamp
+from tests.broker.engine.queues.paging.backlogs import PAGING
 from tests.broker.sessions.amqp.harness import SELECTOR, started
 from tests.simulation.world import counts, held, small
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
 
 # -- coming in and leaving ---------------------------------------------------------------------------------------------
@@ -582,3 +586,26 @@ def test_priorities_of_consumers(client: AmqpSim) -> None:
     client.send(client.sender("a"), message("1"), message("2"))
     assert {d.link for d in client.take()} == {high}
     assert low is not high
+
+
+@pytest.mark.parametrize("what", ["session", "socket"])
+def test_a_browser_whose_messages_cannot_be_read_ends_alone(what: str) -> None:
+    """The disk fails when there is room again for what a browser and others send."""
+    broker = SimBroker(small(PAGING))
+    publisher = AmqpSim(broker)
+    sender = publisher.sender("q", "queue")
+    for _ in range(30):
+        publisher.send(sender, message("1"))
+    client = AmqpSim(broker, limits=Limits(incoming_window=4) if what == "session" else None)
+    client.receiver("other", "queue")
+    browser = client.receiver("q", "queue", distribution_mode="copy", credit=0)
+    browser.send_credit(50)
+    client.stalled = True
+    publisher.send(publisher.sender("other", "queue"), message("2"))
+    client.say()
+    with refusing(broker.files, errno.EMFILE):
+        client.unstall()
+        client.say()
+    assert client.refused(browser).condition == "amqp:precondition-failed"
+    publisher.send(publisher.sender("other", "queue"), message("3"))
+    assert client.bodies()[-1] == "3"
