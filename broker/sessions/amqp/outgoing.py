@@ -124,12 +124,19 @@ class OutgoingLink:
         consumer = self.attached
         if self._pending or self.large is not None:
             return False
-        if not (consumer.closed or self._owner.engine.consumers.served(consumer, tick)):
+        if not consumer.closed and (not self._owner.engine.consumers.served(consumer, tick) or self._kept_back()):
             return False
         if self.link.drain:
             self.link.send_drained()
             self._owner.engine.consumers.grant(consumer, 0)
         return True
+
+    def _kept_back(self) -> bool:
+        """Whether there is more for the receiver's credit, and only the session's window or the socket has no room."""
+        if not self.link.credit or (self.link.room and not self._owner.window.paused):
+            return False
+        queue = self.attached.queue
+        return not queue.stopped and (queue.ready_for([self.attached]) > 0 or queue.paged > 0)
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
@@ -237,7 +244,14 @@ class OutgoingLink:
         """Outcomes that count when the transaction commits."""
         tx = self._owner.transaction(state.txn_id)
         outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else self._default
-        self._apply(outcome, [id for id in ids if id in self.attached.unacked], tx, kept=not event.settled)
+        ids = [id for id in ids if id in self.attached.unacked]
+        if tx.transaction.closed:  # it took too long, and its discharge says so
+            if event.settled:
+                for id in ids:
+                    self._owner.engine.consumers.give_back(self.attached, id, redelivery.ROLLBACK)
+                self.more_room()
+            return
+        self._apply(outcome, ids, tx, kept=not event.settled)
         if not event.settled:
             tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import Rejected
 from protocols.amqp.types import Described, Symbol
 from tests.broker.sessions.amqp.harness import SELECTOR
@@ -63,3 +64,27 @@ def test_drain_does_not_wait_for_what_comes_after_it(broker: SimBroker, client: 
     broker.end_ticks()
     client.send(sender, message("3"), settled=True)
     assert (client.bodies(), link.credit) == ([], 0)
+
+
+def test_drain_sends_what_is_there_through_a_small_window(broker: SimBroker) -> None:
+    client = AmqpSim(broker, limits=Limits(incoming_window=10))
+    client.send(client.sender("a", "queue"), *[message("1")] * 9)
+    client.send(client.sender("a", "queue"), *[message("2")] * 9)
+    link = client.receiver("a", "queue", credit=0)
+    link.send_credit(100, drain=True)
+    while client.codec._transport.out:
+        client.say()
+    assert (client.bodies(), link.credit) == (["1"] * 9 + ["2"] * 9, 0)
+
+
+def test_drain_waits_while_the_client_does_not_read(broker: SimBroker, client: AmqpSim) -> None:
+    client.send(client.sender("a", "queue"), message("1"))
+    link = client.receiver("a", "queue", credit=0)
+    other, sender = client.receiver("b", "queue"), client.sender("b", "queue")
+    client.stalled = True
+    client.send(sender, message("2"))
+    link.send_credit(10, drain=True)
+    client.say()
+    client.unstall()
+    assert [(each.link, each.body) for each in client.take()] == [(other, "2"), (link, "1")]
+    assert link.credit == 0

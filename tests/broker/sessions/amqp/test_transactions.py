@@ -224,3 +224,28 @@ def test_a_coordinator_link_settles_as_its_controller_asked(client: AmqpSim) -> 
     link.send_attach(source=Source(), target=Coordinator(), snd_settle_mode=SenderSettleMode.UNSETTLED)
     client.say()
     assert client.answer(link).snd_settle_mode == SenderSettleMode.UNSETTLED
+
+
+@pytest.mark.parametrize("state", [None, Released(), Rejected(), Modified(undeliverable_here=True)])
+@pytest.mark.parametrize("settled", [True, False])
+def test_an_outcome_in_one_that_took_too_long(
+    broker: SimBroker, client: AmqpSim, state: Released | Rejected | Modified | None, settled: bool
+) -> None:
+    """As if it had come before the time was up: rolled back."""
+    client.send(client.sender("a", "queue"), message("1"))
+    client.receiver("a", credit=1)
+    [delivery] = client.take()
+    coordinator = client.coordinator()
+    tx = client.declare(coordinator)
+    broker.advance(400_000)
+    client.settle(delivery, state=state, tx=tx, settled=settled)
+    discharged = client.discharge(coordinator, tx)
+    assert isinstance(discharged, Rejected)
+    assert "amqp:transaction:timeout" in str(discharged.error)
+    assert not client.closed
+    other = AmqpSim(broker, container="other")
+    other.receiver("a")
+    assert [each.message.header.delivery_count for each in other.take()] == ([1] if settled else [])
+    if not settled:
+        client.settle(delivery)
+        assert held(broker, "a") == [], "its receiver still had it"
