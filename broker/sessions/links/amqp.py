@@ -505,6 +505,7 @@ class AmqpLinkSession(AmqpEndpoint):
         route = self._routes.pop(event.session, None)
         self._on_session_failed(event)
         if route is not None:
+            self._running.pop(route.name, None)
             self.route_waits(route, f"{event.error.condition}: {event.error.description}")
 
     def detach(self, link: AmqpLink, error: Error) -> None:

@@ -16,9 +16,21 @@ from broker.sessions.links.model import State
 from broker.sessions.links.routes import LINGER_MS
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import RESOURCE_LIMIT_EXCEEDED, connection_error
-from protocols.amqp.events import Attached, Began, Detached, Ended
+from protocols.amqp.events import Attached, Began, Detached, Ended, Transfers
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import Error, Open, SaslCode, SaslInit, SaslOutcome, Source, Target
+from protocols.amqp.performatives import (
+    RECEIVER,
+    Accepted,
+    Error,
+    Flow,
+    Open,
+    SaslCode,
+    SaslInit,
+    SaslOutcome,
+    Source,
+    Target,
+)
+from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session
 from protocols.amqp.types import Described
@@ -897,6 +909,51 @@ class AttachingEnd:
 
     def abort(self) -> None:
         self.closed = True
+
+
+class Breaking(Attaching):
+    """A broker that attaches the link, and breaks a rule of its session the first time."""
+
+    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
+        return BreakingEnd(heard, self.ends)
+
+
+class BreakingEnd(AttachingEnd):
+    """One connection to it."""
+
+    def _on(self, event: object) -> None:
+        if isinstance(event, Open):
+            self._codec.send_open()
+        elif isinstance(event, Began):
+            event.session.send_begin()
+        elif isinstance(event, Attached):
+            event.link.send_attach(source=event.attach.source, target=event.attach.target)
+            assert isinstance(event.link, Receiver)
+            if self._ends:
+                event.link.send_credit(10)
+            else:
+                event.link.session.send(Flow(0, 100, 0, 100, handle=77))
+        elif isinstance(event, Transfers):
+            self._ends += event.payloads
+            event.link.session.send_disposition(RECEIVER, event.ids[0], event.ids[-1], state=Accepted())
+        else:
+            super()._on(event)
+
+
+def test_a_route_whose_session_the_other_end_breaks_begins_anew() -> None:
+    a = SimBroker(linked(send=SEND["send"]))
+    other = Breaking()
+    links = SimLinks(a, {"b": other})
+    links.run()
+    [error] = other.ends
+    assert isinstance(error, Error)
+    assert error.condition == "amqp:session:unattached-handle"
+    assert links.route("orders").state is State.RETRYING
+    send(a, "orders.out", "1")
+    links.advance(5_000)
+    assert links.route("orders").state is State.RUNNING
+    assert held(a, "orders.out") == []
+    assert len(other.ends) == 2, "the message has come"
 
 
 @interpreted
