@@ -1,1 +1,1 @@
-"""Queues, addresses and consumers: what they hold, and how messages enter and leave."""
+"""Queues, addresses and consumers: their state, and how messages enter and leave."""

@@ -1,4 +1,4 @@
-"""An address: where messages are sent, which queues hang on it, and how much it may hold."""
+"""An address: the place that messages are sent to, its queues, and how much it may hold."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.engine.model.settings import AddressFullPolicy, AddressSettings, Pag
 from broker.engine.queues.address_extras import AddressExtras
 from broker.engine.queues.queue import Queue
 
-#: The sets of routing types that there are: each address has one of these.
+#: All possible sets of routing types, so that addresses share these objects.
 _KINDS: Final = {
     kinds: kinds
     for kinds in (
@@ -22,30 +22,30 @@ _KINDS: Final = {
 }
 
 
-#: The queues that messages of an address may enter: anycast ones, multicast ones.
+#: The queues that messages of an address may enter: anycast queues, multicast queues.
 Targets = tuple[list[Queue], list[Queue]]
 
 
 class Producer(Protocol):
-    """Sends to an address: told when a full address has room again."""
+    """A sender to an address, called when a full address has room again."""
 
     @property
     def transport(self) -> object:
-        """The connection that an exception of it costs; None: there is none."""
+        """The connection to close if it raises; None: there is none."""
 
     def unblock(self) -> None:
-        """Sending may go on."""
+        """Continue sending."""
 
 
 class AttachedSender(Protocol):
-    """What has said that it will send to an address, and waits there until it does."""
+    """A sender that is attached to an address, whether it sends or not."""
 
     def destination_lost(self) -> None:
         """The address, or a queue of it, was deleted by name."""
 
 
 class Address:
-    """One address.  `size_bytes` and `size_messages` count each message once, on however many queues it is."""
+    """An address.  `size_bytes` and `size_messages` count each message once, however many queues it is on."""
 
     __slots__ = (
         "auto_created",
@@ -97,13 +97,13 @@ class Address:
         self.routing_types = _KINDS[frozenset(routing_types)]
         self.settings = settings
         self.extras: AddressExtras | None = None
-        self.sendable = False  # clients may send to it, which need not be checked again
+        self.sendable = False  # its name was checked: clients may send to it
         self.auto_created = auto_created
         self.configured = configured
-        self.owned = False  # a temporary destination, and its owner is there
-        self.private_to: object = None  # ... whose connection alone may consume from it, by what it may do (`Access`)
-        self.passing = False  # none of the broker's: what is sent to it finds no queue, and it is forgotten
-        self.paused = paused  # and with it all its queues
+        self.owned = False  # a temporary destination whose owner is connected
+        self.private_to: object = None  # the `Access` of the owner, if its connection alone may consume from it
+        self.passing = False  # not created in the broker: its messages reach no queue, and it is forgotten
+        self.paused = paused  # with all its queues
         self.queues: list[Queue] = []
         self.targets: Targets = ([], [])  # with those of wildcard addresses
         self.targets_version = -1
@@ -113,7 +113,7 @@ class Address:
         self.size_messages = 0
         self.paged_bytes = 0  # in the tails of its queues: on disk only
         self.paged_messages = 0
-        self.unpageable = False  # it would page, but has a queue that cannot
+        self.unpageable = False  # its policy is PAGE, but it has a queue that cannot page
         self.routed = 0
         self.unrouted = 0
         self.dropped = 0
@@ -121,22 +121,22 @@ class Address:
         self.warned: frozenset[str] = frozenset()
         self.bound_once = False
         self.unbound_since = created
-        self.swept = -1  # what had been sent to it when it was last looked at and nobody used it; -1: not so
+        self.swept = -1  # how much had been sent to it when the reaper last found it unused; -1: it did not
 
     def add_routing_type(self, routing_type: RoutingType) -> None:
-        """Let the address have queues of this routing type."""
+        """Allow queues of this routing type on the address."""
         self.routing_types = _KINDS[self.routing_types | {routing_type}]
 
     @property
     def full(self) -> bool:
-        """Whether the address holds at least what its settings allow."""
+        """Whether the address has reached the limits of its settings."""
         settings = self.settings
         return (0 <= settings.max_size_bytes <= self.size_bytes) or (
             0 <= settings.max_size_messages <= self.size_messages
         )
 
     def has_room(self, messages: int, nbytes: int) -> bool:
-        """Whether the address is not full with so much more either."""
+        """Whether the address would not be full with so much more."""
         settings = self.settings
         if 0 <= settings.max_size_bytes <= self.size_bytes + nbytes:
             return False
@@ -144,7 +144,7 @@ class Address:
 
     @property
     def blocks(self) -> bool:
-        """Whether producers have to wait until messages have left the address."""
+        """Whether producers must wait until messages have left the address."""
         policy = self.settings.address_full_policy
         return self.full and (
             policy is AddressFullPolicy.BLOCK or (policy is AddressFullPolicy.PAGE and self.unpageable)
@@ -152,7 +152,7 @@ class Address:
 
     @property
     def page_full(self) -> bool:
-        """Whether its queues have as much on disk as they may, and its settings say what is to be done then."""
+        """Whether its queues have reached its page limits on disk, unless page-full-policy is OFF."""
         settings = self.settings
         if settings.page_full_policy is PageFullPolicy.OFF:
             return False
@@ -161,7 +161,7 @@ class Address:
         )
 
     def charge(self, messages: list[Message]) -> int:
-        """Count messages in; returns their bytes."""
+        """Count new messages; returns their bytes."""
         size = size_of(messages)
         self.size_bytes += size
         self.size_messages += len(messages)

@@ -1,7 +1,7 @@
-"""What else happens to messages sent to an address, beside being put onto its queues.
+"""What an address does with its messages beside putting them on its queues.
 
-Most addresses have none of it: their `extras` is None, and a send looks at nothing else (`sending.publish`).  The
-others have one small object, made anew whenever settings or diverts change.
+Most addresses do nothing else: their `extras` is None, and a send checks nothing more (`sending.publish`).  The others
+have one small object, replaced whenever settings or diverts change.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class AddressExtras:
-    """The diverts of an address, and what its settings ask for.
+    """The diverts of an address, and its settings for ingress timestamps and unrouted messages.
 
-    `reach` are the addresses that its diverts lead to, also over several; `copies` how many copies of a message that
-    can make.
+    `reach` are the addresses that its diverts lead to, directly or through others; `copies` is the most copies of a
+    message that this can make.
     """
 
     __slots__ = ("copies", "exclusive", "ingress", "no_route", "others", "reach")
@@ -33,7 +33,7 @@ class AddressExtras:
 
 
 def extras_of(name: str, settings: AddressSettings, diverts: Diverts) -> AddressExtras | None:
-    """What else is to be done with messages sent to an address; None: nothing."""
+    """The extras of an address; None: it has none."""
     watching = diverts.of(name)
     if not (watching or settings.enable_ingress_timestamp or settings.send_to_dla_on_no_route):
         return None
@@ -42,7 +42,7 @@ def extras_of(name: str, settings: AddressSettings, diverts: Diverts) -> Address
 
 
 def _reach(watching: list[Divert], diverts: Diverts) -> tuple[tuple[str, ...], int]:
-    """Where messages may get, and over how many forwardings: each divert counts once, as a copy passes it once."""
+    """The addresses that diverts lead to, and the number of forwardings; a copy passes each divert once."""
     reached: dict[str, None] = {}
     passed = set(watching)
     following = deque(watching)

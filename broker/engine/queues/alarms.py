@@ -1,4 +1,4 @@
-"""Alarms: calls at a time, for what has no message to wait with (a will that is due, a session that expires)."""
+"""Alarms: calls at a given time, for events other than a message's (a will is due, a session expires)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from broker.engine.model.timetable import Timetable
 
-#: What an alarm does.
+#: The call that an alarm makes.
 Call = Callable[[], None]
 
 
@@ -19,7 +19,7 @@ class _Alarm:
 
 
 class Alarms:
-    """Calls by due time, one a key.  Times in ms since the epoch."""
+    """Calls by due time, one for each key.  Times in ms since the epoch."""
 
     __slots__ = ("_set", "_times")
 
@@ -31,17 +31,17 @@ class Alarms:
         return len(self._set)
 
     def at(self, key: Hashable, due_ms: int, call: Callable[[], None]) -> None:
-        """Call within the first tick that is not before `due_ms`; takes the place of what was set under this key."""
+        """Call within the first tick that is not before `due_ms`; replaces any alarm under this key."""
         self.cancel(key)
         alarm = self._set[key] = _Alarm(key, due_ms, call)
         self._times.add(due_ms, key, alarm)
 
     def is_set(self, key: Hashable) -> bool:
-        """Whether a call is to be made under this key."""
+        """Whether an alarm is set under this key."""
         return key in self._set
 
     def cancel(self, key: Hashable) -> bool:
-        """Do not call; False when nothing was set under this key."""
+        """Cancel an alarm; False if none was set under this key."""
         alarm = self._set.pop(key, None)
         if alarm is None:
             return False
@@ -49,7 +49,7 @@ class Alarms:
         return True
 
     def move(self, by_ms: int) -> None:
-        """Make all calls so much later, or earlier: the clock has jumped."""
+        """Shift all alarms after the clock has jumped."""
         alarms = list(self._set.values())
         self._times = Timetable()
         for alarm in alarms:
@@ -61,13 +61,13 @@ class Alarms:
         return self._times.next_due()
 
     def run(self, now: int, limit: int, ring: Callable[[Call], None] = lambda call: call()) -> bool:
-        """Have `ring` make the calls that are due, at most `limit`, earliest first; True when there may be more.
+        """Have `ring` make the calls that are due, at most `limit`, earliest first; True if there may be more.
 
-        A call may set and cancel alarms, also those that are due in this very run.
+        A call may set and cancel alarms, also those due in the same run.
         """
         due = self._times.pop_due(now, limit)
         for alarm in due:
-            if self._set.get(alarm.key) is alarm:  # else cancelled by a call before it
+            if self._set.get(alarm.key) is alarm:  # not cancelled by an earlier call
                 del self._set[alarm.key]
                 ring(alarm.call)
         return len(due) == limit

@@ -1,7 +1,7 @@
-"""How a message arrives: which queues take it, its record in the journal, its place in line.
+"""Arrival of messages: which queues accept them, their records in the journal, their places on the queues.
 
 A run of messages with the same header is routed together.  Only filters, and several anycast queues on one address,
-make the messages of a run part; then they are grouped by the queues that take them.
+split a run; then the messages are grouped by the queues that accept them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from store.counted import counted
 from store.errors import JournalFull
 from store.record import RemovalReason
 
-#: How long a message that could not be moved (full disk) stays aside before it is tried again.
+#: How long a message that could not be moved (full disk) waits before the next attempt.
 MOVE_RETRY_MS: Final = 5_000
 
 
 def route(
     messages: list[Message], anycast: list[Queue], multicast: list[Queue], address: Address
 ) -> list[tuple[list[Queue], list[Message]]]:
-    """Which queues take which messages (as in ActiveMQ Artemis).  Messages that none takes are in no group."""
+    """Which queues get which messages (as in ActiveMQ Artemis).  Messages that no queue accepts are in no group."""
     if not anycast:
         if all(queue.accepts_all for queue in multicast):
             return [(multicast, messages)] if multicast else []
@@ -55,7 +55,7 @@ def route(
 def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue | None:
     """One of several anycast queues: round-robin, those with a consumer before those without.
 
-    The messages of a group all go to the same, whatever consumes it, as long as the queues are the same.
+    The messages of a group all go to the same queue, with or without consumers, as long as the queues are the same.
     """
     if message.header.group and len(anycast) > 1:
         takers = [queue for queue in anycast if queue.accepts(message)]
@@ -76,7 +76,7 @@ def _choose(message: Message, anycast: list[Queue], address: Address) -> Queue |
 
 
 def takers(header: MessageHeader, targets: Targets) -> Targets:
-    """Which of these queues messages with this header may enter: some take only what is kept for those who are away."""
+    """The queues that messages with this header may enter: the queues of absent clients accept only durable ones."""
     if header.durable:
         return targets
     anycast, multicast = targets
@@ -93,11 +93,11 @@ def publish(
     meant: bool = False,
     unrouted: list[Message] | None = None,
 ) -> int:
-    """Take in a run of messages with the same header, and return how many found a queue.
+    """Accept a run of messages with the same header; returns how many were routed to a queue.
 
     `targets` are the candidate queues (anycast, multicast).  With `checked` the address's limit and the journal's
-    room apply; moves within the broker are not checked: what was accepted once is not refused later.  What no queue
-    takes is refused if it is `meant` for one, added to `unrouted` if that is given, else unroutable.
+    room apply; moves within the broker are not checked: a message accepted once is not refused later.  Messages that
+    no queue accepts are refused if `meant` for one, added to `unrouted` if that is given, else unroutable.
 
     Raises AddressFull (policy FAIL), DiskFull or NoQueue, before anything changed.
     """
@@ -139,16 +139,16 @@ def _left(messages: list[Message], groups: list[tuple[list[Queue], list[Message]
 
 
 def may_lose(address: Address, targets: Targets) -> bool:
-    """Whether messages that are meant for a queue, and that none of these takes, are lost on purpose.
+    """Whether messages meant for a queue may be dropped if no queue accepts them.
 
-    A queue may be told to keep nothing while nobody consumes (`purge-on-no-consumers`), and a reply to a temporary
-    destination may come too late: the one who asked is gone.
+    A queue may be set to keep nothing without consumers (`purge-on-no-consumers`), and a reply to a temporary
+    destination may come too late, when its client has left.
     """
     return is_temporary(address.name) or any([queue.forgets for queue in targets[0] + targets[1]])
 
 
 def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQueue:
-    """Why messages that are meant for a queue are refused: none of these takes them."""
+    """The error for messages meant for a queue that none of these accepts."""
     queues = targets[0] + targets[1]
     shut = [queue.name for queue in queues if not queue.open]
     if not queues:
@@ -161,7 +161,7 @@ def no_queue(address: Address, targets: Targets, messages: list[Message]) -> NoQ
 
 
 def unroutable(state: State, address: Address, messages: list[Message]) -> None:
-    """No queue took these messages: they are counted, and gone by name."""
+    """Count messages that no queue accepted, and drop them by name."""
     address.unrouted += len(messages)
     state.unrouted += len(messages)
     if messages and messages[0].header.durable:
@@ -175,10 +175,10 @@ def reserve(state: State, messages: list[Message], *, essential: bool) -> None:
 
 
 def reserve_bytes(state: State, need: int, *, essential: bool) -> None:
-    """Make sure that the journal has room for so many bytes.  Raises DiskFull.
+    """Make sure that the journal has room for `need` bytes.  Raises DiskFull.
 
-    This is where the journal may end one entry and begin another, so nothing happens within a transaction's commit,
-    which has reserved for all of itself.
+    Here the journal may end one entry and begin another, so this does nothing within a transaction's commit, which has
+    reserved all its room beforehand.
     """
     if state.atomic:
         return
@@ -189,7 +189,7 @@ def reserve_bytes(state: State, need: int, *, essential: bool) -> None:
 
 
 def check_admitted(state: State, address: Address) -> None:
-    """Raises AddressFull when the address is full and its policy is FAIL, or it is beyond its reject threshold."""
+    """Raises AddressFull if the address is full and its policy is FAIL, or it is beyond its reject threshold."""
     policy, threshold = address.settings.address_full_policy, address.settings.max_size_bytes_reject_threshold
     full = policy is AddressFullPolicy.FAIL and (address.full or state.usage.full)
     if policy is AddressFullPolicy.PAGE and address.settings.page_full_policy is PageFullPolicy.FAIL:
@@ -212,14 +212,17 @@ def check_admitted(state: State, address: Address) -> None:
 
 
 def _admit(state: State, address: Address, header: MessageHeader, messages: list[Message]) -> bool:
-    """What the policy of a full address says.  BLOCK admits: the sender is stopped by not being read."""
+    """Apply the policy of a full address; returns whether messages may enter.
+
+    BLOCK admits them: the sender is stopped by not reading from its connection.
+    """
     policy: AddressFullPolicy | PageFullPolicy = address.settings.address_full_policy
     if policy is AddressFullPolicy.PAGE:
         if not address.page_full:
             return True
         policy = address.settings.page_full_policy
     if policy in (AddressFullPolicy.FAIL, PageFullPolicy.FAIL) and state.atomic:
-        return True  # a commit asked for all of its sends before it began
+        return True  # a commit checked all of its sends before it began
     if not state.atomic:
         check_admitted(state, address)
     if policy is AddressFullPolicy.BLOCK:
@@ -240,10 +243,10 @@ def _drop(state: State, address: Address, reason: RemovalReason, messages: list[
 
 
 def _place(state: State, address: Address, queues: list[Queue], messages: list[Message], *, full: bool) -> None:
-    """Put a run onto its queues: through the journal where both message and queue are durable.
+    """Put a run on its queues, through the journal where both messages and queue are durable.
 
-    A queue that is not durable has nothing to wait for, so that its messages keep their order, whichever of them other
-    queues have stored.
+    Messages on a non-durable queue never wait for the journal, even if other queues store them, so they keep their
+    order.
     """
     header = messages[0].header
     paged: list[Queue] = []
@@ -275,7 +278,7 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
 
 
 def note_attempts(state: State, queue: Queue, messages: list[Message], count: int) -> None:
-    """Messages that a queue has just got were delivered before, elsewhere, and so many deliveries have failed."""
+    """Set the failed deliveries, made elsewhere, of messages that have just entered a queue."""
     if queue.non_destructive:
         return
     queue.states.update(dict.fromkeys([message.id for message in messages], DeliveryState(count, state.now)))
@@ -285,7 +288,7 @@ def note_attempts(state: State, queue: Queue, messages: list[Message], count: in
 
 
 def hold(state: State, address: Address, queues: list[Queue], messages: list[Message]) -> None:
-    """Messages are in memory from now on, for all of these queues."""
+    """Count messages as in memory, held by all of these queues."""
     if len(queues) > 1:
         for message in messages:
             message.refs = len(queues)
@@ -294,7 +297,7 @@ def hold(state: State, address: Address, queues: list[Queue], messages: list[Mes
 
 
 def keep(state: State, queue: Queue, message: Message) -> None:
-    """Store a message on one durable queue whose messages nobody consumes: it is ready before it is durable.
+    """Store a message on one durable queue that has no consumers, so it may be ready before it is durable.
 
     Nothing is checked, and its address is not charged.
     """
@@ -310,14 +313,14 @@ def keep(state: State, queue: Queue, message: Message) -> None:
 
 
 def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: list[Message]) -> int:
-    """Add messages to the journal; returns the bytes that each record has for the header."""
+    """Add messages to the journal; returns the bytes of the encoded header in each record."""
     journal = state.journal
     for queue_id in queue_ids:
         journal.ensure_defined(queue_id)
     encoded, flags = encode_facts(header, queue_ids), record_flags(header)
     body = messages[0].body
     if isinstance(body, LargeBody):
-        assert len(messages) == 1, "a message with a large body stands alone"
+        assert len(messages) == 1, "a message with a large body is a run of its own"
         journal.add_large(encoded, flags, messages[0].id, messages[0].head, body)
     else:
         journal.add_messages(encoded, flags, messages)
@@ -328,11 +331,11 @@ def _store(state: State, header: MessageHeader, queue_ids: list[int], messages: 
 
 
 def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
-    """Messages that can land together are in the journal's open entry: they land once it is durable.
+    """Let messages in the journal's open entry, which can land together, land once it is durable.
 
-    On a strict queue they land at once, and so they do for a consumer whose sink records what it sends.  No delivery
-    leaves before a record of it is durable, and that record comes after the message's own, or lies in the same entry:
-    so consumers wait for the disk once, not twice.
+    On a strict queue they land at once, as they do for a consumer whose sink records what it sends.  No delivery is
+    sent before its own record is durable, which comes after the message's record or is in the same entry: so consumers
+    wait for the disk once, not twice.
     """
     early = (queue.strict or _is_recorded(queue)) and queue.kind is None
     if early and not (paged or queue.non_destructive or queue.landing):
@@ -344,13 +347,13 @@ def stored(state: State, queue: Queue, messages: list[Message], *, paged: bool =
 
 
 def _is_recorded(queue: Queue) -> bool:
-    """Whether all deliveries from this queue are in the journal before they leave."""
+    """Whether all deliveries from this queue are in the journal before they are sent."""
     consumers = queue.consumers
     return len(consumers) == 1 and consumers[0].sink.records(consumers[0])
 
 
 def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = False) -> None:
-    """Messages become ready, or scheduled if their time has not come.
+    """Make messages ready, or scheduled if their time has not come.
 
     `paged`: they belong in the queue's tail, though the journal does not have them.
     """
@@ -380,13 +383,13 @@ def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = F
 
 
 def schedule(state: State, queue: Queue, message: Message, due: int) -> None:
-    """Keep a message aside until `due` (ms since the epoch)."""
+    """Hold a message back until `due` (ms since the epoch)."""
     queue.scheduled[message.id] = (due, message)
     state.schedule.add(due, (queue.id, message.id), (queue, message))
 
 
 def watch(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Enter the expirations of messages that have just become ready."""
+    """Watch the expirations of messages that have just become ready."""
     for message in messages:
         expiration = message.header.expiration
         if expiration:
@@ -395,7 +398,7 @@ def watch(state: State, queue: Queue, messages: list[Message]) -> None:
 
 
 def unwatch(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Messages are no longer ready: they cannot expire where they are now."""
+    """Stop watching the expirations of messages that are no longer ready: they cannot expire there."""
     for message in messages:
         expiration = message.header.expiration
         if expiration and state.expiries.remove(expiration, (queue.id, message.id)):
@@ -403,7 +406,7 @@ def unwatch(state: State, queue: Queue, messages: list[Message]) -> None:
 
 
 def take_out(state: State, queue: Queue, message: Message) -> None:
-    """Take a ready or scheduled message out of where it waits."""
+    """Take a ready or scheduled message out of its container."""
     waiting = queue.scheduled.pop(message.id, None)
     if waiting is not None:
         state.schedule.remove(waiting[0], (queue.id, message.id))
@@ -413,6 +416,6 @@ def take_out(state: State, queue: Queue, message: Message) -> None:
 
 
 def keep_for_later(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Messages that could not be moved stay on their queue, and are tried again after a while."""
+    """Schedule messages that could not be moved for another attempt; they stay on their queue."""
     for message in messages:
         schedule(state, queue, message, state.now + MOVE_RETRY_MS)

@@ -1,12 +1,12 @@
-"""The messages of a queue that wait for a consumer, in the order in which they will leave.
+"""The ready messages of a queue, in the order of delivery.
 
-Ten deques, one a priority; within a priority first in, first out.  A message that comes back goes to the head of its
-priority, before everything younger than itself (identities rise with arrival), so that returned messages keep their
-order whatever the order of their return.
+There are ten deques, one for each priority; each is first in, first out.  A returned message goes to the head of its
+priority, before everything younger than itself (ids rise with arrival), so that returned messages keep their order
+whatever the order of their return.
 
 Messages also leave from the middle (expired, purged, moved by an operator).  Searching a deque for each would make a
-mass expiry quadratic, so `discard` only notes the identity; the message is skipped when the head reaches it, and the
-deques are rebuilt when more than half of what they hold is gone, or when that has many bytes, in memory or in files.
+mass expiry quadratic, so `discard` only notes the id.  The message is skipped when the head reaches it, and the deques
+are rebuilt when more than half of their messages are discarded, or when those have many bytes, in memory or in files.
 """
 
 from __future__ import annotations
@@ -21,35 +21,35 @@ from broker.engine.model.message import Message
 
 PRIORITIES: Final = 10
 
-#: Discarded messages tolerated in the deques before a rebuild is worth it.
+#: Discarded messages tolerated in the deques before a rebuild.
 DISCARDED_MAX: Final = 1024
 
-#: And their bytes: so much is kept for nobody at most, and it takes many small messages before a line is walked again.
+#: Their bytes tolerated: a bound on wasted memory, reached only after many small messages.
 DISCARDED_BYTES_MAX: Final = 16 << 20
 
-#: Messages within a deque that are looked up by their number: in one of a million that takes some 10 us each, and
-#: passing over half of it 3 ms.
+#: The most messages looked up in a deque by index: in a deque of a million that takes some 10 us each, while iterating
+#: over half of it takes 3 ms.
 LOOKED_UP_MAX: Final = 256
 
-#: A level that has not been used: nothing is ever put into it.  A deque takes 760 bytes, and most queues use one level.
+#: The shared, empty level of an unused priority.  A deque takes 760 bytes, and most queues use one level.
 _NONE: Final[deque[Message]] = deque(maxlen=0)
 
 
 class Backlog:
     """Messages ready for delivery.  `len()` is exact.
 
-    No message of a priority below `floor` leaves by `pop` and its like: others go first, which are not here.
+    `pop` and the like return no message of a priority below `floor`: messages elsewhere (in the tail) go first.
     """
 
     __slots__ = ("_discarded", "_discarded_bytes", "_high", "_in_order", "_levels", "_size", "floor")
 
     def __init__(self) -> None:
         self._levels: list[deque[Message]] = [_NONE] * PRIORITIES
-        self._discarded: dict[int, None] = {}  # a set takes more, and is nearly always empty
+        self._discarded: dict[int, None] = {}  # an empty set takes more memory, and this is nearly always empty
         self._discarded_bytes = 0  # since the last rebuild
         self._size = 0
         self._high = -1  # no level above this one holds anything
-        self._in_order = True  # identities rise within each level: not where a paged message came behind a younger one
+        self._in_order = True  # ids rise within each level; not once a paged message came behind a younger one
         self.floor = 0
 
     def __len__(self) -> int:
@@ -64,18 +64,18 @@ class Backlog:
                     yield message
 
     def has(self, priority: int) -> bool:
-        """Whether there is anything of this priority or a higher one."""
+        """Whether there is a message of this priority or a higher one."""
         if not self._discarded:
             return any(self._levels[priority:])
         discarded = self._discarded
         return any(message.id not in discarded for level in self._levels[priority:] for message in level)
 
     def unordered(self) -> Iterator[Message]:
-        """All messages, in no order that means anything."""
+        """All messages, in no particular order."""
         return iter(self)
 
     def older(self, bound: int) -> Iterator[Message]:
-        """The messages with identities below `bound`, in no order that means anything; the others are not looked at."""
+        """The messages with ids below `bound`, in no particular order; hardly any others are visited."""
         discarded = self._discarded
         for level in self._levels:
             for message in level:
@@ -86,7 +86,7 @@ class Backlog:
                     yield message
 
     def between(self, after: int, below: int, most: int) -> list[Message]:
-        """The messages with identities between these two, oldest first, at most so many; few others are looked at."""
+        """At most `most` messages with ids between these two, oldest first; few others are visited."""
         if not self._in_order:
             return sorted([m for m in self if after < m.id < below], key=_identity)[:most]
         discarded = self._discarded
@@ -115,9 +115,9 @@ class Backlog:
             self._high = priority
 
     def put_back(self, messages: list[Message]) -> None:
-        """Messages return, each to its place before all younger ones of its priority."""
+        """Put messages back, each before all younger ones of its priority."""
         if self._discarded and any(message.id in self._discarded for message in messages):
-            self._rebuild()  # its old place was not passed yet, and would be taken for the new one
+            self._rebuild()  # else the new one would count as discarded too
         for priority in {message.header.priority for message in messages}:
             run = sorted([m for m in messages if m.header.priority == priority], key=_identity)
             level = self._levels[priority]
@@ -135,7 +135,7 @@ class Backlog:
         self._size += len(messages)
 
     def pop(self) -> Message | None:
-        """The next message, or None."""
+        """Remove and return the next message, or None."""
         while self._high >= self.floor:
             level = self._levels[self._high]
             while level:
@@ -149,7 +149,7 @@ class Backlog:
         return None
 
     def pop_run(self, count: int, size: int) -> list[Message]:
-        """Up to `count` messages and, once `size` bytes are reached, no more; at least one if there is any."""
+        """Remove and return up to `count` messages, stopping once `size` bytes are reached; at least one if any."""
         run: list[Message] = []
         while self._high >= self.floor and count > 0 and size > 0:
             level = self._levels[self._high]
@@ -174,11 +174,11 @@ class Backlog:
         return run
 
     def take_head(self, count: int) -> list[Message]:
-        """The next messages in the order of delivery; they are gone from here."""
+        """Remove and return the next messages in the order of delivery."""
         return self.pop_run(count, 1 << 62)
 
     def discard(self, message: Message) -> None:
-        """Take out a message that is known to be here."""
+        """Remove a message that is known to be here."""
         level = self._levels[message.header.priority]
         if level and level[0] is message:
             level.popleft()
@@ -198,7 +198,7 @@ class Backlog:
         self._discarded_bytes = 0
 
     def clear(self) -> list[Message]:
-        """Everything, in the order of delivery; the backlog is empty afterwards."""
+        """Remove and return all messages in the order of delivery."""
         everything = list(self)
         for level in self._levels:
             level.clear()
@@ -209,7 +209,7 @@ class Backlog:
 
 
 def _from(level: deque[Message], start: int, most: int) -> Iterator[Message]:
-    """The messages from this place on; a few are looked up one by one, for many all before them are passed over."""
+    """The messages from an index on; a few are looked up by index, for many the deque is iterated from its start."""
     if most > LOOKED_UP_MAX:
         yield from islice(level, start, None)
         return

@@ -1,9 +1,9 @@
-"""Which queues the messages of an address may enter: its own, and those of every wildcard address that matches it.
+"""Bindings: the queues that an address's messages may enter, its own and those of every matching wildcard address.
 
-The list is worked out once an address and kept until a binding changes that may concern it.  Changes of wildcard
+The list is computed once for each address and cached until a binding that may concern it changes.  Changes of wildcard
 bindings are counted: all of them, those whose pattern begins with a wildcard, and the others by their first word.  An
-address whose first word, and leading wildcards, saw no change keeps its list.  So clients that come and go on `news.#`
-cost those nothing who send to `orders.eu`.
+address keeps its list as long as neither the count of its first word nor that of leading wildcards has changed.  So
+clients that come and go on `news.#` do not slow down those that send to `orders.eu`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from broker.engine.model.topics import Topics
 from broker.engine.queues.address import Address, Targets
 from broker.engine.queues.queue import Queue
 
-#: First words of wildcard addresses for which changes are counted apart; clients choose them.
+#: The most first words of wildcard addresses for which changes are counted separately; clients choose them.
 FIRST_WORDS_MAX: Final = 10_000
 
 
 class Bindings:
-    """The queues of wildcard addresses, and the lists of all addresses."""
+    """The bindings of wildcard addresses, and the cached lists of all addresses."""
 
     __slots__ = ("_by_word", "_leading", "_syntax", "_version", "_wildcards")
 
@@ -33,7 +33,7 @@ class Bindings:
         self._by_word: dict[str, int] = {}
 
     def bind(self, queue: Queue) -> None:
-        """The queue is on its address from now on.  Raises InvalidName for a pattern of too many words."""
+        """Bind a queue to its address.  Raises InvalidName for a pattern of too many words."""
         address = queue.address
         if self._syntax.routes(address.name):
             self._wildcards.add(address.name, queue)
@@ -42,7 +42,7 @@ class Bindings:
             address.targets_version = -1
 
     def unbind(self, queue: Queue) -> None:
-        """The queue is no longer on its address."""
+        """Unbind a queue from its address."""
         address = queue.address
         if self._syntax.routes(address.name):
             self._wildcards.remove(address.name, queue)
@@ -70,7 +70,7 @@ class Bindings:
         return name.partition(self._syntax.delimiter)[0]
 
     def _is_current(self, address: Address) -> bool:
-        """Whether no binding that changed can match the address; from now on all changes so far are known to it."""
+        """Whether no binding that changed can match the address; marks it as up to date with all changes so far."""
         key = (self._leading, self._by_word.get(self._first_word(address.name), 0))
         current = address.targets_version >= 0 and address.targets_key == key
         address.targets_key = key

@@ -1,7 +1,7 @@
-"""Large bodies as sessions see them: coming in part by part, going out piece by piece.
+"""Large bodies as sessions see them: uploaded part by part, streamed out piece by piece.
 
-A body becomes part of a message only when its file is whole, and durable if the message is: the session waits for that
-(`changed`), then publishes.  Nobody else waits meanwhile.
+A body becomes part of a message only once its file is complete, and durable if the message is: the session waits for
+that (`changed`), then publishes.  No other client waits meanwhile.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from store.body import Checksum as Checksum
 from store.body import LargeBody as LargeBody
 from store.errors import BodyUnreadable, JournalFull
 
-#: Bytes of one upload that may wait for the disk: above, its connection is not read; a quarter of it, and it is again.
+#: Bytes of one upload that may wait for the disk: above this its connection is not read, until a quarter is left.
 PENDING_BYTES_MAX: Final = 1 << 20
 PENDING_BYTES_LOW: Final = PENDING_BYTES_MAX // 4
 
-#: Bytes of a body that are read and written at a time: enough to cost little, few enough that others wait for it less
-#: than a millisecond.
+#: Bytes of a body read and written at a time: enough to cost little, few enough that others wait less than a
+#: millisecond for it.
 PIECE_BYTES: Final = LARGE_BODY_BYTES
 
 
 class Unreadable(Exception):
-    """A body's file cannot be read; `passing`: for now, since the system refuses it."""
+    """A body's file cannot be read; `passing`: temporarily, by an error of the system."""
 
     def __init__(self, why: str, *, passing: bool = False) -> None:
         super().__init__(why)
@@ -35,9 +35,9 @@ class Unreadable(Exception):
 
 
 class Stream:
-    """A body that is read while it goes out; its file stays for as long.
+    """A body read piece by piece while it is sent; its file stays as long as the stream exists.
 
-    `checksum` sees the pieces, of several streams that follow each other; one that reads all has its own.
+    `checksum` is shared by several streams that follow each other; a stream of the whole body has its own.
     """
 
     __slots__ = ("_at", "_body", "_checksum", "_end")
@@ -54,7 +54,7 @@ class Stream:
         return self._end - self._at
 
     def read(self, nbytes: int = PIECE_BYTES) -> bytes:
-        """The next of them.  Raises Unreadable, also before the last of a body that is not what it was."""
+        """The next bytes.  Raises Unreadable, also before the last bytes of a body whose checksum is wrong."""
         try:
             piece = self._body.read(self._at, min(nbytes, self.left))
             if self._checksum is not None:
@@ -86,15 +86,15 @@ def _unreadable(error: BodyUnreadable) -> Unreadable:
 
 
 class Uploads:
-    """The bodies that are coming in."""
+    """The bodies being uploaded."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def begin(self, changed: Callable[[], None], *, durable: bool, transport: object = None) -> Upload:
-        """A new body; `changed` is told of its progress, within a tick.  Raises DiskFull.
+        """Begin an upload; `changed` is called on its progress, within a tick.  Raises DiskFull.
 
-        An exception of `changed` costs the connection `transport`.
+        An exception of `changed` closes the connection `transport`.
         """
         state = self._state
         if not state.journal.accepting:
@@ -110,15 +110,15 @@ class Uploads:
         return state.journal.bodies.begin(tell, durable=durable)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
-        """More of it.  The writer of more than PENDING_BYTES_MAX has to wait."""
+        """Add bytes to an upload.  With more than PENDING_BYTES_MAX pending, its client must wait."""
         self._state.journal.bodies.write(upload, data, last=last)
 
     def abort(self, upload: Upload) -> None:
-        """It will never be whole."""
+        """Abort an upload that will never be complete."""
         self._state.journal.bodies.abort(upload)
 
     def finished(self, upload: Upload) -> LargeBody:
-        """The body, which is whole.  Raises DiskFull if it was refused."""
+        """The complete body of an upload.  Raises DiskFull if it was refused."""
         try:
             return self._state.journal.bodies.finished(upload)
         except JournalFull as full:

@@ -1,4 +1,4 @@
-"""Taking many messages off a queue at once: purging it, deleting it."""
+"""Removes many messages from a queue at once, to purge or delete it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ REMOVE_RUN_MAX: Final = 8192
 
 
 def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURGED) -> int:
-    """Remove some of the ready and scheduled messages by name, paged ones first; how many, 0: all are gone.
+    """Remove some ready and scheduled messages by name, paged ones first; returns how many, 0 if none were left.
 
-    About `purge_step_max` of them, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
+    It removes about `purge_step_max`, so that a long queue is purged over many ticks.  Raises AlreadyInUse.
     """
     queue.check_public()
     most = state.limits.purge_step_max
@@ -42,7 +42,7 @@ def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURG
 
 
 def leave_nothing(state: State, queue: Queue) -> int:
-    """Purge a queue, or what nobody consumes any more and keeps nothing then (purge-on-no-consumers); how many."""
+    """Remove all ready and scheduled messages of a queue (purged); returns how many."""
     messages = _empty(state, queue)
     _remove(state, queue, messages, RemovalReason.PURGED)
     purged = len(messages) + upkeep.clear(state, queue, RemovalReason.PURGED)
@@ -51,9 +51,9 @@ def leave_nothing(state: State, queue: Queue) -> int:
 
 
 def disband(state: State, queue: Queue) -> list[Consumer]:
-    """Take everything off a queue that is about to be deleted: its messages by name, its consumers, which are returned.
+    """Empty a queue that is about to be deleted: remove its messages by name, and detach its consumers; returns those.
 
-    Raises AlreadyInUse when it is the broker's own.
+    Raises AlreadyInUse if the queue is the broker's own.
     """
     queue.check_public()
     messages = _empty(state, queue)
@@ -62,7 +62,7 @@ def disband(state: State, queue: Queue) -> list[Consumer]:
     closed = list(queue.consumers)
     for consumer in closed:
         held = consumer.settle_all()
-        if not queue.non_destructive:  # else what a consumer has is still there
+        if not queue.non_destructive:  # there, a consumer's messages are still on the queue
             queue.delivering -= len(held)
             messages += held
         consumer.closed = True
@@ -100,7 +100,7 @@ def _remove(state: State, queue: Queue, messages: list[Message], reason: Removal
     for start in range(0, len(messages), REMOVE_RUN_MAX):
         run = messages[start : start + REMOVE_RUN_MAX]
         if queue.durable and not state.atomic:
-            # Asked for only so that a long entry ends here: a removal is never refused.
+            # Reserved only so that a long entry ends here: a removal is never refused.
             with suppress(JournalFull):
                 state.journal.reserve(8 * len(run), essential=True)
         remove(state, queue, run, reason)

@@ -1,4 +1,4 @@
-"""A consumer: who takes messages from a queue, how many more it wants, and what it has not yet acknowledged."""
+"""A consumer of a queue: its credit, and the deliveries that it has not yet settled."""
 
 from __future__ import annotations
 
@@ -20,16 +20,17 @@ UNLIMITED: Final = 1 << 62
 
 
 class Sink(Protocol):
-    """Where a consumer's messages go: a session.  Called within a tick."""
+    """The receiver of a consumer's messages: a session.  Called within a tick."""
 
     @property
     def transport(self) -> object:
-        """The connection that an exception of it costs; None: there is none."""
+        """The connection to close if it raises; None: there is none."""
 
     def records(self, consumer: Consumer) -> bool:
-        """Whether what goes to this consumer is in the journal before its first byte leaves.
+        """Whether deliveries to this consumer are in the journal before their first byte is sent.
 
-        Then the sink may be handed messages that are not durable yet, and the disk is waited for once, not twice.
+        If so, the sink may be passed messages that are not durable yet, and consumers wait for the disk once, not
+        twice.
         """
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
@@ -40,43 +41,43 @@ class Sink(Protocol):
 
 
 class Reservation(Protocol):
-    """What keeps a consumer's deliveries for it when its connection ends (`delivery.reservations`)."""
+    """Keeps a link's deliveries for it when its connection ends (`delivery.reservations`)."""
 
-    stand_in: Consumer  # has what is kept, and takes nothing
+    stand_in: Consumer  # holds the reserved messages; it is sent none
 
     @property
     def whole(self) -> Consumer | None:
-        """The attached consumer that gets what is kept, if there is one."""
+        """The attached consumer that gets the reserved messages, if there is one."""
 
     def delivered(self, messages: list[Message]) -> bool:
-        """Messages are about to leave; whether they must wait for the journal."""
+        """Reserve messages that are about to be sent; returns whether they must wait for the journal."""
 
     def has_left(self, id: int) -> bool:
-        """Whether a message left over a connection that has ended."""
+        """Whether a message was sent over a connection that has ended."""
 
     def keep(self, messages: list[Message]) -> None:
-        """Deliveries whose outcome nobody knows are kept."""
+        """Move deliveries whose outcome is unknown to the stand-in."""
 
     def detached(self, consumer: Consumer) -> None:
-        """A consumer has gone, and what it had is kept."""
+        """Handle the detachment of a consumer, after its deliveries were kept."""
 
     def returned(self, messages: list[Message]) -> None:
-        """Deliveries come back, and are for anybody."""
+        """End the reservation of deliveries that are returned: any consumer may get them."""
 
     def settled(self, ids: list[int]) -> None:
-        """Messages are gone."""
+        """Forget messages that have left the queue."""
 
     def queue_gone(self) -> None:
-        """The queue is deleted, and all that is on it."""
+        """End the reservation: the queue is deleted with all its messages."""
 
     def release(self, why: str) -> None:
-        """What is kept is for anybody from now on."""
+        """Return the reserved messages to the queue, for any consumer."""
 
 
 class AckMode(Enum):
     """How the messages of a consumer are acknowledged."""
 
-    AUTO = "auto"  # by the session, once the transport took the bytes
+    AUTO = "auto"  # by the session, once the transport has accepted the bytes
     CUMULATIVE = "client"  # one acknowledgement covers everything delivered before
     INDIVIDUAL = "client-individual"
 
@@ -84,11 +85,11 @@ class AckMode(Enum):
 class Consumer:
     """One subscription to one queue.
 
-    `credit` is what may still be sent: delivery goes on while it is above zero.  In bytes of message size, it comes
-    back with settlement, and one message always fits; `counted` credit is a number of messages, which comes back too,
-    or, without a window, is what the sink grants.
-    `unacked` holds what was delivered and not settled, in the order of delivery; `order` repeats
-    the identities for cumulative consumers, whose acknowledgements take a prefix.
+    `credit` is how much may still be sent: delivery goes on while it is above zero.  By default it counts bytes of
+    message size, returns with settlement, and one message always fits.  `counted` credit is a number of messages, which
+    also returns with settlement or, without a window, is granted by the sink.
+    `unacked` holds the deliveries not yet settled, in the order of delivery; `order` repeats their ids for cumulative
+    consumers, whose acknowledgements cover a prefix.
     """
 
     __slots__ = (
@@ -152,7 +153,7 @@ class Consumer:
         self.counted = counted
         self.credit = max(window, 1) if window >= 0 else 0 if counted else UNLIMITED
         self.priority = priority
-        self.excluded: set[int] | None = None  # messages that it must not get again
+        self.excluded: set[int] | None = None  # ids of messages that it must not get again
         self.predicate = predicate
         self.selector = selector
         self.browse = browse
@@ -160,20 +161,20 @@ class Consumer:
         self.remote = remote
         self.user = user
         self.access = access
-        self.forwards = forwards  # what it acknowledges is with another broker now: it leaves as FORWARDED
-        self.link = link  # the link that it reads for, by its name
-        self.on_demand = on_demand  # a link of another broker, which fetches for whoever waits there
+        self.forwards = forwards  # messages it acknowledges are with another broker now: they leave as FORWARDED
+        self.link = link  # the name of the link that it reads for
+        self.on_demand = on_demand  # another broker's link, which fetches for consumers waiting there
         self.reservation: Reservation | None = None
-        self.revoked = False  # closed because its peer lost the right to consume
+        self.revoked = False  # closed because its client lost the permission to consume
         self.paused = False
-        self.away = False  # its client is not connected; it stays with what that has in flight
+        self.away = False  # its client is not connected; it stays, with the client's messages in flight
         self.closed = False
         self.unacked: dict[int, Message] = {}
-        self.held = 0  # the youngest of `unacked`: they are with the journal and not yet with the sink (strict mode)
+        self.held = 0  # how many of `unacked`, the youngest, await the journal and are not with the sink (strict mode)
         self.order: deque[int] | None = deque() if ack_mode is AckMode.CUMULATIVE else None
 
     def take(self, messages: list[Message]) -> None:
-        """Note messages as delivered: they use credit and wait for their acknowledgement."""
+        """Add deliveries: they use credit and await settlement."""
         unacked = self.unacked
         for message in messages:
             unacked[message.id] = message
@@ -185,17 +186,17 @@ class Consumer:
             self.credit -= size_of(messages)
 
     def take_again(self, messages: list[Message]) -> None:
-        """Deliveries whose settlement was undone are with the sink as before; credit that the sink grants only."""
-        assert self.window < 0, "credit of a window would have to be taken back"
+        """Add deliveries whose settlement was undone; only for a consumer whose sink grants its credit."""
+        assert self.window < 0, "credit of a window would have to be reduced again"
         for message in messages:
             self.unacked[message.id] = message
 
     def room(self) -> tuple[int, int]:
-        """How many messages, and bytes, it may get now; of bytes, the last message may exceed them."""
+        """How many messages, and bytes, it may get now; the last message may exceed the bytes."""
         return (self.credit, UNLIMITED) if self.counted else (UNLIMITED, self.credit)
 
     def settle(self, ids: list[int]) -> list[Message]:
-        """Give up deliveries and win back their credit.  Every id must be in `unacked`."""
+        """Remove and return deliveries, restoring their credit.  Every id must be in `unacked`."""
         unacked = self.unacked
         messages = [unacked[id] for id in ids]
         for id in ids:
@@ -205,7 +206,7 @@ class Consumer:
         return messages
 
     def take_back(self, ids: list[int]) -> list[Message]:
-        """Give up deliveries that are not with the sink: they have used no credit."""
+        """Remove and return deliveries that were never sent, restoring their credit, which they have not used."""
         messages = self.settle(ids)
         if self.order is not None:
             gone = set(ids)
@@ -215,13 +216,13 @@ class Consumer:
         return messages
 
     def _win_back(self, messages: list[Message]) -> None:
-        """Credit of a window, for deliveries that are settled."""
+        """Restore a window's credit for settled deliveries."""
         self.credit += len(messages) if self.counted else size_of(messages)
 
     def settle_next(self, ids: list[int]) -> list[Message] | None:
-        """Give up these deliveries if that is one step: all are here, and the oldest ones for a cumulative consumer.
+        """Remove and return these deliveries if all are here and, for a cumulative consumer, they are the oldest.
 
-        None, and nothing is done, if it is not.
+        Otherwise None, and nothing is done.
         """
         order, unacked = self.order, self.unacked
         if order is not None and list(islice(order, len(ids))) != ids:
@@ -247,7 +248,7 @@ class Consumer:
         return messages
 
     def settle_all(self) -> list[Message]:
-        """Give up all deliveries, in the order in which they were made."""
+        """Remove and return all deliveries, in order."""
         messages = list(self.unacked.values())
         self.unacked.clear()
         if self.order is not None:
@@ -257,7 +258,7 @@ class Consumer:
         return messages
 
     def settle_delivered(self) -> list[Message]:
-        """Give up the deliveries that are with the sink."""
+        """Remove and return the deliveries that are with the sink."""
         if not self.held:
             return self.settle_all()
         return self.settle(list(self.unacked)[: -self.held])
@@ -276,7 +277,7 @@ class Consumer:
                 return covered
 
     def exclude_some(self) -> None:
-        """From now on messages may be excluded: its queue has to ask."""
+        """Make the predicate check exclusions from now on."""
         excluded: set[int] = set()
         before = self.predicate
         self.excluded = excluded
@@ -284,14 +285,14 @@ class Consumer:
 
     @property
     def describe(self) -> str:
-        """The consumer in a sentence that an operator reads."""
+        """The consumer as named in texts for operators."""
         if self.link:
             return f"link {self.link} ({self.remote})"
         who = self.client_id or self.user or "a consumer"
         return f"{who} at {self.remote}" if self.remote else who
 
     def note(self, notes: Notes, type: str) -> None:
-        """Something about the consumer has happened that notifications tell of."""
+        """Add a note about the consumer for notifications."""
         if notes.listening:
             queue = self.queue
             notes.add(

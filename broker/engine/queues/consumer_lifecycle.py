@@ -1,4 +1,4 @@
-"""Consumers come and go: what that means to a queue that is not plain."""
+"""Attaches and detaches consumers, with what that triggers on queues with special attributes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from broker.engine.queues.state import State
 
 
 def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
-    """Whether a queue with so many consumers takes another one.  Raises TooManyConsumers."""
+    """Raises TooManyConsumers if a queue with so many consumers may not have another one."""
     if 0 <= attributes.max_consumers <= consumers:
         most = attributes.max_consumers
         raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): no further consumer can attach now")
 
 
 def on_attach(state: State, consumer: Consumer) -> None:
-    """A consumer comes to its queue."""
+    """Attach a consumer to its queue."""
     queue = consumer.queue
     queue.attach(consumer)
     state.dirty[queue] = None
@@ -31,9 +31,9 @@ def on_attach(state: State, consumer: Consumer) -> None:
 
 
 def on_detach(state: State, queue: Queue) -> None:
-    """A consumer has gone, and what it had is back."""
+    """Handle the detachment of a consumer, after its messages were returned."""
     if queue.deleted:
         return
-    state.dirty[queue] = None  # what was for this consumer may be for another now
+    state.dirty[queue] = None  # other consumers may get its messages now
     if queue.attributes.purge_on_no_consumers and not queue.consumers:
         clearing.leave_nothing(state, queue)

@@ -1,4 +1,4 @@
-"""Displacing: the oldest messages leave a queue on which only so many may wait (see `waiting`), wherever they are."""
+"""Displacing: removes the oldest messages of a queue that exceeds its limit of waiting messages (see `waiting`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from store.record import RemovalReason
 
 
 def displace(state: State, queue: Queue) -> None:
-    """What is too many on a queue whose oldest messages make room leaves it."""
+    """Remove the oldest messages of a queue with `drop_oldest` until it is within its limit, wherever they are."""
     free = waiting.room(queue, queue.messages_max)
     if free >= 0:
         if queue.overflowing and waiting.has_recovered(queue, free):

@@ -1,26 +1,26 @@
 """Diverts: messages sent to one address also go, or go instead, to another.
 
-A divert watches an address, by name or by a wildcard pattern.  What its filter fits is copied to its forwarding
-addresses; if it is exclusive, the address itself does not get the message.  A copy is an independent message: own id,
-own record; it says where it comes from (`_AMQ_ORIG_ADDRESS`, `_AMQ_ORIG_MESSAGE_ID`, `_AMQ_ORIG_QUEUE`, which is the
-divert's name) and keeps its expiration, priority and schedule.
+A divert watches an address, by name or by a wildcard pattern.  Messages that match its filter are copied to its
+forwarding addresses; if it is exclusive, the address itself does not get the message.  A copy is an independent message
+with its own id and record.  Its annotations say where it comes from (`_AMQ_ORIG_ADDRESS`, `_AMQ_ORIG_MESSAGE_ID`, and
+`_AMQ_ORIG_QUEUE` with the divert's name), and it keeps its expiration, priority and schedule.
 
     routing-type    the copy goes to
-    STRIP           whatever queues the forwarding address has
-    PASS            queues of the kind that the sender asked for
+    STRIP           all queues of the forwarding address
+    PASS            queues of the routing type that the sender asked for
     ANYCAST         anycast queues
     MULTICAST       multicast queues
 
 Rules, in this order:
 
-1. The exclusive diverts of an address, in the order of their names: the first whose filter fits takes the message.  It
-   does not if no queue at a forwarding address would take the copy: nothing is lost to an address without queues
-   (ActiveMQ Artemis loses it).
-2. Else all other diverts whose filter fits get a copy, and the address's queues get the message.
-3. A copy may be diverted again; it does not pass the same divert twice, so circles end.
-4. A send to one queue (`address::queue`) and what an operator retries pass no divert: they name who is to have it.
+1. The exclusive diverts of an address are tried in the order of their names: the first whose filter matches takes the
+   message, unless no queue at a forwarding address would accept the copy.  So no message is lost to an address without
+   queues (in ActiveMQ Artemis it is).
+2. Otherwise every other divert whose filter matches gets a copy, and the address's queues get the message.
+3. A copy may be diverted again, but never by the same divert twice, so circles end.
+4. A send to one queue (`address::queue`) and an operator's retry are not diverted: they name their queue.
 
-This room knows what diverts are; `sending` sends.
+This module defines diverts; `sending` applies them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from store import record
 
 Json = dict[str, object]
 
-#: Diverts of a broker: each is looked at whenever an address is made.
+#: The most diverts of a broker: each may be looked at whenever an address is created.
 DIVERTS_MAX: Final = 10_000
 
-#: Headers that one divert adds or removes: a transformation is a few notes, not a program.
+#: The most headers that one divert adds or removes: a transformation is a few notes, not a program.
 HEADERS_MAX: Final = 64
 
-#: Forwarding addresses of one divert: each costs a copy of every message.
+#: The most forwarding addresses of one divert: each costs a copy of every message.
 FORWARDS_MAX: Final = 64
 
 
@@ -58,7 +58,7 @@ class DivertRouting(StrEnum):
 
 
 class Divert:
-    """One divert.  `add` and `remove` are its transformer: properties set on the copy, after others were taken away."""
+    """One divert.  `remove` and `add` transform the copy: properties to remove, then properties to set."""
 
     __slots__ = (
         "add",
@@ -103,11 +103,11 @@ class Divert:
         self.taken = 0  # messages, since the start
 
     def takes(self, message: Message) -> bool:
-        """Whether the filter fits."""
+        """Whether a message matches the filter."""
         return self.filter is None or self.filter.matches(PropertyView(message))
 
     def routing_type(self, message: Message) -> RoutingType | None:
-        """What a copy of this message asks for."""
+        """The routing type for a copy of this message; None: any."""
         if self.routing is DivertRouting.STRIP:
             return None
         if self.routing is DivertRouting.PASS:
@@ -115,7 +115,7 @@ class Divert:
         return RoutingType[self.routing.value]
 
     def definition(self) -> Json:
-        """The divert as the journal has it."""
+        """The divert as the journal stores it."""
         return {
             "name": self.name,
             "address": self.address,
@@ -130,13 +130,13 @@ class Divert:
         }
 
     def same(self, other: Divert) -> bool:
-        """Whether both do the same."""
+        """Whether both have the same definition, apart from `configured`."""
         mine, others = self.definition(), other.definition()
         mine["configured"] = others["configured"] = True
         return mine == others
 
     def check(self) -> None:
-        """Raises InvalidName for limits that are exceeded."""
+        """Raises InvalidName if the divert is invalid or exceeds a limit."""
         if not self.name:
             raise InvalidName("a divert needs a name")
         if not 1 <= len(self.forwarding) <= FORWARDS_MAX:
@@ -184,14 +184,14 @@ class Diverts:
         self._patterns: Topics[Divert] = Topics(syntax)
 
     def get(self, name: str) -> Divert:
-        """Raises NotFound."""
+        """A divert by name.  Raises NotFound."""
         divert = self.by_name.get(name)
         if divert is None:
             raise NotFound(f"divert {name} does not exist")
         return divert
 
     def add(self, divert: Divert) -> None:
-        """Raises AlreadyInUse, InvalidName."""
+        """Add a divert.  Raises AlreadyInUse, InvalidName."""
         if divert.name in self.by_name:
             raise AlreadyInUse(f"divert {divert.name} exists already")
         if len(self.by_name) >= DIVERTS_MAX:
@@ -204,7 +204,7 @@ class Diverts:
         self.by_name[divert.name] = divert
 
     def remove(self, divert: Divert) -> None:
-        """Take a divert away that is there."""
+        """Remove an existing divert."""
         del self.by_name[divert.name]
         if self._syntax.routes(divert.address):
             self._patterns.remove(divert.address, divert)

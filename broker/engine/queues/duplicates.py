@@ -1,25 +1,24 @@
 """Duplicate detection: a message whose id was accepted on an address before is not accepted again.
 
-A sender that has lost its connection does not know whether its last messages arrived.  If each bears an id of its own
-(the property `_AMQ_DUPL_ID`), it sends them again, and the broker takes in those that are missing:
+A sender that has lost its connection does not know whether its last messages arrived.  If each has an id of its own
+(the property `_AMQ_DUPL_ID`), it can send them again, and the broker accepts those that are missing:
 
-1. Each address remembers the last `id-cache-size` ids.  An id that is remembered is refused: the message is not routed,
-   the sender gets the same answer as the first time, and the log says so.
-2. In a transaction a duplicate is an error: the commit fails before anything is done, since what it holds happens
-   together or not at all.
-3. An id lasts as long as its message could: that of a durable message is in the journal, in the entry that stores the
-   message, and is remembered after a restart; that of another one is forgotten with it.
-4. What the broker itself moves (dead letters, expired messages, diverted copies, retries) is not asked for its id.
-5. What another broker sends over a link has a link id instead, which that broker gave it.  Link ids are remembered
-   apart, whatever `id-cache-size` says: of each address, sending broker and priority the last LINK_IDS_MAX.  So neither
-   clients nor other brokers push them out, while a broker is away that will send again what nobody told it had arrived;
-   nor do messages of a higher priority, which that broker sends before.  A user cannot use up the ids of another user's
-   messages: its name is part of them.  In a transaction, too, a message whose link id is known is left out, and the
-   others are taken.
+1. Each address remembers the last `id-cache-size` ids.  A message with a remembered id is a duplicate: it is not
+   routed, the sender gets the same answer as the first time, and the log reports it.
+2. In a transaction a duplicate is an error: the commit fails before anything is done, since a transaction happens as a
+   whole or not at all.
+3. An id lasts as long as its message could.  The id of a durable message is in the journal, in the entry that stores
+   the message, and is remembered after a restart; that of any other is forgotten at a restart.
+4. Messages that the broker itself moves (dead letters, expired messages, diverted copies, retries) are not checked.
+5. Messages that another broker sends over a link have link ids instead, which that broker assigned.  Link ids are
+   remembered apart, whatever `id-cache-size` says: for each address, sending broker and priority the last LINK_IDS_MAX.
+   So neither clients nor other brokers push them out while their broker is away, which will send again whatever was not
+   confirmed; nor do messages of a higher priority, which that broker sends first.  One user cannot use up the ids of
+   another user's messages: they contain the user's name.  In a transaction, too, a message with a known link id is left
+   out, and the others are accepted.
 
-An id is remembered by the message that brought it, so that the order survives when its record is copied forward (see
-`cleaning`): after a restart the youngest of them count.  As long as an id is remembered, the segment
-with its record stays.
+Each id is stored with the id of its message, so that their order survives when the record is copied forward (see
+`cleaning`): after a restart the youngest count.  As long as an id is remembered, the segment with its record stays.
 """
 
 from __future__ import annotations
@@ -42,25 +41,25 @@ if TYPE_CHECKING:
 #: The name of the property.
 DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 
-#: What stands in the encoded headers of every message with an id, whatever its protocol calls the property.
+#: Bytes found in the encoded headers of every message with an id, whatever its protocol calls the property.
 _MARK: Final = b"DUPL"
 
-#: Bytes of an id that are remembered as they are; of a longer one its SHA-256.  UUIDs as text have 36; a client chooses
-#: the length, and an address remembers thousands.
+#: The most bytes of an id stored as it is; a longer one is replaced by its SHA-256.  UUIDs as text have 36; clients
+#: choose the length, and an address remembers thousands.
 ID_BYTES_MAX: Final = 64
 
-#: How a link id begins as it is remembered; then the id itself, and so many bytes of a SHA-256: of its sender's name
-#: and the message's priority.
+#: The prefix of a stored link id; the id itself follows, and then so many bytes of a SHA-256 of the sender's name and
+#: the message's priority.
 LINK: Final = b"link:"
 _SUFFIX_BYTES: Final = 8
 
-#: Link ids that an address remembers of one broker, by one user and of one priority.  It sends again what was under way
-#: when a connection was lost: 1,000 messages of a route (`window`) unless it is told otherwise, and 10,000 at most.
+#: Link ids that an address remembers for one broker, user and priority.  A broker sends again what was in flight when a
+#: connection was lost: by default 1,000 messages of a route (`window`), at most 10,000.
 LINK_IDS_MAX: Final = 20_000
 
-#: Brokers, each by one user and with one priority, whose link ids an address remembers: 32 brokers that use all ten,
-#: more than will have links to one address, and a bound for a sender that invents brokers.  Beyond it, the one is
-#: forgotten that has sent nothing for the longest time.
+#: Combinations of broker, user and priority whose link ids an address remembers: enough for 32 brokers that use all ten
+#: priorities, more than will have links to one address, and a bound for a sender that invents brokers.  Beyond it, the
+#: one that has sent nothing for the longest time is forgotten.
 LINK_SENDERS_MAX: Final = 320
 _BROKER_BYTES: Final = 16
 
@@ -78,7 +77,7 @@ def may_have_ids(messages: Sequence[Message]) -> bool:
     return _MARK in b"".join([message.head for message in messages])
 
 
-#: Ids, oldest first, each with the message that brought it and its segment (0: none).
+#: Ids, oldest first, each with the id of its message and the segment of its record (0: none).
 Ids = dict[bytes, tuple[int, int]]
 _NONE: Final[Ids] = {}
 
@@ -87,25 +86,25 @@ _NONE: Final[Ids] = {}
 class Seen:
     """The ids of one address.
 
-    `ids` are those of clients, `links` those of links by whose they are, who sent last at the end.  Those of the last,
-    `recent`, begin with `prefix` and end with `suffix`: messages come in runs, and in one all are of one broker, and of
-    one priority mostly.
+    `ids` are those of clients, `links` those of links by sender, the most recent sender last.  That sender's ids,
+    `recent`, begin with `prefix` and end with `suffix`: messages arrive in runs, and those of a run are all of one
+    broker and mostly of one priority.
     """
 
     ids: Ids = field(default_factory=dict)
     links: dict[bytes, Ids] = field(default_factory=dict)
     recent: Ids = field(default_factory=dict)
     prefix: bytes = LINK
-    suffix: bytes = bytes(ID_BYTES_MAX + 1)  # longer than any id: nobody has sent yet
+    suffix: bytes = bytes(ID_BYTES_MAX + 1)  # longer than any id: there is no sender yet
 
     def cache(self, id: bytes) -> Ids:
-        """The ids among which this one is, if it is remembered."""
+        """The set of ids that would contain this one."""
         if id.startswith(self.prefix) and id.endswith(self.suffix):
             return self.recent
         return self.links.get(_whose(id), _NONE) if id.startswith(LINK) else self.ids
 
     def put(self, id: bytes, message_id: int, segment: int) -> None:
-        """Remember an id, as the youngest one unless it is known."""
+        """Remember an id, as the youngest one unless it is known already."""
         if id.startswith(self.prefix) and id.endswith(self.suffix):
             self.recent[id] = message_id, segment
         elif id.startswith(LINK):
@@ -117,7 +116,7 @@ class Seen:
             self.ids[id] = message_id, segment
 
     def caches(self) -> list[Ids]:
-        """All of them."""
+        """All sets of ids."""
         return [self.ids, *self.links.values()]
 
 
@@ -128,7 +127,7 @@ class Duplicates:
         self.refused = 0  # messages, since the start
         self._journal = journal
         self._seen: dict[int, Seen] = {}  # by the address's id
-        # Who has ids in a segment: (address id, id); some may have been forgotten since.
+        # The ids whose records are in a segment, as (address id, id); some may have been forgotten since.
         self._places: dict[int, list[tuple[int, bytes]]] = {}
 
     # -- asking ----------------------------------------------------------------------------------------------------
@@ -146,7 +145,7 @@ class Duplicates:
     def split(
         self, address: Address, messages: list[Message], link_ids: Mapping[Message, bytes] | None
     ) -> tuple[list[Message], list[tuple[Message, bytes]], list[Message]]:
-        """What of a run is new, the ids to remember once it is stored, and what is a duplicate."""
+        """Split a run: the new messages, the ids to remember once they are stored, and the duplicates."""
         asked = address.settings.id_cache_size > 0
         fresh: list[Message] = []
         ids: list[tuple[Message, bytes]] = []
@@ -172,7 +171,7 @@ class Duplicates:
     # -- remembering -----------------------------------------------------------------------------------------------
 
     def remember(self, address: Address, ids: Iterable[tuple[Message, bytes]]) -> None:
-        """These ids were accepted, with messages that have just been stored in the open entry."""
+        """Remember ids of messages that have just been stored in the open entry."""
         seen = self._seen.get(address.id)
         if seen is None:
             seen = self._seen[address.id] = Seen()
@@ -194,7 +193,7 @@ class Duplicates:
         self._limit(seen, address)
 
     def _pin(self, segment: int, places: list[tuple[int, bytes]]) -> None:
-        """The records of ids are in a segment, which stays as long as they are remembered."""
+        """Keep the segment with the records of these ids as long as they are remembered."""
         nbytes = len(places) * _RECORD_BYTES + sum([len(id) for _, id in places])
         self._journal.space.pin(segment, nbytes)
         self._places.setdefault(segment, []).extend(places)
@@ -210,7 +209,7 @@ class Duplicates:
         self._release([(ids.pop(id)[1], id) for id in list(islice(ids, max(len(ids) - size, 0)))])
 
     def _release(self, forgotten: Iterable[tuple[int, bytes]]) -> None:
-        """The records of ids, each in its segment (0: none), are not needed any more."""
+        """Release the records of forgotten ids, each in its segment (0: none)."""
         freed: dict[int, int] = {}
         for segment, id in forgotten:
             if segment:
@@ -221,13 +220,13 @@ class Duplicates:
                 self._places.pop(segment, None)
 
     def limit(self, address: Address) -> None:
-        """The settings of an address have changed."""
+        """Apply a changed `id-cache-size` of an address."""
         seen = self._seen.get(address.id)
         if seen is not None:
             self._limit(seen, address)
 
     def forget(self, address: Address) -> int:
-        """The address is deleted: forget its ids; returns how many there were."""
+        """Forget the ids of a deleted address; returns how many there were."""
         seen = self._seen.pop(address.id, None)
         if seen is None:
             return 0
@@ -239,7 +238,7 @@ class Duplicates:
     # -- the journal -----------------------------------------------------------------------------------------------
 
     def restore(self, address: Address, found: dict[bytes, tuple[int, int]]) -> None:
-        """The ids of an address as the journal has them, in any order: the message and the segment of each."""
+        """Restore the ids of an address from the journal, in any order, each with its message id and segment."""
         seen = Seen()
         for id, (message_id, segment) in sorted(found.items(), key=lambda item: item[1][0]):
             self._pin(segment, [(address.id, id)])
@@ -249,7 +248,7 @@ class Duplicates:
             self._seen[address.id] = seen
 
     def copy_forward(self, segment: int) -> bool:
-        """Write ids of a segment anew, some of them; True while there are more."""
+        """Copy some of the ids in a segment forward; True while there are more."""
         places = self._places.pop(segment, None)
         if not places:
             return False
@@ -271,12 +270,12 @@ class Duplicates:
 
 
 def _whose(id: bytes) -> bytes:
-    """Of a remembered link id, the broker, the user and the priority."""
+    """The part of a stored link id that identifies broker, user and priority."""
     return id[len(LINK) : len(LINK) + _BROKER_BYTES] + id[-_SUFFIX_BYTES:]
 
 
 def id_of(message: Message) -> bytes | None:
-    """The duplicate id that a client gave a message, as it is remembered; None without one."""
+    """The duplicate id that a client gave a message, in stored form; None without one."""
     if _MARK not in message.head:
         return None
     id = message.header.format.duplicate_id(message.head)
@@ -286,7 +285,7 @@ def id_of(message: Message) -> bytes | None:
 
 
 def of_link(id: bytes, user: str, priority: int) -> bytes:
-    """A link id as it is remembered; `user` is the sender's, as it logged in."""
+    """A link id in stored form; `user` is the user as which the sender logged in."""
     return LINK + id + _suffix(user, priority)
 
 
@@ -296,5 +295,5 @@ def _suffix(user: str, priority: int) -> bytes:
 
 
 def note(found: dict[int, dict[bytes, tuple[int, int]]], stored: DuplicateId, segment: int) -> None:
-    """Gather a DUPLICATE_ID record for `restore`; the last of several about one message counts."""
+    """Collect a DUPLICATE_ID record for `restore`; the last of several for one id counts."""
     found.setdefault(stored.address_id, {})[stored.id] = (stored.message_id, segment)

@@ -3,17 +3,17 @@
 A message on a queue is in exactly one of these places, and each has its container here:
 
     landing      stored in the open or a submitted journal entry, not yet durable; no consumer sees it.  Where
-                 deliveries are recorded they need not wait here (`arrival.stored`)
+                 deliveries are recorded, messages need not wait here (`arrival.stored`)
     backlog      ready for delivery
     tail         ready as well, but only on disk: behind the backlog, see `paging`
     scheduled    waiting for its time (scheduled delivery, or the delay before a redelivery)
     delivering   with a consumer, not yet acknowledged (`Consumer.unacked`), or acknowledged in an open transaction; or
-                 kept for a link whose connection has ended (`Reservation.stand_in`)
+                 reserved for a link whose connection has ended (`Reservation.stand_in`)
 
-`states` has an entry for each message that is `redelivered`: it had left for a consumer that did not settle it.  The
-entry says how many of its deliveries count as failed.  A message that has never left, or was given back in good order,
-has none, which is what makes the ordinary path cheap.  `acquired` has those too that were given back since the start;
-what came before the start (ids below `acquired_below`) may have been with any consumer.
+`states` has an entry for each message that is `redelivered`: it was sent to a consumer that did not settle it.  The
+entry says how many of its deliveries count as failed.  A message that was never sent, or was properly released, has
+none, which makes the ordinary path cheap.  `acquired` also has those returned without failure since the start; messages
+from before the start (ids below `acquired_below`) may have been with any consumer.
 """
 
 from __future__ import annotations
@@ -44,16 +44,16 @@ _ID: Final[Callable[[Message], int]] = attrgetter("id")
 
 
 class InternalOwner(Protocol):
-    """A part of the broker that has a queue for itself: nobody sends to it, consumes it, or takes its messages away."""
+    """A part of the broker that owns a queue: clients and operators cannot send to it, consume it, or change it."""
 
     def expired(self, message: Message) -> None:
-        """A message of the queue expires; it is about to be removed."""
+        """Called when a message of the queue expires, just before it is removed."""
 
 
 class DeliveryState:
-    """A message on one queue has been delivered before, and what its failed deliveries amount to.  Never changed.
+    """The state of a message that has been delivered before, on one queue.  Immutable.
 
-    `count` is the number of deliveries that failed, which may be none; `first_failure` the time of the first, in ms.
+    `count` is the number of failed deliveries, which may be 0; `first_failure` the time of the first, in ms.
     """
 
     __slots__ = ("count", "first_failure")
@@ -67,11 +67,11 @@ class DeliveryState:
         return DeliveryState(self.count + 1, self.first_failure if self.count else now)
 
 
-#: The state of every message that was delivered, and none of whose deliveries has failed.
+#: The state of every message that was delivered without a failure.
 DELIVERED: Final = DeliveryState(0)
 
 
-#: What is counted: the fields of Counters.
+#: The fields of Counters.
 COUNTED: Final = (
     "acknowledged",
     "added",
@@ -92,7 +92,7 @@ COUNTED: Final = (
 
 
 class Counters:
-    """Messages that entered a queue and how they left it, since the start.  Each message leaves by one way only."""
+    """Counts of messages that entered a queue and how they left it, since the start.  Each leaves in one way only."""
 
     __slots__ = COUNTED
 
@@ -114,24 +114,24 @@ class Counters:
         self.replaced = 0
 
     def add(self, other: Counters) -> None:
-        """Count what another queue counted."""
+        """Add the counts of another queue."""
         for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
-#: Of a queue that never was strict: nothing is ever put into it.  An empty set takes 216 bytes.
+#: The shared, empty `journalled` of queues that were never strict: an empty set takes 216 bytes.
 _NEVER_STRICT: Final[set[int]] = set()
 
-#: Of a queue that no link has read which reserves what it gets: nothing is ever put into it.
+#: The shared, empty `reserved` of queues that no link with a reservation has read.
 _NOT_RESERVED: Final[dict[int, Reservation]] = {}
 
 
 class Queue:
-    """One queue.  Its identity is `id`: a queue that is deleted and made again under the same name is another one.
+    """One queue.  Its identity is `id`: a queue deleted and created again under the same name is another one.
 
-    `kind` has the rules of one that is not plain.  `open`: new messages may enter; `stopped`: nobody gets any;
-    `non_destructive`: deliveries are copies, and the messages stay; `strict`: deliveries are journalled before they
-    leave.
+    `kind` has the rules of a queue with special attributes.  `open`: new messages may enter; `stopped`: nothing is
+    delivered; `non_destructive`: deliveries are copies, and the messages stay; `strict`: deliveries are journalled
+    before they are sent.
     """
 
     __slots__ = (
@@ -210,12 +210,12 @@ class Queue:
         self.filter = filter
         self.no_local = no_local  # messages of this origin do not enter
         self.auto_created = auto_created
-        self.temporary = temporary  # goes with its last consumer
+        self.temporary = temporary  # deleted with its last consumer
         self.configured = configured
-        self.creator = creator  # the user whose wish it was, if it was anybody's
+        self.creator = creator  # the user who created it; empty: none did
         self.backlog = Backlog()
-        self.selective: SelectiveBacklog | None = None  # takes the backlog's place while a consumer has a selector
-        self.landing = 0  # messages; the tick that stored them has them (`State.landing_on`)
+        self.selective: SelectiveBacklog | None = None  # replaces the backlog while a consumer has a selector
+        self.landing = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
         self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
         self.tail: Tail | None = None
         self.expiring = 0  # messages in the backlog that have an expiration
@@ -223,28 +223,28 @@ class Queue:
         self.consumers: list[Consumer] = []
         self.next_consumer = 0
         self.states: dict[int, DeliveryState] = {}
-        self.acquired: dict[int, None] = {}  # a set takes more, and is nearly always empty
+        self.acquired: dict[int, None] = {}  # an empty set takes more memory, and this is nearly always empty
         self.acquired_below = 0
         self.journalled = _NEVER_STRICT  # deliveries whose count is already in the journal (strict mode)
-        self.reservations: tuple[Reservation, ...] = ()  # of links that read here, or have something of it
-        self.reserved = _NOT_RESERVED  # messages that are with them, or kept for them
+        self.reservations: tuple[Reservation, ...] = ()  # of links that read here, or for which messages are reserved
+        self.reserved = _NOT_RESERVED  # messages that such links hold, or that are reserved for them
         self.ahead = 0  # the last tick in which messages became ready before they were durable (`arrival.stored`)
-        self.stored = 0  # messages that the journal has on this queue: in the open entry or before it, and not removed
-        self.internal_owner: InternalOwner | None = None  # the broker itself has this queue, for what it keeps there
-        self.reader: Access | None = None  # of one subscriber, who may read this: other messages do not enter
-        self.durable_only = False  # takes durable messages only: it is of somebody who is away
-        self.messages_max = -1  # how many may wait, -1: no limit; whether the oldest leave for new ones (`waiting`)
-        self.drop_oldest = False
-        self.overflowing = False  # and reported
+        self.stored = 0  # messages of this queue in the journal, including the open entry, and not removed
+        self.internal_owner: InternalOwner | None = None  # the part of the broker that owns this queue
+        self.reader: Access | None = None  # its only subscriber's: messages that it may not read do not enter
+        self.durable_only = False  # accepts only durable messages: its client is away
+        self.messages_max = -1  # how many may wait, -1: no limit
+        self.drop_oldest = False  # whether the oldest leave to make room for new ones (`waiting`)
+        self.overflowing = False  # it is over its limit, and that was reported
         self.counters = Counters()
         self.deleted = False
         self.unused_since = created
         self.used = False
         self.swept = False
         self.kind: Kind | None = None
-        self.paused = paused  # by an operator; so may be its address
-        self.grouped = False  # a message of a group has been here
-        self.attributes = PLAIN if attributes == PLAIN else attributes  # one object for nearly all
+        self.paused = paused  # by an operator; its address may be paused too
+        self.grouped = False  # it has had a message of a group
+        self.attributes = PLAIN if attributes == PLAIN else attributes  # one shared object for nearly all queues
         self.non_destructive = attributes.non_destructive
         self.open = True
         self.stopped = False
@@ -253,7 +253,7 @@ class Queue:
             self.rebuild()
 
     def refresh(self) -> None:
-        """Work out `open`, `stopped` and `strict`, after what they depend on has changed."""
+        """Recompute `open`, `stopped` and `strict` after a change of what they depend on."""
         attributes = self.attributes
         self.open = attributes.enabled and (not attributes.purge_on_no_consumers or bool(self.consumers))
         self.open = self.open and self.internal_owner is None
@@ -268,7 +268,7 @@ class Queue:
         return len(self.backlog) if self.selective is None else len(self.selective)
 
     def ready_for(self, consumers: Iterable[Consumer]) -> int:
-        """Messages in memory of which some are for one of these consumers."""
+        """Messages in memory, 0 if none of them is for these consumers."""
         selective = self.selective
         if selective is not None and not any([selective.has_for(each.id, 0) for each in consumers]):
             return 0
@@ -276,7 +276,7 @@ class Queue:
 
     @property
     def paged(self) -> int:
-        """Messages that are ready too, and only on disk."""
+        """Ready messages that are only on disk."""
         return 0 if self.tail is None else self.tail.messages
 
     @property
@@ -286,16 +286,16 @@ class Queue:
 
     @property
     def internal(self) -> bool:
-        """Whether the broker has this queue for itself."""
+        """Whether this is one of the broker's own queues."""
         return self.internal_owner is not None
 
     def check_public(self) -> None:
-        """Raises AlreadyInUse if the broker has this queue for itself."""
+        """Raises AlreadyInUse if this is one of the broker's own queues."""
         if self.internal_owner is not None:
             raise AlreadyInUse(f"queue {self.name} is the broker's own: it can only be inspected")
 
     def accepts(self, message: Message) -> bool:
-        """Whether the queue takes the message: it is open, its filter lets the message in, its reader may read it."""
+        """Whether the message may enter: the queue is open, its filter matches, its reader may read the message."""
         if not self.open:
             return False
         if self.no_local and message.header.origin == self.no_local:
@@ -306,48 +306,48 @@ class Queue:
 
     @property
     def accepts_all(self) -> bool:
-        """Whether every message may enter, so that none need be looked at."""
+        """Whether every message may enter without a check."""
         return self.filter is None and not self.no_local and self.reader is None and self.open
 
     @property
     def forgets(self) -> bool:
-        """Whether the queue takes nothing now because it is to keep nothing while nobody consumes."""
+        """Whether the queue accepts nothing now because it keeps nothing without consumers."""
         attributes = self.attributes
         return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
 
     # -- the backlog, plain or selective ---------------------------------------------------------------------------
 
     def append(self, messages: list[Message], priority: int) -> None:
-        """New messages of one priority become ready."""
+        """Make new messages of one priority ready."""
         backlog = self.backlog if self.selective is None else self.selective
         backlog.append(messages, priority)
 
     def put_back(self, messages: list[Message]) -> None:
-        """Messages become ready again, at the head."""
+        """Make messages ready again, at the head."""
         backlog = self.backlog if self.selective is None else self.selective
         backlog.put_back(messages)
 
     def discard(self, message: Message) -> None:
-        """Take a ready message out of the line."""
+        """Remove a ready message from the backlog."""
         backlog = self.backlog if self.selective is None else self.selective
         backlog.discard(message)
 
     def take_head(self, count: int) -> list[Message]:
-        """Take so many ready messages out of the line, those that would be delivered next."""
+        """Remove and return `count` ready messages, those that would be delivered next."""
         backlog = self.backlog if self.selective is None else self.selective
         return backlog.take_head(count)
 
     def unordered(self) -> Iterator[Message]:
-        """The ready messages, in no order that means anything."""
+        """The ready messages in memory, in no particular order."""
         return (self.backlog if self.selective is None else self.selective).unordered()
 
     def begin_groups(self) -> None:
-        """The first message of a group is here: from now on the line knows groups."""
+        """Switch to a backlog with groups, for the first message of a group."""
         self.grouped = True
         self.rebuild()
 
     def rebuild(self) -> None:
-        """Make the line that attributes, messages and consumers need, with the ready messages that there are."""
+        """Replace the backlog by one that attributes, messages and consumers need, with the same ready messages."""
         ready = self.backlog.clear() if self.selective is None else self.selective.clear()
         attributes = self.attributes
         if attributes.non_destructive:
@@ -369,7 +369,7 @@ class Queue:
         return iter(self.backlog if self.selective is None else self.selective)
 
     def elsewhere(self) -> Iterator[tuple[Message, str]]:
-        """All messages that landed, are in no transaction and not ready, and where: scheduled or delivering."""
+        """All messages that landed, are in no transaction and not ready, each with its place: scheduled, delivering."""
         for _, message in self.scheduled.values():
             yield message, "scheduled"
         for consumer in () if self.non_destructive else self.holders():
@@ -382,13 +382,13 @@ class Queue:
         return len(self.consumers) - sum([consumer.away for consumer in self.consumers])
 
     def holders(self) -> list[Consumer]:
-        """Who has deliveries: the consumers, and those that stand in for links whose connections have ended."""
+        """Everything that holds deliveries: the consumers, and the stand-ins of links whose connections have ended."""
         if not self.reservations:
             return self.consumers
         return self.consumers + [each.stand_in for each in self.reservations if each.stand_in.unacked]
 
     def older(self, bound: int) -> list[Message]:
-        """All messages in memory that landed and are in no transaction, with identities below `bound`."""
+        """All messages in memory that landed and are in no transaction, with ids below `bound`."""
         found = list((self.backlog if self.selective is None else self.selective).older(bound))
         found += [m for _, m in self.scheduled.values() if m.id < bound]
         for consumer in () if self.non_destructive else self.holders():
@@ -396,9 +396,9 @@ class Queue:
         return found
 
     def between(self, after: int, below: int, most: int) -> list[Message]:
-        """The ready and scheduled messages in memory with identities between these two, oldest first, at most so many.
+        """At most `most` ready and scheduled messages in memory with ids between these two, oldest first.
 
-        Looks at all that are scheduled.
+        Visits all scheduled messages.
         """
         found = (self.backlog if self.selective is None else self.selective).between(after, below, most)
         if self.scheduled:
@@ -407,7 +407,7 @@ class Queue:
         return found
 
     def clear(self) -> list[Message]:
-        """Take all ready messages in memory out of the line."""
+        """Remove and return all ready messages in memory."""
         self.expiring = 0
         return self.backlog.clear() if self.selective is None else self.selective.clear()
 
@@ -438,17 +438,17 @@ class Queue:
             self.rebuild()
 
     def add_reservation(self, reservation: Reservation) -> None:
-        """A link reserves what it gets from now on."""
+        """Add the reservation of a link."""
         self.reservations += (reservation,)
         if self.reserved is _NOT_RESERVED:
             self.reserved = {}
 
     def remove_reservation(self, reservation: Reservation) -> None:
-        """It has nothing of this queue any more, and does not read it."""
+        """Remove the reservation of a link that neither reads the queue nor has messages of it."""
         self.reservations = tuple([each for each in self.reservations if each is not reservation])
 
     def rematch(self, consumer: Consumer) -> None:
-        """A consumer that is here takes other messages than before."""
+        """Update an attached consumer whose predicate has changed."""
         if self.selective is None:
             self.rebuild()
         else:

@@ -1,7 +1,7 @@
-"""How many queues each user may have made (ActiveMQ Artemis's `max-queues`): those that there are, used or not.
+"""Limits how many queues each user may have created (ActiveMQ Artemis's `max-queues`): those that exist, used or not.
 
-A queue remembers whose wish it was, also over a restart.  What the configuration, operators or the broker itself make
-counts for nobody, and nobody in particular (somebody anonymous) is not limited.
+A queue records its creator, also over a restart.  Queues created by the configuration, operators or the broker itself
+count for no user, and anonymous users are not limited.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from broker.engine.model.errors import TooManyQueues
 
 
 class QueueQuotas:
-    """What users have, and may have.  `most`: for those that `by_user` does not name; -1: any number."""
+    """The number of queues of each user, and the limits.  `most`: for users not in `by_user`; -1: any number."""
 
     def __init__(self) -> None:
         self._made: dict[str, int] = {}
@@ -20,16 +20,16 @@ class QueueQuotas:
         self._by_user: Mapping[str, int] = {}
 
     def change(self, most: int, by_user: Mapping[str, int]) -> None:
-        """Other numbers; queues that are there stay."""
+        """Change the limits; existing queues stay."""
         self._most = most
         self._by_user = by_user
 
     def made_by(self, user: str) -> int:
-        """How many there are of a user."""
+        """How many queues a user has created."""
         return self._made.get(user, 0)
 
     def check(self, user: str) -> None:
-        """Before a queue is made for somebody.  Raises TooManyQueues."""
+        """Check that a user may create another queue.  Raises TooManyQueues."""
         if not user:
             return
         most = self._by_user.get(user, self._most)
@@ -37,12 +37,12 @@ class QueueQuotas:
             raise TooManyQueues(f"user {user} has {self.made_by(user)} queues of at most {most}: delete one")
 
     def add(self, user: str) -> None:
-        """A queue was made."""
+        """Count a created queue."""
         if user:
             self._made[user] = self.made_by(user) + 1
 
     def remove(self, user: str) -> None:
-        """A queue is gone."""
+        """Count a deleted queue."""
         if user:
             left = self._made[user] - 1
             if left:

@@ -1,8 +1,8 @@
-"""How a message leaves: by name, once, and in the journal (promise P3).
+"""Removes messages: by name, once, and recorded in the journal (promise P3).
 
-`remove` is the only place where a message is given up.  The caller has already taken it out of the container where it
-was (backlog, schedule, consumer); here the journal learns of it, the segment that holds its record is released, and
-the memory it was charged for is given back.
+`remove` is the only place where a message is given up.  The caller has already taken it out of its container (backlog,
+schedule, consumer).  Here the removal is journalled, the segment with the message's record is released, and its memory
+is no longer charged.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ def remove(state: State, queue: Queue, messages: list[Message], reason: RemovalR
             if queue.journalled:
                 queue.journalled.difference_update(stored)
             journal = state.journal
-            if not queue.deleted:  # else settled by a transaction that outlived the queue
+            if not queue.deleted:  # a transaction that outlived the queue may settle it
                 journal.ensure_defined(queue.id)
             journal.add(record.removed(queue.id, reason, stored))
     _forget(state, messages)
 
 
 def take_reserved(queue: Queue, messages: list[Message]) -> dict[Reservation, list[Message]]:
-    """Of these messages, those that are reserved, by whom; from now on they are not."""
+    """End the reservations of these messages; returns those that were reserved, by reservation."""
     found: dict[Reservation, list[Message]] = {}
     pop = queue.reserved.pop
     for message in messages:
@@ -54,7 +54,7 @@ def take_reserved(queue: Queue, messages: list[Message]) -> dict[Reservation, li
 
 
 def settle_acknowledged(state: State) -> None:
-    """Remove what was acknowledged since the last call: a consumer's deliveries in one record, however it said so."""
+    """Remove all messages acknowledged since the last call: one record for each consumer, for all its calls."""
     if not state.acknowledged:
         return
     acknowledged, state.acknowledged = state.acknowledged, {}
@@ -64,7 +64,7 @@ def settle_acknowledged(state: State) -> None:
 
 
 def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
-    """Deliveries were acknowledged: they leave, unless the queue keeps its messages."""
+    """Remove acknowledged deliveries, unless the queue is non-destructive."""
     queue = consumer.queue
     state.dirty[queue] = None
     if queue.non_destructive:
@@ -82,7 +82,7 @@ def consume(state: State, consumer: Consumer, messages: list[Message]) -> None:
 
 
 class _Share:
-    """What an address has of some messages: their bytes, and how many they are."""
+    """The bytes and number of those messages that belong to one address."""
 
     __slots__ = ("count", "nbytes")
 
@@ -92,7 +92,7 @@ class _Share:
 
 
 def _forget(state: State, messages: list[Message]) -> None:
-    """Drop one reference to each message; those without any are given back to the journal and to their address."""
+    """Drop one reference to each message; those without any left are released in the journal and discharged."""
     refer = state.journal.refer
     segment = released = 0
     shares: dict[str, _Share] = {}  # by address
@@ -123,11 +123,11 @@ def _forget(state: State, messages: list[Message]) -> None:
 
 
 def discharge(state: State, name: str, size: int, count: int) -> None:
-    """So many messages of an address, of together `size` bytes, are no longer in memory."""
+    """Count `count` messages of an address, of `size` bytes in all, as no longer in memory."""
     state.usage.bytes -= size
     state.usage.messages -= count
     address = state.addresses.get(name)
-    if address is not None:  # else deleted while a queue on a wildcard address still held its messages
+    if address is not None:  # it may be deleted while a queue on a wildcard address still holds its messages
         address.size_bytes -= size
         address.size_messages -= count
     if state.blocking:
@@ -135,7 +135,7 @@ def discharge(state: State, name: str, size: int, count: int) -> None:
 
 
 def unblock(state: State) -> None:
-    """Let producers go on whose address has room: its own messages left, or others' that filled the memory."""
+    """Unblock producers whose address has room again, now that messages have left it or the broker's memory."""
     if state.usage.full:
         return
     waiting: dict[Producer, None] = {}
@@ -147,7 +147,7 @@ def unblock(state: State) -> None:
 
 
 def release(state: State, waiting: dict[Producer, None]) -> None:
-    """Let these producers go on, but for those that wait for another address too."""
+    """Unblock these producers, except those that also wait for another address."""
     for address in state.blocking:
         for producer in waiting.keys() & address.blocked.keys():
             del waiting[producer]
@@ -159,7 +159,7 @@ def release(state: State, waiting: dict[Producer, None]) -> None:
 
 
 def stop_waiting(state: State, producer: Producer) -> None:
-    """A producer has gone: it waits for no room any more."""
+    """Forget a producer that has disconnected: it no longer waits for room."""
     for address in state.blocking:
         address.blocked.pop(producer, None)
     state.usage.disk.waiting.pop(producer, None)

@@ -1,13 +1,12 @@
-"""The backlog of a queue on which some consumer takes only part of the messages.
+"""The backlog of a queue on which some consumers accept only part of the messages.
 
-With selectors, one line of messages is not enough: each consumer would have to walk past everything that is not for
-it, again and again.  Here every consumer has a view of its own: the identities of the messages that it may take, in
-the order of delivery.  A message stands in each view that matches it and in `_ready`; taking it removes it
-from `_ready`, and the other views skip it when they come to it.  So each message is matched once a consumer, and
-never again.
+With selectors, one line of messages is not enough: each consumer would walk past everything that is not for it, again
+and again.  So every consumer has a view of its own: the ids of the messages that match its selector, in the order of
+delivery.  A message is in each view that matches it and in `_ready`; delivering it removes it from `_ready`, and the
+other views skip its id later.  So each message is matched once for each consumer, and never again.
 
-A view whose consumer stands still would collect identities of messages that others took; it is rebuilt when it holds
-more than twice what is ready.
+The view of a consumer that receives nothing would collect ids of messages delivered to others; it is rebuilt when it
+holds more than twice as many as are ready.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from broker.engine.queues.backlog import PRIORITIES
 
 Predicate = Callable[[Message], bool]
 
-#: Stale identities tolerated in a view before a rebuild, beyond twice the messages that are ready.
+#: Ids tolerated in a view before a rebuild, beyond twice the messages that are ready.
 STALE_MAX: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
 class _View:
-    """What one consumer may take: identities by priority; nothing leaves below `floor`, see Backlog."""
+    """The messages that match one consumer: ids by priority; none below `floor` is returned, see Backlog."""
 
     predicate: Predicate | None
     levels: list[deque[int]] = field(init=False, default_factory=lambda: [deque() for _ in range(PRIORITIES)])
@@ -74,7 +73,7 @@ class _View:
         return None
 
     def has(self, ready: dict[int, Message], priority: int) -> bool:
-        """Whether it has a message of this priority or a higher one; passes what is not ready any more."""
+        """Whether it has a message of this priority or a higher one; drops ids that are not ready any more."""
         for level in reversed(self.levels[priority:]):
             while level:
                 if level[0] in ready:
@@ -88,14 +87,14 @@ class _View:
         self.count = sum(map(len, self.levels))
 
 
-#: The key of a view that is no consumer's: everything, for what takes from the head of the line.
+#: The key of the view of all messages that `take_head` uses.
 _HEAD: Final = "head"
 
 
 class SelectiveBacklog:
-    """Messages ready for delivery, with a view a consumer (keyed by whatever the caller uses to name consumers).
+    """Messages ready for delivery, with a view for each consumer (under any key that the caller chooses).
 
-    `lasting`: it is needed although no consumer has a selector.
+    `lasting`: it is needed even if no consumer has a selector.
     """
 
     __slots__ = ("_in_order", "_ready", "_views")
@@ -105,7 +104,7 @@ class SelectiveBacklog:
     def __init__(self, messages: Iterable[Message]) -> None:
         self._ready = {message.id: message for message in messages}
         self._views: dict[Hashable, _View] = {}
-        self._in_order: list[int] | None = None  # all identities, and some that left, once somebody has asked for them
+        self._in_order: list[int] | None = None  # all ids, and some that left; made when `between` is first called
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -114,17 +113,17 @@ class SelectiveBacklog:
         return iter(sorted(self._ready.values(), key=lambda m: (-m.header.priority, m.id)))
 
     def unordered(self) -> Iterator[Message]:
-        """All messages, in no order that means anything."""
+        """All messages, in no particular order."""
         return iter(self._ready.values())
 
     def older(self, bound: int) -> Iterator[Message]:
-        """The messages with identities below `bound`.  Looks at all of them."""
+        """The messages with ids below `bound`.  Visits all messages."""
         return (message for message in self._ready.values() if message.id < bound)
 
     def between(self, after: int, below: int, most: int) -> list[Message]:
-        """The messages with identities between these two, oldest first, at most so many.
+        """At most `most` messages with ids between these two, oldest first.
 
-        The first time all identities are put in order; after that few others are looked at.
+        The first call sorts all ids; later ones visit few others.
         """
         ids, ready = self._in_order, self._ready
         if ids is None:
@@ -139,7 +138,7 @@ class SelectiveBacklog:
         return found
 
     def _keep_order(self, messages: list[Message], ids: list[int]) -> None:
-        """These became ready: keep the identities in order, unless most of them are of messages that left."""
+        """Add messages to the sorted ids, or drop the list if most of its messages have left."""
         if len(ids) > 2 * len(self._ready) + STALE_MAX:
             self._in_order = None
             return
@@ -148,17 +147,17 @@ class SelectiveBacklog:
                 ids.append(message.id)
                 continue
             at = bisect_left(ids, message.id)
-            if ids[at] != message.id:  # else it left, and is back
+            if ids[at] != message.id:  # it may have left and returned
                 ids.insert(at, message.id)
 
     def attach(self, key: Hashable, predicate: Predicate | None) -> None:
-        """A consumer arrives: match everything that is ready, once."""
+        """Add a consumer: match all ready messages, once."""
         view = _View(predicate)
         view.add(self)
         self._views[key] = view
 
     def detach(self, key: Hashable) -> None:
-        """A consumer leaves."""
+        """Remove a consumer."""
         del self._views[key]
 
     def append(self, messages: list[Message], priority: int) -> None:
@@ -171,7 +170,7 @@ class SelectiveBacklog:
             self._keep_order(messages, self._in_order)
 
     def put_back(self, messages: list[Message]) -> None:
-        """Messages return, each to its place before all younger ones of its priority."""
+        """Put messages back, each before all younger ones of its priority."""
         for message in messages:
             self._ready[message.id] = message
             for view in self._views.values():
@@ -186,25 +185,25 @@ class SelectiveBacklog:
                 view.rebuild(self._ready)
 
     def pop_for(self, key: Hashable) -> Message | None:
-        """The next message that this consumer may take, or None."""
+        """Remove and return the next message for this consumer, or None."""
         return self._views[key].pop(self._ready)
 
     def has_for(self, key: Hashable, priority: int) -> bool:
-        """Whether this consumer may take a message of this priority or a higher one."""
+        """Whether there is a message of this priority or a higher one for this consumer."""
         return self._views[key].has(self._ready, priority)
 
     def set_floor(self, key: Hashable, floor: int) -> None:
-        """This consumer gets no message of a priority below that."""
+        """Set the priority below which this consumer gets no message."""
         self._views[key].floor = floor
 
     def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
-        """A consumer takes other messages than before: match everything that is ready, once."""
+        """Replace a consumer's predicate: match all ready messages, once."""
         view = _View(predicate)
         view.add(self)
         self._views[key] = view
 
     def take_head(self, count: int) -> list[Message]:
-        """The next messages in the order of delivery, for any consumer; they are gone from here."""
+        """Remove and return the next messages in the order of delivery, for any consumer."""
         if _HEAD not in self._views:
             self.rematch(_HEAD, None)
         view = self._views[_HEAD]
@@ -214,11 +213,11 @@ class SelectiveBacklog:
         return taken
 
     def discard(self, message: Message) -> None:
-        """Take out a message that is known to be here."""
+        """Remove a message that is known to be here."""
         del self._ready[message.id]
 
     def clear(self) -> list[Message]:
-        """Everything, in the order of delivery; the backlog is empty afterwards."""
+        """Remove and return all messages in the order of delivery."""
         everything = list(self)
         self._ready.clear()
         self._in_order = None

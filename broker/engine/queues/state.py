@@ -1,18 +1,18 @@
 """The state of the engine: addresses and queues, the journal, the time, the timers, and the work of the open tick.
 
 A tick is one turn of the engine's driver.  Within it verbs change state and add records to the open journal
-entry; at its end the entry is sealed.  Four things wait for more than that:
+entry; at its end the entry is sealed.  Four things wait until the entry is durable:
 
-    landing     messages stored in the entry: they become ready on their queues once the entry is durable (on strict
-                queues they are at once, see `arrival.stored`)
-    carried     paged messages copied in the entry (cleaning): they can be read there once it is durable
-    held        deliveries journalled in the entry (strict mode): they leave once the entry is durable
-    waiters     those that asked to be told (confirmations)
+    landing     messages stored in the entry, which become ready on their queues (on strict queues they are ready at
+                once, see `arrival.stored`)
+    carried     paged messages copied in the entry (cleaning), which can be read there
+    held        deliveries journalled in the entry (strict mode), which are sent
+    waiters     sessions with confirmations to send, which are called
 
-They are kept by tick and released in order (promise P1).
+They are collected by tick and released in order (promise P1).
 
-What the engine calls (sinks, waiters, producers) belongs to connections.  An exception that comes out of such a call
-is caught where the call is made and given to `blame`: it costs that connection, and the verb goes on.
+The objects that the engine calls (sinks, waiters, producers) belong to connections.  An exception of such a call is
+caught there and passed to `blame`: it costs that connection, and the verb goes on.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from broker.engine.queues.watcher import Watcher
 from store.journal import Journal
 from store.pages import Pages
 
-#: Due messages handled in one tick: bounds a tick when a million messages expire in the same second.
+#: The most due messages handled in one tick: bounds a tick when a million messages expire in the same second.
 DUE_PER_TICK_MAX: Final = 2048
 
-#: `State.mark` within a verb that has changed what no record tells yet.
+#: `State.mark` within a verb that has made changes not recorded yet.
 NO_WAY_BACK: Final = -1
 
-#: The settings of what the broker has for itself.
+#: The settings of the broker's internal addresses.
 INTERNAL: Final = AddressSettings()
 
 
@@ -68,19 +68,19 @@ class Waiter(Protocol):
 
     @property
     def transport(self) -> object:
-        """The connection that an exception of it costs; None: there is none."""
+        """The connection to close if it raises; None: there is none."""
 
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
 
 
-#: Deliveries that wait for the journal: whose, which, and whether some of them expire.
+#: Deliveries that await the journal: the consumer, the messages, and whether some of them expire.
 Held = tuple[Consumer, list[Message], bool]
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """What a tick put into the journal that waits to be durable.
+    """The work of a tick that waits for its journal entries to become durable.
 
     `number` counts ticks; `ticket` is the last journal entry of the tick, known when it is sealed.
     """
@@ -94,15 +94,15 @@ class Work:
 
 
 def _nobody(transport: object, error: BaseException) -> None:
-    """Without connections (tests, tools) nobody can be blamed."""
+    """Raise: without connections (tests, tools) there is none to blame."""
     raise error
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class State:
-    """What the rooms of the engine share.  `now` is the time of the tick in ms since the epoch, for all in it."""
+    """The state shared by the engine's packages.  `now` is the time of the tick in ms since the epoch."""
 
-    # What the engine stands on.
+    # The engine's environment.
     journal: Journal
     pages: Pages
     clock: Callable[[], int]
@@ -112,9 +112,9 @@ class State:
     limits: Limits
     stored: MessageReader = field(init=False)
     notes: Notes = field(default_factory=Notes)
-    #: Told of an exception that came out of what belongs to a connection (a `transport`) or, None, to nobody.
+    #: Called with an exception and the connection (`transport`) that its source belongs to, None: to none.
     blame: Callable[[object, BaseException], None] = _nobody
-    #: Told of what happens to messages, if somebody wants traces of it.
+    #: Called with what happens to messages, if traces are wanted.
     tracer: Tracer | None = None
 
     # Addresses and queues.
@@ -126,32 +126,32 @@ class State:
     tasks: dict[int, Task] = field(default_factory=dict)
     bindings: Bindings = field(init=False)
     diverts: Diverts = field(init=False)
-    #: Names of queues whose messages wait to be sent to another broker, and are still on the address they were sent to.
+    #: Names of queues whose messages wait to be sent to another broker, and still belong to their original address.
     transmission: AbstractSet[str] = frozenset()
     quotas: QueueQuotas = field(default_factory=QueueQuotas)
     watchers: list[Watcher] = field(default_factory=list)
-    #: Of an address, those that send to it and want to be told of its end.
+    #: The senders attached to each address, to be notified when it is deleted.
     senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)
-    #: Addresses without queues of their own that were made automatically: the reaper looks at no others.
+    #: Automatically created addresses without queues of their own: the only ones that the reaper looks at.
     unused: dict[Address, None] = field(default_factory=dict)
-    #: What was sent to lately and is no address of the broker's, as no queue would get it.
+    #: Addresses recently sent to but not created, because no queue would get the messages.
     passing: dict[str, Address] = field(default_factory=dict)
-    #: How to take back what was made within `registry.undoing`.
+    #: Calls that undo what was created within `registry.undoing`.
     made: list[Callable[[], None]] | None = None
     _merged: dict[int, tuple[Fields, AddressSettings]] = field(default_factory=dict)  # by the identity of the fields
     _internal: str = field(init=False)
 
     # The tick.
     now: int = field(init=False)
-    #: Where the journal was when the verb that runs began, or NO_WAY_BACK: whether an exception may leave it.
+    #: The journal's position when the current verb began, or NO_WAY_BACK: may an exception leave it?
     mark: int = 0
-    #: Within a commit: one journal entry, whatever it holds.
+    #: Within a commit: everything goes into one journal entry.
     atomic: bool = False
     work: Work = field(default_factory=lambda: Work(1))
     waiting: deque[Work] = field(default_factory=deque)
-    #: Settled as consumed, not yet removed.
+    #: Messages settled as consumed but not yet removed.
     acknowledged: dict[Consumer, list[Message]] = field(default_factory=dict)
-    #: Queues to look at in this tick, and those that have more than one tick's worth.
+    #: Queues to serve in this tick, and those with more to deliver in the next.
     dirty: dict[Queue, None] = field(default_factory=dict)
     dirty_later: dict[Queue, None] = field(default_factory=dict)
 
@@ -165,11 +165,11 @@ class State:
     duplicates: Duplicates = field(init=False)
     #: Addresses that have stopped producers.
     blocking: dict[Address, None] = field(default_factory=dict)
-    #: Queues that have a tail, chunks with messages that expire.
+    #: Queues that have a tail, and chunks with messages that expire.
     paged: dict[Queue, None] = field(default_factory=dict)
     paged_expiries: Timetable[int, tuple[Queue, Chunk]] = field(default_factory=Timetable)
 
-    # Totals since the start; those of queues and addresses that are gone too: totals never go back.
+    # Totals since the start, including those of deleted queues and addresses: totals never decrease.
     unrouted: int = 0
     dropped: int = 0
     retired: Counters = field(default_factory=Counters)
@@ -185,13 +185,13 @@ class State:
         self.now = self.clock()
 
     def begin(self) -> None:
-        """A verb begins that looks before it changes anything: until it adds a record, an exception undoes nothing."""
+        """Begin a verb that checks before it changes anything: until it adds a record, it may fail harmlessly."""
         self.mark = self.journal.position
 
     # -- settings --------------------------------------------------------------------------------------------------
 
     def settings(self, name: str) -> AddressSettings:
-        """The merged settings of an address; what the broker has for itself has the defaults, and no limits."""
+        """The merged settings of an address; the broker's internal addresses have the defaults, and no limits."""
         if self.is_internal(name):
             return INTERNAL
         fields = self.settings_table.resolve(name)
@@ -203,7 +203,7 @@ class State:
         return known[1]
 
     def use_settings(self, settings: SettingsTable) -> None:
-        """Other settings from now on."""
+        """Replace the settings."""
         self.settings_table = settings
         self._merged.clear()
 
@@ -212,7 +212,7 @@ class State:
         return name.startswith(self._internal)
 
     def attributes(self, address: Address, name: str, asked: Asked = NOTHING_ASKED) -> QueueAttributes:
-        """What a queue on an address is like when it is made: as asked for, the rest by the address's settings."""
+        """The attributes of a new queue on an address: those asked for, the rest from the address's settings."""
         settings = address.settings
         if self.settings_table.qualified:
             settings = self.settings(f"{address.name}{names.FQQN_SEPARATOR}{name}")
@@ -221,7 +221,7 @@ class State:
     # -- routing ---------------------------------------------------------------------------------------------------
 
     def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
-        """The queues that a send may enter: one if it named one, of one kind if it asked for one, else all."""
+        """The queues that a send may enter: the named queue, or those of the requested routing type, or all."""
         if queue is not None:
             if queue.deleted:
                 return [], []
@@ -246,13 +246,13 @@ class State:
             self.blame(consumer.sink.transport, error)
 
     def is_under_way(self, tick: int) -> bool:
-        """Whether what that tick put into the journal may not be durable yet."""
+        """Whether the journal entries of that tick may not be durable yet."""
         return tick >= (self.waiting[0] if self.waiting else self.work).number
 
     def landing_on(self, queue: Queue, tick: float = inf) -> list[Message]:
-        """The messages of a queue that are not yet durable, in the order in which they came, of ticks up to this one.
+        """The messages of a queue that are not yet durable, in order of arrival, of ticks up to this one.
 
-        Looks at all that are not.
+        Searches all messages that are not yet durable.
         """
         if not queue.landing:
             return []

@@ -1,6 +1,7 @@
-"""Messages as records say them, both ways: the engine's headers to bytes, and back.
+"""Encodes messages as records, and decodes records to messages.
 
-What a run of messages shares stands in each of their records, and is made into one `MessageHeader` object again.
+The header that a run of messages shares is repeated in each of their records; decoding makes one `MessageHeader` of it
+again.
 """
 
 from __future__ import annotations
@@ -24,33 +25,33 @@ from store.record import HEAD, MESSAGE_FIXED, RecordError, RecordType
 MESSAGE_KIND: Final = Struct("<IIQII")
 assert MESSAGE_KIND.size == MESSAGE_FIXED.size, "the same bytes"
 
-#: Of that number, all but most flags; and what these bits are where messages may share a header: they are in no group.
+#: The bits of that number that matter here, and their value where messages may share a header: they are in no group.
 KIND_MASK: Final = 0xFFFF | record.GROUPED << 16
 UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
 
 
 @lru_cache(maxsize=256)
 def _with_facts(nbytes: int) -> Struct:
-    """The same and the encoded header, of so many bytes."""
+    """The struct of the fixed part and an encoded header of so many bytes."""
     return Struct(f"{MESSAGE_KIND.format}{nbytes}s")
 
 
-#: Bytes of a record that have its annotations, as a rule: a dead letter's take 600 to 900 with names of usual length.
+#: The first bytes of a record, which usually include its annotations: a dead letter's take 600 to 900 as a rule.
 NOTES_BYTES: Final = 2048
 
-#: What the broker wrote on a message, and when that was sent, in ms.
+#: The broker's annotations of a message, and when it was sent, in ms.
 Noted = tuple[Mapping[str, object], int]
 
 _NO_NOTES: Final[Mapping[str, object]] = {}
 
-#: `json.loads` without what takes half of its time.
+#: `json.loads` without the overhead that takes half of its time.
 _read_json: Final = json.JSONDecoder().raw_decode
 
 
 def notes_at(buffer: bytes, offset: int, id: int, nbytes: int) -> Noted | int | None:
-    """The notes of message `id`, of whose record `nbytes` are at `offset`; None: that is not there.
+    """The notes of message `id`, from the first `nbytes` of its record at `offset`; None if it is not that record.
 
-    A number: of so many bytes they would be.
+    A number: how many bytes of the record are needed instead.
     """
     try:
         found, sent, start, end = decode.find_annotations(buffer, offset)
@@ -65,11 +66,11 @@ def notes_at(buffer: bytes, offset: int, id: int, nbytes: int) -> Noted | int | 
 
 
 class UnknownFormat(Exception):
-    """The journal holds messages of a protocol that this version does not speak."""
+    """The journal holds messages of a protocol unknown to this version."""
 
 
 def encode_facts(header: MessageHeader, queue_ids: list[int]) -> bytes:
-    """The part of a MESSAGE record that a run shares."""
+    """The encoded header of a MESSAGE record, which a run shares."""
     return record.message_facts(
         timestamp=header.timestamp,
         expiration=header.expiration,
@@ -96,7 +97,7 @@ def record_flags(header: MessageHeader) -> int:
 
 
 class MessageReader:
-    """Makes messages of records.  Those that follow each other with equal headers share one."""
+    """Makes messages from records.  Consecutive messages with equal headers share one."""
 
     def __init__(self, formats: dict[int, Format], bodies: Bodies) -> None:
         self.formats = formats
@@ -110,7 +111,7 @@ class MessageReader:
         self.decode_copied = self._decoder.decode_copied
 
     def header(self, stored: decode.Message | decode.Copied) -> MessageHeader:
-        """The header of a message but for its group.  Raises UnknownFormat."""
+        """The header of a message, without its group.  Raises UnknownFormat."""
         header = self._facts
         if stored.facts is not self._stored_facts or header is None or stored.flags != self._flags:
             self._stored_facts = stored.facts
@@ -134,7 +135,7 @@ class MessageReader:
         return message
 
     def _read(self, buffer: bytes, offset: int, *, id: int, size: int, segment: int) -> Message | None:
-        """The message `id`, whose record of `size` bytes is here; None if it is not that."""
+        """The message `id` from its record of `size` bytes; None if the record is not that."""
         length, type, version, _ = HEAD.unpack_from(buffer, offset)
         if length != size or version != record.VERSION or type not in (RecordType.MESSAGE, RecordType.COPIED):
             return None
@@ -157,11 +158,11 @@ class MessageReader:
         offsets: Sequence[int],
         sizes: Sequence[int],
     ) -> list[Message | None]:
-        """The messages with these ids, held once; None for what is not there.  This is what a paged message costs."""
+        """The messages with these ids, held once (`refs`); None for a missing one.  The hot path of paged messages."""
         unpack = MESSAGE_KIND.unpack_from
         messages: list[Message | None] = []
         add = messages.append
-        encoded, known, header, fixed = b"", 0, None, 0  # of the message before: what a run shares
+        encoded, known, header, fixed = b"", 0, None, 0  # the previous message's header, which a run shares
         for buffer, start, stop in found:
             if buffer is None:
                 messages += [None] * (stop - start)
@@ -220,7 +221,7 @@ class MessageReader:
         )
 
     def _in_group(self, message: Message) -> MessageHeader:
-        """The header of a message with its group, which stands among its properties."""
+        """The header of a message with its group, which is among its properties."""
         group = group_of(PropertyView(message))
         header = self._groups.get(group)
         if header is None:

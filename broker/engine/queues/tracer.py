@@ -1,4 +1,4 @@
-"""Is told of what happens to messages, to make the spans of a trace of it (see `broker.telemetry`)."""
+"""The interface by which the engine reports what happens to messages, for traces (see `broker.telemetry`)."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from broker.engine.queues.queue import Queue
 
 
 class Tracer(Protocol):
-    """Told within the tick, once for each run of messages.  Without one nothing is told (`State.tracer`).
+    """Called within the tick, once for each run of messages, if there is one (`State.tracer`).
 
-    It raises nothing, must not call the engine, and keeps neither messages nor bodies.
+    It raises nothing, must not call the engine, and stores neither messages nor bodies.
     """
 
     @property
@@ -22,16 +22,16 @@ class Tracer(Protocol):
         """None: it belongs to no connection."""
 
     def published(self, messages: Sequence[Message], tick: int) -> bool:
-        """Messages were taken in by this tick; whether it wants to be told when that is durable."""
+        """Messages were accepted in this tick; returns whether to call `durable` when they are."""
 
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
 
     def refused(self, messages: Sequence[Message], error: EngineError) -> None:
-        """Messages were not taken in."""
+        """Messages were refused."""
 
     def delivered(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        """Messages went to a consumer's sink."""
+        """Messages were passed to a consumer's sink."""
 
     def acknowledged(self, queue: Queue, messages: Sequence[Message]) -> None:
         """Deliveries were settled as consumed."""
@@ -39,7 +39,7 @@ class Tracer(Protocol):
     def returned(
         self, queue: Queue, messages: Sequence[Message], failed: Set[int], text: str, consumer: Consumer | None
     ) -> None:
-        """Deliveries came back, and why; those with these ids count as failed."""
+        """Deliveries were returned, for the reason `text`; those with the ids `failed` count as failed."""
 
     def died(
         self,
@@ -51,7 +51,7 @@ class Tracer(Protocol):
         text: str,
         consumer: Consumer | None,
     ) -> None:
-        """A message of a queue (None: of none) became a dead letter, which is `copy`; None: no address keeps it."""
+        """A message of a queue (None: of none) died; `copy` is the dead letter, None if no address keeps it."""
 
     def expired(self, message: Message, copy: Message | None, queue: Queue) -> None:
-        """The time of a message was over; `copy` is on the expiry address, None: no address keeps it."""
+        """A message expired; `copy` is on the expiry address, None if no address keeps it."""

@@ -1,4 +1,4 @@
-"""What messages take of the memory, and how full the disk is: beyond either limit every address counts as full."""
+"""The memory used by messages and the space on disk: beyond either limit every address counts as full."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from broker.engine.queues.address import Producer
 
 @dataclass(slots=True, eq=False)
 class Disk:
-    """The journal's disk as it was seen last, in bytes; `full`: beyond the limit that producers have.
+    """The journal's disk when last measured, in bytes; `full`: beyond the limit for producers.
 
-    `waiting` are producers without an address, who wait for the disk alone.
+    `waiting` are producers without an address, which wait only for the disk.
     """
 
     full: bool = False
@@ -21,7 +21,7 @@ class Disk:
 
     @property
     def percent(self) -> int:
-        """How much of the disk is used, rounded up as `df` does; 0 before anybody looked."""
+        """How much of the disk is used, rounded up as `df` does; 0 before the first measurement."""
         total = self.used_bytes + self.free_bytes
         return -(-self.used_bytes * 100 // total) if total else 0
 
@@ -37,11 +37,11 @@ class Usage:
 
     @property
     def memory_full(self) -> bool:
-        """Whether the limit of memory is reached."""
+        """Whether the memory limit is reached."""
         return 0 <= self.bytes_max <= self.bytes
 
     def has_room(self, nbytes: int) -> bool:
-        """Whether no limit is reached with so much more either."""
+        """Whether no limit would be reached with `nbytes` more."""
         return not (0 <= self.bytes_max <= self.bytes + nbytes or self.disk.full)
 
     @property

@@ -1,15 +1,15 @@
-"""How many messages may wait on a queue: `messages_max`, and what becomes of more.
+"""Limits how many messages may wait on a queue: `messages_max`, and what happens to more.
 
-Messages wait from the moment they are stored until a consumer has them: those on their way through the journal, the
-ready ones, in memory or paged, and the scheduled ones.  What is in delivery does not count, nor does what the queue's
-consumers could take at once: a burst to a client that keeps up loses nothing.
+Messages wait from the moment they are stored until a consumer has them: those not yet durable, the ready ones, in
+memory or paged, and the scheduled ones.  Deliveries do not count, nor do as many messages as the queue's consumers
+could get at once: a burst to a client that keeps up loses nothing.
 
-    drop_oldest    the oldest that are ready leave (DISPLACED) in the tick in which the new ones become ready
-    else           the new ones leave (DROPPED) in the journal entry that stores them
-    memory full    new ones that are not durable and that no consumer could take at once leave (DROPPED): only durable
-                   ones wait on disk
+    drop_oldest    the oldest ready ones leave (DISPLACED) in the tick in which the new ones become ready
+    otherwise      the new ones leave (DROPPED) in the journal entry that stores them
+    memory full    new non-durable ones that no consumer could get at once leave (DROPPED): only durable ones wait on
+                   disk
 
-Each way they entered the queue and left it by name, so that the books balance.
+In each case they are recorded as having entered the queue and left it by name, so that the books balance.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
 from store.record import RemovalReason
 
-#: A queue that overflowed is reported anew once it was this part of its limit full, in percent: not at every message
-#: while it stands at its limit.
+#: A queue's overflow is reported again only after the queue has fallen to this percentage of its limit: not for every
+#: message while it is at its limit.
 REPORT_AGAIN_PERCENT: Final = 50
 
 
 def room(queue: Queue, most: int) -> int:
-    """How many messages more the queue may have if so many may wait: below 0 if it has too many."""
+    """How many more messages the queue may have if `most` may wait: below 0 if it has too many."""
     taking = 0
     for consumer in () if queue.stopped else queue.consumers:
         if consumer.credit > 0 and not consumer.paused:
@@ -40,7 +40,7 @@ def room(queue: Queue, most: int) -> int:
 
 
 def admit(state: State, queue: Queue, messages: list[Message], *, full: bool = False) -> list[Message]:
-    """What of a run may enter a queue that has a limit; the rest has entered it and left it again.
+    """The messages of a run that may stay on a queue with a limit; the rest is recorded as entered and dropped.
 
     `full`: the messages would have to be paged.
     """
@@ -65,5 +65,5 @@ def admit(state: State, queue: Queue, messages: list[Message], *, full: bool = F
 
 
 def has_recovered(queue: Queue, free: int) -> bool:
-    """Whether a queue with so much room is far enough below its limit for the next overflow to be told."""
+    """Whether a queue with so much room is far enough below its limit for the next overflow to be reported."""
     return free > queue.messages_max * (100 - REPORT_AGAIN_PERCENT) // 100

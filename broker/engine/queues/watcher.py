@@ -1,4 +1,4 @@
-"""Is told of addresses and queues that come and go."""
+"""The interface by which the registry reports created and deleted addresses and queues."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from broker.engine.queues.queue import Queue
 
 
 class Watcher:
-    """Told in the middle of the verb that makes or deletes something.  A subclass has what it wants to be told."""
+    """Called in the middle of the verb that creates or deletes something.  Subclasses override what they need."""
 
     def address_made(self, address: Address) -> None:
-        """An address was made."""
+        """An address was created."""
 
     def address_gone(self, address: Address) -> None:
         """An address was deleted."""
 
     def queue_made(self, queue: Queue) -> None:
-        """A queue was made; it is on its address."""
+        """A queue was created and bound to its address."""
 
     def queue_gone(self, queue: Queue) -> None:
-        """A queue was deleted; it is about to be taken off its address."""
+        """A queue was deleted; it is about to be unbound from its address."""

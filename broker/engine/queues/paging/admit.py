@@ -1,7 +1,7 @@
-"""New messages go to the tails of their queues: which, when, and what that costs.
+"""Puts new messages into the tails of their queues.
 
-A durable message is in the tail once it is durable; its record is in the journal anyway.  Another one is written to a
-scratch file; if that fails, it stays in memory within the tail, and the senders to its address wait.
+A durable message enters the tail once it is durable; its record is in the journal anyway.  A non-durable one is written
+to a scratch file; if that fails, it stays in memory within the tail, and the senders to its address wait.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from store import record
 def may_page(attributes: QueueAttributes) -> bool:
     """Whether a queue with these attributes can have a tail.
 
-    Not if it has to know all of its messages: which have which key, which are the oldest, or who has seen which.
+    It cannot if it must know all of its messages: their keys, the oldest, or which consumer was sent which.
     """
     return not (attributes.key or attributes.non_destructive or attributes.ring_size >= 0)
 
 
 def pageable(queue: Queue) -> bool:
-    """The same for a queue that there is."""
+    """Whether a queue can have a tail."""
     return queue.internal_owner is None and may_page(queue.attributes)
 
 
 def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bool) -> list[Queue]:
-    """The queues in whose tails new messages belong; `full`: their address is, and its policy is to page.
+    """The queues in whose tails new messages belong; `full`: their address is full, and its policy is to page.
 
-    Where only so many may wait, what is not durable does not wait on disk either: see `waiting.admit`.
+    On a queue with `messages_max`, non-durable messages do not wait on disk: see `waiting.admit`.
     """
     if header.scheduled > state.now:
         return []
@@ -46,9 +46,9 @@ def choose(state: State, header: MessageHeader, queues: list[Queue], *, full: bo
 
 
 def cannot(state: State, address: Address, targets: Targets) -> bool:
-    """Whether the senders to an address that should page have to wait: a queue of it cannot, or the disk is full.
+    """Whether senders to an address with policy PAGE must wait: one of its queues cannot page, or the disk is full.
 
-    A ring cannot either, but has its own bound.
+    A ring cannot page either, but has its own bound.
     """
     if state.usage.disk.full:
         return True
@@ -66,7 +66,7 @@ def _is_bounded(queue: Queue) -> bool:
 
 
 def tail_of(state: State, queue: Queue) -> Tail:
-    """The queue's tail, made if it has none."""
+    """The queue's tail, created if it has none."""
     if queue.tail is None:
         queue.tail = Tail(queue.address)
         state.paged[queue] = None
@@ -74,7 +74,7 @@ def tail_of(state: State, queue: Queue) -> Tail:
 
 
 def expect(state: State, queue: Queue, admitted: list[Message], run: list[Message], facts_bytes: int, end: int) -> None:
-    """The first messages of a run belong to the tail, once they are durable; the run ends there in the journal."""
+    """Note that the first messages of a run enter the tail once durable; `end` is the run's end in the journal."""
     fixed = record.MESSAGE_FIXED.size + facts_bytes
     sizes = [fixed + len(message.head) + len(message.body) for message in run]
     tail = tail_of(state, queue)
@@ -82,13 +82,13 @@ def expect(state: State, queue: Queue, admitted: list[Message], run: list[Messag
 
 
 def enter(state: State, queue: Queue, messages: list[Message], landing: Landing | None) -> None:
-    """Ready messages of one run go to the tail.  `landing` is None for messages that the journal does not have."""
+    """Put ready messages of one run into the tail.  `landing` is None for messages that the journal does not have."""
     header = messages[0].header
     tail = tail_of(state, queue)
     state.dirty[queue] = None
     if not queue.address.paged_messages:
         state.report("address.full.paging", address=queue.address.name, bytes=state.usage.bytes)
-    if not isinstance(messages[0].body, bytes):  # nothing but its object keeps its file, and it costs little memory
+    if not isinstance(messages[0].body, bytes):  # only its object keeps the body's file, and it costs little memory
         keep(state, queue, tail, messages[0])
         return
     segment, offset, sizes = _written(state, header, messages) if landing is None else _place(landing)
@@ -106,7 +106,7 @@ def enter(state: State, queue: Queue, messages: list[Message], landing: Landing 
 
 
 def keep(state: State, queue: Queue, tail: Tail, message: Message) -> None:
-    """A message gets its place in the tail and stays in memory: no record is read for it."""
+    """Give a message a place in the tail but keep it in memory: its record is not read."""
     header = message.header
     chunk = tail.add(header.priority, message.id, 0, 0, message.size, header.expiration)
     if header.expiration:
@@ -119,7 +119,7 @@ def _place(landing: Landing) -> tuple[int, int, Sequence[int]]:
 
 
 def _written(state: State, header: MessageHeader, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
-    """Write a run to a scratch file; segment, offset and sizes, of which the first two are 0 if that failed."""
+    """Write a run to a scratch file; returns segment, offset and sizes, the first two 0 if that failed."""
     parts: list[bytes] = []
     encoded = encode_facts(header, [])
     record.encode_messages(parts, encoded, record_flags(header), messages)
@@ -132,7 +132,7 @@ def _written(state: State, header: MessageHeader, messages: list[Message]) -> tu
 
 
 def _let_go(state: State, header: MessageHeader, messages: list[Message]) -> None:
-    """The messages of a run are no longer in memory for this queue: the tail holds their records from now on."""
+    """Release the messages of a run from memory for this queue: its tail holds their records from now on."""
     shared = size = 0
     segment = messages[0].segment
     for message in messages:

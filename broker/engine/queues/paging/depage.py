@@ -1,10 +1,10 @@
-"""The tail comes back to memory: chunk by chunk in its order, or picked by selectors.
+"""Reads the tail back to memory: chunk by chunk in order, or the messages that match selectors.
 
-In order, chunks are read while the messages in memory are few (a quarter of what `max-read-page-bytes` and
-`max-read-page-messages` allow), and always when there is nothing else for a consumer that wants something.  On a queue
-with message groups they are read up to all of what is allowed: what is there may be for others.
+In order, chunks are read while there are few messages in memory (a quarter of what `max-read-page-bytes` and
+`max-read-page-messages` allow), and always if there is nothing in memory for a consumer with credit.  On a queue with
+message groups they are read up to the full limits, as the messages in memory may be for other consumers.
 
-A consumer with a selector looks through the tail itself, each row once; `Tail.seen` has how far it came.
+For a consumer with a selector the tail itself is searched, each row once; `Tail.seen` records how far.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.types.grouped import GroupedBacklog
 
-#: Messages in memory with which a queue without a limit of messages reads no more: what was just read is delivered
-#: before the processor's cache has lost it, which is worth a tenth of the time.
+#: Messages in memory at which a queue without max-read-page-messages reads no more: those just read are delivered
+#: while they are still in the processor's cache, which saves a tenth of the time.
 READY_MESSAGES: Final = 1024
 
-#: How long after a read that the system refused the next one comes, in ms: a burst of connections that has taken all
-#: files is over by then, as a rule, and a disk that does not answer is not kept busy.
+#: How long after a read that the system refused the next one is tried, in ms: a burst of connections that has used up
+#: all file descriptors is usually over by then, and a failing disk is not kept busy.
 RETRY_MS: Final = 1_000
 
-#: Chunks that selectors look at in one tick: some 20 ms.
+#: The most chunks searched for selectors in one tick: some 20 ms.
 SEARCHED_MAX: Final = 4
 
 
 def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
-    """Before a queue is served: bring back what its consumers are to get."""
+    """Read back messages for a queue's consumers, before the queue is served."""
     tail = queue.tail
     assert tail is not None, "the queue has a tail"
     if not tail.active:
@@ -65,7 +65,7 @@ def _bring(state: State, queue: Queue, tail: Tail, takers: list[Consumer], *, gr
 
 
 def _try_later(state: State, queue: Queue, tail: Tail, error: NotReadable) -> None:
-    """The disk, or the system, does not let the tail be read: its consumers wait, and nobody else."""
+    """Retry later, after the tail could not be read; only the queue's consumers wait."""
 
     def again() -> None:
         tail.failing = False
@@ -77,7 +77,7 @@ def _try_later(state: State, queue: Queue, tail: Tail, error: NotReadable) -> No
 
 
 def more(queue: Queue, takers: list[Consumer]) -> bool:
-    """After a queue was served: whether its tail may have more for those who could still take some."""
+    """Whether, after a queue was served, its tail may have more for consumers that still have credit."""
     tail = queue.tail
     if tail is None or tail.high < 0 or tail.failing:
         return False
@@ -95,7 +95,7 @@ def more(queue: Queue, takers: list[Consumer]) -> bool:
 
 
 def drop(state: State, queue: Queue) -> None:
-    """The tail is empty: the queue is all in memory again."""
+    """Drop an empty tail: the queue is wholly in memory again."""
     queue.tail = None
     del state.paged[queue]
     queue.backlog.floor = 0
@@ -105,14 +105,14 @@ def drop(state: State, queue: Queue) -> None:
 
 
 def unpage(state: State, queue: Queue) -> None:
-    """Bring everything back, because the queue becomes one that cannot have a tail.  Raises NotReadable."""
+    """Read back the whole tail, for a queue that may not have one any more.  Raises NotReadable."""
     tail = queue.tail
     while tail is not None and (chunk := tail.first()) is not None:
         load(state, queue, chunk)
 
 
 def take_head(state: State, queue: Queue, count: int) -> list[Message]:
-    """The next ready messages in the order of delivery, wherever they are, taken out of the line."""
+    """Remove and return the next ready messages in the order of delivery, in memory or paged."""
     taken = queue.take_head(count)
     tail = queue.tail
     while len(taken) < count and tail is not None and (chunk := tail.first()) is not None:
@@ -140,7 +140,7 @@ def _fill(state: State, queue: Queue, tail: Tail, consumer: Consumer) -> None:
 
 
 def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
-    """Whether memory has one of so many parts of what may be read back."""
+    """Whether memory holds at least 1/`parts` of what may be read back."""
     settings = queue.address.settings
     each = chunk.bytes // max(chunk.count, 1) + MESSAGE_OVERHEAD_BYTES
     most = settings.max_read_page_messages
@@ -149,14 +149,14 @@ def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
 
 
 def _has(queue: Queue, consumer: Consumer, priority: int) -> bool:
-    """Whether there is something for the consumer in memory that goes before the tail."""
+    """Whether there is a message for the consumer in memory that comes before the tail."""
     if queue.selective is None:
         return queue.backlog.has(priority)
     return queue.selective.has_for(consumer.id, priority)
 
 
 def load(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
-    """A whole chunk becomes ready in memory, behind what is there."""
+    """Read a whole chunk back to memory, behind the messages there."""
     messages = claim_all(state, queue, chunk)
     if messages:
         _append(state, queue, messages, chunk)
@@ -175,8 +175,8 @@ def _append(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -
 
 
 def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer, budget: int) -> int:
-    """Look for messages that the consumer takes, if memory has none for it; how many chunks more may be looked at."""
-    assert consumer.predicate is not None, "who takes everything need not look"
+    """Search the tail for a consumer, if memory has nothing for it; returns how many more chunks may be searched."""
+    assert consumer.predicate is not None, "a consumer without a predicate needs no search"
     while budget > 0:
         priority = _unseen(tail, consumer)
         if priority < 0 or (queue.selective is not None and queue.selective.has_for(consumer.id, priority)):
@@ -193,7 +193,7 @@ def _search(state: State, queue: Queue, tail: Tail, consumer: Consumer, budget: 
 
 
 def _unseen(tail: Tail, consumer: Consumer) -> int:
-    """The highest priority of which a consumer with a selector has not seen everything, -1 if it has."""
+    """The highest priority not wholly searched for a consumer with a selector, -1 if all are."""
     seen = tail.seen.get(consumer.id)
     for priority in range(tail.high, -1, -1):
         level = tail.levels[priority]
@@ -203,7 +203,7 @@ def _unseen(tail: Tail, consumer: Consumer) -> int:
 
 
 def _next_chunk(tail: Tail, priority: int, seen: tuple[int, int]) -> tuple[Chunk, int]:
-    """The first chunk that was not wholly seen, and from which row on."""
+    """The first chunk that was not wholly searched, and from which row on."""
     serial, row = seen
     for chunk in tail.levels[priority]:
         if chunk.serial > serial:
@@ -214,7 +214,7 @@ def _next_chunk(tail: Tail, priority: int, seen: tuple[int, int]) -> tuple[Chunk
 
 
 def _set_floors(queue: Queue, tail: Tail, *, grouped: bool) -> None:
-    """What each consumer may not go below, because the tail has, or may have, something of a higher priority for it."""
+    """Set the priority below which each consumer gets nothing from memory, as the tail has or may have higher ones."""
     high = max(tail.high, 0)
     queue.backlog.floor = high
     if queue.selective is None:

@@ -1,10 +1,10 @@
-"""Tails from the journal: where the messages of one queue lie, while its records are read after a restart.
+"""Collects the places of a queue's messages while the journal is read after a restart, to make tails of them.
 
-Ids rise along the journal but for two things: messages that were published together and took different ways, and those
-that were written anew (COPIED).  So there are a few runs with rising ids; a message is appended to the first that ends
-below it, and found by bisection in each.  29 bytes a message, whether it was removed since or not.
+Ids rise along the journal with two exceptions: messages that were published together but routed differently, and those
+that were copied forward (COPIED).  So there are a few runs with rising ids; a message is appended to the first run that
+ends below it, and found by bisection in each.  A message takes 29 bytes, whether it was removed since or not.
 
-There may be millions of messages.  So they come in lists and go in columns, and arrays do what is done for each.
+There may be millions of messages, so they are stored in columns and handled by operations on whole arrays.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, compress
 from typing import Final
 
-#: Rows of a block, as a rule: what is given back at once while a tail is made of them.
+#: The usual number of rows of a block, whose memory is freed at once while a tail is made from them.
 BLOCK_ROWS: Final = 1 << 16
 
 
@@ -48,7 +48,7 @@ class Rows:
     def add(
         self, ids: list[int], offsets: list[int], sizes: list[int], *, segment: int, priority: int, expiration: int
     ) -> None:
-        """Add rows that have the rest in common."""
+        """Add rows that share segment, priority and expiration."""
         count = len(ids)
         self.ids.fromlist(ids)
         self.offsets.fromlist(offsets)
@@ -69,7 +69,7 @@ class Rows:
         )
 
     def part(self, start: int, stop: int) -> Rows:
-        """Rows from `start`, before `stop`."""
+        """The rows from `start` up to `stop`, excluded."""
         if start == 0 and stop >= len(self.ids):
             return self
         part = Rows()
@@ -82,7 +82,7 @@ class Rows:
         return part
 
     def chosen(self, mask: Sequence[int]) -> Rows:
-        """The rows for which the mask has no 0."""
+        """The rows for which the mask is not 0."""
         if all(mask):
             return self
         chosen = Rows()
@@ -95,7 +95,7 @@ class Rows:
         return chosen
 
     def by_priority(self) -> Iterator[tuple[int, Rows]]:
-        """Each priority that rows have, with these rows."""
+        """Each priority with its rows."""
         found = sorted(set(self.priorities))
         if len(found) == 1:
             yield found[0], self
@@ -105,7 +105,7 @@ class Rows:
 
 
 def _merged(parts: list[Rows]) -> Rows:
-    """One of several, by rising ids."""
+    """Several rows merged, by rising ids."""
     if len(parts) == 1:
         return parts[0]
     ids = array("Q", chain.from_iterable([part.ids for part in parts]))
@@ -127,7 +127,7 @@ def _sorted(columns: list[array[int]], order: list[int]) -> array[int]:
 
 
 class _Run:
-    """Blocks with rising ids, the first of each and the last of all."""
+    """Blocks with rising ids, the first id of each block, and the last id of all."""
 
     __slots__ = ("blocks", "firsts", "last")
 
@@ -137,14 +137,14 @@ class _Run:
         self.last = 0
 
     def block(self, id: int) -> Rows:
-        """Where rows from this id on, which is above all others, are added."""
+        """The block to which rows from this id on are added; it is above all others."""
         if not self.blocks or len(self.blocks[-1].ids) >= BLOCK_ROWS:
             self.blocks.append(Rows())
             self.firsts.append(id)
         return self.blocks[-1]
 
     def find(self, id: int) -> tuple[Rows, int] | None:
-        """Where a message is, if it is here."""
+        """The block and row of a message, if it is here."""
         if id > self.last:
             return None
         at = bisect_right(self.firsts, id) - 1
@@ -158,7 +158,7 @@ class _Run:
 
 
 class Places:
-    """Where the messages of one queue lie."""
+    """The places of one queue's messages."""
 
     __slots__ = ("_count", "_runs")
 
@@ -171,13 +171,13 @@ class Places:
 
     @property
     def bytes(self) -> int:
-        """The records of all messages."""
+        """Bytes of the records of all messages."""
         return sum([sum(block.sizes) for run in self._runs for block in run.blocks])
 
     def put(
         self, ids: list[int], offsets: list[int], sizes: list[int], *, segment: int, priority: int, expiration: int
     ) -> None:
-        """Messages that were not there, with rising ids, in one segment."""
+        """Add new messages with rising ids, all in one segment."""
         run = self._run_below(ids[0])
         run.block(ids[0]).add(ids, offsets, sizes, segment=segment, priority=priority, expiration=expiration)
         run.last = ids[-1]
@@ -191,7 +191,7 @@ class Places:
         return self._runs[-1]
 
     def put_again(self, id: int, offset: int, size: int, *, segment: int, priority: int, expiration: int) -> None:
-        """A message was written anew, whether its earlier place is known or not."""
+        """Set the place of a message that was copied forward, whether its earlier place is known or not."""
         found = self._find(id)
         if found is None:
             self.put([id], [offset], [size], segment=segment, priority=priority, expiration=expiration)
@@ -205,22 +205,22 @@ class Places:
         return None if found is None else found[0].row(found[1])
 
     def segments_of(self, ids: Sequence[int]) -> set[int]:
-        """The segments of messages, of those that are there."""
+        """The segments of these messages, as far as they are here."""
         segments: set[int] = set()
         for block, start, stop in self._spans(ids):
             segments.update(block.segments[start:stop])
         return segments
 
     def remove(self, ids: Sequence[int]) -> None:
-        """Messages are no longer there; harmless for those that never were."""
+        """Remove messages; no effect for those that are not here."""
         for block, start, stop in self._spans(ids):
             block.sizes[start:stop] = array("I", bytes(4 * (stop - start)))
             self._count -= stop - start
 
     def _spans(self, ids: Sequence[int]) -> Iterator[tuple[Rows, int, int]]:
-        """Where messages are, of those that are there: a block with first and last row of each stretch of them.
+        """The places of these messages, as far as they are here: for each stretch, its block, first row and end.
 
-        Most leave in the order in which they came, and are found one behind the other.
+        Most messages leave in order of arrival, so stretches are long.
         """
         at, count = 0, len(ids)
         while at < count:
@@ -246,16 +246,16 @@ class Places:
         return self._find(id) is not None
 
     def ids(self) -> list[int]:
-        """The ids of all messages, in no order."""
+        """The ids of all messages, in no particular order."""
         blocks = [block for run in self._runs for block in run.blocks]
         return [id for block in blocks for id in compress(block.ids, block.sizes)]
 
     def take_all(self) -> Iterator[Rows]:
-        """All messages in the order of their ids, block by block; nothing is here afterwards."""
+        """Remove and return all messages in order of id, block by block."""
         runs, self._runs = self._runs, []
         self._count = 0
         for run in runs:
-            run.blocks.reverse()  # each block is given up as it is passed
+            run.blocks.reverse()  # so that each block can be freed once it is passed
         while runs := [run for run in runs if run.blocks]:
             most = min([run.blocks[-1].ids[-1] for run in runs])
             rows = _merged([part for run in runs if (part := _up_to(run.blocks, most)) is not None])
@@ -265,7 +265,7 @@ class Places:
 
 
 def _up_to(blocks: list[Rows], most: int) -> Rows | None:
-    """What the last block has up to this id, no more than that; it is gone from there."""
+    """Remove and return the rows of the last block up to this id, or None."""
     block = blocks.pop()
     count = bisect_right(block.ids, most)
     if count < len(block.ids):

@@ -1,4 +1,4 @@
-"""Rows of a tail become messages: to be looked at, or to be the queue's own again."""
+"""Reads messages for rows of a tail, to look at them or to bring them back to memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FACTS: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
 
 
 def read(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]:
-    """The messages of rows, which stay where they are; those that are damaged are set aside, and reported.
+    """Read the messages of rows, which stay in the tail; damaged ones are set aside and reported.
 
     Raises NotReadable.
     """
@@ -57,7 +57,7 @@ def _read(state: State, chunk: Chunk, rows: list[int]) -> list[Message | None]:
 
 
 def read_notes(state: State, chunk: Chunk, rows: Sequence[int]) -> list[Noted]:
-    """What the broker wrote on the messages of rows; their bodies are not read.  What is damaged is left out.
+    """Read the broker's annotations of rows' messages, without their bodies.  Damaged ones are left out.
 
     Raises NotReadable.
     """
@@ -65,7 +65,7 @@ def read_notes(state: State, chunk: Chunk, rows: Sequence[int]) -> list[Noted]:
     noted = [noted_in_memory(kept[row]) for row in rows if row in kept]
     sizes = chunk.sizes
     wanted = {row: min(sizes[row], NOTES_BYTES) for row in rows if row not in kept}
-    while wanted:  # and once more for those that take more bytes
+    while wanted:  # and again for those that need more bytes
         more: dict[int, int] = {}
         for (row, nbytes), result in zip(wanted.items(), _read_beginnings(state, chunk, wanted), strict=True):
             if isinstance(result, int):
@@ -78,12 +78,12 @@ def read_notes(state: State, chunk: Chunk, rows: Sequence[int]) -> list[Noted]:
 
 
 def noted_in_memory(message: Message) -> Noted:
-    """The same of a message that is in memory."""
+    """The same for a message that is in memory."""
     return message.header.annotations or {}, message.header.timestamp
 
 
 def _read_beginnings(state: State, chunk: Chunk, wanted: Mapping[int, int]) -> Iterator[Noted | int | None]:
-    """The notes in the first bytes of these rows' records, so many of each; see `notes_at`."""
+    """The notes in the first bytes of these rows' records; `wanted`: bytes by row.  See `notes_at`."""
     offsets, nbytes = [chunk.offsets[row] for row in wanted], [*wanted.values()]
     ids = [chunk.ids[row] for row in wanted]
     try:
@@ -97,7 +97,7 @@ def _read_beginnings(state: State, chunk: Chunk, wanted: Mapping[int, int]) -> I
 
 
 def _read_whole(state: State, chunk: Chunk) -> list[Found] | None:
-    """All rows of a chunk at once, if their records lie behind each other with little between them, and all is well."""
+    """Read all rows of a chunk at once; None if their records are not close together, or on an error."""
     nbytes = chunk.end - chunk.offsets[0]
     if chunk.end <= 0 or nbytes > chunk.bytes + GAP_BYTES_MAX:
         return None
@@ -120,7 +120,7 @@ def _set_aside(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> Non
 
 
 def claim_all(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
-    """A whole chunk is read and leaves the tail; what is damaged stays, set aside.  Raises NotReadable."""
+    """Read a whole chunk and take it out of the tail; damaged rows stay, set aside.  Raises NotReadable."""
     rows = chunk.rows()
     if chunk.kept is None:
         messages = _read(state, chunk, rows)
@@ -133,7 +133,7 @@ def claim_all(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
 
 
 def claim(state: State, queue: Queue, chunk: Chunk, found: list[Row]) -> list[Message]:
-    """Rows that were read leave the tail: their messages are the queue's, and in memory."""
+    """Take rows that were read out of the tail; returns their messages, which are in memory from now on."""
     assert queue.tail is not None, "its chunk is looked at"
     segments = chunk.segments
     rows = [row for row, _ in found]
@@ -152,7 +152,7 @@ def _leave(state: State, queue: Queue, chunk: Chunk) -> None:
 
 
 def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
-    """Charge messages that come to memory, and let go of the scratch records of their rows."""
+    """Charge messages that enter memory, and release the scratch records of their rows."""
     for name, run in _by_address(messages):
         size = size_of(run)
         state.usage.bytes += size
@@ -171,7 +171,7 @@ def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -
 
 
 def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
-    """Runs of messages of one address: a tail has those of several only if its queue is on a wildcard address."""
+    """Runs of messages of one address; only on a wildcard address does a tail have messages of several."""
     if len({header.address for header in set(map(_FACTS, messages))}) == 1:
         yield messages[0].header.address, messages
         return
@@ -189,7 +189,7 @@ def _by_address(messages: list[Message]) -> Iterator[tuple[str, list[Message]]]:
 
 
 def watch(state: State, queue: Queue, chunk: Chunk, expiration: int) -> None:
-    """A chunk has a message that expires then."""
+    """Watch a chunk that has a message with this expiration."""
     if expiration and (not chunk.expires or expiration < chunk.expires):
         unwatch(state, chunk)
         chunk.expires = expiration
@@ -197,7 +197,7 @@ def watch(state: State, queue: Queue, chunk: Chunk, expiration: int) -> None:
 
 
 def unwatch(state: State, chunk: Chunk) -> None:
-    """Nothing in a chunk expires any more."""
+    """Stop watching the expirations of a chunk."""
     if chunk.expires:
         state.paged_expiries.remove(chunk.expires, id(chunk))
         chunk.expires = 0

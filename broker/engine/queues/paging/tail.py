@@ -1,8 +1,8 @@
-"""The tail: messages of one queue that are ready and not in memory.
+"""The tail: ready messages of one queue that are not in memory.
 
-A message is a row of a chunk: parallel arrays of ids, places (segment, offset, length of its record; if that is 0, the
-row is gone) and, if any has one, expirations.  A place in segment 0 is none: then the message itself is among
-the chunk's `kept` ones, because its record cannot be read yet, or could not be written.
+A message is a row of a chunk: parallel arrays of ids, places (segment, offset, length of its record; length 0: the row
+is gone) and, if any has one, expirations.  Segment 0 means that there is no place: then the message itself is among the
+chunk's `kept` ones, because its record cannot be read yet, or could not be written.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from store.pages import SCRATCH_FIRST
 if TYPE_CHECKING:
     from broker.engine.queues.address import Address
 
-#: Messages and bytes of a chunk at most: what is read at once, in a few milliseconds.
+#: The most messages and bytes of a chunk: what is read at once, in a few milliseconds.
 CHUNK_MESSAGES_MAX: Final = 1024
 CHUNK_BYTES_MAX: Final = 1 << 20
 
-#: Of the messages that may be read back and not yet delivered, a chunk has this part at most: one that is read does not
-#: exceed the limit by much.
+#: A chunk has at most this part of the messages that may be read back and not yet delivered, so that reading one does
+#: not exceed the limit by much.
 CHUNK_PART: Final = 8
 
 
 @dataclass(slots=True, eq=False)
 class Chunk:
-    """Messages that follow each other, of one priority.  `serial` rises along the tail.
+    """Consecutive messages of one priority.  `serial` rises along the tail.
 
-    `count` and `bytes` are those of the rows that are not gone; `expires` is when its watch rings, 0: never.
+    `count` and `bytes` are those of the rows that are not gone; `expires` is when its watch is due, 0: never.
     """
 
     priority: int
@@ -48,9 +48,9 @@ class Chunk:
     kept: dict[int, Message] | None = field(init=False, default=None)  # by row
     count: int = field(init=False, default=0)
     bytes: int = field(init=False, default=0)
-    oldest: int = field(init=False, default=0)  # the least id that was ever here, and the greatest
-    youngest: int = field(init=False, default=0)
-    #: Where the last row's record ends, as long as all follow each other in one segment, else -1.
+    oldest: int = field(init=False, default=0)  # the least id that was ever here
+    youngest: int = field(init=False, default=0)  # the greatest
+    #: The end of the last row's record, as long as all records follow each other in one segment, else -1.
     end: int = field(init=False, default=0)
     lowest: int = field(init=False, default=0)  # no row is in a journal segment before this one
     expires: int = field(init=False, default=0)
@@ -88,7 +88,7 @@ class Chunk:
         sizes: array[int],
         expirations: array[int],
     ) -> None:
-        """Add rows of records in the journal, by rising ids."""
+        """Add rows for records in the journal, with rising ids."""
         self.youngest = max(self.youngest, ids[-1])
         self.oldest = min(self.oldest, ids[0]) if self.oldest else ids[0]
         if self.end >= 0:
@@ -110,7 +110,7 @@ class Chunk:
         self.bytes += sum(sizes)
 
     def keep(self, row: int, message: Message) -> None:
-        """The row's message is in memory for the time being."""
+        """Keep the row's message in memory for the time being."""
         if self.kept is None:
             self.kept = {}
         self.kept[row] = message
@@ -137,7 +137,7 @@ class Chunk:
         return min((due for row, due in enumerate(self.expirations) if due and sizes[row]), default=0)
 
     def move(self, row: int, segment: int, offset: int, size: int) -> None:
-        """A row's record was written anew there."""
+        """Set the new place of a row whose record was copied."""
         self.bytes += size - self.sizes[row]
         self.segments[row], self.offsets[row], self.sizes[row] = segment, offset, size
         self.end = -1
@@ -147,7 +147,7 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class Landing:
-    """A run on its way through the journal that will be paged: where its records are.
+    """A run that will be paged once it is durable, and the place of its records.
 
     `segment` is 0 for messages that are not durable.
     """
@@ -159,7 +159,7 @@ class Landing:
 
 
 class Tail:
-    """The tail of one queue.  `messages` and `bytes` (of records) are all of it, `damaged` chunks too."""
+    """The tail of one queue.  `messages` and `bytes` (of records) count all of it, including `damaged` chunks."""
 
     __slots__ = (
         "_bytes_max",
@@ -187,9 +187,9 @@ class Tail:
         self.bytes = 0
         #: How far each consumer with a selector has looked, by its id: serial and row, by priority.
         self.seen: dict[int, list[tuple[int, int]]] = {}
-        #: Where the messages are that were looked at last, by id (see `upkeep.between`).
+        #: The places of the messages that were last looked at, by id (see `upkeep.between`).
         self.looked: dict[int, tuple[Chunk, int]] = {}
-        #: The disk cannot be read for now: nothing is, until an alarm says that it may be tried again.
+        #: The disk cannot be read for now; an alarm ends this, and reading is tried again.
         self.failing = False
         self._high = -1  # no level above this one has a chunk
         self._serial = 0
@@ -199,23 +199,23 @@ class Tail:
 
     @property
     def active(self) -> bool:
-        """Whether anything is here, or about to come."""
+        """Whether there are messages, or some are about to enter."""
         return self.messages > 0 or bool(self.landing)
 
     @property
     def high(self) -> int:
-        """The highest priority of which there are messages that can be read, -1 if there are none."""
+        """The highest priority with messages that can be read, -1 if there are none."""
         while self._high >= 0 and not self.levels[self._high]:
             self._high -= 1
         return self._high
 
     def chunks(self) -> Iterator[Chunk]:
-        """All that can be read, in the order of delivery."""
+        """All chunks that can be read, in the order of delivery."""
         for level in reversed(self.levels):
             yield from level
 
     def first(self) -> Chunk | None:
-        """The chunk that is next."""
+        """The next chunk."""
         high = self.high
         return self.levels[high][0] if high >= 0 else None
 
@@ -225,7 +225,7 @@ class Tail:
         return self.levels[high][1] if high >= 0 and len(self.levels[high]) > 1 else None
 
     def open_chunk(self, priority: int) -> Chunk:
-        """Where the next message of this priority goes."""
+        """The chunk for the next message of this priority."""
         level = self.levels[priority]
         if level:
             last = level[-1]
@@ -254,7 +254,7 @@ class Tail:
         sizes: array[int],
         expirations: array[int],
     ) -> list[Chunk]:
-        """Add messages by rising ids, whose records are in the journal, as `add` does; returns their chunks."""
+        """Add messages with rising ids, whose records are in the journal, as `add` does; returns their chunks."""
         chunks: list[Chunk] = []
         start, count = 0, len(ids)
         while start < count:
@@ -272,14 +272,14 @@ class Tail:
         return chunks
 
     def counted(self, messages: int, nbytes: int) -> None:
-        """So much more is here now."""
+        """Count so many more messages and bytes."""
         self.messages += messages
         self.bytes += nbytes
         self.address.paged_messages += messages
         self.address.paged_bytes += nbytes
 
     def take(self, chunk: Chunk) -> None:
-        """A whole chunk leaves."""
+        """Remove a whole chunk."""
         if not chunk.count:
             return
         if chunk in self.damaged:
@@ -291,7 +291,7 @@ class Tail:
         chunk.count = chunk.bytes = 0
 
     def drop(self, chunk: Chunk, rows: list[int]) -> None:
-        """Rows of a chunk leave."""
+        """Remove rows of a chunk."""
         if not rows:
             return
         sizes, nbytes = chunk.sizes, 0
@@ -318,7 +318,7 @@ class Tail:
             level.remove(chunk)
 
     def damage(self, chunk: Chunk, rows: list[int]) -> None:
-        """Rows of a chunk cannot be read: they stay, aside."""
+        """Move rows of a chunk that cannot be read to the damaged ones."""
         self._serial += 1
         aside = Chunk(chunk.priority, self._serial)
         for row in rows:

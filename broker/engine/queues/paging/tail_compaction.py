@@ -1,4 +1,4 @@
-"""Cleaning, for messages in tails: those in the oldest segment are written anew, and the tail learns where.
+"""Cleaning, for messages in tails: copies those in the oldest segment forward, and updates their places.
 
 Until the new record is durable it cannot be read: the message is kept in memory.
 """
@@ -16,12 +16,12 @@ from broker.engine.queues.stored import encode_facts, record_flags
 from store import record
 from store.pages import SCRATCH_FIRST
 
-#: Told of messages on a queue that were written anew.
+#: Called with messages on a queue that were copied forward.
 Told = Callable[[Queue, list[Message]], None]
 
 
 def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
-    """The rows of a queue's tail whose records lie in a segment, which is the oldest."""
+    """The rows of a queue's tail whose records are in a segment, the oldest one."""
     if queue.tail is None:
         return []
     found: list[tuple[Chunk, list[int]]] = []
@@ -36,7 +36,7 @@ def rows_in(queue: Queue, segment: int) -> list[tuple[Chunk, list[int]]]:
 
 
 def kept(queue: Queue) -> list[Message]:
-    """The messages of a queue's tail that are in memory and have no place there: they are cleaned like others."""
+    """The messages of a queue's tail that are in memory without a place on disk: they are cleaned like others."""
     chunks = () if queue.tail is None else queue.tail.chunks()
     return [m for chunk in chunks if chunk.kept for row, m in chunk.kept.items() if not chunk.segments[row]]
 
@@ -47,7 +47,7 @@ def size_of(chunk: Chunk, rows: list[int]) -> int:
 
 
 def carry(state: State, queue: Queue, chunk: Chunk, rows: list[int], segment: int, tell: Told) -> int:
-    """Write rows anew that still lie in this segment; returns how many.  The journal has room for them.
+    """Copy forward those rows that are still in this segment; returns how many.  The journal has room for them.
 
     Raises NotReadable.
     """
@@ -95,7 +95,7 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
 
 
 def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:
-    """No restart will find the queue: its messages need not be in the journal."""
+    """Move rows of a non-durable queue to a scratch file: no restart restores them.  False if that failed."""
     header = run[0][1].header
     messages = [message for _, message in run]
     parts: list[bytes] = []
@@ -112,7 +112,7 @@ def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segmen
 
 
 def _moved(queue: Queue, chunk: Chunk, run: list[Row], segment: int, offset: int, sizes: list[int]) -> None:
-    """The tail learns where the records are now."""
+    """Update the rows' places in the tail."""
     assert queue.tail is not None, "its chunk is carried"
     before = chunk.bytes
     for (row, _), size in zip(run, sizes, strict=True):
@@ -127,7 +127,7 @@ def _learn_lowest(chunk: Chunk) -> None:
 
 
 def settled(chunk: Chunk, rows: list[int]) -> None:
-    """The records that were written anew can be read from now on."""
+    """Release messages kept in memory whose copied records are durable, and so can be read."""
     if chunk.kept is None:
         return
     for row in rows:

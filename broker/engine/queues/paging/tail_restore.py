@@ -1,7 +1,7 @@
-"""The end of a restart: the places that the journal gave become tails.
+"""Makes tails at the end of a restart, from the places of messages found in the journal.
 
-What has to be in memory is read now: messages that wait for their redelivery or were in flight to a stored session.
-So is a queue that is short enough, for what is in memory keeps its place whatever comes back before it.
+Messages that must be in memory are read now: those that wait for redelivery or were in flight to a stored session.
+So are all messages of a short queue, as those in memory keep their order whatever is returned before them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.engine.queues.paging.tail import Tail
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 
-#: A queue with so little is read together with others: each by itself would cost three calls of the system.
+#: A queue with so little is read together with others: reading each on its own would cost three system calls.
 FEW_MESSAGES: Final = 16
 FEW_BYTES: Final = 64 << 10
 
@@ -30,20 +30,20 @@ def has_few(places: Places) -> bool:
 
 
 def read_together(state: State, several: Iterable[Places], pulled: dict[int, Message]) -> None:
-    """Read the messages of queues that have few; `pulled` learns them."""
+    """Read the messages of queues that have few, and add them to `pulled`."""
     found = {id: row for places in several for id in places.ids() if (row := places.get(id)) is not None}
     pulled |= _read(state, [row for id, row in found.items() if id not in pulled])
 
 
 def pull(state: State, places: Places, ids: Iterable[int]) -> dict[int, Message]:
-    """Messages that are to be in memory, by id; what cannot be read stays where it is."""
+    """Read messages into memory; returns them by id.  Those that cannot be read stay in `places`."""
     pulled = _read(state, _rows(places, ids))
     places.remove([*pulled])
     return pulled
 
 
 def fits(state: State, queue: Queue, places: Places) -> bool:
-    """Whether a queue may be all in memory: no more than would be read ahead, and its address is not full with it."""
+    """Whether a queue may be wholly in memory: within the limit of reading ahead, and its address has room for it."""
     settings, count = queue.address.settings, len(places)
     if 0 <= settings.max_read_page_messages < count or settings.max_read_page_bytes < count * MESSAGE_OVERHEAD_BYTES:
         return False
@@ -56,7 +56,7 @@ def fits(state: State, queue: Queue, places: Places) -> bool:
 
 
 def pull_all(state: State, places: Places, pulled: dict[int, Message]) -> dict[int, Message]:
-    """All messages, for a queue that has no tail; `pulled` has those of other queues already, and learns these."""
+    """Read all messages of a queue that gets no tail; `pulled` has those already read, and gets these."""
     ids = places.ids()
     pulled |= pull(state, places, [id for id in ids if id not in pulled])
     places.remove([id for id in ids if id in pulled])
@@ -64,7 +64,7 @@ def pull_all(state: State, places: Places, pulled: dict[int, Message]) -> dict[i
 
 
 def timestamps(state: State, places: Places, ids: Iterable[int]) -> dict[int, int]:
-    """When these messages were sent, by id, in ms; 0 for what cannot be read."""
+    """When these messages were sent, by id, in ms; 0 for those that cannot be read."""
     wanted = [id for id in ids if id in places]
     found = _read(state, _rows(places, wanted))
     return {id: found[id].header.timestamp if id in found else 0 for id in wanted}
@@ -92,7 +92,7 @@ def _place(row: Row) -> tuple[int, int]:
 
 
 def kept(places: Places, held: dict[int, Message], others: Iterable[int]) -> list[Message]:
-    """The messages with large bodies, which are in memory though they belong in the tail, by id; not `others`."""
+    """The messages with large bodies in order of id, without `others`: in memory, though they belong in the tail."""
     if not len(places):
         return []
     elsewhere = set(others)
@@ -101,7 +101,7 @@ def kept(places: Places, held: dict[int, Message], others: Iterable[int]) -> lis
 
 
 def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) -> int:
-    """Make the queue's tail; returns how many messages it has, with the `kept` ones at their places."""
+    """Make the queue's tail, with the `kept` messages at their places; returns how many messages it has."""
     if not len(places):
         return 0
     tail = tail_of(state, queue)

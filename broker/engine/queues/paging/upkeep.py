@@ -1,4 +1,4 @@
-"""What happens to messages in a tail beside being delivered and expiring: they are looked at, moved, purged."""
+"""Operations on messages in a tail other than delivery and expiry: browsing, moving, purging."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from store.errors import JournalFull
 from store.pages import SCRATCH_FIRST
 from store.record import RemovalReason
 
-#: Messages in one record of removals: as in `clearing`.
+#: The most messages in one record of removals, as in `clearing`.
 REMOVE_RUN_MAX: Final = 8192
 
 
-#: Messages in memory that are looked at for each on disk, of which one costs some five times as much.
+#: Messages in memory that a step looks at for each on disk: one on disk costs some five times as much.
 MEMORY_PART: Final = 4
 
-#: Steps for which messages in memory are found at a time.
+#: Number of steps for which messages in memory are found at a time.
 MEMORY_AHEAD: Final = 8
 
 
 def waiting(state: State, queue: Queue) -> Iterator[Message]:
-    """The ready messages in the order of delivery, those in the tail too, a chunk of them in memory at a time.
+    """The ready messages in the order of delivery, including those in the tail, which are read a chunk at a time.
 
-    It shows what is there when it is first asked, and may be asked again in later ticks: what came to memory since then
-    is found there, what has left is passed over.  Raises NotReadable, and has then come to its end.
+    The iterator covers the messages present at its first step and may continue in later ticks: those read back to
+    memory since then are found there, and those that left are skipped.  Raises NotReadable, which ends it.
     """
     in_memory = list(queue.waiting())
     if queue.tail is None:
@@ -55,12 +55,12 @@ def waiting(state: State, queue: Queue) -> Iterator[Message]:
 
 
 def _rows_of(chunk: Chunk) -> Sequence[int]:
-    """The rows of a chunk as they are now, in few bytes."""
+    """The rows of a chunk as they are now, in a compact form."""
     return range(len(chunk.ids)) if chunk.count == len(chunk.ids) else array("H", chunk.rows())
 
 
 def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
-    """Of rows that left the tail, those whose messages are ready or delivered now."""
+    """Those of the rows that left the tail whose messages are ready or in delivery now."""
     gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
     found = {gone[message.id]: message for message in queue.unordered() if message.id in gone}
     for consumer in queue.holders():
@@ -73,7 +73,7 @@ def _row(found: Row) -> int:
 
 
 def first(state: State, queue: Queue) -> Message | None:
-    """The ready message that is next, as far as memory knows; else the first of the tail, which is read alone.
+    """The next ready message in memory or, if there is none, the first of the tail, which is read alone.
 
     Raises NotReadable.
     """
@@ -88,10 +88,10 @@ def first(state: State, queue: Queue) -> Message | None:
 
 
 def places(state: State, queue: Queue) -> Iterator[tuple[Message, str]]:
-    """All messages that landed and are in no transaction, with where each is: ready, scheduled or delivering.
+    """All messages that landed and are in no transaction, each with its place: ready, scheduled or delivering.
 
-    As of when it is first asked, in the order of the queue: what consumers have stands where it will be if they give it
-    back; what waits for its time comes last.
+    They are those present at the first step, in the order of the queue: messages in delivery are where they would be if
+    returned; scheduled ones come last.
     """
     elsewhere = list(queue.elsewhere())
     delivering = sorted([found for found in elsewhere if found[1] == "delivering"], key=_order)
@@ -105,9 +105,9 @@ def _order(found: tuple[Message, str]) -> tuple[int, int]:
 
 
 def between(state: State, queue: Queue, after: int, below: int, most: int) -> list[Message]:
-    """The ready and scheduled messages with identities between these two, oldest first, at most so many.
+    """At most `most` ready and scheduled messages with ids between these two, oldest first.
 
-    Those that are in the tail stay there, until they are given to `take`.  Raises NotReadable.
+    Those in the tail stay there until they are passed to `take`.  Raises NotReadable.
     """
     found = queue.between(after, below, most)
     tail = queue.tail
@@ -130,9 +130,9 @@ def between(state: State, queue: Queue, after: int, below: int, most: int) -> li
 
 
 class NotesReader:
-    """Reads what the broker wrote on the ready and scheduled messages of a queue, oldest first, in steps; no bodies.
+    """Reads the annotations of a queue's ready and scheduled messages step by step, oldest first, without bodies.
 
-    It goes up to the identity `below`, excluded, and counts what could not be read.  A message that leaves meanwhile
+    It goes up to the id `below`, excluded, and counts messages that could not be read.  A message that leaves meanwhile
     may be found or not; all others are found once, wherever they move.
     """
 
@@ -142,13 +142,16 @@ class NotesReader:
         self.complete = False
         self.unreadable = 0
         self._below = below
-        self._after = 0  # identities up to here were read
-        self._ahead: list[Message] = []  # those in memory that come next, up to `_known`: from `_at` on
+        self._after = 0  # ids up to here were read
+        self._ahead: list[Message] = []  # the next messages in memory, with ids up to `_known`; from `_at` on
         self._at = 0
         self._known = 0
 
     def step(self, state: State, queue: Queue, most: int) -> list[Noted]:
-        """Of so many messages on disk at most, and `MEMORY_PART` times as many in memory.  Raises NotReadable."""
+        """The notes of at most `most` messages on disk, and `MEMORY_PART` times as many in memory.
+
+        Raises NotReadable.
+        """
         if self._after >= self._known:
             self._look_ahead(queue, MEMORY_PART * most)
         in_memory = self._ahead[self._at : self._at + MEMORY_PART * most]
@@ -172,9 +175,10 @@ class NotesReader:
         return found
 
     def _look_ahead(self, queue: Queue, step: int) -> None:
-        """Find the next messages in memory.  To pass over those before them takes as long as to look at some hundred.
+        """Find the next messages in memory.  Skipping those before them takes as long as looking at some hundred.
 
-        For many steps only if there is no tail, of which some could come to memory meanwhile and be missed.
+        They are found for many steps at once only if there is no tail, whose messages could enter memory meanwhile and
+        be missed.
         """
         most = step if queue.tail is not None else MEMORY_AHEAD * step
         self._ahead, self._at = queue.between(self._after, self._below, most), 0
@@ -195,7 +199,7 @@ def chosen(state: State, queue: Queue, ids: Iterable[int]) -> dict[int, Message]
 
 
 def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[int, Chunk, int]]:
-    """The rows with the lowest identities between these two, at most so many, in their order."""
+    """At most `most` rows with the lowest ids between these two, in order."""
     chunks = [chunk for chunk in tail.chunks() if chunk.oldest < below and chunk.youngest > after]
     chunks.sort(key=lambda chunk: chunk.oldest)
     rows: list[tuple[int, Chunk, int]] = []
@@ -210,7 +214,7 @@ def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[i
 
 
 def take(state: State, queue: Queue, message: Message) -> bool:
-    """A message that `between` found in the tail leaves it, and is in no container; False if it was not there."""
+    """Take a message that `between` found in the tail out of it; False if it was not there.  It is in no container."""
     tail = queue.tail
     place = None if tail is None else tail.looked.pop(message.id, None)
     if place is None or not place[0].sizes[place[1]]:
@@ -220,7 +224,7 @@ def take(state: State, queue: Queue, message: Message) -> bool:
 
 
 def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = None) -> int:
-    """Everything in the tail, or `most` messages and the rest of a chunk, leave by name, unread; returns how many."""
+    """Remove all messages in the tail, or about `most` in whole chunks, by name, unread; returns how many."""
     tail = queue.tail
     if tail is None:
         return 0
@@ -244,7 +248,7 @@ def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = 
 
 def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
     if queue.durable and not state.atomic:
-        # Asked for only so that a long entry ends here: a removal is never refused.
+        # Reserved only so that a long entry ends here: a removal is never refused.
         with suppress(JournalFull):
             state.journal.reserve(8 * sum([chunk.count for chunk in run]), essential=True)
     ids: list[int] = []
@@ -254,7 +258,7 @@ def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason:
         for row in chunk.rows():
             segment = chunk.segments[row]
             if not segment:
-                assert chunk.kept is not None, "what has no place is in memory"
+                assert chunk.kept is not None, "a message without a place is in memory"
                 kept.append(chunk.kept[row])
                 continue
             by_segment[segment] = by_segment.get(segment, 0) + 1

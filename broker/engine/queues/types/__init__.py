@@ -1,1 +1,1 @@
-"""Queues that are not plain: what they do otherwise.  A plain queue has no `Kind`, and costs nothing."""
+"""The rules of queues with special attributes.  A plain queue has no `Kind`, and pays nothing for them."""

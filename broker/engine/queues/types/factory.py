@@ -1,4 +1,4 @@
-"""From attributes to the rules of a queue: none for a plain one."""
+"""Gives a queue the rules that its attributes need; a plain queue needs none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.engine.queues.types.kind import Kind
 
 
 def has_rules(attributes: QueueAttributes) -> bool:
-    """Whether such a queue does anything that the plain one's path does not know."""
+    """Whether a queue with these attributes needs rules that a plain queue does not have."""
     return bool(
         attributes.key
         or attributes.ring_size >= 0
@@ -22,12 +22,12 @@ def has_rules(attributes: QueueAttributes) -> bool:
 
 
 def equip(queue: Queue) -> None:
-    """Give a queue the rules that its attributes need."""
+    """Set `queue.kind` as its attributes require."""
     queue.kind = Kind(queue) if has_rules(queue.attributes) else None
 
 
 def agreeing(queue: Queue, asked: Asked) -> Queue:
-    """The queue, if it is what was asked for.  Raises AttributesDiffer."""
+    """The queue, if it has the attributes asked for.  Raises AttributesDiffer."""
     wrong = differences(queue.attributes, asked) if asked else []
     if wrong:
         raise AttributesDiffer(f"queue {queue.name} exists, and its {' and its '.join(wrong)}")

@@ -1,14 +1,14 @@
-"""When a queue begins to deliver: once it has so many consumers, or so long after the first one came.
+"""Decides when a queue begins to deliver: at a number of consumers, or some time after the first one attached.
 
-`consumers-before-dispatch` and `delay-before-dispatch`.  When the last consumer has left and nothing is in delivery any
-more, everything begins anew with the next one.
+These are `consumers-before-dispatch` and `delay-before-dispatch`.  After the last consumer has left and no delivery is
+outstanding, the rule applies again from the next consumer on.
 """
 
 from __future__ import annotations
 
 
 class Gate:
-    """Open or not.  `consumers` open it, or `delay` ms after the first of them came (-1: never)."""
+    """Open or not.  It opens at so many `consumers`, or `delay` ms after the first of them attached (-1: never)."""
 
     __slots__ = ("_consumers", "_delay", "_opened", "_since")
 
@@ -28,13 +28,13 @@ class Gate:
         self._opened = True
 
     def first_came(self, now: int) -> int | None:
-        """The first consumer is there; returns when the gate opens in any case, None: never by itself."""
+        """Note the first consumer; returns when the gate opens in any case, None: never without more consumers."""
         self._opened = False
         self._since = now
         return now + self._delay if self._delay >= 0 else None
 
     def clock_jumped(self, by_ms: int) -> None:
-        """It opens when it would have."""
+        """Shift the start of the delay after the clock has jumped."""
         self._since += by_ms
 
     def is_open(self, consumers: int, now: int) -> bool:

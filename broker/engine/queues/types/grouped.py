@@ -1,15 +1,15 @@
-"""The backlog of a queue with message groups: the messages of a group go to one consumer, in their order.
+"""The backlog of a queue with message groups: the messages of a group go to one consumer, in order.
 
-    _assigned    which consumer has a group: the first that got one of its messages, until it leaves, the group is
-                 closed, or all groups are dealt out anew
+    _assigned    the consumer of each group: the first that got one of its messages, until it leaves, the group is
+                 closed, or all groups are reassigned
     _lines       the ready messages of each group
 
-Every consumer has its view, as with selectors.  A message of another's group that a consumer comes to drops out of its
-view, so that nobody waits at the head of the line for a consumer without credit; when a group becomes free, its ready
-messages enter all views again.  A message that its group's owner does not take (a selector, or it has refused it) may
-go to anybody, because nobody else ever could take it.
+Every consumer has its view, as with selectors.  When a consumer comes to a message of another consumer's group, the
+message drops out of its view, so that no consumer waits at the head of the line for one without credit.  When a group
+becomes free, its ready messages enter all views again.  A message that its group's owner does not accept (by its
+selector, or because it has refused it) may go to any consumer, as otherwise none would ever get it.
 
-Groups may be counted (`group-buckets`): then a group is its hash, and whatever falls into the same bucket is one group.
+Groups may be hashed (`group-buckets`): then all messages in the same bucket form one group.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from zlib import crc32
 from broker.engine.model.message import Message
 from broker.engine.queues.selective import SelectiveBacklog
 
-#: Groups of one queue whose consumer is remembered: some 10 MiB.  Beyond that the one that has been known for longest
-#: and has no ready message is forgotten: its next message chooses anew.
+#: Groups of one queue whose consumer is remembered: some 10 MiB.  Beyond that the one known for longest that has no
+#: ready message is forgotten: its next message chooses a consumer again.
 GROUPS_MAX: Final = 65_536
 
-#: Messages of a group that becomes free which enter the views one by one; more, and the views are made anew.
+#: The most messages of freed groups that enter the views one by one; for more, the views are rebuilt.
 ENTERED_MAX: Final = 16
 
 
 def bucket(group: str, buckets: int) -> int:
-    """The same number for the same group, in every run of the broker."""
+    """The bucket of a group: the same number in every run of the broker."""
     return crc32(group.encode()) % buckets
 
 
 class GroupedBacklog(SelectiveBacklog):
-    """Messages ready for delivery, some in groups.  `buckets` above 0: so many groups there are.
+    """Messages ready for delivery, some in groups.  `buckets` above 0: the number of groups.
 
-    With `mark_first`, `first` has the messages that were the first of their group for a consumer; whoever delivers
-    them takes them out.
+    With `mark_first`, `first` has the messages that were the first of their group for a consumer, until they are
+    delivered.
     """
 
     __slots__ = ("_assigned", "_buckets", "_lines", "_mark_first", "draining", "first", "groups_max")
@@ -49,7 +49,7 @@ class GroupedBacklog(SelectiveBacklog):
         ready = list(messages)
         super().__init__(ready)
         self.first: set[int] = set()
-        self.draining = False  # the groups are dealt out anew once nothing is in delivery
+        self.draining = False  # the groups are reassigned once nothing is in delivery
         self.groups_max = GROUPS_MAX
         self._buckets = buckets
         self._mark_first = mark_first
@@ -86,31 +86,31 @@ class GroupedBacklog(SelectiveBacklog):
         super().append(messages, priority)
 
     def put_back(self, messages: list[Message]) -> None:
-        """Messages return, each to its place before all younger ones of its priority."""
+        """Put messages back, each before all younger ones of its priority."""
         self._enter(messages)
         super().put_back(messages)
 
     def discard(self, message: Message) -> None:
-        """Take out a message that is known to be here."""
+        """Remove a message that is known to be here."""
         self._leave(message)
         super().discard(message)
 
     def take_head(self, count: int) -> list[Message]:
-        """The next messages in the order of delivery, for any consumer; they are gone from here."""
+        """Remove and return the next messages in the order of delivery, for any consumer."""
         taken = super().take_head(count)
         for message in taken:
             self._leave(message)
         return taken
 
     def clear(self) -> list[Message]:
-        """Everything, in the order of delivery; the backlog is empty afterwards."""
+        """Remove and return all messages in the order of delivery."""
         self._lines.clear()
         return super().clear()
 
     # -- consumers -------------------------------------------------------------------------------------------------
 
     def pop_for(self, key: Hashable) -> Message | None:
-        """The next message that this consumer may take, or None.  A group that is nobody's becomes its own."""
+        """Remove and return the next message for this consumer, or None.  A free group becomes the consumer's."""
         view, ready = self._views[key], self._ready
         while (message := view.pop(ready)) is not None:
             group = self._group(message)
@@ -120,7 +120,7 @@ class GroupedBacklog(SelectiveBacklog):
             if owner is None:
                 self._assign(group, key, message)
             elif owner != key and self._wanted(owner, message):
-                ready[message.id] = message  # not this consumer's: it stays ready, and has left this view
+                ready[message.id] = message  # for another consumer: it stays ready, but has left this view
                 continue
             self._leave(message)
             if message.header.closes_group and self._assigned.get(group) == key:
@@ -142,7 +142,7 @@ class GroupedBacklog(SelectiveBacklog):
             self.first.add(message.id)
 
     def detach(self, key: Hashable) -> None:
-        """A consumer leaves: its groups are free."""
+        """Remove a consumer and free its groups."""
         super().detach(key)
         free = [group for group, owner in self._assigned.items() if owner == key]
         for group in free:
@@ -150,13 +150,13 @@ class GroupedBacklog(SelectiveBacklog):
         self._free(free)
 
     def reset(self) -> None:
-        """All groups are free."""
+        """Free all groups."""
         free = list(self._assigned)
         self._assigned.clear()
         self._free(free)
 
     def _free(self, groups: list[str]) -> None:
-        """The ready messages of these groups enter every view, from which they may have dropped."""
+        """Put the ready messages of these groups back in every view, from which they may have dropped."""
         messages = [message for group in groups for message in self._lines.get(group, {}).values()]
         if len(messages) > ENTERED_MAX:
             for key, view in list(self._views.items()):

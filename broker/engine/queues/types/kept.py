@@ -1,7 +1,7 @@
 """The backlog of a non-destructive queue: each consumer gets every message once, and the messages stay.
 
-A delivery takes nothing away: the message remains ready for all others, and whatever a consumer says of it changes
-nothing.  Messages leave by expiry, by an operator, or replaced or evicted by newer ones.
+A delivery removes nothing: the message remains ready for all other consumers, however it is settled.  Messages leave by
+expiry, by an operator, or because newer ones replace or evict them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from broker.engine.queues.selective import SelectiveBacklog
 
 
 class KeptBacklog(SelectiveBacklog):
-    """Messages that stay; a consumer's view is what it has not seen."""
+    """Messages that stay; a consumer's view holds those that it has not been sent."""
 
     __slots__ = ()
 
     lasting: ClassVar[bool] = True
 
     def pop_for(self, key: Hashable) -> Message | None:
-        """The next message that this consumer has not got; it stays."""
+        """The next message that this consumer has not been sent; it stays."""
         return self._views[key].next_in(self._ready)

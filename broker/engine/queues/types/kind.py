@@ -1,13 +1,13 @@
-"""What a queue that is not plain does otherwise, at each point of a message's way.
+"""The rules of a queue with special attributes, at each event of a message.
 
-    arrives           arrived      purged if nobody consumes and the queue keeps nothing then; a newer value replaces an
-                                   older one; of a ring the oldest leave, once consumers had their chance
+    arrives           arrived      purged if the queue keeps nothing without consumers; a newer value replaces an older
+                                   one; the oldest leave a ring, once consumers had their chance
     is delivered      delivered    it cannot be replaced or evicted while a consumer has it
-    comes back        returned     replaced if there is a newer value; evicted if the ring is full without it
-    its time comes    due          like an arrival for its producer's schedule, like a return after a redelivery delay
+    is returned       returned     replaced if there is a newer value; evicted if the ring is full without it
+    becomes due       due          like an arrival for its producer's schedule, like a return after a redelivery delay
     leaves            left         its key is free
 
-and who may take messages: `takers`.  (Artemis semantics 1.6, 1.7; the seeds' sections 4.9 to 4.12.)
+`takers` says which consumers may get messages.  (Artemis semantics 1.6, 1.7; the seeds' sections 4.9 to 4.12.)
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from store.record import RemovalReason
 
 
 class Kind:
-    """The rules of one queue, after its attributes."""
+    """The rules of one queue, as its attributes require."""
 
     __slots__ = ("_added", "_gate", "_only", "_queue", "values")
 
@@ -38,11 +38,11 @@ class Kind:
         self._gate: Gate | None = None
         if attributes.consumers_before_dispatch > 0:
             self._gate = Gate(attributes.consumers_before_dispatch, attributes.delay_before_dispatch)
-        self._only: Consumer | None = None  # who gets everything (exclusive)
+        self._only: Consumer | None = None  # the one that gets everything (exclusive)
         self._added = 0  # messages that arrived since the ring was last cut
 
     def succeed(self, state: State, before: Kind | None) -> None:
-        """Take over from the rules that the queue had, None: from none that knew of what these have to know."""
+        """Take over from the queue's former rules; None: they lack the state that these need."""
         if before is not None:
             self._only, self._added = before._only, before._added
             self.values = before.values
@@ -53,12 +53,12 @@ class Kind:
         if before is not None and before._gate is not None and before._gate.rule == self._gate.rule:
             self._gate = before._gate
         elif self._queue.consumers:
-            self._gate.open()  # another rule begins with the next first consumer
+            self._gate.open()  # a changed rule applies from the next first consumer on
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def arrived(self, state: State, messages: list[Message]) -> list[Message]:
-        """Of the messages of one run, those that become ready."""
+        """Handle the arrival of a run; returns the messages that become ready."""
         queue = self._queue
         state.dirty[queue] = None
         if self._keeps_nothing:
@@ -72,7 +72,7 @@ class Kind:
     def _replace_by(
         self, state: State, messages: list[Message], entering: list[Message] | None = None
     ) -> list[Message]:
-        """The messages of these that stay, behind others that are `entering`; the values that they replace leave."""
+        """Remove the values that these messages replace; returns those that stay, after others that are `entering`."""
         values = self.values
         assert values is not None
         staying = {message.id: message for message in entering or ()}
@@ -89,12 +89,12 @@ class Kind:
         return list(staying.values())
 
     def delivered(self, messages: list[Message]) -> None:
-        """A consumer has them."""
+        """Handle the delivery of messages to a consumer."""
         if self.values is not None:
             self.values.delivered(messages)
 
     def returned(self, state: State, messages: list[Message]) -> list[Message]:
-        """Deliveries came back, and wait for redelivery: those that stay."""
+        """Handle returned deliveries; returns those that stay, for redelivery."""
         if self._keeps_nothing:
             self._purge(state, messages)
             return []
@@ -109,7 +109,7 @@ class Kind:
         return staying
 
     def due(self, state: State, messages: list[Message]) -> list[Message]:
-        """The time of scheduled messages has come: those that may become ready, and fit."""
+        """Handle scheduled messages whose time has come; returns those that become ready."""
         values = self.values
         if values is None:
             return self.fitting(state, self.returned(state, messages))
@@ -118,7 +118,7 @@ class Kind:
         return self.fitting(state, self._replace_by(state, new, back))
 
     def fitting(self, state: State, messages: list[Message]) -> list[Message]:
-        """Of messages that go to the head of the line, those for which a ring has room: the last ones."""
+        """Those messages to be put back for which a ring has room: the last ones; the others are evicted."""
         size = self._queue.attributes.ring_size
         room = size - self._queue.ready
         if size < 0 or len(messages) <= room:
@@ -129,7 +129,7 @@ class Kind:
         return in_order[cut:]
 
     def cut(self, state: State, *, everything: bool = False) -> None:
-        """Evict the oldest of a ring that is too long: one for each message that arrived, or all that are too many."""
+        """Evict the oldest messages of a ring that is too long: one for each arrival, or all beyond its size."""
         added, self._added = self._added, 0
         size = self._queue.attributes.ring_size
         excess = self._queue.ready - size
@@ -140,12 +140,12 @@ class Kind:
         self._evict(state, oldest)
 
     def left(self, messages: list[Message]) -> None:
-        """They are no longer on the queue."""
+        """Handle messages leaving the queue."""
         if self.values is not None:
             self.values.left(messages)
 
     def restored(self, state: State) -> None:
-        """After a restart: what would have left by these rules leaves now."""
+        """Apply the rules to the messages found after a restart."""
         if self._keeps_nothing:
             return
         if self.values is not None:
@@ -153,7 +153,7 @@ class Kind:
         self.cut(state, everything=True)
 
     def enter_all(self, state: State) -> None:
-        """Learn the keys of the messages that are there; what is replaced by another of them leaves."""
+        """Learn the keys of all messages on the queue, and remove those replaced by others."""
         assert self.values is not None
         queue = self._queue
         present = [*queue.unordered()]
@@ -185,12 +185,12 @@ class Kind:
     # -- consumers -------------------------------------------------------------------------------------------------
 
     def clock_jumped(self, by_ms: int) -> None:
-        """The clock was set: what waits for so long goes on waiting for as long."""
+        """Adjust the delay before dispatch after the clock was set."""
         if self._gate is not None:
             self._gate.clock_jumped(by_ms)
 
     def attached(self, now: int) -> int | None:
-        """A consumer has come; returns when the queue has to be looked at again, None: when something happens."""
+        """Handle a new consumer; returns when the queue must be served even if nothing else happens, or None."""
         queue = self._queue
         backlog = queue.selective
         if queue.attributes.group_rebalance and isinstance(backlog, GroupedBacklog):
@@ -202,7 +202,7 @@ class Kind:
         return None
 
     def takers(self, state: State) -> list[Consumer]:
-        """Who may get messages now."""
+        """The consumers that may get messages now."""
         queue = self._queue
         if self._gate is not None and not self._gate.is_open(len(queue.consumers), state.now):
             return []
@@ -216,9 +216,9 @@ class Kind:
         return [consumer for consumer in candidates if consumer.credit > 0 and not consumer.paused]
 
     def _exclusive(self) -> list[Consumer]:
-        """The one who gets everything: the first of the highest priority, until it leaves.
+        """The consumer that gets everything: the first of the highest priority, until it leaves.
 
-        The next one begins when nothing is in delivery to anybody else, so that the order holds.
+        The next one begins once no other consumer has deliveries, to preserve the order.
         """
         queue = self._queue
         if self._only is None or self._only.closed:
@@ -229,7 +229,7 @@ class Kind:
         return [self._only]
 
     def shown(self, messages: list[Message]) -> list[Message]:
-        """The messages as the consumer gets them: the first of a group says so (group-first-key)."""
+        """The messages as the consumer gets them: the first of a group is marked (group-first-key)."""
         queue = self._queue
         name, backlog = queue.attributes.group_first_key, queue.selective
         if not name or not isinstance(backlog, GroupedBacklog) or not backlog.first:

@@ -1,8 +1,8 @@
 """The values of a last-value queue: for each key the newest message that is on the queue.
 
-A message with the key of another, older one takes its place: the older one is replaced, wherever it waits.  One that
-is with a consumer is not; when it comes back, it stays only if there is no newer value.  What is newer was sent later;
-a scheduled message counts from the time for which it was scheduled.  Messages without the key are never replaced.
+A message replaces an older one with the same key, wherever that waits.  One that a consumer holds is not replaced; when
+it is returned, it stays only if there is no newer value.  Newer means sent later; a scheduled message counts from the
+time for which it was scheduled.  Messages without the key are never replaced.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from broker.engine.model.message import Message, PropertyView
 
 
 class LastValues:
-    """Who is whose successor.  It knows messages from their arrival until they have left the queue."""
+    """The newest message of each key.  It tracks messages from their arrival until they leave the queue."""
 
     __slots__ = ("_away", "_keys", "_newest", "_older", "_property")
 
     def __init__(self, property: str) -> None:
         self._property = property
-        self._keys: dict[int, str] = {}  # of every message here that has one
+        self._keys: dict[int, str] = {}  # of every message on the queue that has one
         self._newest: dict[str, Message] = {}
         self._older: dict[str, dict[int, Message]] = {}  # beside the newest: they are away
         self._away: set[int] = set()  # with a consumer, or settled in an open transaction
@@ -30,7 +30,7 @@ class LastValues:
         return message.id in self._keys
 
     def arrived(self, message: Message) -> Message | None:
-        """A message arrives; returns the one that has to leave: an older one that waits, itself, or none."""
+        """Add a message; returns the one that must leave: an older one that waits, the message itself, or None."""
         value = PropertyView(message).get(self._property)
         if value is None:
             return None
@@ -46,11 +46,11 @@ class LastValues:
         return None
 
     def delivered(self, messages: list[Message]) -> None:
-        """Messages went to a consumer: they cannot be replaced."""
+        """Note messages sent to a consumer: they cannot be replaced."""
         self._away.update([message.id for message in messages if message.id in self._keys])
 
     def returned(self, message: Message) -> bool:
-        """A message came back from a consumer; whether it stays."""
+        """Note a message returned by a consumer; returns whether it stays."""
         key = self._keys.get(message.id)
         if key is None:
             return True
@@ -58,7 +58,7 @@ class LastValues:
         return self._newest[key].id == message.id
 
     def left(self, messages: list[Message]) -> None:
-        """Messages left the queue."""
+        """Forget messages that left the queue."""
         for message in messages:
             key = self._keys.pop(message.id, None)
             if key is None:
