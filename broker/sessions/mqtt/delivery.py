@@ -330,6 +330,8 @@ class Deliveries:
             else:
                 assert isinstance(payloads, list), "a large payload goes alone"
                 fitting = self._fitting(run.messages) if head.qos else count
+                if not fitting:
+                    break
                 over = fitting < count
                 if over:
                     count = fitting
@@ -348,8 +350,9 @@ class Deliveries:
                     done += count
                     break
             done += count
-        if done < len(messages):
-            self._park(consumer, messages[done:])
+        if done < len(messages):  # what is parked already came later
+            self._parked.insert(0, (consumer, messages[done:]))
+            self._parked_messages += len(messages) - done
         if not self._quota_exhausted and self._room <= 0:
             self._starve()
 

@@ -13,11 +13,11 @@ from tests.support.mqtt_world import SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
 
-def with_mqtt(**settings: object) -> Config:
-    """The configuration with other settings of the acceptor."""
+def with_mqtt(*addresses: dict[str, object], **settings: object) -> Config:
+    """The configuration with other settings of addresses, and of the acceptor."""
     shipped = configured()
     acceptor = shipped.acceptors["mqtt"].model_copy(update=settings)
-    return configured(acceptors={**shipped.acceptors, "mqtt": acceptor})
+    return configured(*addresses, acceptors={**shipped.acceptors, "mqtt": acceptor})
 
 
 def queues(sim: SimWorld) -> dict[str, Queue]:

@@ -147,6 +147,59 @@ def test_a_client_that_does_not_read_is_not_sent_more(sim: SimWorld) -> None:
     assert not any(queue.message_count for queue in queues(sim).values())
 
 
+STRICT: list[dict[str, object]] = [
+    {"match": match, "delivery-count-persistence": "strict"} for match in ("a.#", "b.#", "a", "b")
+]
+
+
+def post(client: MqttClient, topic: str, *payloads: bytes) -> None:
+    """PUBLISH of QoS 1, to be sent with what follows."""
+    head = PublishHead(client.codec.version, topic, qos=1)
+    client.codec.send_publish(head, payloads, [client.number() for _ in payloads])
+
+
+def strict(most: int) -> SimWorld:
+    """A broker that writes each delivery down before it leaves, of which a client of 3.1.1 takes so many at once."""
+    return SimWorld(with_mqtt(*STRICT, default_maximum_in_flight_publish_messages=most))
+
+
+def test_a_run_of_several_topics_for_which_there_is_no_quota_left_waits() -> None:
+    """Both subscriptions had been handed messages while the quota was still whole."""
+    sim = strict(2)
+    client = sim.connect("c", version=V311, clean=False, auto=False)
+    client.subscribe("a/#", "b/#", qos=1)
+    other = sim.connect("other")
+    for number, topic in enumerate(("a/1", "a/2", "b/1", "b/2")):
+        post(other, topic, b"%d" % number)
+    other.settle()
+    got = []
+    while messages := client.take():
+        got += [message.payload for message in messages]
+        client.ack(P.PUBACK, *[message.packet_id for message in messages])
+    assert got == [b"0", b"1", b"2", b"3"]
+
+
+def test_runs_that_wait_for_the_quota_keep_their_order() -> None:
+    """[MQTT-4.6.0-6].  Another subscription has used it up; two runs of one topic wait, of which it takes a part."""
+    sim = strict(4)
+    client = sim.connect("c", version=V311, clean=False, auto=False)
+    client.subscribe("b", "a", qos=1)
+    other = sim.connect("other")
+    sim.hold_disk()
+    post(other, "b", *[b"-"] * 4)
+    post(other, "a", b"0", b"1", b"2")
+    other.settle()
+    post(other, "a", b"3", b"4")
+    other.settle()
+    sim.broker.release_disk()
+    got = []
+    while messages := client.take():
+        got += [message.payload for message in messages if message.topic == "a"]
+        for message in messages:
+            client.ack(P.PUBACK, message.packet_id)
+    assert got == [b"%d" % number for number in range(5)]
+
+
 # -- what cannot be sent -----------------------------------------------------------------------------------------------
 
 
