@@ -36,7 +36,9 @@ from broker.sessions.mqtt.sys import BrokerFigures, Traffic
 from broker.sessions.mqtt.terms import MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
+from protocols.mqtt.codes import FAILURE, PacketType
 from protocols.mqtt.inflight import Incoming, Sent
+from protocols.mqtt.packets import Ack
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
 
@@ -82,6 +84,11 @@ class ClientSession:
         will = None if self.will is None else self.will.to_json()
         other = {} if self.other is None else {"other": self.other.to_json()}
         return {"protocol": "mqtt", **self.client.definition(), "will": will, **other}
+
+    def unsaid(self, ack: Ack) -> None:
+        """Its connection has ended before the client was told this: what was refused is new if it comes again."""
+        if ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
+            self.incoming.refused(ack.packet_ids)
 
     def inflight(self) -> Iterator[tuple[int, Queue, Message]]:
         """What the client has not answered yet: packet id, queue and message, in the order of sending."""

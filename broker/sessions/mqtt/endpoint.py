@@ -218,12 +218,14 @@ class MqttEndpoint(Port):
         if self.codec.streaming:
             self.codec.abandon()
         self.engine.connections.closed(self.id)
-        waiting = self.answers.drop()
+        waiting = [*self.answers.owed, *self.answers.drop()]
         session = self.session
         if session is not None:
             for packet in waiting:
                 if isinstance(packet, tuple):
                     session.deliveries.unsent(packet)
+                elif isinstance(packet, Ack):
+                    session.unsaid(packet)
             self._common.sessions.disconnect(session, publish_will=publish_will)
         self.ended()
 

@@ -9,7 +9,7 @@ import pytest
 from broker.engine.client_sessions.sessions import StoredSession
 from broker.engine.model.permissions import Permission
 from protocols.mqtt.codes import V5, V31, V311, PacketType
-from protocols.mqtt.encode import encode
+from protocols.mqtt.encode import PublishHead, encode
 from protocols.mqtt.packets import Suback, Subscribe, Unsuback, Unsubscribe, Will
 from protocols.mqtt.properties import (
     MAXIMUM_PACKET_SIZE,
@@ -301,6 +301,31 @@ def test_a_repeated_publish_is_no_second_message(sim: SimWorld, crash: bool | No
     assert again.replies(P.PUBCOMP) == [(7, 0x92)]
     again.publish("a", b"y", 2, packet_id=7)
     assert sim.connect("internal_owner", clean=False, expiry=100).payloads() == [b"x", b"y"]
+
+
+def test_a_publish_that_was_refused_without_a_word_is_new_when_it_comes_again() -> None:
+    """Its PUBREC waited for the disk behind another's when the connection was lost; there is room by now."""
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"}))
+    kept: dict[str, Any] = {"clean": False, "expiry": 100}
+    sim.connect("reader", **kept).subscribe("full", "other", qos=2)
+    client = sim.connect("c", auto=False, **kept)
+    sim.connect("reader", auto=False, **kept)
+    client.publish("full", b"first", 2)
+    assert [reason for _, reason in client.replies(P.PUBREC)] == [0]
+    sim.hold_disk()
+    client.codec.send_publish(PublishHead(V5, "other", qos=2), [b"other"], [7])
+    client.codec.send_publish(PublishHead(V5, "full", qos=2), [b"second"], [8])
+    client.settle()
+    assert client.replies(P.PUBREC) == []
+    client.drop()
+    sim.broker.release_disk()
+    reader = sim.connect("reader", **kept)
+    assert sorted(reader.payloads()) == [b"first", b"other"]
+    again = sim.connect("c", auto=False, **kept)
+    again.publish("other", b"other", 2, packet_id=7, dup=True)
+    again.publish("full", b"second", 2, packet_id=8, dup=True)
+    assert again.replies(P.PUBREC) == [(7, 0), (8, 0)]
+    assert reader.payloads() == [b"second"]
 
 
 def test_one_pubrel_twice_in_a_read_of_a_lasting_session(sim: SimWorld) -> None:
