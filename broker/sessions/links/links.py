@@ -151,6 +151,7 @@ class Links:
         self._engine.report("link.connected", link=link.name, remote=link.remote, peer=peer)
         if link.pausing:
             link.move("pause")
+            connection.pause_routes()
         else:
             connection.start_routes()
 

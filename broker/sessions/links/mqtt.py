@@ -34,6 +34,8 @@ from protocols.mqtt.codes import FAILURE, V5, VERSIONS, PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.inflight import RECEIVE_MAXIMUM_DEFAULT
 from protocols.mqtt.packets import (
+    BEGUN,
+    PART,
     Ack,
     Begun,
     Connack,
@@ -208,6 +210,7 @@ class MqttLinkSession(MqttEndpoint):
         self._why = ""  # the connection ends
         self._answered = False  # CONNACK has come
         self._pausing = False
+        self._late: list[Packet] = []  # messages that had come when it was paused
         self.held: list[Ack] | None = None  # what is owed and waits for room here; None: nothing does
         self._asking_since = 0  # what goes out ends, so that the other end can be asked again for what it keeps
         self._unsubscribing = 0  # in the packet of this identifier
@@ -275,6 +278,8 @@ class MqttLinkSession(MqttEndpoint):
         self.receiver = BridgeReceiver(bridge, self.session, self)
         # What was told is not enforced: Mosquitto 2.0 sends again all that was in flight when it had been told of more.
         self.session.incoming.connected()
+        if self._link.pausing:  # what follows CONNACK has been read already
+            self.pause_routes()
         ticket = self.engine.ticks.confirmation(self)
         if ticket:
             self.answers.after(ticket, connack)
@@ -331,7 +336,24 @@ class MqttLinkSession(MqttEndpoint):
         else:
             session.deliveries.set_blocked(self.window.paused)
         self._unsubscribe(session)
+        self._take_late()
         self.touch()
+
+    def _take_late(self) -> None:
+        late, self._late = self._late, []
+        try:
+            for packet in late:
+                SHARED[packet.type](self, packet)
+        except MqttError as wrong:
+            self.fail_with(wrong)
+        self.confirm()
+
+    def _on_message(self, packet: Packet) -> None:
+        """A message, or a part of one; a paused link takes it when it is started."""
+        if self._pausing:
+            self._late.append(packet)
+        else:
+            SHARED[packet.type](self, packet)
 
     def _start(self, session: ClientSession, each: BridgeRoute) -> None:
         route, text = each.route, each.here.text
@@ -583,6 +605,9 @@ class MqttLinkSession(MqttEndpoint):
 #: What is done about each packet.
 _HANDLERS: Final[Handlers] = {
     **SHARED,
+    PacketType.PUBLISH: MqttLinkSession._on_message,
+    BEGUN: MqttLinkSession._on_message,
+    PART: MqttLinkSession._on_message,
     PacketType.CONNACK: MqttLinkSession._on_connack,
     PacketType.PUBACK: MqttLinkSession._on_ack,
     PacketType.PUBREC: MqttLinkSession._on_ack,

@@ -333,6 +333,21 @@ def test_pause_stop_and_start() -> None:
         assert (got(here), got(there)) == ([("orders/1", state.encode())], [("sensors/1", state.encode())])
 
 
+def test_a_paused_link_that_connects_again_still_passes_nothing_on() -> None:
+    a, b, links = pair(out=OUT, back=IN)
+    here, there = client(a, "here", "orders/#", qos=1), client(b, "there", "sensors/#", qos=1)
+    links.do(links.links.pause, "b")
+    links.cut()
+    here.publish("sensors/1", b"1", 1)
+    there.publish("orders/1", b"1", 1)
+    links.advance(90_000)
+    assert links.link().shown is State.PAUSED
+    assert (got(here), got(there)) == ([], [])
+    links.do(links.links.start, "b")
+    links.advance(500)
+    assert (got(here), got(there)) == ([("orders/1", b"1")], [("sensors/1", b"1")])
+
+
 def test_an_operator_deletes_the_queue() -> None:
     a, b, links = pair(route=OUT)
     there = client(b, "there", "#", qos=1)
