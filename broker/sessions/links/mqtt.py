@@ -330,7 +330,7 @@ class MqttLinkSession(MqttEndpoint):
         for each in self._bridge.routes:
             if each.route.state in (State.STOPPED, State.PAUSED):
                 self._start(session, each)
-        if session.deliveries.port is None:
+        if session.deliveries.sender is None:
             window = min(self._receive_maximum, self._link.settings.window)
             session.deliveries.connect(self, window)
         else:
@@ -378,7 +378,7 @@ class MqttLinkSession(MqttEndpoint):
 
     def _ask(self, session: ClientSession, each: BridgeRoute) -> None:
         """SUBSCRIBE; one packet a route, as some brokers take few filters in one."""
-        (each.asked,) = session.deliveries.outgoing.ids.allocate(1)
+        (each.asked,) = session.in_flight.outgoing.ids.allocate(1)
         wanted = Subscription(each.there, each.route.settings.qos)
         if self.codec.version == V5:
             wanted.no_local = not each.there.share  # a shared subscription cannot have it
@@ -391,7 +391,7 @@ class MqttLinkSession(MqttEndpoint):
         assert session is not None
         for each in self._bridge.incoming:
             if each.asked == suback.packet_id:
-                session.deliveries.outgoing.ids.release([suback.packet_id])
+                session.in_flight.outgoing.ids.release([suback.packet_id])
                 code = suback.reason_codes[0]
                 if code >= FAILURE:
                     each.asked = 0
@@ -421,7 +421,7 @@ class MqttLinkSession(MqttEndpoint):
         wanted = {each.there.text for each in self._bridge.incoming if not self._echoes(each)}
         gone = [text for text in session.other.filters if text not in wanted]
         if gone and not self._unsubscribing:
-            (self._unsubscribing,) = session.deliveries.outgoing.ids.allocate(1)
+            (self._unsubscribing,) = session.in_flight.outgoing.ids.allocate(1)
             self.send(Unsubscribe(self._unsubscribing, [TopicFilter(text, text) for text in gone]))
 
     def _on_unsuback(self, unsuback: Unsuback) -> None:
@@ -430,7 +430,7 @@ class MqttLinkSession(MqttEndpoint):
         assert session.other is not None
         if unsuback.packet_id != self._unsubscribing:
             return  # nobody has asked
-        session.deliveries.outgoing.ids.release([unsuback.packet_id])
+        session.in_flight.outgoing.ids.release([unsuback.packet_id])
         self._unsubscribing = 0
         session.other.filters = [each.there.text for each in self._bridge.incoming if not self._echoes(each)]
         self._common.sessions.note(session)
@@ -462,7 +462,7 @@ class MqttLinkSession(MqttEndpoint):
                 elif not each.full:
                     self._start(session, each)
                     self.touch()
-        if self._asking_since and (not session.deliveries.outgoing or now - self._asking_since >= longest):
+        if self._asking_since and (not session.in_flight.outgoing or now - self._asking_since >= longest):
             self.shut_down("there is room again: the other broker is asked for what it has kept")
 
     # -- what finds no room ----------------------------------------------------------------------------------------
@@ -510,9 +510,9 @@ class MqttLinkSession(MqttEndpoint):
         session = self.session
         assert session is not None
         if ack.reason_code >= FAILURE:
-            for packet_id, _, flying in session.deliveries.outgoing:
-                if packet_id in ack.packet_ids and flying is not None:
-                    route = self._bridge.outgoing[flying[0].filter.text].route
+            for packet_id, _, subscription, _ in session.in_flight:
+                if packet_id in ack.packet_ids:
+                    route = self._bridge.outgoing[subscription.filter.text].route
                     route.error, route.error_at = reason_words(ack.reason_code, ack.properties), route.link.now()
         super()._on_ack(ack)
 
@@ -594,7 +594,7 @@ class MqttLinkSession(MqttEndpoint):
             bridge.begin_anew()
         if session is not None:
             asked = [each.asked for each in bridge.incoming if each.asked > 0]
-            session.deliveries.outgoing.ids.release([*asked, self._unsubscribing])
+            session.in_flight.outgoing.ids.release([*asked, self._unsubscribing])
         for each in bridge.incoming:
             each.asked = 0
             each.full.clear()

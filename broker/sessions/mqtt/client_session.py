@@ -17,16 +17,16 @@ QoS 0 has no queue at all until its client is back.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from broker.engine import Client, Definition, Engine, Queue, StoredSession
+from broker.engine import Client, Definition, Engine, StoredSession
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import Message
 from broker.sessions.login import Gate
 from broker.sessions.mqtt.delivery import Deliveries
+from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.mount import Inward, MountPoint
 from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
@@ -37,7 +37,7 @@ from broker.sessions.mqtt.terms import MqttOptions, TooMany
 from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
 from protocols.mqtt.codes import FAILURE, PacketType
-from protocols.mqtt.inflight import Incoming, Sent
+from protocols.mqtt.inflight import Incoming
 from protocols.mqtt.packets import Ack
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
@@ -70,6 +70,7 @@ class ClientSession:
     """One session.  `stored`: its record, if it has one; `other`: only a link's has it."""
 
     client: Client
+    in_flight: InFlight
     deliveries: Deliveries
     subscriptions: Subscriptions
     incoming: Incoming = field(default_factory=Incoming)
@@ -89,14 +90,6 @@ class ClientSession:
         """Its connection has ended before the client was told this: what was refused is new if it comes again."""
         if ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
             self.incoming.refused(ack.packet_ids)
-
-    def inflight(self) -> Iterator[tuple[int, Queue, Message]]:
-        """What the client has not answered yet: packet id, queue and message, in the order of sending."""
-        for packet_id, state, flying in self.deliveries.outgoing:
-            if state is not Sent.RELEASED and flying is not None:
-                subscription, message = flying
-                if subscription.attached is not None:
-                    yield packet_id, subscription.attached.queue, message
 
 
 class MqttSessions:
@@ -165,9 +158,10 @@ class MqttSessions:
         return session, present
 
     def _begin(self, client: Client) -> ClientSession:
-        deliveries = Deliveries(self.engine)
+        in_flight = InFlight(self.engine)
+        deliveries = Deliveries(self.engine, in_flight)
         subscriptions = Subscriptions(self.engine, self.syntax, client, deliveries)
-        session = self._sessions[client.id] = ClientSession(client, deliveries, subscriptions)
+        session = self._sessions[client.id] = ClientSession(client, in_flight, deliveries, subscriptions)
         return session
 
     # -- links -----------------------------------------------------------------------------------------------------
@@ -193,7 +187,7 @@ class MqttSessions:
         received, session.incoming = list(session.incoming), Incoming()
         if session.stored is not None:
             self.engine.sessions.completed(session.stored, received, sent=False)
-        session.deliveries.forget_released()
+        session.in_flight.forget_released()
 
     # -- what is stored --------------------------------------------------------------------------------------------
 
@@ -204,11 +198,11 @@ class MqttSessions:
             definition, subscriptions = session.definition(), session.subscriptions
             if stored is None:
                 session.stored = stored = sessions.open(session.client.id, definition)
-                sessions.take_over(stored, session.inflight)
+                sessions.take_over(stored, session.in_flight.current)
             parts = subscriptions.to_json() if session.client.lasting or subscriptions.durable else {}
             sessions.update(stored, {**dict.fromkeys(stored.parts), **parts}, definition)
             subscriptions.changed.clear()
-        session.deliveries.stored = session.stored if session.client.lasting else None
+        session.in_flight.stored = session.stored if session.client.lasting else None
 
     def note_changed(self, session: ClientSession) -> None:
         """Store the subscriptions of a session that have changed, if it is stored: what is not costs nothing."""
@@ -304,10 +298,10 @@ class MqttSessions:
             session.will = Will.from_json(will)
         session.incoming.restore(list(stored.received))
         session.subscriptions.restore(_subscriptions(stored))
-        session.deliveries.stored = stored if session.client.lasting else None
+        session.in_flight.stored = stored if session.client.lasting else None
         session.deliveries.restore(stored)
         session.subscriptions.settle_restored()
-        self.engine.sessions.take_over(stored, session.inflight)
+        self.engine.sessions.take_over(stored, session.in_flight.current)
         return session
 
 

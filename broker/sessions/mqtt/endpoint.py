@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from broker.engine import Unreadable
 from broker.sessions.confirmations import Confirmations
+from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import no_room
@@ -153,7 +154,7 @@ class MqttEndpoint(Port):
         self.report("body.unreadable", error=why)
         payload, session = self.codec.streaming, self.session
         if session is not None and isinstance(payload, LargePayload) and not error.passing:
-            session.deliveries.unreadable(payload, why)
+            session.deliveries.unreadable(payload, ConversionError(why))
             self.unsendable.dead_letter()
         self.codec.abandon()
         self.end(publish_will=True)
@@ -223,7 +224,7 @@ class MqttEndpoint(Port):
         if session is not None:
             for packet in waiting:
                 if isinstance(packet, tuple):
-                    session.deliveries.unsent(packet)
+                    session.in_flight.unsent(packet)
                 elif isinstance(packet, Ack):
                     session.unsaid(packet)
             self._common.sessions.disconnect(session, publish_will=publish_will)

@@ -73,7 +73,7 @@ class Receiver:
         return Refused(ReasonCode.QUOTA_EXCEEDED, payload_too_large(nbytes, self._options))
 
     def _noted(self, run: Publish) -> Noted | None:
-        stored = self._session.deliveries.stored
+        stored = self._session.in_flight.stored
         return None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
 
     def give_access(self, access: Access) -> None:
@@ -124,8 +124,8 @@ class Receiver:
         unknown = set(session.incoming.release(packet_ids))
         known = [id for id in packet_ids if id not in unknown]
         if known:
-            if session.deliveries.stored is not None:
-                self._engine.sessions.completed(session.deliveries.stored, known, sent=False)
+            if session.in_flight.stored is not None:
+                self._engine.sessions.completed(session.in_flight.stored, known, sent=False)
             self._link.owe(Ack(completed, known))
         if unknown:
             self._link.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))

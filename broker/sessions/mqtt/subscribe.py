@@ -177,7 +177,7 @@ class Subscriptions:
         if consumer is not None and subscription.shared:
             deliveries.give_back_parked(consumer)
             if ended:
-                deliveries.consume_exactly_once(consumer)
+                deliveries.in_flight.consume_exactly_once(consumer)
             finishing = not ended and bool(consumer.unacked)
         elif consumer is not None and subscription.borrowed:
             deliveries.forget(consumer)
@@ -254,7 +254,7 @@ class Subscriptions:
     def drop_all(self) -> None:
         """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
         for consumer in self._leaving:
-            self._deliveries.consume_exactly_once(consumer)
+            self._deliveries.in_flight.consume_exactly_once(consumer)
             self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
         self._leaving.clear()
         while self._by_filter:

@@ -532,7 +532,7 @@ def test_an_unsuback_that_answers_nothing_frees_no_packet_identifier() -> None:
     links.run()
     session = a.accepting.mqtt_sessions.get(LINK_SESSIONS + "b")
     assert session is not None
-    assert len(session.deliveries.outgoing.ids) == 1, "it is still under way"
+    assert len(session.in_flight.outgoing.ids) == 1, "it is still under way"
 
 
 @pytest.mark.parametrize(("rude", "then"), [(False, [V311 | BRIDGE]), (True, [V5, V311 | BRIDGE])])

@@ -9,7 +9,7 @@ import pytest
 from broker.config.addresses import AddressSection
 from broker.config.addresses import Queue as QueueSection
 from broker.engine.queues.queue import Queue
-from broker.sessions.mqtt.delivery import Deliveries
+from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.session import MqttSession
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead
@@ -788,17 +788,17 @@ def test_a_fault_while_pubrec_is_written_down_sends_nothing_twice(
     client.subscribe("a", qos=2)
     sim.connect("p").publish("a", b"once", 2)
     (once,) = client.take()
-    settle = Deliveries._settle
+    settle = InFlight._settle
     broken = [True]
 
-    def fail(self: Deliveries, settled: Any) -> None:
+    def fail(self: InFlight, settled: Any) -> None:
         if broken and settled:
             broken.clear()
             raise RuntimeError("a fault of ours")
         settle(self, settled)
 
     sim.broker.tolerant = True
-    monkeypatch.setattr(Deliveries, "_settle", fail)
+    monkeypatch.setattr(InFlight, "_settle", fail)
     client.ack(P.PUBREC, once.packet_id)
     client.settle()
     assert client.closed

@@ -1,0 +1,203 @@
+"""What a session sends over one connection, as far as the client's Receive Maximum goes.
+
+Messages of QoS 1 and 2 go under the identifiers of `inflight`, and those of an earlier connection go first, again.
+Messages of QoS 0 count as consumed once the operating system has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from operator import attrgetter
+from typing import Final
+
+from broker.engine import AckMode, Consumer, Engine
+from broker.engine.model.message import Message, size_of
+from broker.sessions.convert import ConversionError, unsaid
+from broker.sessions.mqtt.inflight import Flying, InFlight
+from broker.sessions.mqtt.large import LargePayload, refused
+from broker.sessions.mqtt.port import Port, keep_fitting
+from broker.sessions.mqtt.subscription import Subscription
+from broker.sessions.mqtt.terms import reason_words
+from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
+from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.inflight import Sent
+from protocols.mqtt.packets import Ack
+
+_ID: Final = attrgetter("id")
+
+
+class Sender:
+    """The sending side of a connection, while its session has it."""
+
+    __slots__ = ("_engine", "_in_flight", "_unflushed", "port")
+
+    def __init__(self, engine: Engine, port: Port, in_flight: InFlight) -> None:
+        self.port = port
+        self._engine = engine
+        self._in_flight = in_flight
+        self._unflushed: dict[Consumer, list[int]] = {}  # what counts as consumed once it is flushed
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> int:
+        """Send as many of these as the quota allows, from the first one on; how many that were."""
+        port, in_flight = self.port, self._in_flight
+        limited = port.codec.packet_bytes_max_out < PACKET_BYTES_MAX
+        done = 0
+        for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
+            head, count, payloads = run.head, len(run.messages), run.payloads
+            if head is None:
+                assert run.why is not None
+                for message in run.messages:
+                    port.unsendable.add(consumer, message, run.why)
+            elif isinstance(payloads, LargePayload) and isinstance(head, PublishHead):
+                if not self._send_large(subscription, consumer, head, payloads):
+                    break
+            else:
+                assert isinstance(payloads, list), "a large payload goes alone"
+                fitting = in_flight.fitting(run.messages) if head.qos else count
+                if not fitting:
+                    break
+                over = fitting < count
+                if over:
+                    count = fitting
+                    del run.messages[count:], payloads[count:]
+                    head = head.up_to(count)
+                if limited and isinstance(head, PublishHead):
+                    payloads = keep_fitting(port, consumer, head, run, payloads)
+                port.spend(len(run.messages), size_of(run.messages))
+                if not head.qos:
+                    port.codec.send_publish(head, payloads)
+                    self._sent(consumer, run.messages)
+                elif run.messages:
+                    ticket, ids = in_flight.send(port, subscription, consumer, head.qos, run.messages)
+                    port.emit(ticket, (head, payloads, ids))
+                if over:
+                    done += count
+                    break
+            done += count
+        return done
+
+    def _send_large(
+        self, subscription: Subscription, consumer: Consumer, head: PublishHead, payload: LargePayload
+    ) -> bool:
+        """Send a message whose payload is read on its way; False: the quota is used up."""
+        port, in_flight, message = self.port, self._in_flight, payload.message
+        if head.qos and not in_flight.open:
+            return False
+        payload.consumer = consumer
+        why = refused(head, payload, port.codec)
+        if why:
+            port.unsendable.add(consumer, message, why)
+            return True
+        port.spend(1, message.size)
+        if head.qos:
+            ticket, ids = in_flight.send(port, subscription, consumer, head.qos, [message])
+            port.emit(ticket, (head, payload, ids))
+        else:
+            port.emit(0, (head, payload, []))
+            self._sent(consumer, [message])
+        return True
+
+    def _sent(self, consumer: Consumer, run: list[Message]) -> None:
+        """These count as consumed once they are flushed."""
+        ids = self._unflushed.setdefault(consumer, [])
+        if consumer.ack_mode is not AckMode.AUTO:
+            ids += map(_ID, run)
+
+    def forget(self, consumer: Consumer) -> None:
+        """A consumer is gone."""
+        self._unflushed.pop(consumer, None)
+
+    def flushed(self) -> None:
+        """What was sent has left: messages of QoS 0 count as consumed."""
+        if not self._unflushed:
+            return
+        unflushed, self._unflushed = self._unflushed, {}
+        for consumer, ids in unflushed.items():
+            if consumer.closed:
+                continue
+            if consumer.ack_mode is AckMode.AUTO:
+                self._engine.consumers.acknowledge_all(consumer)
+            else:
+                for id in ids:
+                    if id in consumer.unacked:
+                        self._engine.consumers.acknowledge(consumer, id)
+
+    # -- what the client answers -----------------------------------------------------------------------------------
+
+    def acknowledge(self, ack: Ack) -> None:
+        """PUBACK, PUBREC or PUBCOMP.  Raises MqttError for one that does not fit what was sent."""
+        port, outcome = self.port, self._in_flight.acknowledge(ack)
+        failed = ack.reason_code >= FAILURE
+        if failed:
+            self._refused(ack, outcome.settled)
+        if ack.type is not PacketType.PUBREC:
+            return
+        if outcome.release:
+            ticket = 0 if self._in_flight.stored is None else self._engine.ticks.confirmation(port)
+            port.emit(ticket, Ack(PacketType.PUBREL, outcome.release))
+        if outcome.unknown and not failed:
+            port.emit(0, Ack(PacketType.PUBREL, outcome.unknown, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+
+    def _refused(self, ack: Ack, settled: Sequence[Flying]) -> None:
+        """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""
+        text = reason_words(ack.reason_code, ack.properties)
+        for subscription, message in settled:
+            consumer = subscription.attached
+            if consumer is not None and message.id in consumer.unacked:
+                self.port.refused(consumer, message, text)
+
+    # -- again -----------------------------------------------------------------------------------------------------
+
+    def resend(self) -> None:
+        """Send again what an earlier connection left unanswered, in its order, as far as the quota goes."""
+        again = self._in_flight.outgoing.resend()
+        if not again:
+            return
+        port = self.port
+        ticket = 0 if self._in_flight.stored is None else self._engine.ticks.confirmation(port)
+        released: list[int] = []
+        for packet_id, state, flying in again:
+            if flying is None:
+                released.append(packet_id)
+                continue
+            if released:
+                port.emit(ticket, Ack(PacketType.PUBREL, released))
+                released = []
+            self._send_again(ticket, packet_id, state, flying)
+        if released:
+            port.emit(ticket, Ack(PacketType.PUBREL, released))
+
+    def _send_again(self, ticket: int, packet_id: int, state: Sent, flying: Flying) -> None:
+        port, (subscription, message) = self.port, flying
+        qos, dup = 1 if state is Sent.AT_LEAST_ONCE else 2, self._in_flight.leaves(packet_id)
+        try:
+            head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=dup)
+        except Exception as error:  # of ours, too
+            self._give_up(packet_id, state, flying, unsaid(error))
+            return
+        if isinstance(payload, LargePayload):
+            payload.consumer = subscription.consumer
+        why = refused(head, payload, port.codec)
+        if why:  # this connection takes less than the one before
+            self._give_up(packet_id, state, flying, why)
+        else:
+            port.emit(ticket, (head, payload, [packet_id]))
+
+    def _give_up(self, packet_id: int, state: Sent, flying: Flying, why: ConversionError) -> None:
+        """A message in flight can never be sent: a dead letter."""
+        subscription, message = flying
+        self._in_flight.give_up(state, {packet_id: message})
+        if subscription.consumer is not None:
+            self.port.unsendable.add(subscription.consumer, message, why)
+
+    def unreadable(self, payload: LargePayload, why: ConversionError) -> None:
+        """A payload could not be read to its end."""
+        for packet_id, state, subscription, message in self._in_flight:
+            if message is payload.message and subscription.consumer is payload.consumer:
+                self._give_up(packet_id, state, (subscription, message), why)
+                return
+        if payload.consumer is not None:
+            self.port.unsendable.add(payload.consumer, payload.message, why)
