@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason
+from broker.engine import NEVER_EXPIRES, Client, DeadLetterReason, Queue
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import MessageHeader
@@ -267,6 +267,10 @@ class Bridge:
     def subscriptions(self) -> dict[str, Subscription]:
         """Those of the outgoing routes, by the text of their filters."""
         return {each.filter.text: each for each in self.session.subscriptions}
+
+    def reading(self, queue: Queue) -> list[BridgeRoute]:
+        """The route that sends what is on a queue, if there is one."""
+        return [each for each in self.outgoing.values() if each.queue == queue.name]
 
     def count(self) -> None:
         """Keep the figures of outgoing routes up to date."""

@@ -158,11 +158,15 @@ class Route:
         """Messages whose outcome is unknown, and that are held."""
         return len(self.doubtful) if self.state is State.IN_DOUBT else 0
 
+    def note(self, error: str) -> None:
+        """What went wrong last."""
+        self.error, self.error_at = error, self.link.now()
+
     def move(self, trigger: str, error: str = "") -> None:
         """Another state, if this changes it."""
         after = ROUTE[self.state].get(trigger)
         if error:
-            self.error, self.error_at = error, self.link.now()
+            self.note(error)
         if after is not None and after is not self.state:
             self.state, self.since = after, self.link.now()
             self.link.told(self.link, self)

@@ -97,12 +97,16 @@ class Receiver:
         """A full address has room again (see Producer)."""
         self._reading.go(_FULL)
 
+    def owe(self, ack: Ack) -> None:
+        """Acknowledge once all that comes before is durable."""
+        self._link.owe(ack)
+
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
         """Owe the acknowledgements.  Raises MqttError where a client cannot be told what became of its message."""
         link, kind = self._link, PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
         if run.qos and (not outcomes or link.codec.version == V5):
             for ack in answers(kind, run, outcomes) if outcomes else (Ack(kind, run.packet_ids),):
-                link.owe(ack)
+                self.owe(ack)
             return
         for refused, messages in Counter(outcomes.values()).items():
             if refused is not None:
@@ -110,7 +114,7 @@ class Receiver:
                 if run.qos and refused.reason not in DROPPED_SILENTLY:
                     self.end_for(run, outcomes, refused)
         if run.qos:
-            link.owe(Ack(kind, run.packet_ids))
+            self.owe(Ack(kind, run.packet_ids))
 
     def end_for(self, run: Publish, outcomes: Outcomes, refused: Refused) -> NoReturn:
         """End the connection since messages of a run are refused: sent again, they are new.  Raises MqttError."""
@@ -126,9 +130,9 @@ class Receiver:
         if known:
             if session.in_flight.stored is not None:
                 self._engine.sessions.completed(session.in_flight.stored, known, sent=False)
-            self._link.owe(Ack(completed, known))
+            self.owe(Ack(completed, known))
         if unknown:
-            self._link.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
+            self.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
 
     def answered(self, ack: Ack) -> None:
         """What was owed has been sent."""

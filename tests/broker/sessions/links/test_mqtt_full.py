@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from broker.net.listener import CHECK_PERIOD_MS
+from broker.sessions.links.bridge_receiver import BridgeReceiver
 from broker.sessions.links.model import State
-from broker.sessions.links.mqtt import BridgeReceiver
 from protocols.mqtt.codes import V5, V311, PacketType
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Ack, Publish, Suback, Subscribe
@@ -133,7 +133,8 @@ def test_what_finds_no_room_before_the_subscription_is_answered_is_asked_for_too
     assert slow.payloads() == [b"3"]
 
 
-def test_what_is_under_way_out_ends_before_the_other_end_is_asked_again() -> None:
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_is_under_way_out_ends_before_the_other_end_is_asked_again(paused: bool) -> None:
     other = Script(V5)
     a, links = with_slow_reader(other, back=IN, route=OUT)
     come(other, links, 1, 1, 2, 3)
@@ -143,6 +144,9 @@ def test_what_is_under_way_out_ends_before_the_other_end_is_asked_again() -> Non
     client(a, "slow", **LASTING)
     links.advance(3_000)
     assert a.reported("link.lost") == []
+    if paused:
+        links.do(links.links.pause, "b")
+        links.do(links.links.start, "b")
     here.publish("sensors/1", b"2", 1)
     links.run()
     [first] = other.of(Publish)
@@ -187,7 +191,7 @@ def test_what_is_refused_again_and_again_is_asked_for_less_and_less_often(monkey
 
 @interpreted
 def test_more_full_topics_than_a_link_remembers_end_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("broker.sessions.links.mqtt.TOPICS_REMEMBERED_MAX", 1)
+    monkeypatch.setattr("broker.sessions.links.bridge_receiver.TOPICS_REMEMBERED_MAX", 1)
     full = {"match": "orders.#", "max-size-messages": 1, "address-full-policy": "FAIL"}
     a, b, links = pair(full, back=IN)
     client(a, "slow", "orders/#", **LASTING).drop()
