@@ -1,19 +1,19 @@
 """The broker without sockets: addresses, queues, consumers, deliveries.  `Engine` has its verbs.
 
-The rooms, each of which imports only those below it:
+These are its packages; each imports only those below it:
 
-    operators         make, change and delete by hand; notifications, connections, the disk
-    delivery          subscribe, dispatch, redelivery, transactions, subscriptions of clients, slow consumers
-    publish           the one way in; messages retained
+    operators         operators' verbs: create, change, delete; notifications, connections, the disk
+    delivery          subscribe, dispatch, redelivery, transactions, clients' subscriptions, slow consumers
+    publish           the only way in for messages; retained messages
     moves             dead letters, expiry, retries, moves by operators, retroactive addresses
-    recovery          after a restart, cleaning of segments, jumps of the clock
-    routing           finding, making and changing destinations; which queues a message may enter
-    client_sessions   what a client finds again that comes back
+    recovery          restart, cleaning of segments, jumps of the clock
+    routing           finding, creating and changing destinations; which queues a message may enter
+    client_sessions   stored sessions, which outlast connections
     queues            queues, addresses, consumers, backlogs; how messages enter and leave
     filter            selectors
     model             messages, names, patterns, settings, permissions, errors
 
-Other packages use what is named here, and the vocabulary of `model`; the rooms are the engine's own.
+Other packages use the names exported here and those of `model`; everything else is internal to the engine.
 """
 
 from broker.engine.client_sessions.client import NEVER_EXPIRES, Client, ClientSubscription

@@ -1,18 +1,18 @@
-"""The broker without its sockets: the state, and the verbs on it by whom they are for.
+"""The broker without its sockets: the state, and the verbs on it, grouped by their users.
 
     ticks             the engine's driver: begin, end, durable
-    consumers         clients that take messages: subscribe, settle, close
+    consumers         clients that consume: subscribe, settle, close
     transactions      sends and acknowledgements that happen together
-    sessions          what a client finds again when it comes back
-    session_expiry    when that ends, and when a will is due
-    retained          messages that later subscribers get, and `retained_feed`, by which they get them
-    system_topics     what the broker tells about itself
+    sessions          stored sessions, which a client finds again when it returns
+    session_expiry    when sessions end, and when a will is due
+    retained          messages for later subscribers; `retained_feed` sends them
+    system_topics     values that the broker publishes about itself
     subscriptions     the queues of clients' subscriptions, which outlast their connections
     operators         operators and the configuration: addresses, queues, diverts by name
-    messages          operators, and what lies on a queue: browse, purge, retry, move, discard, replay
-    dead_letter_rules what becomes of dead letters by itself
-    statistics        what was counted
-    imports           what an export brings into a broker that serves nobody yet
+    messages          operators, on the messages of a queue: browse, purge, retry, move, discard, replay
+    dead_letter_rules the automatic treatment of dead letters
+    statistics        counters
+    imports           loading an export into a broker that serves no clients yet
 
 Clients that send use the verbs of the engine itself.  Nothing here waits, sleeps or opens anything.  A verb that raises
 an EngineError has changed nothing.
@@ -99,13 +99,13 @@ class Engine:
         self.security = Security(noting(report, state.notes))
         self.cleaner = Cleaner(state)
         self.uploads = Uploads(state)
-        #: To look at; only verbs change them.
+        #: Read-only views; only verbs change them.
         self.addresses: Mapping[str, Address] = state.addresses
         self.queues: Mapping[str, Queue] = state.queues
         self.diverts: Mapping[str, Divert] = state.diverts.by_name
         self.formats: Mapping[int, Format] = state.formats
         self.syntax = state.syntax
-        #: What the driver and the sessions work with themselves.
+        #: Used directly by the driver and the sessions.
         self.usage = state.usage
         self.notes = state.notes
         self.journal = journal
@@ -149,7 +149,7 @@ class Engine:
         return restored
 
     def settle_restored(self) -> None:
-        """The journal can be written again: do what a restart makes due.  Nobody consumes yet."""
+        """Do what a restart makes due, once the journal can be written and before there are consumers."""
         alter.after_restart(self._state)
         self.sessions.settle_restored()
         self.consumers.reservations.settle_restored()
@@ -158,15 +158,15 @@ class Engine:
     def watch_disk(
         self, space: Callable[[], tuple[int, int]], *, usage_max: int, free_min: int, period: int
     ) -> DiskWatch:
-        """A watch over the journal's disk, which begins when it is started; see `DiskWatch`."""
+        """A watch over the journal's disk, to be started; see `DiskWatch`."""
         return DiskWatch(self._state, space, usage_max=usage_max, free_min=free_min, period=period)
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it of addresses and queues that come and go."""
+        """Report created and deleted addresses and queues to a watcher."""
         self._state.watchers.append(watcher)
 
     def trace(self, tracer: Tracer) -> None:
-        """Tell it from now on of what happens to messages."""
+        """Report what happens to messages to a tracer from now on."""
         self._state.tracer = tracer
 
     # -- sending ---------------------------------------------------------------------------------------------------
@@ -179,27 +179,24 @@ class Engine:
         producer: Producer | None = None,
         stop: bool = False,
     ) -> PublishResult:
-        """Take in the messages of these sends; `arrived` are all of them as they came, for one send its own.
+        """Accept the messages of these sends; `arrived` are all of them in order of arrival, None for a single send.
 
-        What is refused does not keep back the rest, unless it is to `stop` there.  See `publish.publish`.
+        Refused messages do not hold up the rest, except with `stop`.  See `publish.publish`.
         """
         self._state.begin()
         messages = sends[0].messages if arrived is None else arrived
         return publish.publish(self._state, sends, messages, producer=producer, stop=stop)
 
     def check_routed(self, address: Address, messages: list[Message]) -> None:
-        """Whether messages with the same header, sent to an address, are refused as no queue takes them.
-
-        Raises NoQueue.
-        """
+        """Raises NoQueue if messages with the same header, sent to an address, would be refused for lack of a queue."""
         sending.check_routed(self._state, address, None, None, messages)
 
     def block_if_full(self, address: Address | None, producer: Producer) -> bool:
-        """Whether a producer must stop sending to an address (None: to any); `unblock` tells it when there is room."""
+        """Whether a producer must stop sending to an address (None: to any), until its `unblock` is called."""
         return sending.block_if_full(self._state, address, producer)
 
     def stop_waiting(self, producer: Producer) -> None:
-        """A producer has gone: it waits for no room any more."""
+        """Forget a producer that has disconnected: it no longer waits for room."""
         stop_waiting(self._state, producer)
 
     def destination(
@@ -211,18 +208,18 @@ class Engine:
         asked: Asked = NOTHING_ASKED,
         attached: bool = False,
     ) -> tuple[Address, Queue | None]:
-        """Where a send goes: the address, and the queue if the name is an FQQN.  Makes what may be made.
+        """Where a send goes: the address, and the queue if the name is an FQQN.  Creates what is missing, if allowed.
 
         Raises Denied, NotFound, InvalidName, RoutingTypeMismatch, AttributesDiffer.  See `destinations.destination`.
         """
         return destinations.destination(self._state, name, routing_type, access=access, asked=asked, attached=attached)
 
     def full_queue_name(self, addresses: Iterable[str], queue_name: str) -> str:
-        """`address::queue` if one of these addresses means a queue of its own by it; empty: none does."""
+        """`address::queue` for the first of these addresses that may have such a queue; empty: none may."""
         return destinations.full_queue_name(self._state, addresses, queue_name)
 
     def check_admitted(self, address: Address) -> None:
-        """Whether an address takes messages now.  Raises what `arrival.check_admitted` does."""
+        """Raises AddressFull if an address refuses messages now, see `arrival.check_admitted`."""
         arrival.check_admitted(self._state, address)
 
     def is_current(self, address: Address) -> bool:
@@ -230,32 +227,32 @@ class Engine:
         return destinations.is_current(self._state, address)
 
     def attach_sender(self, address: Address, sender: AttachedSender) -> None:
-        """Tell a sender when the address, or a queue of it, is deleted by name; it keeps an unused address."""
+        """Notify a sender when the address, or a queue of it, is deleted by name; auto-delete spares the address."""
         registry.attach_sender(self._state, address, sender)
 
     def detach_sender(self, address: Address, sender: AttachedSender) -> None:
-        """The sender is gone; harmless if it was not there."""
+        """Detach a sender; no effect if it is not attached."""
         registry.detach_sender(self._state, address, sender)
 
-    # -- what clients consume from ---------------------------------------------------------------------------------
+    # -- consuming -------------------------------------------------------------------------------------------------
 
     def browse(
         self, name: str, routing_type: RoutingType | None, selector: str, *, access: Access, asked: Asked
     ) -> tuple[Queue, Iterator[tuple[Message, str]]]:
-        """A queue by its name, and what is on it, see `QueueMessages.browse`.
+        """A queue by its name, and its messages, see `QueueMessages.browse`.
 
-        Raises what `destinations.queue_to_consume` does, NotBrowsable for a topic, and InvalidSelector.
+        Raises the errors of `destinations.queue_to_consume`, NotBrowsable for a topic, and InvalidSelector.
         """
         with registry.undoing(self._state):
             queue = destinations.queue_to_consume(
                 self._state, name, routing_type, access=access, permission=Permission.BROWSE, asked=asked
             )
             if isinstance(queue, Address):
-                raise NotBrowsable("a topic keeps no messages: browse a queue")
+                raise NotBrowsable("a topic stores no messages: browse a queue")
             return queue, self.messages.browse(queue, selector, access)
 
     def known_subscription(self, names: Iterable[str], access: Access) -> Queue | None:
-        """The first of these subscriptions that there is, as far as the client may know of it."""
+        """The first of these subscriptions that exists and that the client may know of."""
         return subscribe.known(self._state, names, access)
 
     def queue(self, name: str) -> Queue:
@@ -270,7 +267,7 @@ class Engine:
         registry.delete_queue(self._state, queue)
 
     def delete_queue(self, queue: Queue) -> None:
-        """Delete a queue, its messages by name (deleted) and its consumers with it.  Raises AlreadyInUse."""
+        """Delete a queue: remove its messages by name (deleted) and close its consumers.  Raises AlreadyInUse."""
         registry.delete_queue(self._state, queue)
 
     def make_temporary(self, routing_type: RoutingType, access: Access, use: Permission, *, private: bool) -> Address:
@@ -278,7 +275,7 @@ class Engine:
         return destinations.make_temporary(self._state, routing_type, access, use, private=private)
 
     def delete_temporary(self, address: Address) -> None:
-        """Delete a temporary destination with its queues; harmless if it is gone already."""
+        """Delete a temporary destination with its queues; no effect if it is deleted already."""
         if self._state.addresses.get(address.name) is not address:
             return
         for queue in list(address.queues):
@@ -288,13 +285,13 @@ class Engine:
     # -- security, audits ------------------------------------------------------------------------------------------
 
     def secure(self, table: PermissionTable | None) -> int:
-        """Other permissions, or (None) other roles: how many consumers were closed because of that."""
+        """Replace the permissions or, with None, note that roles changed; returns how many consumers that closed."""
         self.security.change(table)
         return revocation.revoke(self._state)
 
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
-        """What the journal holds before its next position: of each queue, how many messages entered and did not leave.
+        """The journal's next position, and for each queue how many messages entered and did not leave before it.
 
-        The records that say so are durable when `confirmation` is.
+        The records of that are durable when `confirmation` is.
         """
         return self._state.journal.position, [(queue, queue.stored) for queue in self._state.queues.values()]

@@ -1,7 +1,7 @@
-"""The tick: what is due, what a tick seals, and what is released when that is durable.
+"""The tick: does what is due, seals the journal entry, and releases what waited for earlier entries to be durable.
 
-The engine's driver does, in a tick: `begin`, any number of verbs, `end`.  When the journal announces that
-entries are durable it calls `durable`.  Nothing here waits or sleeps; the time is read once a tick.
+In a tick the engine's driver calls `begin`, any number of verbs, and `end`.  When the journal announces that entries
+are durable, it calls `durable`.  Nothing here waits or sleeps; the time is read once a tick.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Ticks:
         self._transactions = transactions
         self._watchers = watchers
         self._next_reap = state.now + state.limits.reaper_period
-        self._reaping: Iterator[None] | None = None  # a scan that goes on
+        self._reaping: Iterator[None] | None = None  # a scan in progress
 
     @property
     def number(self) -> int:
@@ -38,28 +38,28 @@ class Ticks:
         return self._state.work.number
 
     def begin(self) -> None:
-        """Read the clock."""
+        """Begin a tick: read the clock."""
         self._state.now = self._state.clock()
 
     def begin_verb(self) -> None:
-        """A verb begins: until it adds a record, an exception undoes nothing (`State.begin`)."""
+        """Begin a verb: until it adds a record, it may fail harmlessly (`State.begin`)."""
         self._state.begin()
 
     @property
     def verb_has_changed(self) -> bool:
-        """Whether the verb that runs may have changed something that no exception takes back."""
+        """Whether the current verb may have made changes that an exception would not undo."""
         return self._state.mark == NO_WAY_BACK or self._state.mark != self._state.journal.position
 
     def on_fault(self, blame: Callable[[object, BaseException], None]) -> None:
-        """Tell of exceptions that come out of what belongs to a connection (a transport) or, None, to nobody."""
+        """Set the function called with an exception and the connection (transport) it belongs to, None: to none."""
         self._state.blame = blame
 
     def blame(self, transport: object, error: BaseException) -> None:
-        """An exception came out of what belongs to another connection than the one that is served."""
+        """Report an exception that belongs to another connection than the one being served."""
         self._state.blame(transport, error)
 
     def end(self) -> bool:
-        """Do what is due, serve the queues, seal the journal entry.  True when there is more to do at once."""
+        """Do what is due, serve the queues, seal the journal entry.  True if there is more to do at once."""
         state = self._state
         more = self._run_due()
         settle_acknowledged(state)
@@ -69,7 +69,7 @@ class Ticks:
         self._watchers.notifications.flush()
         dispatch.dispatch(state)
         self._seal()
-        # The disk may have been quicker than the tick: what it announced meanwhile is not announced again.
+        # The disk may have been quicker than the tick: durability announced meanwhile is not announced again.
         if state.waiting and state.waiting[0].ticket <= state.journal.durable:
             self.durable(state.journal.durable)
         return more or bool(state.dirty_later or state.dirty)
@@ -99,7 +99,7 @@ class Ticks:
         return more
 
     def _apply_rules(self) -> bool:
-        """A step of the rules for dead letters; a bug in it takes the rules out of force, and not the tick."""
+        """Make a step of the rules for dead letters; a bug there disables the rules but does not end the tick."""
         rules, state = self._watchers.dead_letter_rules, self._state
         if not rules.rules:
             return False
@@ -113,10 +113,10 @@ class Ticks:
             state.blame(None, error)
             return False
         finally:
-            state.mark = before  # of the verb that ran last in this tick
+            state.mark = before  # belongs to the last verb of this tick
 
     def _ring(self, call: Callable[[], None]) -> None:
-        """Make the call of an alarm; one that fails is not made again."""
+        """Make the call of an alarm; a call that fails is not repeated."""
         self._state.begin()
         try:
             call()
@@ -143,7 +143,7 @@ class Ticks:
         state.work = Work(work.number + 1)
 
     def durable(self, ticket: int) -> None:
-        """The journal is on disk up to `ticket`: release what waited for it.  Call within a tick."""
+        """Release everything that waited for the journal to be durable up to `ticket`.  Call within a tick."""
         state = self._state
         told: dict[Waiter, int] = {}
         while state.waiting and state.waiting[0].ticket <= ticket:
@@ -164,9 +164,9 @@ class Ticks:
                 state.blame(waiter.transport, error)
 
     def confirmation(self, waiter: Waiter) -> int:
-        """What must be durable before everything done so far may be confirmed: a tick number; 0 if nothing.
+        """The number of the tick that must be durable before everything done so far may be confirmed; 0 if none.
 
-        The waiter is told by `durable(number)`.
+        The waiter's `durable(number)` is called then.
         """
         state = self._state
         settle_acknowledged(state)
@@ -180,7 +180,7 @@ class Ticks:
         return 0
 
     def clock_jumped(self, jump: int) -> None:
-        """The wall clock has jumped by so many ms: every length of time moves along.  Call as a tick begins."""
+        """Shift all lengths of time after the wall clock has jumped by `jump` ms.  Call as a tick begins."""
         self._state.report("clock.jumped", milliseconds=jump)
         self._state.alarms.move(jump)
         self._next_reap += jump

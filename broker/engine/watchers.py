@@ -1,5 +1,5 @@
-"""What goes along with addresses and queues as they come, change and go: rings of retroactive addresses, notifications,
-the watch over slow consumers, the rules for dead letters.
+"""The parts of the engine that follow the creation, change and deletion of addresses and queues: retroactive addresses,
+notifications, slow consumers, the rules for dead letters.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.engine.queues.watcher import Watcher
 
 
 class Watchers(Watcher):
-    """All of them."""
+    """All watchers of one engine."""
 
     def __init__(self, state: State, sessions: StoredSessions, transactions: Transactions) -> None:
         self.retroactive = Retroactive(state)
@@ -28,13 +28,13 @@ class Watchers(Watcher):
         state.watchers += [self, self.retroactive, self.notifications]
 
     def settle(self) -> None:
-        """After a start and whenever settings have changed.  Call within a tick."""
+        """Apply the settings, after a start and whenever they have changed.  Call within a tick."""
         self.retroactive.settle()
         self.notifications.settle()
         self.slow.settle()
         self.dead_letter_rules.settle()
 
-    # -- what the registry tells -----------------------------------------------------------------------------------
+    # -- events of the registry ------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         if address.settings.slow_consumer_threshold >= 0:

@@ -1,1 +1,1 @@
-"""Stored sessions of clients that come back, and how the journal has them."""
+"""Stored sessions of clients, and their form in the journal."""

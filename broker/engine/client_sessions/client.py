@@ -1,4 +1,4 @@
-"""Clients that have sessions, their subscriptions, and how the queues of these are called."""
+"""Clients that have sessions, their subscriptions, and the names of the subscriptions' queues."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from broker.engine.queues.consumer import Consumer
 #: The expiry of a session that does not end.
 NEVER_EXPIRES: Final = 0xFFFF_FFFF
 
-#: How the name of a shared subscription's queue begins; no other name does.
+#: The prefix of the names of shared subscriptions' queues; no other name begins with it.
 SHARED_PREFIX: Final = "$share."
 
 
 @dataclass(slots=True, eq=False)
 class Client:
-    """What a client is, and what it has asked of its session.
+    """A client and the properties of its session.
 
     It is, or was, connected from `remote`; `disconnected`: since when it is away, in ms since the epoch, 0: it is not.
-    `expiry`: how long its session outlives the connection, in seconds.  `queued_max`: messages a subscription keeps,
-    -1: no limit, and `drop_oldest`: which leave for more.  `filtered`: whether a wildcard is granted without what the
-    client may not read, instead of refused.
+    `expiry`: how long its session outlives the connection, in seconds.  `queued_max`: messages that may wait on a
+    subscription, -1: no limit, and `drop_oldest`: whether the oldest make room for more.  `filtered`: whether a
+    wildcard subscription is granted without the messages that the client may not read, instead of refused.
     """
 
     id: str
-    access: Access = UNRESTRICTED  # until somebody has it
+    access: Access = UNRESTRICTED  # until the client has logged in
     remote: str = ""
     disconnected: int = 0
     expiry: int = 0
@@ -39,7 +39,7 @@ class Client:
 
     @property
     def connected(self) -> bool:
-        """Whether it is here."""
+        """Whether it is connected."""
         return not self.disconnected
 
     @property
@@ -48,12 +48,12 @@ class Client:
         return self.expiry > 0
 
     def renew(self, asked: Client) -> None:
-        """It is here again, and `asked` is what it asks for now."""
+        """Take over the properties of a new connection of the client."""
         for each in fields(self):
             setattr(self, each.name, getattr(asked, each.name))
 
     def definition(self) -> Definition:
-        """What of it is stored with its session."""
+        """The part that is stored with its session."""
         return {
             "user": self.access.user,
             "expiry": self.expiry,
@@ -65,7 +65,7 @@ class Client:
 
     @classmethod
     def restored(cls, id: str, access: Access, stored: Definition, now: int) -> Client:
-        """As it was stored; if it was connected then, it is away since now."""
+        """Restore a stored client; one that was connected then is away since now."""
         disconnected = int(str(stored["disconnected"])) or now
         return cls(
             id,
@@ -80,10 +80,10 @@ class Client:
 
 @dataclass(slots=True, eq=False)
 class ClientSubscription:
-    """One subscription, and the consumer of its queue while there is one.
+    """A subscription, and the consumer of its queue while there is one.
 
-    `pattern` is of addresses, `share` the group of clients that share it, `qos` 0: delivered at most once.  `borrowed`:
-    its queue is one that others consume too, and has another name.
+    `pattern` matches addresses, `share` is the group of clients that share it, `qos` 0: at most once.  `borrowed`: its
+    queue is one that others consume too, and has another name.
     """
 
     client: Client
@@ -101,12 +101,12 @@ class ClientSubscription:
 
     @property
     def shared(self) -> bool:
-        """Whether several clients take turns."""
+        """Whether several clients share it."""
         return self.share is not None
 
     @property
     def attached(self) -> Consumer | None:
-        """Its consumer, unless that is closed."""
+        """Its consumer, unless closed."""
         return None if self.consumer is None or self.consumer.closed else self.consumer
 
     @property
@@ -116,15 +116,16 @@ class ClientSubscription:
 
     @property
     def origin(self) -> str:
-        """Whose messages it does not want; empty: it takes all."""
+        """The origin whose messages it does not want; empty: it wants all."""
         return self.client.id if self.no_local else ""
 
 
 def queue_name(client_id: str, share: str | None, pattern: str) -> str:
-    r"""The queue of a subscription: `client.a.b`, or `$share.group.a.b`; no two of them have the same.
+    r"""The name of a subscription's queue: `client.a.b`, or `$share.group.a.b`; unique to each subscription.
 
-    What would end the client's part too early, or look like a shared subscription, is escaped: client `a.b` has
-    `a\.b.c`, as topics are.  A digest takes the place of a pattern that is too long, after a `#` as no pattern has it.
+    Characters that would end the client's part too early, or make it look like a shared subscription, are escaped:
+    client `a.b` has `a\.b.c`, as topics are.  A pattern that is too long is replaced by a digest, after a `#` as it
+    occurs in no pattern.
     """
     owner = _escaped(client_id) if share is None else SHARED_PREFIX + _escaped(share)
     name = f"{owner}.{pattern}"
@@ -134,7 +135,7 @@ def queue_name(client_id: str, share: str | None, pattern: str) -> str:
 
 
 def client_of(name: str) -> str:
-    """The id of the client that a subscription's queue of this name is of; no shared one has such a client."""
+    """The id of the client of a subscription's queue, by the queue's name; for a shared one, no client's id."""
     owner: list[str] = []
     characters = iter(name)
     for character in characters:

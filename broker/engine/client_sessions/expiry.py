@@ -1,4 +1,4 @@
-"""When the session of a client that is away ends, and when its will is due."""
+"""Times the end of absent clients' sessions, and their wills."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class SessionExpiry:
         self._state = state
 
     def begin(self, client: Client, expired: Call, will_delay: int | None, will_due: Call) -> None:
-        """The client is away: call when its session has expired, and before that when its will is due.
+        """Begin for a client that has disconnected: call `expired` when its session ends, `will_due` before that.
 
-        `will_delay` in seconds, None: it has no will.  One whose session ends first goes with that.
+        `will_delay` in seconds, None: it has no will.  A will that would be due later goes with the session.
         """
         alarms, expiry = self._state.alarms, client.expiry
         since = min(client.disconnected, self._state.now)  # the clock may have been set back meanwhile
@@ -32,6 +32,6 @@ class SessionExpiry:
             alarms.at(("will", client.id), since + will_delay * _SECOND_MS, will_due)
 
     def stop(self, client: Client) -> None:
-        """The client is back, or its session has ended; harmless if it was not away."""
+        """Stop for a client that has returned or whose session has ended; no effect if it was not away."""
         self._state.alarms.cancel(("session", client.id))
         self._state.alarms.cancel(("will", client.id))

@@ -1,4 +1,4 @@
-"""What the journal says of stored sessions, folded record by record after a restart (`sessions` has the theory)."""
+"""Folds the journal's records of stored sessions after a restart (`sessions` has the theory)."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from store.space import Space
 
 @dataclass(slots=True)
 class _Folded:
-    """One session: its definition, the packet ids that are owed with their segments, and those that became free.
+    """One session: its definition, the packet ids still owed with their segments, and those that became free.
 
-    `freed`: by packet id of the broker's, the number and the segment of the last record that completed it.
+    `freed`: by the broker's packet id, the number and the segment of the last record that completed it.
     """
 
     name: str
@@ -26,27 +26,26 @@ class _Folded:
     freed: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
-#: Who has a message in flight: the session's id, the packet id, and the number of the record that says so.
+#: A message in flight: the session's id, the packet id, and the number of the record.
 _Flight = tuple[int, int, int]
 
 
 class SessionFold:
     """The sessions while the records are read.
 
-    What is said of one that was not defined, in a journal that was repaired, is ignored.
-    `inflight` is by queue id and message id, like the other things that are known of a message: whoever sees a message
-    go takes it out.
+    Records of an undefined session, in a repaired journal, are ignored.  `inflight` is by queue id and message id, like
+    all else known of a message: the code that folds a message's removal removes it there.
     """
 
     def __init__(self, space: Space) -> None:
         self.inflight: dict[int, dict[int, _Flight]] = {}
         self._space = space
         self._sessions: dict[int, _Folded] = {}
-        self._parts: dict[int, tuple[int, str, Definition]] = {}  # by id: of which session, under which key
+        self._parts: dict[int, tuple[int, str, Definition]] = {}  # by id: the session's id, the key, the part
         self._number = 0
 
     def define(self, buffer: bytes, offset: int) -> None:
-        """A SESSION record."""
+        """Fold a SESSION record."""
         stored = decode.decode_definition(buffer, offset)
         name = str(stored.definition["name"])
         definition = cast(Definition, stored.definition["session"])
@@ -57,34 +56,34 @@ class SessionFold:
             known.definition = definition
 
     def delete(self, buffer: bytes, offset: int) -> None:
-        """A SESSION_DELETED record."""
+        """Fold a SESSION_DELETED record."""
         self._sessions.pop(decode.decode_definition(buffer, offset).id, None)
 
     def define_part(self, buffer: bytes, offset: int) -> None:
-        """A SESSION_PART record; one that is repeated may come before its session is."""
+        """Fold a SESSION_PART record; a repeated one may come before its session's."""
         stored = decode.decode_definition(buffer, offset)
         of, name, part = (stored.definition[member] for member in ("session", "name", "part"))
         self._parts[stored.id] = cast(int, of), str(name), cast(Definition, part)
 
     def delete_part(self, buffer: bytes, offset: int) -> None:
-        """A SESSION_PART_DELETED record."""
+        """Fold a SESSION_PART_DELETED record."""
         self._parts.pop(decode.decode_definition(buffer, offset).id, None)
 
     def send(self, sent: decode.Inflight) -> None:
-        """An INFLIGHT record."""
+        """Fold an INFLIGHT record."""
         self._number += 1
         inflight = self.inflight.setdefault(sent.queue_id, {})
         for id, packet_id in zip(sent.ids, sent.packet_ids, strict=True):
             inflight[id] = (sent.session_id, packet_id, self._number)
 
     def release(self, segment: int, packets: decode.Packets) -> None:
-        """A RELEASED record."""
+        """Fold a RELEASED record."""
         session = self._sessions.get(packets.session_id)
         if session is not None:
             self._owe(segment, packets, session.released)
 
     def receive(self, segment: int, packets: decode.Packets) -> None:
-        """A RECEIVED record."""
+        """Fold a RECEIVED record."""
         session = self._sessions.get(packets.session_id)
         if session is not None:
             self._owe(segment, packets, session.received)
@@ -94,7 +93,7 @@ class SessionFold:
         held.update(dict.fromkeys(packets.packet_ids, segment))
 
     def complete(self, segment: int, packets: decode.Packets) -> None:
-        """A COMPLETED record."""
+        """Fold a COMPLETED record."""
         self._number += 1
         session = self._sessions.get(packets.session_id)
         if session is None:
@@ -104,14 +103,14 @@ class SessionFold:
             session.freed.update(dict.fromkeys(packets.packet_ids, (self._number, segment)))
 
     def _settle(self, segment: int, packets: decode.Packets, held: dict[int, int]) -> None:
-        """A record in `segment` takes the place of what was owed before."""
+        """Replace earlier records of these packet ids by one in `segment`."""
         for packet_id in packets.packet_ids:
             before = held.pop(packet_id, 0)
             if before:
                 self._space.refer(segment, before)
 
     def finish(self, sessions: StoredSessions, queues: dict[int, Queue], held: dict[int, dict[int, Message]]) -> None:
-        """Restore the sessions.  `queues` by id are filled; `held` are the messages of each, by id."""
+        """Restore the sessions.  `queues`, by id, have their messages already; `held` has those of each by id."""
         sent = self._sent(queues, held)
         parts: dict[int, dict[str, tuple[int, Definition]]] = {}
         for part_id, (of, key, definition) in sorted(self._parts.items()):
@@ -128,7 +127,7 @@ class SessionFold:
     def _sent(
         self, queues: dict[int, Queue], held: dict[int, dict[int, Message]]
     ) -> dict[int, dict[int, tuple[int, Queue, Message]]]:
-        """By session and packet id: the record's number, the queue and the message that is ready there."""
+        """The messages in flight by session and packet id: the record's number, the queue, the message ready there."""
         sent: dict[int, dict[int, tuple[int, Queue, Message]]] = {}
         for queue_id, inflight in self.inflight.items():
             queue = queues.get(queue_id)

@@ -1,8 +1,8 @@
-"""From a parsed filter to one Python closure, made once and called for every message.
+"""Compiles a parsed filter to one Python closure, made once and called for every message.
 
 Each part of the expression becomes a function from a message's properties to a value (True, False or None, "unknown",
-for conditions). What is known beforehand is decided here, not per message: the usual `name = 'text'` is one function of
-one lookup and one comparison. Depth and size were bounded by the parser, so recursing over the parts is safe.
+for conditions). Everything known beforehand is decided here, not per message: the usual `name = 'text'` is one function
+with one lookup and one comparison. Depth and size were bounded by the parser, so recursing over the parts is safe.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Compiler:
         return _JUDGES[type(part)](self, part)
 
     def evaluate(self, part: Expression) -> Evaluate:
-        """The value as a function. It raises EvaluationError for a message for which there is none."""
+        """The value as a function, which raises EvaluationError for a message without one."""
         if isinstance(part, Truth):
             return self.judge(part)
         return _EVALUATES[type(part)](self, part)
@@ -183,7 +183,7 @@ class Compiler:
 
 
 def _first_of(deciding: bool, judges: list[Judge]) -> Judge:
-    """AND (decided by a False) or OR (decided by a True): else unknown if one was unknown."""
+    """AND (decided by False) or OR (decided by True); undecided it is unknown if any operand was."""
     other = not deciding
 
     def first_of(properties: Properties) -> bool | None:

@@ -1,4 +1,4 @@
-"""What can go wrong with a filter: its text (its sender is told), or one message (the message does not match)."""
+"""The errors of a filter: in its text (reported to its sender), or for one message (which then does not match)."""
 
 from __future__ import annotations
 
@@ -24,4 +24,4 @@ class InvalidFilter(InvalidSelector):
 
 
 class EvaluationError(Exception):
-    """An expression has no value for a message, as with text where a number is needed: the message does not match."""
+    """An expression has no value for a message, such as text where a number is needed: the message does not match."""

@@ -1,7 +1,7 @@
-"""Filters of queues and consumers: text in, one function of a message's properties out (JMS selectors, as Artemis's).
+"""Filters of queues and consumers, compiled to functions of a message's properties (JMS selectors, as Artemis's).
 
-A filter reads properties by name. Some names mean what the broker knows without opening a message (BROKER_NAMES); they
-come through the same mapping as the rest, and `Filter.identifiers` tells which ones a filter will ask for.
+A filter reads properties by name. Some names stand for what the broker knows without parsing a message (BROKER_NAMES);
+they come through the same mapping as the rest, and `Filter.identifiers` lists the names that a filter asks for.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 
 
 class Filter:
-    """A compiled filter. Immutable in what it says and safe to share; equal to another of the same text.
+    """A compiled filter. Its expression is immutable, so it can be shared; equal to another with the same text.
 
-    text: as given, without surrounding space; identifiers: the names it reads; failures: messages it had no answer for.
+    text: as given, without surrounding space; identifiers: the names it reads; failures: how often it failed.
     """
 
     __slots__ = ("_judge", "failures", "identifiers", "text")
@@ -53,7 +53,7 @@ class Filter:
         self._judge = judge
 
     def matches(self, properties: Properties) -> bool:
-        """Whether the filter is true for these properties; unknown is not true, and a failing one is logged once."""
+        """Whether the filter is true for these properties (unknown is not true); only its first failure is logged."""
         try:
             return self._judge(properties) is True
         except EvaluationError as failure:
@@ -73,14 +73,14 @@ class Filter:
 
 
 def compile_filter(text: str, limits: FilterLimits = _DEFAULT_LIMITS) -> Filter | None:
-    """The filter that a text describes; None for a blank one, which filters nothing. Raises InvalidFilter."""
+    """The filter for a text; None for a blank one, which filters nothing. Raises InvalidFilter."""
     text = text.strip()
     return _compiled(text, limits) if text else None
 
 
 @functools.lru_cache(maxsize=CACHE_FILTERS_MAX)
 def _compiled(text: str, limits: FilterLimits) -> Filter:
-    # Imported here: the parser and its grammar are much for a broker without filters.
+    # Imported here: the parser and its grammar are a lot to load for a broker without filters.
     from broker.engine.filter.compile import Compiler
     from broker.engine.filter.grammar import parse
 
@@ -92,7 +92,7 @@ def _compiled(text: str, limits: FilterLimits) -> Filter:
 
 
 def _prefixes(text: str) -> tuple[int, dict[str, bool]]:
-    """Where the expression begins and which prefixes stand before it; a later one overrides an earlier one."""
+    """Where the expression begins, and the options of its prefixes; a later prefix overrides an earlier one."""
     start = 0
     options = {_CONVERT: False, _HYPHENATED: False}
     while prefix := next((prefix for prefix in _PREFIXES if text.startswith(prefix, start)), ""):

@@ -3,9 +3,9 @@
 Rising precedence: OR; AND; `=` `<>` IS [NOT] NULL; `<` `<=` `>` `>=` [NOT] LIKE, BETWEEN, IN; `+` `-`; `*` `/` `%`;
 unary `+`, `-` and NOT. NOT binds tightest: `NOT color = 'red'` is `(NOT color) = 'red'`, which is never true.
 
-The parser is LALR: one pass, no recursion, so that no text can exhaust the stack; what it builds is measured before
-anything recurses over it. Its lexer knows names and keywords as one token and tells them apart afterwards, which keeps
-`INVOICE` from being `IN VOICE`. The two readings of `a-b` (hyphenated_props:) differ in the token of names alone.
+The parser is LALR: one pass, no recursion, so that no text can exhaust the stack; the tree it builds is measured before
+anything recurses over it. Its lexer reads names and keywords as one token and distinguishes them afterwards, so that
+`INVOICE` is not read as `IN VOICE`. The two readings of `a-b` (hyphenated_props:) differ only in the token for names.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ _KEYWORDS: Final = {
     "NULL": "NULL",
 }
 _UNSUPPORTED: Final = frozenset({"XPATH", "XQUERY"})
-_INTEGER_MAX: Final = 1 << 63  # one more than a long holds, because the sign of the least one is an operator
+_INTEGER_MAX: Final = 1 << 63  # one more than a long holds, because the sign of the least long is an operator
 
 _E = TypeVar("_E", bound=Expression)
 
@@ -141,7 +141,7 @@ def _integer(token: Token, digits: str, base: int) -> Constant:
 
 
 def _truth(part: Expression) -> Truth:
-    """The part where a condition is needed: a property counts as one, a text, a number or a sum does not."""
+    """The part as a condition: a property counts as one; a text, a number or a sum does not."""
     if isinstance(part, Truth):
         return part
     if isinstance(part, Property):
@@ -164,7 +164,7 @@ def _orderable(part: Expression) -> Expression:
 
 
 def _measure(*operands: Expression) -> tuple[int, int, int]:
-    """Position, depth and number of nodes of a part made of these."""
+    """Position, depth and number of nodes of a part with these operands."""
     depth = max(operand.depth for operand in operands)
     return operands[0].position, depth + 1, sum(operand.nodes for operand in operands) + 1
 
@@ -175,7 +175,7 @@ def _not(part: Truth) -> Not:
 
 @v_args(inline=True)
 class _Builder(Transformer[Token, Expression]):
-    """One method a rule: its parts, built, become one part. Raises _Fault for what the grammar cannot say."""
+    """Builds the syntax tree, with one method for each rule. Raises _Fault for errors beyond the grammar."""
 
     def start(self, part: Expression) -> Truth:
         return _truth(part)
@@ -239,7 +239,7 @@ class _Builder(Transformer[Token, Expression]):
         return _not(_truth(operand))
 
     def nested(self, part: _E) -> _E:
-        """Parentheses (and a plus) leave no part behind, but they are a level: (((...))) has the depth it shows."""
+        """Parentheses (and a plus) add no node, but a level: (((...))) is as deep as it looks."""
         return replace(part, depth=part.depth + 1)
 
     def text(self, token: Token) -> Constant:

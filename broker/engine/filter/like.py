@@ -1,4 +1,4 @@
-"""The patterns of LIKE: `%` is any run of characters, `_` any one; ESCAPE names the character that makes them plain."""
+"""The patterns of LIKE: `%` is any run of characters, `_` any one; ESCAPE names the character that escapes them."""
 
 from __future__ import annotations
 

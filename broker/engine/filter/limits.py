@@ -1,4 +1,4 @@
-"""The limits on a filter: every subscriber may send one, and it then runs once for every message."""
+"""The limits on a filter: any subscriber may send one, and it then runs once for every message."""
 
 from __future__ import annotations
 
@@ -6,29 +6,29 @@ from dataclasses import dataclass
 from typing import Final
 
 CACHE_FILTERS_MAX: Final = 256
-"""Compiled filters kept for the next one with the same text: more than the distinct selectors of a usual application;
-a hostile set of the largest ones stays under 100 MiB."""
+"""Compiled filters cached by text: more than the distinct selectors of a usual application; a hostile set of the
+largest ones stays under 100 MiB."""
 
 TEXT_RESULT_CHARS_MAX: Final = 65_536
-"""Characters a `+` of texts may come to: above any header, so that `p + p + ...` cannot multiply a large property."""
+"""The most characters of a `+` of texts: above any header, so that `p + p + ...` cannot multiply a large property."""
 
 NUMBER_CHARS_MAX: Final = 64
 """Characters of a text read as a number: no 64-bit integer or double needs more, and longer ones cost time to read."""
 
 NODES_PER_SEARCH: Final = 16
-"""What a LIKE such as '%a_b%' counts beyond its node: a `_` between two `%` is looked for character by character."""
+"""Nodes that a LIKE such as '%a_b%' counts beyond its own: a `_` between two `%` is searched character by character."""
 
 
 @dataclass(frozen=True)
 class FilterLimits:
-    """Sizes above which a filter's text is refused, before it can cost anything."""
+    """Sizes above which a filter is refused before it can cost anything."""
 
     text_chars_max: int = 4096
     """Characters. An SQL statement written by hand stays below; the parser's work grows with it."""
 
     depth_max: int = 64
-    """Levels of nesting, parentheses counted. Evaluation recurses so deep; nobody reads one deeper than ten."""
+    """Levels of nesting, including parentheses. Evaluation recurses so deep; filters in use stay below ten."""
 
     nodes_max: int = 1024
-    """Operators, names and constants: what one evaluation costs, about 0.1 us each. A list of IN counts as one, a
+    """Operators, names and constants: the cost of one evaluation, about 0.1 us each. A list of IN counts as one, a
     search (NODES_PER_SEARCH) as sixteen."""

@@ -1,4 +1,4 @@
-"""The parts of a parsed filter. Each knows where it began, how deep and how large it is, and which names it reads."""
+"""The syntax tree of a parsed filter. Each node has its position, its depth and its size."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Arithmetic(Expression):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Truth(Expression):
-    """An expression that is true, false or unknown: what AND, OR, NOT and a whole filter are made of."""
+    """An expression that is true, false or unknown: the operands of AND, OR and NOT, and a whole filter."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +57,7 @@ class TruthConstant(Truth):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TruthOfProperty(Truth):
-    """A property where a truth is needed: itself if it is a boolean, unknown if missing, else false."""
+    """A property where a truth value is needed: itself if it is a boolean, unknown if missing, else false."""
 
     name: str
 
@@ -69,7 +69,7 @@ class Not(Truth):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllOf(Truth):
-    """AND. A chain is one part, so that a long one is not a deep one."""
+    """AND. A chain is one node, so that a long chain is not a deep one."""
 
     operands: tuple[Truth, ...]
 
@@ -101,7 +101,7 @@ class Order(Truth):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Between(Truth):
-    """A part of its own, not two comparisons: nested ones would double the work at every level."""
+    """BETWEEN: a node of its own, not two comparisons, which would double the work at every level of nesting."""
 
     operand: Expression
     low: Expression

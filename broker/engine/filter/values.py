@@ -1,12 +1,12 @@
-"""What the operators of a filter do with values (reference: Artemis selectors).
+"""The operators of a filter on values (reference: Artemis selectors).
 
 Rules:
-1. None is a missing property, and "unknown" where a truth is meant.
-2. Numbers of unlike types are promoted: integer to double. Integers are 64-bit and wrap, as Java's long.
-3. Values of unlike kinds are neither equal nor ordered: false, not unknown. Booleans are no numbers. Text, booleans and
-   bytes have no order.
-4. With `convert` (the prefix convert_string_expressions:) text meets a number as the number it spells, and a boolean as
-   the boolean it spells; text that spells none is false in a comparison and an error in arithmetic.
+1. None is a missing property, and "unknown" where a truth value is needed.
+2. Numbers of different types are promoted: integer to double. Integers are 64-bit and wrap, like Java's long.
+3. Values of different kinds are neither equal nor ordered: false, not unknown. Booleans are not numbers. Text, booleans
+   and bytes have no order.
+4. With `convert` (the prefix convert_string_expressions:) text opposite a number or a boolean is converted to one; text
+   that cannot be is false in a comparison and an error in arithmetic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Number: TypeAlias = int | float
 
 
 class Properties(Protocol):
-    """What a filter reads of a message: a dict, or a view that looks a header up when it is asked for."""
+    """The properties of a message for a filter: a dict, or a view that looks up a header when asked for it."""
 
     def get(self, name: str, /) -> Value: ...
 
@@ -40,7 +40,7 @@ _LONG_MASK: Final = (1 << 64) - 1
 
 
 def equal(left: Value, right: Value, convert: bool) -> bool | None:
-    """The `=`, with its quirk: unknown when only the left is missing, false when only the right is, true when both."""
+    """The `=`, with its quirk: unknown if only the left is missing, false if only the right is, true if both are."""
     if left is None:
         return True if right is None else None
     if right is None:
@@ -55,7 +55,7 @@ def equal(left: Value, right: Value, convert: bool) -> bool | None:
 
 
 def ordered(left: Value, right: Value, compare: Callable[[Number, Number], bool], convert: bool) -> bool | None:
-    """`compare` of two numbers; unknown when either is missing, false when they have no order."""
+    """`compare` of two numbers; unknown if either is missing, false if they have no order."""
     if left is None or right is None:
         return None
     if convert:
@@ -77,7 +77,7 @@ def _is_number(value: Value) -> bool:
 
 
 def _converted(left: Value, right: Value) -> tuple[Value, Value]:
-    """Text opposite a number or a boolean becomes one; text that spells none stays what it is, and compares false."""
+    """Convert text opposite a number or a boolean to one; text that cannot be stays text, and compares false."""
     if isinstance(left, str):
         return _spelled(left, right), right
     if isinstance(right, str):
@@ -103,14 +103,14 @@ def spelled_number(text: str) -> Number | None:
 
 
 def arithmetic(calculate: Callable[[Number, Number], Number], left: Value, right: Value, convert: bool) -> Value:
-    """`calculate` on two numbers; missing when either is missing. Raises EvaluationError for anything else."""
+    """`calculate` on two numbers; missing if either is missing. Raises EvaluationError for anything else."""
     if left is None or right is None:
         return None
     return calculate(_number(left, convert), _number(right, convert))
 
 
 def plus(left: Value, right: Value, convert: bool) -> Value:
-    """A text on the left is continued by whatever is on the right, even when `convert` is on; otherwise a sum."""
+    """The `+`: text on the left is concatenated with whatever is on the right, even with `convert`; otherwise a sum."""
     if not isinstance(left, str) or right is None:
         return arithmetic(add, left, right, convert)
     joined = left + _text(right)
@@ -120,7 +120,7 @@ def plus(left: Value, right: Value, convert: bool) -> Value:
 
 
 def negative(value: Value) -> Value:
-    """The negative of a number; missing for everything else, even for text that spells a number."""
+    """The negative of a number; missing for everything else, even for numeric text."""
     if type(value) is int:
         return _wrapped(-value)
     return -value if type(value) is float else None

@@ -1,1 +1,1 @@
-"""What operators do and see: make, change, delete; notifications, connections, the disk."""
+"""Operators' verbs and views: create, change, delete; tasks, notifications, connections, the disk."""

@@ -1,7 +1,7 @@
-"""Who is connected: for operators, who may send somebody away, and for those who listen to notifications.
+"""The connected clients, for operators, who may disconnect them, and for notifications.
 
-A session enters its peer once that has introduced itself and may come in, and takes it out when the connection is
-over, whatever ended it.  Artemis knows sessions within a connection; here each connection counts as one.
+A session enters its client once that has logged in, and removes it when the connection ends, for whatever reason.
+Artemis has sessions within a connection; here each connection counts as one session.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from broker.engine.model.access import Access
     from broker.engine.queues.state import State
 
-#: Says goodbye to a peer, with a sentence that says why.
+#: Disconnects a client, with a sentence that says why.
 Dismiss = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Connected:
-    """A peer.  `protocol` is what people call it; `since`: ms since the epoch; `number` rises with each that comes."""
+    """A connected client.  `protocol`: its display name; `since`: ms since the epoch; `number` rises per login."""
 
     id: str
     protocol: str
@@ -34,7 +34,7 @@ class Connected:
 
 
 class Connections:
-    """Everybody who is connected, by the connection's id, in the order in which they came."""
+    """The connected clients by connection id, in the order in which they logged in."""
 
     __slots__ = ("_came", "_state", "by_id")
 
@@ -44,7 +44,7 @@ class Connections:
         self._came = 0
 
     def opened(self, id: str, protocol: str, remote: str, access: Access, dismiss: Dismiss) -> None:
-        """A peer has introduced itself, and may do what it may."""
+        """Enter a client that has logged in."""
         self._came += 1
         connected = self.by_id[id] = Connected(id, protocol, remote, access, self._state.now, dismiss, self._came)
         notes = self._state.notes
@@ -54,7 +54,7 @@ class Connections:
             notes.add("SESSION_CREATED", about | {"_AMQ_SessionName": id})
 
     def closed(self, id: str) -> None:
-        """A connection is over; harmless if its peer never came in."""
+        """Remove the client of a connection that has ended; no effect if it never logged in."""
         connected = self.by_id.pop(id, None)
         notes = self._state.notes
         if connected is not None and notes.listening:

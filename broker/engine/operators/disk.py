@@ -1,11 +1,11 @@
-"""How full the journal's disk may become: `max-disk-usage` and `min-disk-free`, looked at every `disk-scan-period`.
+"""Limits the use of the journal's disk: `max-disk-usage` and `min-disk-free`, checked every `disk-scan-period`.
 
-Beyond its limit the disk stops those who send before it is really full, as in ActiveMQ Artemis: every address counts as
-full, whatever it holds.  Consumers go on, and what they take makes room; the next look that finds enough of it lets the
-producers go on.  Use is counted as `df` does: what is used, of what is used and what may still be (room that the file
-system keeps for root is neither).
+Beyond the limit producers are stopped before the disk is really full, as in ActiveMQ Artemis: every address counts as
+full, whatever it holds.  Consumers continue, which makes room; the next check that finds enough of it lets the
+producers continue.  Usage is computed as `df` does: used space as a share of used and available space (space that the
+file system reserves for root is neither).
 
-A disk that is really full is another matter: the journal finds that out by itself (`store.journal`, `DiskFull`).
+A disk that is really full is another matter: the journal detects that itself (`store.journal`, `DiskFull`).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _ALARM: Final = "disk"
 
 
 def exceeded(disk: Disk, usage_max: int, free_min: int) -> bool:
-    """Whether the disk is beyond its limit: bytes that must be free (-1: none given), else percent used (-1: none)."""
+    """Whether the disk is beyond its limit: bytes that must be free (-1: not set), else percent used (-1: not set)."""
     if free_min >= 0:
         return disk.free_bytes < free_min
     return 0 <= usage_max <= disk.percent
 
 
 class DiskWatch:
-    """Looks at the disk from time to time; `space` gives its used and free bytes, or raises OSError."""
+    """Checks the disk periodically; `space` returns its used and free bytes, or raises OSError."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class DiskWatch:
         self._period = period
 
     def start(self) -> None:
-        """Look now, and from now on every period (ms).  Call within a tick."""
+        """Check now, and every `period` ms from now on.  Call within a tick."""
         if self._usage_max < 0 and self._free_min < 0:
             return
         self.look()
@@ -54,11 +54,11 @@ class DiskWatch:
             self._state.alarms.at(_ALARM, self._state.now + self._period, self.start)
 
     def look(self) -> None:
-        """Stop producers, or let them go on."""
+        """Check the disk, and stop or release producers."""
         disk = self._state.usage.disk
         try:
             disk.used_bytes, disk.free_bytes = self._space()
-        except OSError as error:  # what was seen last still holds: the journal tells whether the disk works
+        except OSError as error:  # the last result still holds; the journal notices whether the disk works
             self._state.report("disk.unseen", error=str(error))
             return
         full = exceeded(disk, self._usage_max, self._free_min)

@@ -1,4 +1,4 @@
-"""What an export brings into a broker that serves nobody yet: definitions, and messages on their queues."""
+"""Loads an export into a broker that serves no clients yet: definitions, and messages on their queues."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from broker.engine.routing.definitions import address_record, queue_record, read
 
 
 class Imports:
-    """The verbs on one broker.  Definitions are as the journal has them; what they name must not be there yet."""
+    """The verbs for imports.  Definitions have the journal's form; the names they define must not exist yet."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def address(self, definition: dict[str, object]) -> None:
-        """Make an address.  Raises ValueError."""
+        """Create an address.  Raises ValueError."""
         journal = self._state.journal
         address = registry.restore_address(self._state, read_address(journal.allocate_ids(1), definition))
         journal.define(address.id, address_record(address))
 
     def queue(self, definition: dict[str, object]) -> None:
-        """Make a queue.  Raises ValueError, InvalidFilter."""
+        """Create a queue.  Raises ValueError, InvalidFilter."""
         state, journal = self._state, self._state.journal
         read = read_queue(journal.allocate_ids(1), definition)
         if read.address not in state.addresses:
@@ -37,11 +37,11 @@ class Imports:
         registry.refresh(state)
 
     def divert(self, definition: dict[str, object]) -> None:
-        """Make a divert.  Raises ValueError, EngineError."""
+        """Create a divert.  Raises ValueError, EngineError."""
         configured.add_divert(self._state, read_divert(0, definition))
 
     def message(self, message: Message, queues: Mapping[Queue, int | None]) -> None:
-        """Put a message on queues; of each, how often it was delivered there without success, None: never at all."""
+        """Put a message on queues, each with its number of failed deliveries there, None: never delivered."""
         state = self._state
         address = state.addresses.get(message.header.address) or next(iter(queues)).address
         anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]

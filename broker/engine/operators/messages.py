@@ -1,6 +1,6 @@
-"""What operators do with the messages of a queue.
+"""Operators' verbs on the messages of a queue.
 
-A verb that takes a range of messages does one step, see `moves.transfer`.
+A verb on a range of messages does one step, see `moves.transfer`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,21 @@ MESSAGE_ID_MAX: Final = (1 << 63) - 1
 
 
 class QueueMessages:
-    """The verbs on one broker."""
+    """The verbs on the messages of one broker's queues."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     @property
     def next_id(self) -> int:
-        """No message has had this id yet, or a larger one."""
+        """The next message's id, larger than any so far."""
         return self._state.journal.next_id
 
     def browse(self, queue: Queue, selector: str = "", access: Access = UNRESTRICTED) -> Iterator[tuple[Message, str]]:
-        """All messages of a queue with where each is: ready, scheduled, delivering.  Raises Denied, InvalidSelector."""
+        """All messages of a queue, each with its place: ready, scheduled or delivering.
+
+        Raises Denied, InvalidSelector.
+        """
         access.require(Permission.BROWSE, queue.address.name, queue.name)
         filter = parse_selector(selector)
         settle_acknowledged(self._state)
@@ -50,14 +53,14 @@ class QueueMessages:
         return (each for each in places if filter is None or filter.matches(PropertyView(each[0])))
 
     def may_die(self, queue: Queue, message: Message) -> bool:
-        """Whether a dead-letter address keeps a message of a queue, if it dies."""
+        """Whether a dead-letter address would keep a message of a queue if it died."""
         settings = dead_letter.settings_of(self._state, queue, message)
         return dead_letter.keeps(self._state, settings, queue.address.name, message)
 
     def page(self, queue: Queue, after: int, most: int) -> list[tuple[Message, str]]:
-        """Messages of a queue with ids above `after`, oldest first, at most so many, with where each is.
+        """At most `most` messages of a queue with ids above `after`, oldest first, each with its place.
 
-        As `browse`, but it costs little wherever it begins.  Raises NotReadable.
+        Like `browse`, but cheap wherever it begins.  Raises NotReadable.
         """
         settle_acknowledged(self._state)
         found = upkeep.between(self._state, queue, after, MESSAGE_ID_MAX + 1, most)
@@ -67,7 +70,7 @@ class QueueMessages:
         return page[:most]
 
     def find(self, queue: Queue, id: int) -> tuple[Message, str]:
-        """One message of a queue, and where it is, as `browse` says it.  Raises NotFound, NotReadable."""
+        """One message of a queue with its place, as in `browse`.  Raises NotFound, NotReadable."""
         settle_acknowledged(self._state)
         for message in upkeep.between(self._state, queue, id - 1, id + 1, 1):
             return message, "scheduled" if id in queue.scheduled else "ready"
@@ -77,9 +80,9 @@ class QueueMessages:
         raise NotFound(f"queue {queue.name} has no message {id}")
 
     def purge(self, queue: Queue, *, deleting: bool = False) -> int:
-        """Remove ready and scheduled messages by name, as many as other clients can wait for.
+        """Remove some ready and scheduled messages by name, few enough not to delay other clients.
 
-        They are purged, or deleted if their queue is about to be.  Returns how many, 0: all are gone.
+        They are purged, or deleted if their queue is about to be.  Returns how many, 0 if none were left.
         """
         settle_acknowledged(self._state)
         reason = RemovalReason.DELETED if deleting else RemovalReason.PURGED
@@ -109,7 +112,7 @@ class QueueMessages:
         return transfer.discard(self._state, queue, selection, options)
 
     def dead_letter_queues(self) -> list[Queue]:
-        """The queues that keep dead or expired messages by some setting, by name; not the broker's own."""
+        """The queues for dead or expired messages by any setting, by name; not the broker's own."""
         return [queue for queue in registry.dead_letter_queues(self._state) if not queue.internal]
 
     def group_step(self, groups: DeadLetterGroups) -> None:
@@ -122,16 +125,16 @@ class QueueMessages:
             groups.step(self._state)
 
     def replay(self, name: str, items: Iterable[ReplayItem], done: Replayed) -> None:
-        """Bring messages back from the journal, in their order; `done` counts them.
+        """Bring messages back from the journal, in order; `done` counts them.
 
-        Raises EngineError where it has to stop.
+        Raises EngineError where it must stop.
         """
         replay.replay(self._state, name, items, done)
 
     def insert(self, id: bytes, target: str, items: Sequence[Insertion], *, dry_run: bool = False) -> Inserted:
-        """Put a run of messages of an export on an address, a queue or an FQQN, as they were; `id`: of the run.
+        """Put a run of exported messages on an address, a queue or an FQQN, unchanged; `id` identifies the run.
 
-        `dry_run`: only say what would be done.  Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull,
+        `dry_run`: only count what would be done.  Raises NotFound, InvalidName, RoutingTypeMismatch, AddressFull,
         DiskFull.
         """
         self._state.begin()

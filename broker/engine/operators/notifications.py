@@ -1,13 +1,13 @@
-"""Notifications: messages about what happens in the broker, on the address `activemq.notifications`.
+"""Notifications: messages about events in the broker, on the address `activemq.notifications`.
 
-A subscriber of that address gets one message for each event, with properties only; a selector chooses:
+A subscriber of that address gets one message for each event, with properties only; a selector chooses events:
 
     _AMQ_NotifType = 'CONSUMER_CREATED'
 
-`_AMQ_NotifType` and `_AMQ_NotifTimestamp` (ms since the epoch) are on each; names and types are ActiveMQ Artemis's, but
-for MESSAGE_DEAD_LETTERED, which Artemis lacks.  docs/addresses.md has the table.  Notifications are not durable and are
-made only while a queue is on the address, at the end of the tick in which something happened; a full address drops
-them.  What happens to notifications themselves (one expires, say) is not told.
+Each has `_AMQ_NotifType` and `_AMQ_NotifTimestamp` (ms since the epoch); names and types are ActiveMQ Artemis's, except
+MESSAGE_DEAD_LETTERED, which Artemis lacks.  docs/addresses.md has the table.  Notifications are not durable and are
+sent only while the address has a queue, at the end of the event's tick; a full address drops them.  Events of
+notifications themselves (one expires, say) are not reported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.engine.queues.watcher import Watcher
 
 
 class Notifications(Watcher):
-    """Sends what was noted."""
+    """Sends notifications for the notes of each tick."""
 
     def __init__(self, state: State) -> None:
         self.sent = 0
@@ -30,7 +30,7 @@ class Notifications(Watcher):
         self._format = next((each for each in state.formats.values() if each.typed), None)
 
     def flush(self) -> None:
-        """The tick ends: send what happened in it.  Nothing of that is noted again."""
+        """Send the notes of the tick, at its end; sending them adds no further notes."""
         notes = self._state.notes
         if not notes.pending:
             return
@@ -55,11 +55,11 @@ class Notifications(Watcher):
         self.sent += len(messages)
 
     def settle(self) -> None:
-        """After a restart: whether somebody has a durable subscription."""
+        """Find out whether notifications have a subscription, also after a restart."""
         address = self._state.addresses.get(NOTIFICATIONS)
         self._state.notes.listening = address is not None and any(self._state.bindings.targets(address))
 
-    # -- what the registry tells -----------------------------------------------------------------------------------
+    # -- events of the registry ------------------------------------------------------------------------------------
 
     def address_made(self, address: Address) -> None:
         self._state.notes.add(

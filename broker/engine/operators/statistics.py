@@ -1,4 +1,4 @@
-"""What the broker counts, for metrics and views."""
+"""The broker's counters, for metrics and views."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from broker.engine.queues.state import State
 
 
 class Statistics:
-    """The numbers of one broker, as they are now."""
+    """The present figures of one broker."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     @property
     def totals(self) -> dict[str, int]:
-        """Sums over all queues and addresses that ever were: the counters of queues by name, and
+        """Sums over all queues and addresses since the start, also deleted ones: the counters of queues by name, and
 
-        received        messages that senders and the broker itself put on addresses
-        unroutable      of these, that no queue took
-        dropped         of these, dropped because their address was full
+        received        messages that clients and the broker itself sent to addresses
+        unroutable      of these, messages that no queue accepted
+        dropped         of these, messages dropped because their address was full
         """
         state = self._state
         counters = [state.retired, *(queue.counters for queue in state.queues.values())]
@@ -45,11 +45,11 @@ class Statistics:
 
     @property
     def paged_bytes(self) -> int:
-        """Their bytes on disk."""
+        """The bytes of paged messages on disk."""
         return sum([queue.tail.bytes for queue in self._state.paged if queue.tail is not None])
 
     def oldest_age(self, queue: Queue) -> int:
-        """Ms since the message that is next in line was sent; 0 when none is, or the disk cannot be read."""
+        """Ms since the next message in line was sent; 0 if there is none, or the disk cannot be read."""
         try:
             first = upkeep.first(self._state, queue)
         except NotReadable:
@@ -57,9 +57,9 @@ class Statistics:
         return 0 if first is None else max(self._state.clock() - first.header.timestamp, 0)
 
     def lag(self, queue: Queue) -> int | None:
-        """Ms since the oldest message that has not left was sent, be it next in line or with a consumer; 0: none is.
+        """Ms since the oldest message on the queue was sent, be it next in line or with a consumer; 0: there is none.
 
-        None while a consumer has a selector: such a backlog has no line to look at without sorting it.
+        None while a consumer has a selector: finding the oldest would mean sorting such a backlog.
         """
         if queue.selective is not None:
             return None

@@ -1,4 +1,4 @@
-"""The steps of the tasks that the broker makes itself: which messages are next, and what is done with them."""
+"""The steps of tasks that the broker itself drives: which messages are next, and what is done with them."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ class TaskSteps:
         self._messages = messages
         self._administration = administration
         self._filters: dict[int, Filter | None] = {}
-        self._arrivals: dict[int, tuple[int, int]] = {}  # of a purge: its queue, and how many had come there
+        self._arrivals: dict[int, tuple[int, int]] = {}  # of a purge: its queue's id and count of arrivals at its start
 
     def forget(self, task: Task) -> None:
-        """It makes no more steps."""
+        """Forget a task that makes no more steps."""
         self._filters.pop(task.id, None)
         self._arrivals.pop(task.id, None)
 
     def step(self, task: Task, queue: Queue) -> MoveResult:
-        """Move or remove the next messages; the result says how far that came.  Raises EngineError."""
+        """Move or remove the next messages; returns how far it came.  Raises EngineError."""
         request, progress = task.request, task.progress
         if request.ids:
             return self._named(task, queue)
@@ -55,7 +55,7 @@ class TaskSteps:
         return self._messages.discard(queue, selection, options)
 
     def _named(self, task: Task, queue: Queue) -> MoveResult:
-        """A step with messages that are named; `last` counts those that have been looked at."""
+        """Make a step with messages named by id; `last` counts those looked at so far."""
         ids, first, limit = task.request.ids, task.progress.last, self._state.limits.move_step_max
         most = min(most_in_step(task.request) or limit, limit)
         result = self._verb(task.request, queue, MessageRange(ids=ids[first : first + most]))
@@ -64,7 +64,7 @@ class TaskSteps:
         return result
 
     def _takes_all(self, task: Task, queue: Queue) -> bool:
-        """Whether it is about all that the queue has: a deletion, or a purge until something else arrives there."""
+        """Whether it concerns all messages of the queue: a deletion, or a purge until another message arrives there."""
         request = task.request
         if request.kind is TaskKind.DELETE_QUEUE:
             return True
@@ -76,7 +76,7 @@ class TaskSteps:
         return self._arrivals.get(task.id) == arrivals
 
     def _all(self, task: Task, queue: Queue) -> MoveResult:
-        """A step of a purge, or of what precedes the deletion of a queue; at the end of that, the deletion."""
+        """Make a step of a purge, also before the deletion of a queue; after its last step, delete the queue."""
         request, remaining = task.request, max(task.progress.total - task.progress.moved, 0)
         if request.dry_run:
             return MoveResult(0, 0, True, moved=remaining, looked_at=remaining)
@@ -93,5 +93,5 @@ class TaskSteps:
 
 
 def most_in_step(request: TaskRequest) -> int:
-    """Messages that a step moves at most: as many as go in a tenth of a second at the task's rate; 0: it has none."""
+    """The most messages that a step moves: a tenth of a second's worth at the task's rate; 0: it has no rate."""
     return max(request.pace // 10, 1) if request.pace else 0

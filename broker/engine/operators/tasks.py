@@ -1,18 +1,18 @@
-"""Tasks: what operators do with more messages than fit into a tick, step by step.
+"""Tasks: operations of operators on more messages than fit into a tick, done step by step.
 
-A task is kept in the journal.  Each step moves or removes some messages, and notes in the same entry how far the task
-came: after a crash it goes on where it was, and its counts are exact.  Its first step is made when it is started, so
-that one of few messages has ended by then, and one that cannot begin is refused.
+A task is stored in the journal.  Each step moves or removes some messages, and records the task's progress in the same
+entry: after a crash it continues where it was, and its counts are exact.  The first step is made when a task is
+started, so that a small task has ended by then, and one that cannot begin is refused.
 
-Between two steps others get their turn: a step takes some ms, and the next one comes a tick later at the earliest,
-once the disk has nearly caught up, and not before the task's rate allows it.  An exception in a step that nobody
-expected costs what it costs elsewhere: see the tick.
+Clients are served between two steps: a step takes some ms, and the next one follows a tick later at the earliest, once
+the disk has nearly caught up, and not before the task's rate allows it.  An unexpected exception in a step is handled
+as elsewhere: see the tick.
 
 The steps of an export, an import and a replay are calls of a client (`TaskKind.driven`), which has a file, or another
-journal, at the other end.  Each call asks first whether it may be made (`may_step`), which says no while the task is
-paused or ahead of its rate, and is counted when it has done its work (`stepped`).  Such a task ends when its client
-says so (`end`), when an operator cancels it, when no call comes for a while, and with the broker: its client cannot
-know what became of the last call, and begins another task.
+journal, at its end.  Each call first checks whether it may be made (`may_step`), which it may not while the task is
+paused or ahead of its rate, and is counted once it has done its work (`stepped`).  Such a task ends when its client
+ends it (`end`), when an operator cancels it, when no call is made for a while, and when the broker stops: its client
+cannot know what the last call did, and begins another task.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ from broker.engine.queues.state import State
 from broker.engine.routing import registry
 from store import record
 
-#: Tasks that run or are paused at a time: each takes some ms of a tick.
+#: The most tasks running or paused at a time: each takes some ms of a tick.
 ACTIVE_MAX: Final = 16
 
-#: Ended tasks that are kept to be looked at: some weeks of an operator's work.
+#: Ended tasks that stay on record: some weeks of an operator's work.
 ENDED_KEPT: Final = 100
 
-#: How long a task waits for its client's next call, in ms: a large body comes in between, or somebody reads the output.
+#: How long a task waits for its client's next call, in ms: the client may send a large body, or its user read output.
 CLIENT_SILENCE_MS_MAX: Final = 15 * 60_000
 
-#: Messages that one task names one by one: a page of a list, and a definition of some KiB in each step's entry.
+#: The most messages that a task names by id: a page of a list, and a definition of some KiB in each step's entry.
 IDS_MAX: Final = 1_000
 
-#: Of these, how many the log names.
+#: How many of these ids are logged.
 IDS_TOLD_MAX: Final = 100
 
-#: Messages a second at most that a rate can ask for.
+#: The highest rate of a task, in messages a second.
 RATE_MAX: Final = 1_000_000
 
-#: Places of which it is told how many messages went there; the others are counted together.
+#: The most targets for which messages are counted separately; the others are counted together.
 TARGETS_MAX: Final = 50
 OTHER_TARGETS: Final = "others"
 
@@ -73,7 +73,7 @@ class _Pace:
         self._go_on = go_on
 
     def durable(self, number: int) -> None:
-        """The entry of the step before is on disk."""
+        """Continue, as the previous step's entry is on disk."""
         self._go_on()
 
 
@@ -85,10 +85,10 @@ class Tasks:
         self._messages = messages
         self._steps = TaskSteps(state, messages, administration)
         self._watchers: dict[int, list[Callable[[], None]]] = {}
-        self._turns: dict[int, int] = {}  # when the next step of a task may be made, if that has a rate
+        self._turns: dict[int, int] = {}  # when the next step of a task with a rate may be made
 
     def all(self) -> list[Task]:
-        """All tasks that are known, the latest first."""
+        """All tasks on record, the latest first."""
         return sorted(self._state.tasks.values(), key=lambda task: -task.id)
 
     def task(self, id: int) -> Task:
@@ -99,10 +99,10 @@ class Tasks:
         return task
 
     def start(self, request: TaskRequest) -> Task:
-        """A task, which has made its first step.
+        """Start a task, making its first step.
 
-        Raises InvalidTask, InvalidSelector, InvalidEdit, TooManyTasks; NotFound, AlreadyInUse or whatever else keeps
-        the first step from being made.
+        Raises InvalidTask, InvalidSelector, InvalidEdit, TooManyTasks, and any error of the first step: NotFound,
+        AlreadyInUse and others.
         """
         state = self._state
         _check(request)
@@ -140,7 +140,7 @@ class Tasks:
         return queue
 
     def steer(self, task: Task, verb: TaskVerb) -> None:
-        """Pause a task, resume or cancel it.  Raises AlreadyInUse when it is in no state for that."""
+        """Pause, resume or cancel a task.  Raises AlreadyInUse if its state does not allow that."""
         self._state.begin()
         state = STEERING.get((task.state, verb))
         if state is None:
@@ -152,7 +152,7 @@ class Tasks:
 
     @contextmanager
     def watched(self, task: Task, call: Callable[[], None]) -> Iterator[None]:
-        """Make the call whenever a task changes its state, or its client may make the next step."""
+        """Within this context, call `call` whenever a task changes its state or its client may make the next step."""
         self._watchers.setdefault(task.id, []).append(call)
         try:
             yield
@@ -163,49 +163,49 @@ class Tasks:
                 del self._watchers[task.id]
 
     def go_on(self) -> None:
-        """The broker serves again: tasks that were running go on, and those of clients have ended."""
+        """Resume running tasks after a restart, and fail those driven by clients."""
         for task in self._state.tasks.values():
             if task.request.kind.driven and not task.state.ended:
                 self._fail(task, _RESTARTED)
             else:
                 self._plan(task)
 
-    # -- steps that clients make -----------------------------------------------------------------------------------
+    # -- clients' steps --------------------------------------------------------------------------------------------
 
     def may_step(self, task: Task, kind: TaskKind) -> bool:
-        """Whether the client of a task may make its next step; if not, `watched` tells when to ask again.
+        """Whether the client of a task may make its next step; if not, the call of `watched` says when to ask again.
 
         Raises InvalidTask for a task of another kind, TaskEnded.
         """
         if task.request.kind is not kind:
-            raise InvalidTask(f"task {task.id} is no {kind.value}: its kind is {task.request.kind.value}")
+            raise InvalidTask(f"task {task.id} is not of kind {kind.value}, but {task.request.kind.value}")
         if task.state.ended:
             raise TaskEnded(f"task {task.id} is {task.state.value}" + (f": {task.why}" if task.why else ""))
         self._plan(task)
         return task.state is TaskState.RUNNING and self._turns.get(task.id, 0) <= self._state.now
 
     def most(self, task: Task) -> int:
-        """Messages that the next step of a task moves at most: as many as go in a tenth of a second at its rate."""
+        """The most messages that the next step of a task moves: a tenth of a second's worth at its rate."""
         return most_in_step(task.request) or IDS_MAX
 
     def stepped(self, task: Task, *, looked_at: int, moved: int, refused: Mapping[str, int]) -> None:
-        """A step of a client's task was made, in this tick.  Raises TaskEnded."""
+        """Count a step that a client made in this tick.  Raises TaskEnded."""
         if self.may_step(task, task.request.kind) and task.request.pace:
             self._turns[task.id] = due = self._state.now + 1000 * moved // task.request.pace
             self._state.alarms.at(("turn", task.id), due, lambda: self._notify(task))
-        if task.request.remove:  # what has left the queue counts
+        if task.request.remove:  # messages count as moved once they have left the queue
             moved = 0
         _tally(task, MoveResult(0, 0, False, moved, dict(refused), looked_at))
         self._save(task)
 
     def remove(self, task: Task, ids: tuple[int, ...]) -> int:
-        """Remove messages that an export has in its file, the first of `ids` (purged).  How many of these it was.
+        """Remove messages that an export has in its file (purged), the first of `ids`; returns how many of these.
 
         Raises NotFound, InvalidTask, TaskEnded.
         """
         self.may_step(task, TaskKind.EXPORT)
         if not task.request.remove:
-            raise InvalidTask(f"task {task.id} is an export that removes nothing")
+            raise InvalidTask(f"task {task.id} is an export that removes no messages")
         queue = self.queue_of(task)
         result = self._messages.discard(queue, MessageRange(ids=ids[: self._state.limits.move_step_max]))
         done, result.looked_at = result.looked_at, 0  # it was counted when it was exported
@@ -214,9 +214,9 @@ class Tasks:
         return done
 
     def end(self, task: Task, error: str) -> None:
-        """The client of a task has done all, or (`error`) cannot go on.  Raises InvalidTask, TaskEnded."""
+        """Complete a client's task or, with `error`, fail it.  Raises InvalidTask, TaskEnded."""
         if not task.request.kind.driven:
-            raise InvalidTask(f"task {task.id} is no client's: it ends by itself, or cancel it")
+            raise InvalidTask(f"task {task.id} is run by the broker: wait until it ends, or cancel it")
         self.may_step(task, task.request.kind)
         if error:
             self._fail(task, error)
@@ -241,7 +241,7 @@ class Tasks:
     # -- steps -----------------------------------------------------------------------------------------------------
 
     def _plan(self, task: Task, done: int = 0) -> None:
-        """When the next step comes, after one that moved so many messages."""
+        """Schedule the next step, after one that moved `done` messages."""
         state, key = self._state, ("task", task.id)
         state.alarms.cancel(key)
         if task.request.kind.driven and not task.state.ended:
@@ -264,7 +264,7 @@ class Tasks:
             go_on()
 
     def _step(self, task: Task) -> None:
-        """One step of a task that runs."""
+        """Make one step of a running task."""
         before = task.progress.moved
         try:
             self._advance(task, self.queue_of(task))
@@ -279,7 +279,7 @@ class Tasks:
         self._plan(task, done)
 
     def _advance(self, task: Task, queue: Queue) -> None:
-        """Move or remove the next messages, and note how far that came.  Raises EngineError."""
+        """Move or remove the next messages, and update the progress.  Raises EngineError."""
         result = self._steps.step(task, queue)
         if DISK_FULL in result.refused:  # the next step looks at the same messages again
             _tally(task, replace(result, looked_at=0, refused={}))
@@ -319,7 +319,7 @@ class Tasks:
         self._state.report("task.started", **task.about, **chosen, **request.by)
 
     def _tell_ended(self, task: Task) -> None:
-        """Say what became of a task that ended by itself."""
+        """Report a task that completed or failed."""
         progress = task.progress
         counts: dict[str, str | int] = {"messages": progress.moved, "refused": sum(progress.refused.values())}
         if task.why:
@@ -332,7 +332,7 @@ class Tasks:
         self._state.journal.define(task.id, record.task(task.id, task.definition()))
 
     def _forget_old(self) -> None:
-        """Forget those that ended first, if there are many."""
+        """Forget the tasks that ended first, if there are too many."""
         ended = sorted([task for task in self._state.tasks.values() if task.state.ended], key=lambda task: task.ended)
         for task in ended[: max(len(ended) - ENDED_KEPT, 0)]:
             del self._state.tasks[task.id]
@@ -364,7 +364,7 @@ def _check(request: TaskRequest) -> None:
 
 
 def _check_kind(request: TaskRequest) -> None:
-    """What only some kinds have.  Raises InvalidTask."""
+    """Check the fields that only some kinds have.  Raises InvalidTask."""
     kind = request.kind
     if bool(request.queue) == kind.named:
         raise InvalidTask(f"{kind.value} has a name and no queue" if kind.named else f"{kind.value} needs a queue")
@@ -376,17 +376,17 @@ def _check_kind(request: TaskRequest) -> None:
     if bool(request.target) != (kind is TaskKind.MOVE) and not kind.named:
         raise InvalidTask("a move needs a target, the address or queue that gets the messages; only it takes one")
     if request.group and kind is TaskKind.EXPORT:
-        raise InvalidTask("an export chooses by ids or by a filter, and by no group")
+        raise InvalidTask("an export selects messages by ids or by a filter, not by a group")
     if request.remove and (kind is not TaskKind.EXPORT or request.dry_run):
-        raise InvalidTask("only an export that is no dry run removes what it has exported")
+        raise InvalidTask("only an export that is not a dry run can remove the messages it exports")
     if request.dry_run and kind is TaskKind.REPLAY:
-        raise InvalidTask("a replay counts at its client, which reads the journal")
+        raise InvalidTask("a replay has no dry run here: its client, which reads the journal, counts the messages")
     if request.total < 0 or (request.total and not kind.named):
-        raise InvalidTask("total is how many messages the client has for an import or replay; 0: it does not know")
+        raise InvalidTask("total is how many messages the client will send in an import or replay; 0: unknown")
 
 
 def _tally(task: Task, result: MoveResult) -> None:
-    """Add a step to what a task has done."""
+    """Add the result of a step to a task's progress."""
     progress = task.progress
     progress.moved += result.moved
     progress.looked_at += result.looked_at

@@ -1,1 +1,1 @@
-"""What is done with the journal beside writing it: the restart, cleaning of segments, jumps of the clock."""
+"""Restoring the engine from the journal, cleaning of segments, jumps of the clock."""

@@ -1,15 +1,16 @@
-"""Cleaning: what lives in the oldest segment is copied forward, so that the journal does not grow for ever.
+"""Cleaning: copies the live messages of the oldest segment forward, so that the journal does not grow for ever.
 
-One message that nobody consumes keeps its segment, and that keeps every later one that speaks about it (store/space.py
-has the theory, and says when a round is worth its bytes).  A round has two parts, both in small slices, so that
-clients notice neither:
+One message that is never consumed keeps its segment, and that segment keeps every later one with records about it
+(store/space.py has the theory, and decides when a round is worth its bytes).  A round has two parts, both done in small
+slices, so that clients notice neither:
 
-    look    queue by queue: which messages lie in the segment, and on which queues is each
-    copy    write them anew, with their delivery counts and due times, in one journal entry a slice
+    look    queue by queue, find the messages in the segment and the queues of each
+    copy    write the messages again, with their delivery counts and due times, in one journal entry for each slice
 
 Between the two a message may leave a queue.  It is copied only if all of its queues were found and it has left none of
-them since: it was held `refs` times when it was first seen, is so now, and was seen so often.  Another one waits for
-the next round; nothing depends on a round being complete, since a segment goes only when nothing lives in it.
+them since: its `refs` when it was first seen, its `refs` now, and the number of queues where it was seen are equal.
+Other messages wait for the next round.  Nothing depends on a round being complete, since a segment is dropped only when
+nothing in it is live.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from store import record
 from store.body import LargeBody
 from store.errors import JournalFull
 
-#: What a slice may look at and copy: at most 50 MiB/s (`cleaning_period`), and some milliseconds a time.
+#: The most that a slice looks at and copies: at most 50 MiB/s (`cleaning_period`), and some milliseconds each.
 SLICE_QUEUES: Final = 1_000
 SLICE_MESSAGES: Final = 4_000
 SLICE_BYTES: Final = 1 << 20
@@ -36,13 +37,13 @@ SLICE_BYTES: Final = 1 << 20
 #: How long a round pauses when the disk has no room for copies, in ms.
 FULL_RETRY_MS: Final = 5_000
 
-#: Told of messages on a queue that have just been copied, all of a slice together, since those told may have to
-#: look for them among many: writes anew what else the journal knows of them, in the same entry.
+#: Called with the messages of a queue that a slice has copied, to write other records about them again in the same
+#: entry.  All of a slice are passed together, as the callee may have to find them among many.
 Copied = Callable[[Queue, list[Message]], None]
 
 
 class _Found:
-    """A message in the segment: how often it was held when first seen, and the queues on which it was seen."""
+    """A message in the segment: its `refs` when first seen, and the queues on which it was seen."""
 
     __slots__ = ("message", "queues", "refs")
 
@@ -53,7 +54,7 @@ class _Found:
 
     @property
     def known(self) -> bool:
-        """Whether it is on exactly these queues now."""
+        """Whether it is still on exactly these queues."""
         return self.message.refs == self.refs == len(self.queues)
 
 
@@ -63,10 +64,10 @@ class _Round:
     def __init__(self, segment: int, bound: int, queues: list[Queue]) -> None:
         self.segment = segment
         self.bound = bound
-        self.queues = queues  # still to be looked at, the next one last
+        self.queues = queues  # those still to look at, the next one last
         self.found: dict[int, _Found] = {}  # by the message's id(): queues that paged it have a message each
         self.paged: list[tuple[Queue, Chunk, list[int]]] = []  # rows of tails, still to be copied
-        self.order: list[_Found] | None = None  # still to be copied, the next one last
+        self.order: list[_Found] | None = None  # those still to copy, the next one last
         self.copied = 0
 
 
@@ -76,21 +77,21 @@ class Cleaner:
     def __init__(self, state: State) -> None:
         self.messages = 0  # copied since the start
         self.rounds = 0
-        #: Knows more of a message than the engine does.
+        #: Called with copied messages, to write other records about them again.
         self.copied: list[Copied] = []
-        #: Has things that live in a segment beside messages, and writes them anew.
+        #: Called with a segment, to copy forward what is live in it beside messages.
         self.forward: list[Callable[[int], object]] = []
         self._state = state
         self._round: _Round | None = None
         self._next = 0
-        self._looked = 0  # the newest segment when it was last asked whether there is something to clean
+        self._looked = 0  # the newest segment when last checked for something to clean
 
     def next_due(self) -> int | None:
-        """When `step` is to be called next (ms since the epoch), None if nothing is to be done."""
+        """When `step` must be called next (ms since the epoch), None if there is nothing to do."""
         return None if self._round is None else self._next
 
     def clock_jumped(self, by_ms: int) -> None:
-        """The next slice comes when it would have."""
+        """Shift the next slice after the clock has jumped."""
         self._next += by_ms
 
     def step(self) -> None:
@@ -118,9 +119,9 @@ class Cleaner:
             self._copy(self._round, self._round.order)
 
     def whole(self, segment: int) -> int:
-        """Clean a segment at once, whatever is alive in it, and return how many messages were copied.
+        """Clean a segment at once, however much is live in it; returns how many messages were copied.
 
-        For commands: a broker that serves takes slices.  Raises JournalFull; what was copied before stays copied.
+        For commands: a serving broker works in slices.  Raises JournalFull; messages copied before stay copied.
         """
         state = self._state
         round = _Round(segment, state.journal.space.bound(segment), list(self._state.queues.values()))
@@ -153,7 +154,7 @@ class Cleaner:
             if seen >= SLICE_MESSAGES:
                 break
         if not round.queues:
-            # The youngest first in the list: the oldest are taken from its end, and copied in their order.
+            # The youngest come first in the list: the oldest are taken from its end, and copied in order.
             round.order = sorted(round.found.values(), key=lambda found: found.message.id, reverse=True)
             round.found = {}
 
@@ -169,7 +170,7 @@ class Cleaner:
             self._end(round)
 
     def _copy_slice(self, round: _Round, order: list[_Found]) -> None:
-        """Copy the oldest of those that are left.  Raises JournalFull, NotReadable before anything changed."""
+        """Copy the oldest of the messages left.  Raises JournalFull, NotReadable before anything changed."""
         if not order:
             self._carry_slice(round)
             return
@@ -190,7 +191,7 @@ class Cleaner:
             self._tell(queue, messages)
 
     def _carry_slice(self, round: _Round) -> None:
-        """The same for paged messages, a chunk of them or several."""
+        """Copy paged messages, one chunk or several."""
         size = 0
         while round.paged and size < SLICE_BYTES:
             queue, chunk, rows = round.paged[-1]
@@ -207,10 +208,10 @@ class Cleaner:
     def _copy_run(
         self, round: _Round, header: MessageHeader, queues: list[Queue], messages: list[Message]
     ) -> list[Queue]:
-        """Copy messages with the same header; the queues on which a restart will find them."""
+        """Copy messages with the same header; returns the queues on which a restart will find them."""
         journal = self._state.journal
         durable = [queue for queue in queues if queue.durable]
-        if not durable:  # only queues hold it that no restart will find
+        if not durable:  # held only by queues that no restart restores
             journal.space.release(round.segment, len(messages))
             for message in messages:
                 message.segment = 0
@@ -230,7 +231,7 @@ class Cleaner:
         return durable
 
     def _restate(self, queue: Queue, messages: list[Message]) -> None:
-        """Delivery counts and due times, as the journal had them."""
+        """Write delivery counts and due times again, as the journal had them."""
         journal = self._state.journal
         by_count: dict[tuple[int, bool], list[int]] = {}
         by_due: dict[int, list[int]] = {}
@@ -248,7 +249,7 @@ class Cleaner:
             journal.add(record.scheduled(queue.id, due, ids))
 
     def _end(self, round: _Round) -> None:
-        """The round is over.  If its segment can go, there may be another one to clean at once."""
+        """End the round.  If its segment can be dropped, another one may be due for cleaning at once."""
         state = self._state
         self.messages += round.copied
         self.rounds += 1
@@ -262,7 +263,7 @@ class Cleaner:
 
 
 def _runs(slice: list[_Found], segment: int) -> list[tuple[MessageHeader, list[Queue], list[Message]]]:
-    """What may be copied of a slice, together where headers and queues are the same."""
+    """The messages of a slice that may be copied, grouped by equal headers and queues."""
     runs: list[tuple[MessageHeader, list[Queue], list[Message]]] = []
     for found in slice:
         message = found.message

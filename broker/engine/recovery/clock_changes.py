@@ -1,12 +1,11 @@
-"""Jumps of the wall clock: set by hand, by a time server that was reached at last, after a machine that slept.
+"""Handles jumps of the wall clock: set by hand, by a time server reached late, or after the machine slept.
 
-Two kinds of times are kept.  What a sender or a setting fixed to a date (an expiration, a scheduled delivery) holds by
-what the wall clock says.  What comes so long after something (a redelivery, the end of a session, the timeout of a
-transaction, the next look) is a length of time, and setting a clock does not make time pass.  So when the wall
-clock has gone otherwise than the clock that never goes back, all times of the second kind move along: nothing of them
-comes early, and nothing waits until the wall clock has caught up.
+There are two kinds of times.  A date fixed by a sender or a setting (an expiration, a scheduled delivery) follows the
+wall clock.  A length of time after an event (a redelivery, the end of a session, the timeout of a transaction, the next
+scan) does not: setting a clock does not make time pass.  So when the wall clock diverges from the monotonic clock, all
+times of the second kind are shifted: none of them comes early, and none waits until the wall clock has caught up.
 
-Redelivery delays that are in the journal are written anew, because a restart takes them from there.
+Redelivery delays in the journal are written again, because a restart reads them there.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from store import record
 
-#: A clock that differs by less than this since it was read last, in ms, is being slewed, or its reader was held up.
+#: A smaller divergence since the last reading, in ms, is slewing, or a delay between reading the two clocks.
 JUMP_MS_MIN: Final = 1_000
 
-#: Messages in one record of new due times.
+#: The most messages in one record of new due times.
 IDS_MAX: Final = 10_000
 
 
@@ -31,7 +30,7 @@ def _nobody(milliseconds: int) -> None:
 
 
 class Steady:
-    """The wall clock in ms, as the engine reads it once a tick; `follow` is told how far it has jumped before."""
+    """The wall clock in ms, as the engine reads it once a tick; after a jump `follow` is called with its length."""
 
     def __init__(self, wall_ms: Callable[[], int], monotonic: Callable[[], float]) -> None:
         self.follow: Callable[[int], None] = _nobody
@@ -49,7 +48,7 @@ class Steady:
 
 
 def follow(state: State, jump: int) -> None:
-    """Move along what addresses and queues keep: how long they have been unused, when redeliveries are due."""
+    """Shift the times stored in addresses and queues: since when they are unused, when redeliveries are due."""
     for address in state.addresses.values():
         address.unbound_since += jump
     for queue in state.queues.values():
@@ -61,7 +60,7 @@ def follow(state: State, jump: int) -> None:
 
 
 def _delay(state: State, queue: Queue, jump: int) -> None:
-    """Move the redeliveries of a queue; what its sender has scheduled keeps its date."""
+    """Shift the redeliveries of a queue; messages that their senders scheduled keep their dates."""
     moved: dict[int, list[int]] = {}
     for id, (due, message) in list(queue.scheduled.items()):
         if due == message.header.scheduled:
