@@ -17,24 +17,26 @@ a dead-letter queue.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from broker.engine import Consumer, DeliveryOutcome, Queue, redelivery
 from broker.engine.model.message import Message
+from broker.sessions.amqp.endpoint import AmqpEndpoint
 from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget
 from broker.sessions.amqp.link_encoder import Stamp
+from broker.sessions.amqp.link_id import RESERVE_NAME, RESERVE_PART
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.convert import ConversionError, TooManyHops
-from broker.sessions.links.model import Route, State, has_come
+from broker.sessions.links.attach import attach_receiver
+from broker.sessions.links.model import State, has_come
+from broker.sessions.links.standing import Standing
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.events import Credit, Dispositions, Transfers
 from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
-
-if TYPE_CHECKING:
-    from broker.sessions.links.amqp import AmqpLinkSession
+from protocols.amqp.session import Session
 
 #: What comes back without the other end having refused it: it may have left, and nothing has failed.
 _BACK: Final = DeliveryOutcome(0, False, "the link was interrupted", left=True)
@@ -60,10 +62,10 @@ def words(error: Error | None) -> str:
 class SendingRoute(OutgoingLink):
     """A route that reads a queue here."""
 
-    def __init__(self, owner: AmqpLinkSession, link: Sender, route: Route, stamp: Stamp) -> None:
+    def __init__(self, owner: AmqpEndpoint, link: Sender, standing: Standing, stamp: Stamp) -> None:
         super().__init__(owner, link, settled=False, default=Released(), stamp=stamp)
-        self.route = route
-        self._session = owner
+        self.route = standing.route
+        self._standing = standing
         self._full = False  # the socket takes nothing for now
         self.probing = False  # one message at a time, until one is taken
         self._fast: list[int] = []  # sent settled with this tick: gone when they have left
@@ -75,7 +77,7 @@ class SendingRoute(OutgoingLink):
         consumer = self.attached
         if not consumer.closed:
             room = self.link.room - len(self._pending) - consumer.held
-            window = 1 if self.probing or self.route.suspects else self._session.window_messages
+            window = 1 if self.probing or self.route.suspects else self.route.link.settings.window
             self._owner.engine.consumers.grant(consumer, max(min(room, window - len(consumer.unacked)), 0))
         self.route.unsettled = len(consumer.unacked)
 
@@ -157,11 +159,11 @@ class SendingRoute(OutgoingLink):
     def _refused(self, ids: list[int], state: Rejected | Released | Modified) -> None:
         engine, consumer, route = self._owner.engine, self.attached, self.route
         said = words(state.error) if isinstance(state, Rejected) else "not accepted, but given back"
-        text = f"{self._session.where(route)}: {said}"
+        text = f"{self._standing.where}: {said}"
         route.refused += len(ids)
         self._answered(len(ids))
         for id in ids:
-            if not self._session.may_die(route, consumer.unacked[id]):
+            if not self._standing.may_die(consumer.unacked[id]):
                 engine.consumers.give_back(consumer, id, _BACK)
                 self.wait(text)
             elif isinstance(state, Rejected):
@@ -172,12 +174,12 @@ class SendingRoute(OutgoingLink):
 
     def give_up(self, message: Message, why: ConversionError) -> None:
         """A message cannot be sent as it is: it dies, if it may."""
-        consumers, session, route = self._owner.engine.consumers, self._session, self.route
+        consumers, standing = self._owner.engine.consumers, self._standing
         if isinstance(why, TooManyHops):
-            text, dies = str(why), session.is_kept(route, message)
+            text, dies = str(why), standing.is_kept(message)
         else:
-            text, dies = f"{session.where(route)}: {why}", session.may_die(route, message)
-            route.refused += 1
+            text, dies = f"{standing.where}: {why}", standing.may_die(message)
+            self.route.refused += 1
         if dies:
             consumers.undeliverable(self.attached, message, text, why.reason)
         else:
@@ -189,14 +191,18 @@ class SendingRoute(OutgoingLink):
     def wait(self, text: str) -> None:
         """The other end takes nothing for now; what is under way is still settled."""
         if self.route.state is State.RUNNING:
-            self._session.route_waits(self.route, text)
+            self._standing.wait(text)
             self._apply_pause()
 
-    def go_on(self) -> None:
-        """Try again, with one message."""
-        self.probing = True
-        self._apply_pause()
+    def go_on(self, *, again: bool) -> None:
+        """Pass messages on; `again`: try with one."""
+        self.probing = again
+        self.pause(self._owner.window.paused)
         self.more_room()
+
+    def stop(self) -> None:
+        """An operator has paused the route."""
+        self._apply_pause()
 
     def pause(self, paused: bool) -> None:
         self._full = paused
@@ -217,7 +223,7 @@ class SendingRoute(OutgoingLink):
         held = self._under_way()
         self.route.suspects = len(held)
         for id in held if len(held) == 1 else ():
-            if self._session.may_die(self.route, self.attached.unacked[id]):
+            if self._standing.may_die(self.attached.unacked[id]):
                 self._owner.engine.consumers.give_back(self.attached, id, redelivery.rejected(text))
         return bool(held)
 
@@ -231,7 +237,7 @@ class SendingRoute(OutgoingLink):
         super().close(_BACK)
         self.route.unsettled = 0
         if held:
-            self._session.left_in_doubt(self.route, held)
+            self._standing.left_under_way(held)
 
 
 class UnsendableByRoutes(Unsendable):
@@ -254,22 +260,28 @@ class ReceivingRoute(IncomingLink):
     """
 
     def __init__(
-        self, owner: AmqpLinkSession, link: Receiver, route: Route, place: Place, peer: Peer, selector: str = ""
+        self, owner: AmqpEndpoint, link: Receiver, standing: Standing, place: Place, peer: Peer, selector: str = ""
     ) -> None:
-        self.route = route
-        self.place = place
+        self.route = standing.route
         self.selector = selector
         self.parts: dict[str, ReceivingRoute] = {}
-        self._session = owner
         self.wanted_at = owner.engine.now  # when a consumer with the selector was last here
+        self._endpoint = owner
+        self._standing = standing
+        self._parts_made = 0
+        self.place = place
         self._message_bytes = _MESSAGE_BYTES
-        settings = route.settings
-        self.hops_max = route.link.settings.max_hops
+        settings = self.route.settings
+        self.hops_max = self.route.link.settings.max_hops
         super().__init__(owner, link, SendTarget(settings.local, settings.routing_type, False), place, peer)
 
     def add(self, event: Transfers) -> None:
         self._message_bytes = max(sum(map(len, event.payloads)) // len(event.payloads), 1)
         super().add(event)
+
+    def go_on(self, *, again: bool) -> None:
+        """Ask for messages."""
+        self.top_up()
 
     def top_up(self) -> None:
         self.route.passed += self.taken
@@ -291,11 +303,34 @@ class ReceivingRoute(IncomingLink):
             if selector in wanted:
                 part.wanted_at = now
             elif has_come(part.wanted_at + LINGER_MS, now, LINGER_MS):
-                self._session.end_part(parts.pop(selector))
+                self._end_part(parts.pop(selector))
         for selector in sorted(wanted - {"", *parts})[: PARTS_MAX - len(parts)]:
-            parts[selector] = self._session.begin_part(self, selector)
+            parts[selector] = self._begin_part(selector)
         for each in (self, *parts.values()):
             each.top_up()
+
+    def _begin_part(self, selector: str) -> ReceivingRoute:
+        """A receiver for the consumers here that have this selector."""
+        self._parts_made += 1
+        session, whole = self.link.session, self.link.local
+        assert isinstance(session, Session)
+        assert whole is not None, "it is attached"
+        receiver = session.new_receiver(f"{whole.name}.{self._parts_made}")
+        receiver.order = self.link.order
+        told = dict(whole.properties or {})
+        if RESERVE_NAME in told:
+            told[RESERVE_PART] = True
+        attach_receiver(receiver, self.route.settings, told, selector)
+        part = ReceivingRoute(self._endpoint, receiver, self._standing, self.place, self.peer, selector)
+        self._endpoint.incoming[receiver] = part
+        self._owner.touch()
+        return part
+
+    def _end_part(self, part: ReceivingRoute) -> None:
+        """No consumer has had its selector for a while."""
+        self._endpoint.drop(part.link, closed=False)
+        part.link.send_detach()
+        self._owner.touch()
 
     def _fetch(self) -> None:
         most = self._owner.options.credits

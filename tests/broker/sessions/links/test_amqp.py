@@ -667,7 +667,7 @@ def test_what_is_in_doubt_is_held_while_the_route_waits(monkeypatch: pytest.Monk
     links.wires["b"].deliver_there()
     session = links.links.connections["b"]
     assert isinstance(session, AmqpLinkSession)
-    links.do(session.route_waits, links.route("orders"), "given back")
+    links.do(session.routes["orders"].standing.wait, "given back")
     links.cut()
     assert links.route("orders").state is State.IN_DOUBT
     links.advance(5_000)

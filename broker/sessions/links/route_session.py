@@ -1,0 +1,258 @@
+"""A route over one AMQP connection: its session, the link on that, and what the other end makes of both.
+
+start    BEGIN        the route is starting; one that has its link goes on at once
+began    ATTACH
+attached              it runs: `running` is a consumer here, or a producer
+refuse                its link or session was ended: it waits, and tries again with another session
+end      END          this end has no use for the session any more
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.engine import Consumer, redelivery
+from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Message
+from broker.sessions.amqp.endpoint import AmqpEndpoint
+from broker.sessions.amqp.incoming import Peer, Place
+from broker.sessions.amqp.link_encoder import Stamp
+from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND, RESERVE_MS, RESERVE_NAME
+from broker.sessions.links.attach import attach_receiver, attach_sender, request
+from broker.sessions.links.login import LinkLogin
+from broker.sessions.links.model import Route, State, has_come
+from broker.sessions.links.routes import ReceivingRoute, SendingRoute, words
+from broker.sessions.links.standing import Standing
+from protocols.amqp.errors import AmqpError
+from protocols.amqp.link import Channel
+from protocols.amqp.link import Link as AmqpLink
+from protocols.amqp.performatives import Attach, Error
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.sender import Sender
+from protocols.amqp.session import Session
+
+
+class RouteSession:
+    """`sessions` are those of all routes of the connection: it enters its own, and takes it out."""
+
+    def __init__(
+        self,
+        owner: AmqpEndpoint,
+        route: Route,
+        broker_name: str,
+        other: LinkLogin,
+        sessions: dict[Channel, RouteSession],
+    ) -> None:
+        self.route = route
+        self.standing = Standing(owner, route)
+        self.running: SendingRoute | ReceivingRoute | None = None
+        self._owner = owner
+        self._broker_name = broker_name
+        self._other = other
+        self._sessions = sessions
+        self._session: Session | None = None
+        self._attempt: _Attempt | None = None
+
+    def start(self) -> None:
+        """Attach, or go on; one that is on its way since before a pause, is."""
+        self.route.move("attach")
+        if self.running is not None:  # attached, and was only waiting
+            self.route.move("attached")
+            self.running.go_on(again=True)
+        elif self._session is None:
+            try:
+                self._session = self._owner.codec.new_session()
+            except AmqpError as error:
+                self.standing.wait(str(error.description))
+                return
+            self._sessions[self._session] = self
+            self._session.send_begin()
+        self._owner.touch()
+
+    def pause(self) -> None:
+        """Pass nothing on; what is under way is settled."""
+        self.route.move("pause")
+        if self.running is not None:
+            self.running.stop()
+
+    def check(self) -> None:
+        """What is due: one that waits tries again; one that has passed messages on for long enough is well again.
+
+        Not at once: where little is taken now and then, it is the same trouble still.
+        """
+        route, running = self.route, self.running
+        now, interval = self._owner.engine.now, route.link.settings.retry_interval
+        if route.state is State.RETRYING and has_come(route.retry_at, now, interval):
+            self.start()
+        elif running is None or route.state is not State.RUNNING:
+            return
+        elif isinstance(running, ReceivingRoute):
+            if route.settings.only_with_consumers:
+                running.fetch_for_consumers()
+        elif route.error and not running.probing and has_come(route.since + interval, now, interval):
+            self.standing.well()
+
+    # -- what it attaches ------------------------------------------------------------------------------------------
+
+    def began(self, session: Session) -> None:
+        """The other end has answered BEGIN."""
+        settings, name = self.route.settings, f"{self._owner.options.container_id}.{self.route.name}"
+        if settings.reads:
+            attach_sender(session.new_sender(name), settings)
+        else:
+            attach_receiver(session.new_receiver(name), settings, self._told(name))
+
+    def _told(self, name: str) -> dict[str, object]:
+        """What a receiver of this name tells the other end of itself."""
+        settings = self.route.settings
+        told: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
+        if settings.only_with_consumers:
+            told[ON_DEMAND] = True
+        if self._other.bartleby and settings.reserve:
+            told[RESERVE_NAME] = f"{self._owner.engine.journal.broker_id.hex()}/{name}"
+            told[RESERVE_MS] = settings.reserve
+        return told
+
+    def has(self, link: AmqpLink) -> bool:
+        """Whether a link is all that the route has, not only a part of one that runs."""
+        return self.running is None or self.running.link is link
+
+    def attached(self, link: AmqpLink, attach: Attach) -> None:
+        """The other end has attached the link; without its terminus DETACH follows, and says why."""
+        route, sends = self.route, isinstance(link, Sender)
+        if (attach.target if sends else attach.source) is None or not self.has(link):
+            return
+        if sends and not route.settings.remote and not self._other.relays:
+            self.end("the other broker has no anonymous relay, which a topics route needs")
+            return
+        bartleby = LINK_CAPABILITY in attach.offered_capabilities
+        try:
+            if route.settings.holds and not bartleby and self.standing.look_back():
+                self.end("")
+                return
+            self.running = self._make(link, bartleby=bartleby)
+        except EngineError as error:
+            self.end(f"this broker: {error}")
+            return
+        route.bartleby = bartleby
+        route.move("attached")
+        if route.state is State.RUNNING:  # not paused meanwhile
+            self.standing.well()
+        self.running.go_on(again=False)
+
+    def _make(self, link: AmqpLink, *, bartleby: bool) -> SendingRoute | ReceivingRoute:
+        """What the route is from now on.  Raises EngineError."""
+        owner, route, engine = self._owner, self.route, self._owner.engine
+        settings = route.settings
+        if isinstance(link, Sender):
+            broker_id = engine.journal.broker_id if bartleby else b""
+            stamp = Stamp(self._broker_name, route.link.name, broker_id, relayed=not settings.remote)
+            sending = SendingRoute(owner, link, self.standing, stamp)
+            sending.subscribe(request(engine, route, forwards=bartleby))
+            owner.outgoing[link] = sending
+            return sending
+        assert isinstance(link, Receiver)
+        address, queue = engine.destination(settings.local, settings.routing_type, access=owner.access, attached=True)
+        peer = Peer.BARTLEBY if bartleby else Peer.BROKER
+        receiving = ReceivingRoute(owner, link, self.standing, Place(address, queue, settings.routing_type), peer)
+        link.order = address.name
+        owner.incoming[link] = receiving
+        return receiving
+
+    # -- what ends it ----------------------------------------------------------------------------------------------
+
+    def dropped(self, link: AmqpLink) -> None:
+        """A link of its session is gone."""
+        if self.has(link):
+            self.running = None
+
+    def over(self) -> None:
+        """The other end has ended the session."""
+        self.running = None
+        if self._session is not None:
+            del self._sessions[self._session]
+            self._session = None
+
+    def end(self, text: str) -> None:
+        """The session is not needed any more; with a text the route waits."""
+        session = self._session
+        if session is not None:
+            del self._sessions[session]
+            self._session = None
+            session.send_end()
+        if text:
+            self.standing.wait(text)
+        self._owner.touch()
+
+    def blame(self, error: Error | None) -> bool:
+        """Whether the other end ends a route that ran: with an error a message that was under way may be to blame.
+
+        If none was, it is a refusal, even after an ATTACH that looked like success: Proton gives an empty target then.
+        """
+        running = self.running
+        if not isinstance(running, SendingRoute):
+            return False
+        return error is None or running.blame(f"{self.standing.where}: {words(error)}")
+
+    def refuse(self, error: Error | None, *, ran: bool) -> None:
+        """The other end does not let it attach: what waits for it has failed once more.  Or it `ran`, and is ended."""
+        self.running = None
+        if self.route.state is State.IN_DOUBT:
+            return
+        self.standing.wait(f"{self.standing.where}: {words(error)}")
+        settings = self.route.settings
+        if settings.reads and settings.use_dead_letter and not ran:
+            attempt = _Attempt(self._owner, self.standing)
+            if attempt.begin():
+                self._attempt = attempt
+
+    def end_attempt(self, text: str) -> None:
+        """What could not even be sent goes back, with a text as failed."""
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.end(text)
+
+
+class _Attempt:
+    """Messages that could not even be sent, as the other end has nothing for them: a failed delivery of each."""
+
+    def __init__(self, owner: AmqpEndpoint, standing: Standing) -> None:
+        self._owner = owner
+        self._standing = standing
+        self._consumer: Consumer | None = None
+
+    @property
+    def transport(self) -> object:
+        return self._owner.transport
+
+    def begin(self) -> bool:
+        """Take as many as the route sends at once; False if there is no such queue."""
+        engine, route = self._owner.engine, self._standing.route
+        try:
+            self._consumer = engine.consumers.subscribe(self, request(engine, route, forwards=False))
+        except EngineError:
+            return False
+        engine.consumers.grant(self._consumer, route.link.settings.window)
+        return True
+
+    def records(self, consumer: Consumer) -> bool:
+        """Deliveries leave without a record of their own."""
+        return False
+
+    def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:
+        """They wait for the end of this attempt."""
+
+    def consumer_closed(self, consumer: Consumer, reason: str) -> None:
+        """The queue is gone."""
+        self._consumer = None
+
+    def end(self, text: str) -> None:
+        """They go back: with a text as failed, as far as they may die."""
+        consumer, consumers = self._consumer, self._owner.engine.consumers
+        if consumer is None:
+            return
+        for id, message in list(consumer.unacked.items()):
+            if text and self._standing.may_die(message):
+                consumers.give_back(consumer, id, redelivery.rejected(text))
+        consumers.close(consumer, redelivery.CLOSED)
+        self._consumer = None
