@@ -22,12 +22,14 @@ from broker.engine.model.errors import AlreadyInUse, NotBrowsable, NotFound
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.query import split_query
+from broker.sessions.amqp.coordinator import CoordinatorLink
 from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
 from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget, check_temporary
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.link_id import LINK_CAPABILITY
-from broker.sessions.amqp.link_owner import LinkOwner, Outgoing
+from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import BrowsingLink, OutgoingLink
+from broker.sessions.amqp.outgoing_links import Outgoing
 from broker.sessions.amqp.source import (
     found_again,
     granted,
@@ -38,6 +40,7 @@ from broker.sessions.amqp.source import (
     subscription_name,
 )
 from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
+from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import (
@@ -62,13 +65,14 @@ _TEMPORARY: Final = frozenset({TEMPORARY_QUEUE, TEMPORARY_TOPIC})
 class Attacher:
     """Makes the links of one connection, and remembers what goes with them."""
 
-    def __init__(self, owner: LinkOwner) -> None:
+    def __init__(self, owner: LinkOwner, transactions: Transactions) -> None:
         self._owner = owner
+        self._transactions = transactions
         self._nodes = Nodes(owner.engine.delete_temporary)
         self._subscriptions: dict[Link, tuple[str, bool]] = {}  # and whether the link only looks it up, to delete it
 
-    def attach(self, link: Link, attach: Attach) -> IncomingLink | Outgoing | None:
-        """Make what is asked for and answer; None for a coordinator.  Raises AmqpError, EngineError."""
+    def attach(self, link: Link, attach: Attach) -> IncomingLink | CoordinatorLink | Outgoing:
+        """Make what is asked for and answer.  Raises AmqpError, EngineError."""
         if isinstance(link, Receiver):
             return self._attach_sender(link, attach)
         assert isinstance(link, Sender)
@@ -76,12 +80,12 @@ class Attacher:
 
     # -- the peer sends --------------------------------------------------------------------------------------------
 
-    def _attach_sender(self, link: Receiver, attach: Attach) -> IncomingLink | None:
+    def _attach_sender(self, link: Receiver, attach: Attach) -> IncomingLink | CoordinatorLink:
         target = attach.target
         if isinstance(target, Coordinator):
             granted_target = Coordinator(_TRANSACTION_CAPABILITIES)
             link.send_attach(source=attach.source, target=granted_target, snd_settle_mode=attach.snd_settle_mode)
-            return None
+            return CoordinatorLink(self._owner, link, self._transactions)
         if not isinstance(target, Target):
             raise link_error(INVALID_FIELD, "attach: a sender names its target.")
         asked = stated_routing(target.capabilities)

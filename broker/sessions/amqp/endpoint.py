@@ -1,6 +1,6 @@
 """Either side of an AMQP 1.0 connection: the codec's events become engine verbs, deliveries become transfers.
 
-Messages that arrive are gathered by their links (`incoming`) and published when the read has been looked at, or
+Messages that arrive are gathered by their links (`incoming_links`) and published when the read has been looked at, or
 before a frame that needs it done.  Answers (outcomes of messages, of discharges, of our own deliveries) are given once
 everything done before them is durable (promise P1), in their order, those that follow each other as one range.
 
@@ -10,18 +10,13 @@ everything done before them is durable (promise P1), in their order, those that 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from broker.engine import DeliveryOutcome, redelivery
-from broker.engine.model.errors import EngineError
-from broker.sessions.amqp.answers import Answer, settle
-from broker.sessions.amqp.incoming import IncomingLink, PendingPublishes
-from broker.sessions.amqp.link_owner import LinkOwner, Outgoing
-from broker.sessions.amqp.login import report_error
+from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
-from broker.sessions.amqp.terms import AmqpOptions, refused
-from broker.sessions.confirmations import Confirmations
+from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.login import Peer
 from broker.sessions.session import MOVED
 from broker.sessions.tick import Tick, Transport
@@ -45,9 +40,7 @@ from protocols.amqp.events import (
     Transfers,
     WindowOpened,
 )
-from protocols.amqp.link import Channel, Link
-from protocols.amqp.performatives import Close, DeliveryState, Error
-from protocols.amqp.session import Session
+from protocols.amqp.performatives import Close
 
 #: What is done about each event, by its type.
 Handlers = Mapping[type, Callable[[Any, Any], None]]
@@ -62,23 +55,13 @@ class AmqpEndpoint(LinkOwner):
         transport: Transport,
         options: AmqpOptions,
         codec: AmqpConnection,
+        handlers: Handlers,
         *,
         connection_id: str,
         peer: Peer,
     ) -> None:
-        super().__init__(tick, transport, options, connection_id, peer)
-        self.codec = codec
-        self.incoming: dict[Link, IncomingLink] = {}
-        self.outgoing: dict[Link, Outgoing] = {}
-        self.gathered = PendingPublishes()
-        self._answers: Confirmations[Answer] = Confirmations(tick.engine, settle)
-        self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
-        self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
-
-    @property
-    @abstractmethod
-    def handlers(self) -> Handlers:
-        """What is done about each event, by its type."""
+        super().__init__(tick, transport, options, codec, connection_id, peer)
+        self._handlers = handlers
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -113,7 +96,7 @@ class AmqpEndpoint(LinkOwner):
 
     def process(self) -> None:
         """Do what the frames that have come say."""
-        codec, handlers = self.codec, self.handlers
+        codec, handlers = self.codec, self._handlers
         try:
             while not self.lost and (events := codec.events()):
                 for event in events:
@@ -121,8 +104,8 @@ class AmqpEndpoint(LinkOwner):
                         handler(self, event)
         except AmqpError as error:
             self.fail_with(error)
-        self.gathered.publish()
-        if self._answers.confirm(self):
+        self.incoming.publish()
+        if self.answers.confirm(self):
             self.touch()
         if codec.error is not None:
             self.fail_with(codec.error)
@@ -139,26 +122,17 @@ class AmqpEndpoint(LinkOwner):
         for consumer in self.unsendable.dead_letter():
             assert isinstance(consumer.sink, OutgoingLink)
             consumer.sink.more_room()
-        if self.pulling.links and not self.window.socket_full:
-            self.tick.enter()
-            self.pulling.pull()
-        if self._draining:
-            self._finish_drains()
+        self.outgoing.finish()
         return self.codec.data_to_send()
 
     def flushed(self) -> None:
         """The bytes are with the operating system."""
         self.window.flushed()
-        sending, self._sending = self._sending, {}
-        for link in sending:
-            link.flushed()
-        if self.pulling.links and self.pulling.ready:
-            self.touch()
+        self.outgoing.flushed()
 
     def pause(self, paused: bool) -> None:
         """No deliveries for now, or again."""
-        for link in list(self.outgoing.values()):  # a browser may end: the disk cannot be read
-            link.pause(paused)
+        self.outgoing.pause(paused)
 
     def send_heartbeat(self) -> None:
         """An empty frame."""
@@ -181,7 +155,7 @@ class AmqpEndpoint(LinkOwner):
     def fail(self, why: str, *, moved: bool = False) -> None:
         self.codec.discard()
         self.unsendable.forget()
-        self._draining.clear()
+        self.outgoing.forget()
         self.fail_with(connection_error(CONNECTION_FORCED if moved else INTERNAL_ERROR, why))
 
     def dismiss(self, reason: str) -> None:
@@ -193,7 +167,7 @@ class AmqpEndpoint(LinkOwner):
         Not even with `moved` it is told `amqp:connection:redirect`: Proton and rhea give up then, and with the other
         condition look for the next server.
         """
-        self.gathered.publish()
+        self.incoming.publish()
         self.codec.send_close(connection_error(CONNECTION_FORCED, MOVED if moved else why))
         self.touch()
         self.end(redelivery.INTERRUPTED)
@@ -205,15 +179,10 @@ class AmqpEndpoint(LinkOwner):
         self.lost = True
         self.engine.connections.closed(self.id)
         self.ending()
-        for link in self.outgoing.values():
-            link.close(how)
-        for incoming in self.incoming.values():
-            incoming.gone()
+        self.outgoing.close(how)
+        self.incoming.close()
         self.ended()
-        self.outgoing.clear()
-        self.incoming.clear()
-        self._draining.clear()
-        self._answers.drop()
+        self.answers.drop()
 
     @abstractmethod
     def ending(self) -> None:
@@ -223,186 +192,33 @@ class AmqpEndpoint(LinkOwner):
     def ended(self) -> None:
         """The links of the connection are gone: what has to be done after them."""
 
-    # -- sessions and links ----------------------------------------------------------------------------------------
-
     def _on_close(self, event: Close) -> None:
         """The peer leaves in good order; what it is still owed comes first."""
-        self.gathered.publish()
+        self.incoming.publish()
         self.codec.send_close()
         self.end(redelivery.CLOSED)
 
-    def _on_ended(self, event: Ended) -> None:
-        self.drop_session(event.session, redelivery.CLOSED)
-        event.session.send_end()
-
-    def _on_session_failed(self, event: SessionFailed) -> None:
-        self.report_error(event.error)
-        self.drop_session(event.session, redelivery.INTERRUPTED)
-        event.session.send_end(event.error)
-
-    def drop_session(self, session: Session, how: DeliveryOutcome) -> None:
-        """A session is gone, and with it its links."""
-        self.gathered.publish()
-        for link in self.all_links():
-            if link.session is session:
-                self.drop(link, closed=False, detached=True, how=how)
-        self._answers.keep(lambda answer: answer[0] is not session)
-
-    def all_links(self) -> list[Link]:
-        """The links of all sessions that have something of ours."""
-        return [*self.incoming, *self.outgoing]
-
-    def _on_detached(self, event: Detached) -> None:
-        self.gathered.publish()
-        error = None
-        try:
-            self.drop(event.link, closed=event.closed, detached=not event.closed)
-        except EngineError as denied:  # its subscription stays: the peer may not delete it, or another consumes
-            error = refused(denied)
-        event.link.send_detach(closed=event.closed, error=error)
-
-    def lose(self, link: Link, error: AmqpError) -> None:
-        """A link has failed."""
-        self.report_error(error)
-        self.gathered.publish()
-        self.drop(link, closed=False)
-        link.send_detach(error=error)
-
-    def report_error(self, error: AmqpError) -> None:
-        """Log an error of the peer's."""
-        report_error(self.report, error, first=not self.established)
-
-    def drop(
-        self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
-    ) -> None:
-        """A link is gone: `closed` by the peer, or only `detached`.  Raises EngineError."""
-        incoming = self.incoming.pop(link, None)
-        if incoming is not None:
-            incoming.gone()
-        outgoing = self.outgoing.pop(link, None)
-        if outgoing is not None:
-            self._draining.pop(outgoing, None)
-            outgoing.close(how)
-
-    def detach(self, link: Link, error: Error) -> None:
-        """The broker ends a link: its queue was deleted."""
-        self.drop(link, closed=False)
-        try:
-            link.send_detach(error=error)
-        except AmqpError as too_large:
-            self.fail_with(too_large)
-        self.touch()
-
-    # -- messages in -----------------------------------------------------------------------------------------------
-
-    def _on_transfers(self, event: Transfers) -> None:
-        link = event.link
-        incoming = self.incoming.get(link)
-        try:
-            if incoming is None:
-                self.transfers_elsewhere(event)
-                return
-            self.gathered.add(incoming)
-            if link in self.incoming:  # what was gathered before has not ended it
-                incoming.add(event)
-        except AmqpError as error:
-            self.lose(link, error)
-
-    @abstractmethod
-    def transfers_elsewhere(self, event: Transfers) -> None:
-        """Messages have come on a link that is no producer's.  Raises AmqpError."""
-
-    def _on_portion(self, event: Portion) -> None:
-        self.gathered.publish()
-        incoming = self.incoming.get(event.link)
-        try:
-            if incoming is not None:
-                incoming.add_portion(event)
-            elif event.last:
-                self.codec.resume()
-        except AmqpError as error:
-            self.lose(event.link, error)
-            if event.last:
-                self.codec.resume()
-
-    def go_on(self) -> None:
-        """A large message has been dealt with: what follows it is read."""
-        self.codec.resume()
-        self.proceed()
-
     def proceed(self) -> None:
-        """What kept us from reading on is over."""
         self.touch()
         self.process()
 
-    def _on_aborted(self, event: Aborted) -> None:
-        incoming = self.incoming.get(event.link)
-        if incoming is not None:
-            incoming.uploading.abandon()
-            incoming.top_up()
-
-    # -- messages out ----------------------------------------------------------------------------------------------
-
-    def _on_credit(self, event: Credit) -> None:
-        outgoing = self.outgoing.get(event.link)
-        if outgoing is not None:
-            outgoing.credit(event)
-
-    def _on_window_opened(self, event: WindowOpened) -> None:
-        for link, outgoing in list(self.outgoing.items()):
-            if link.session is event.session:
-                outgoing.more_room()
-
-    def _on_dispositions(self, event: Dispositions) -> None:
-        outgoing = self.outgoing.get(event.link)
-        if outgoing is not None:
-            try:
-                outgoing.settle(event)
-            except AmqpError as error:
-                self.lose(event.link, error)
-
-    def sent_on(self, link: Outgoing, nbytes: int) -> None:
-        """Messages for a link go out with this tick."""
-        self._sending[link] = None
-        self.sent(nbytes)
-
-    def drain_later(self, link: Outgoing) -> None:
-        """Ask the link to `finish_drain` when the tick ends."""
-        self._draining[link] = self.engine.ticks.number
-
-    def _finish_drains(self) -> None:
-        self._draining = {link: tick for link, tick in self._draining.items() if not link.finish_drain(tick)}
-        if self._draining:  # there is more to send first: look again after the next tick
-            self.touch()
-
-    def answer(
-        self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
-    ) -> None:
-        """Settle deliveries, or only say their state, once everything done so far is durable."""
-        self._answers.owed.append((session, role, ids, state, settled))
-
-    def dropped(self, target: str, messages: int, why: Error) -> None:
-        """Log messages that their sender has settled and that were refused."""
-        why_not = why.description or ""
-        self.report("amqp.transfer_dropped", client=self.container, target=target, messages=messages, error=why_not)
-
     def durable(self, number: int) -> None:
         """Everything up to a tick is on disk."""
-        self._answers.durable(number)
+        self.answers.durable(number)
         self.touch()
 
 
 #: What is done about each event that both sides know.
 SHARED: Final[Handlers] = {
     Close: AmqpEndpoint._on_close,
-    Ended: AmqpEndpoint._on_ended,
-    SessionFailed: AmqpEndpoint._on_session_failed,
-    Detached: AmqpEndpoint._on_detached,
+    Ended: lambda session, event: session.end_session(event.session, redelivery.CLOSED),
+    SessionFailed: lambda session, event: session.end_session(event.session, redelivery.INTERRUPTED, event.error),
+    Detached: AmqpEndpoint.on_detached,
     LinkFailed: lambda session, event: session.lose(event.link, event.error),
-    Transfers: AmqpEndpoint._on_transfers,
-    Portion: AmqpEndpoint._on_portion,
-    Aborted: AmqpEndpoint._on_aborted,
-    Dispositions: AmqpEndpoint._on_dispositions,
-    Credit: AmqpEndpoint._on_credit,
-    WindowOpened: AmqpEndpoint._on_window_opened,
+    Transfers: lambda session, event: session.incoming.transfers(event),
+    Portion: lambda session, event: session.incoming.portion(event),
+    Aborted: lambda session, event: session.incoming.aborted(event),
+    Dispositions: lambda session, event: session.outgoing.dispositions(event),
+    Credit: lambda session, event: session.outgoing.credit(event),
+    WindowOpened: lambda session, event: session.outgoing.window_opened(event),
 }

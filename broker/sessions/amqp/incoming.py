@@ -345,7 +345,8 @@ class IncomingLink:
             state = rejected if tx is None else TransactionalState(tx.id, rejected)
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not sent.second)
         elif tx is None:  # else its discharge tells
-            self._owner.dropped(self._target.name, len(ids), why)
+            facts: dict[str, str | int] = {"client": self._owner.container, "target": self._target.name}
+            self._owner.report("amqp.transfer_dropped", **facts, messages=len(ids), error=why.description or "")
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -403,6 +404,11 @@ class IncomingLink:
         address = None if self._place is None else self._place.address
         self._blocked = self._owner.engine.block_if_full(address, self)
 
+    def aborted(self) -> None:
+        """A message has come to nothing, maybe the large one that was coming."""
+        self.uploading.abandon()
+        self.top_up()
+
     def gone(self) -> None:
         """The link is detached: it waits for nothing."""
         self._owner.engine.stop_waiting(self)
@@ -454,32 +460,6 @@ class _Large:
             self._link.refuse(error, event, event.id, event.tag, self._tx)
         except AmqpError as unheard:
             self._link.fail(unheard)
-
-
-class PendingPublishes:
-    """What the links of a connection have gathered since it was last published.
-
-    One link an address: where a second one comes, what the first has gathered is published before, so that messages to
-    an address keep their order whatever links they come on.  The anonymous relay's may go to any address.
-    """
-
-    def __init__(self) -> None:
-        self._links: dict[str | None, IncomingLink] = {}
-
-    def add(self, link: IncomingLink) -> None:
-        """A link has gathered messages."""
-        links, order = self._links, link.link.order
-        if links.get(order) is not link:
-            if links and (order is None or order in links or None in links):
-                self.publish()
-            self._links[order] = link
-
-    def publish(self) -> None:
-        """Publish what was gathered."""
-        if self._links:
-            links, self._links = self._links, {}
-            for link in links.values():
-                link.publish()
 
 
 def rejects(link: Receiver) -> bool:

@@ -1,96 +1,124 @@
-"""What the links of an AMQP connection have of it, and may ask it to do; `session` is what does it."""
+"""The links of an AMQP connection: what they have of it and may ask it to do, and how they and their sessions end."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Protocol
 
-from broker.engine import DeliveryOutcome
+from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.access import NOBODY
+from broker.engine.model.errors import EngineError
+from broker.sessions.amqp.answers import Answer, settle
 from broker.sessions.amqp.format import AMQP_FORMAT
-from broker.sessions.amqp.large import Pulling
-from broker.sessions.amqp.terms import AmqpOptions
+from broker.sessions.amqp.incoming_links import IncomingLinks
+from broker.sessions.amqp.login import report_error
+from broker.sessions.amqp.outgoing_links import OutgoingLinks
+from broker.sessions.amqp.terms import AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.base import BaseSession
+from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
+from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import AmqpError
-from protocols.amqp.events import Credit, Dispositions
+from protocols.amqp.events import Detached
 from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import DeliveryState, Error
-from protocols.amqp.sender import Sender
-
-
-class Outgoing(Protocol):
-    """Either kind of link on which the broker sends."""
-
-    link: Sender
-
-    def credit(self, event: Credit) -> None:
-        """The receiver gave credit."""
-
-    def more_room(self) -> None:
-        """The session's window, or the span of unsettled ids, has room again."""
-
-    def settle(self, event: Dispositions) -> None:
-        """The receiver's outcome.  Raises AmqpError."""
-
-    def finish_drain(self, tick: int) -> bool:
-        """If nothing more is to send of what had come by this tick, say so; whether that is done."""
-
-    def flushed(self) -> None:
-        """The operating system has taken what was sent."""
-
-    def pause(self, paused: bool) -> None:
-        """The operating system does not take more for now, or does again."""
-
-    def close(self, how: DeliveryOutcome) -> None:
-        """The link is gone."""
+from protocols.amqp.session import Session
 
 
 class LinkOwner(BaseSession):
     """A connection as its links see it.  `origin`: whose messages no-local means; `container`: what the client is."""
 
-    def __init__(self, tick: Tick, transport: Transport, options: AmqpOptions, connection_id: str, peer: Peer) -> None:
+    def __init__(
+        self,
+        tick: Tick,
+        transport: Transport,
+        options: AmqpOptions,
+        codec: AmqpConnection,
+        connection_id: str,
+        peer: Peer,
+    ) -> None:
         super().__init__(tick, transport, connection_id, peer)
         self.options = options
+        self.codec = codec
         self.format = tick.engine.formats[AMQP_FORMAT]
         self.access = tick.engine.security.access(NOBODY, "")
         self.origin = connection_id
         self.container = ""
-        self.pulling = Pulling()
-
-    @abstractmethod
-    def answer(
-        self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
-    ) -> None:
-        """Settle deliveries, or only say their state, once everything done so far is durable."""
+        self.incoming = IncomingLinks(codec, self.lose)
+        self.outgoing = OutgoingLinks(self, self.lose)
+        self.answers: Confirmations[Answer] = Confirmations(tick.engine, settle)
 
     @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         """An open transaction.  Raises AmqpError."""
 
     @abstractmethod
-    def detach(self, link: Link, error: Error) -> None:
-        """The broker ends a link."""
+    def proceed(self) -> None:
+        """What kept us from reading on is over."""
 
     @abstractmethod
-    def lose(self, link: Link, error: AmqpError) -> None:
-        """A link has failed."""
+    def fail_with(self, error: AmqpError) -> None:
+        """The connection cannot go on: say why, and end it."""
 
-    @abstractmethod
-    def dropped(self, target: str, messages: int, why: Error) -> None:
-        """Messages that their sender has settled were refused."""
-
-    @abstractmethod
     def go_on(self) -> None:
-        """The codec may read what follows a large message."""
+        """A large message has been dealt with: what follows it is read."""
+        self.codec.resume()
+        self.proceed()
 
-    @abstractmethod
-    def sent_on(self, link: Outgoing, nbytes: int) -> None:
-        """Messages for a link go out with this tick."""
+    def answer(
+        self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
+    ) -> None:
+        """Settle deliveries, or only say their state, once everything done so far is durable."""
+        self.answers.owed.append((session, role, ids, state, settled))
 
-    @abstractmethod
-    def drain_later(self, link: Outgoing) -> None:
-        """Ask the link to `finish_drain` when the tick ends."""
+    def report_error(self, error: AmqpError) -> None:
+        """Log an error of the peer's."""
+        report_error(self.report, error, first=not self.established)
+
+    # -- what ends a link ------------------------------------------------------------------------------------------
+
+    def on_detached(self, event: Detached) -> None:
+        """The peer has detached a link, or closed it."""
+        self.incoming.publish()
+        error = None
+        try:
+            self.drop(event.link, closed=event.closed, detached=not event.closed)
+        except EngineError as denied:  # its subscription stays: the peer may not delete it, or another consumes
+            error = refused(denied)
+        event.link.send_detach(closed=event.closed, error=error)
+
+    def lose(self, link: Link, error: AmqpError) -> None:
+        """A link has failed: the peer has broken a rule of it."""
+        self.report_error(error)
+        self.incoming.publish()
+        self.drop(link, closed=False)
+        link.send_detach(error=error)
+
+    def detach(self, link: Link, error: Error) -> None:
+        """The broker ends a link: its queue was deleted."""
+        self.drop(link, closed=False)
+        try:
+            link.send_detach(error=error)
+        except AmqpError as too_large:
+            self.fail_with(too_large)
+        self.touch()
+
+    def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:
+        """A session is over, and with it its links; `error`: which of its rules the peer has broken."""
+        if error is not None:
+            self.report_error(error)
+        self.incoming.publish()
+        for link in [*self.outgoing.by_link, *self.incoming.by_link]:
+            if link.session is session:
+                self.drop(link, closed=False, detached=True, how=how)
+        self.answers.keep(lambda answer: answer[0] is not session)
+        session.send_end(error)
+
+    def drop(
+        self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
+    ) -> None:
+        """A link is gone: `closed` by the peer, or only `detached`.  Raises EngineError."""
+        self.incoming.drop(link)
+        self.outgoing.drop(link, how)

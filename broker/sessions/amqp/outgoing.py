@@ -109,7 +109,7 @@ class OutgoingLink:
         """The receiver gave credit, maybe to be used up (drain)."""
         self.more_room()
         if self.link.drain:
-            self._owner.drain_later(self)
+            self._owner.outgoing.drain_later(self)
 
     def more_room(self) -> None:
         """Send what waits here; the engine may give the rest."""
@@ -145,7 +145,7 @@ class OutgoingLink:
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._owner.sent_on(self, size_of(messages))
+        self._owner.outgoing.sent(self, size_of(messages))
         if self._settled:
             self._unflushed = True
         if self.link.available:
@@ -178,7 +178,7 @@ class OutgoingLink:
             self._owner.unsendable.add(consumer, message, ConversionError(text, DeadLetterReason.TOO_LARGE))
             return
         self.large = LargeOut(self.link, large, message.id, settled=self._settled)
-        self._owner.pulling.add(self)
+        self._owner.outgoing.pulling.add(self)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         consumer = self.attached
@@ -187,7 +187,7 @@ class OutgoingLink:
         elif error is not None and message.id in consumer.unacked:
             self._owner.report("body.unreadable", error=str(error))
             self._owner.engine.consumers.give_back(consumer, message.id, redelivery.rejected(str(error)))
-        self._owner.sent_on(self, 0)
+        self._owner.outgoing.sent(self, 0)
         self.more_room()
 
     def _send(self, messages: list[Message]) -> None:
@@ -334,7 +334,7 @@ class BrowsingLink:
     def credit(self, event: Credit) -> None:
         self.more_room()
         if self.link.drain:
-            self._owner.drain_later(self)
+            self._owner.outgoing.drain_later(self)
 
     def more_room(self) -> None:
         try:
@@ -360,7 +360,7 @@ class BrowsingLink:
             self._messages = chain(batch[taken:], self._messages)
             self._next = next(self._messages, None)
             if payloads:
-                self._owner.sent_on(self, size_of(batch[:taken]))
+                self._owner.outgoing.sent(self, size_of(batch[:taken]))
                 self.link.send(payloads, [None] * len(payloads), settled=True)
 
     def finish_drain(self, tick: int) -> bool:
@@ -381,8 +381,8 @@ class BrowsingLink:
             return
         if most is None or large.nbytes <= most:
             self.large = LargeOut(self.link, large, None, settled=True)
-            self._owner.pulling.add(self)
-            self._owner.sent_on(self, message.size)
+            self._owner.outgoing.pulling.add(self)
+            self._owner.outgoing.sent(self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         self.more_room()

@@ -10,21 +10,21 @@ from broker.sessions import sasl
 from broker.sessions.amqp import containers as amqp_containers
 from broker.sessions.amqp.attach import Attacher, refuse
 from broker.sessions.amqp.containers import Containers
+from broker.sessions.amqp.coordinator import CoordinatorLink
 from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
-from broker.sessions.amqp.incoming import IncomingLink, rejects
+from broker.sessions.amqp.incoming import IncomingLink
 from broker.sessions.amqp.login import Login
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.amqp.terms import OFFERED, PRODUCT, SOLE_CONNECTION, AmqpOptions, refused
-from broker.sessions.amqp.transactions import OpenTransaction, Transactions, coordinate
+from broker.sessions.amqp.transactions import OpenTransaction, Transactions
 from broker.sessions.login import Gate, Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import INVALID_FIELD, UNAUTHORIZED_ACCESS, AmqpError, Scope, connection_error
-from protocols.amqp.events import Attached, Began, Refused, Transfers
+from protocols.amqp.events import Attached, Began, Refused
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Link
 from protocols.amqp.performatives import Error, Open, SaslInit, SaslResponse
-from protocols.amqp.receiver import Receiver
 from protocols.amqp.session import Session
 
 #: The shortest idle-time-out of a peer's that is kept (part 2, 2.4.5), in ms: two of the network's looks at its timers.
@@ -52,17 +52,12 @@ class AmqpSession(AmqpEndpoint):
             mechanisms=(offered := gate.mechanisms(peer)),
             sasl_required=sasl.ANONYMOUS not in offered,
         )
-        super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
+        super().__init__(tick, transport, options, codec, _HANDLERS, connection_id=connection_id, peer=peer)
         self._containers = containers
         self._login = Login(codec, gate, peer, self.reading, self.proceed)
         self._sole = False
-        self._coordinators: dict[Link, Receiver] = {}
         self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
-
-    @property
-    def handlers(self) -> Handlers:
-        return _HANDLERS
 
     def ending(self) -> None:
         self._login.over = True
@@ -97,7 +92,7 @@ class AmqpSession(AmqpEndpoint):
                 self.codec.send_close(Error(INVALID_FIELD, "container-id is in use", amqp_containers.CLASH))
                 self.end(redelivery.CLOSED)
                 return
-        self._attacher = Attacher(self)
+        self._attacher = Attacher(self, self._transactions)
         self._send_open(amqp_containers.GRANTED if self._sole else {})
         self.opened("AMQP", self.access)
 
@@ -111,11 +106,8 @@ class AmqpSession(AmqpEndpoint):
 
     # -- sessions and links ----------------------------------------------------------------------------------------
 
-    def all_links(self) -> list[Link]:
-        return [*super().all_links(), *self._coordinators]
-
-    def drop_session(self, session: Session, how: DeliveryOutcome) -> None:
-        super().drop_session(session, how)
+    def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:
+        super().end_session(session, how, error)
         assert self._attacher is not None, "the connection is open"
         self._attacher.session_ended(session)
 
@@ -132,16 +124,13 @@ class AmqpSession(AmqpEndpoint):
                 raise
             refuse(link, Error(error.condition, error.description))
             return
-        if isinstance(made, IncomingLink):
-            self.incoming[link] = made
+        if isinstance(made, IncomingLink | CoordinatorLink):
+            self.incoming.add(made)
             made.top_up()
-        elif made is not None:
-            self.outgoing[link] = made
+        else:
+            self.outgoing.add(made)
             if self.window.paused:
                 made.pause(True)
-        elif isinstance(link, Receiver):
-            self._coordinators[link] = link
-            link.send_credit(self.options.credits)
 
     def _on_refused(self, event: Refused) -> None:
         """One link too many: the others go on."""
@@ -151,29 +140,16 @@ class AmqpSession(AmqpEndpoint):
     def drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
     ) -> None:
-        gone = self.outgoing.get(link)
+        gone = self.outgoing.by_link.get(link)
         super().drop(link, closed=closed, detached=detached, how=how)
         if isinstance(gone, OutgoingLink) and gone.reserves:  # what it had goes to another of the same peer's
-            for other in self.outgoing.values():
+            for other in self.outgoing.by_link.values():
                 if isinstance(other, OutgoingLink):
                     other.tell_kept()
-        if self._coordinators.pop(link, None) is not None:
-            assert isinstance(link, Receiver)
-            self._transactions.abandon(link)
         assert self._attacher is not None, "the connection is open"
         self._attacher.release(link, closed=closed, detached=detached)
 
-    # -- transactions ----------------------------------------------------------------------------------------------
-
-    def transfers_elsewhere(self, event: Transfers) -> None:
-        link = event.link
-        if link in self._coordinators:
-            coordinate(self._transactions, event, self.gathered.publish, self.answer, heard=rejects(link))
-            if link.credit <= self.options.low_credits:
-                link.send_credit(self.options.credits)
-
     def transaction(self, txn_id: bytes) -> OpenTransaction:
-        """An open transaction.  Raises AmqpError."""
         return self._transactions.find(txn_id)
 
 

@@ -1,4 +1,4 @@
-"""Transactions of one AMQP connection (part 4): declared and discharged by messages to a coordinator.
+"""Transactions of one AMQP connection (part 4): declared and discharged by messages to a coordinator (`coordinator`).
 
 A transaction belongs to the link that declared it: when that goes, what is open is rolled back.  Whatever of a
 transaction is refused (a message that no address takes) makes it roll back at its discharge, which says why.
@@ -6,42 +6,22 @@ transaction is refused (a message that no address takes) makes it roll back at i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from broker.engine import Engine, Transaction
 from broker.engine.model.errors import EngineError
 from broker.sessions.amqp.terms import condition
-from protocols.amqp.composite import composite_of
 from protocols.amqp.errors import (
-    DECODE_ERROR,
-    INVALID_FIELD,
-    NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSACTION_ROLLBACK,
     TRANSACTION_UNKNOWN_ID,
-    AmqpError,
-    DecodeError,
     link_error,
     shown,
 )
-from protocols.amqp.events import Transfers
 from protocols.amqp.link import Channel
-from protocols.amqp.message import AMQP_VALUE, Message
-from protocols.amqp.performatives import (
-    RECEIVER,
-    SENDER,
-    Accepted,
-    Declare,
-    Declared,
-    DeliveryState,
-    Discharge,
-    Error,
-    Outcome,
-    Rejected,
-)
+from protocols.amqp.performatives import Declared, DeliveryState, Error, Outcome, Rejected
 from protocols.amqp.receiver import Receiver
-from protocols.amqp.types import Described
 
 
 @dataclass(slots=True)
@@ -111,50 +91,6 @@ class Transactions:
                 self._engine.transactions.rollback(found.transaction)
 
 
-def read_request(payload: bytes) -> Declare | Discharge:
-    """What a message asks of the coordinator.  Raises AmqpError."""
-    try:
-        kind, values = Message(payload).body()
-        request = values[0] if kind == AMQP_VALUE and values else None
-        if isinstance(request, Described):
-            request = composite_of(request, 0)
-    except DecodeError as error:
-        raise link_error(DECODE_ERROR, f"A message to the coordinator: {error.description}") from error
-    if isinstance(request, Declare) and request.global_id is not None:
-        raise link_error(NOT_IMPLEMENTED, "Distributed transactions (global-id) are not supported.")
-    if not isinstance(request, Declare | Discharge):
-        raise link_error(INVALID_FIELD, "A coordinator takes amqp-value with declare or discharge.")
-    return request
-
-
 def rollback_only(error: Error) -> Error:
     """Why a transaction cannot be committed, from what was refused in it."""
     return Error(TRANSACTION_ROLLBACK, f"{error.condition}: {error.description}")
-
-
-#: Settles deliveries once everything done so far is durable (`LinkOwner.answer`).
-Answer = Callable[[Channel, bool, Sequence[int], DeliveryState | None], None]
-
-
-def coordinate(
-    transactions: Transactions, event: Transfers, publish: Callable[[], None], answer: Answer, *, heard: bool
-) -> None:
-    """Messages to the coordinator; `heard`: whether the peer takes a rejection.  Raises AmqpError for the link."""
-    session = event.link.session
-    for id, payload in zip(event.ids, event.payloads, strict=True):
-        error: Error | None
-        unsettled: Sequence[tuple[Channel, Sequence[int], Outcome]]
-        try:
-            request = read_request(payload)
-            if isinstance(request, Declare):
-                answer(session, RECEIVER, [id], transactions.declare(event.link))
-                continue
-            publish()
-            error, unsettled = transactions.discharge(request.txn_id, fail=bool(request.fail))
-        except AmqpError as wrong:
-            error, unsettled = Error(wrong.condition, wrong.description), []
-        if error is not None and not heard:
-            raise link_error(error.condition, error.description or "")
-        for of, ids, outcome in unsettled:
-            answer(of, SENDER, ids, outcome)
-        answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))

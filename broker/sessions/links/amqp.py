@@ -35,7 +35,6 @@ from protocols.amqp.events import (
     Ended,
     LinkFailed,
     SessionFailed,
-    Transfers,
 )
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Channel
@@ -71,7 +70,7 @@ class AmqpLinkSession(AmqpEndpoint):
             idle_timeout=settings.idle_timeout,
         )
         codec = AmqpConnection(limits, container_id=options.container_id, server=False, mechanisms=("ANONYMOUS",))
-        super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
+        super().__init__(tick, transport, options, codec, _HANDLERS, connection_id=connection_id, peer=peer)
         self.access = UNRESTRICTED
         self.unsendable = UnsendableByRoutes(tick)
         self.routes: dict[str, RouteSession] = {}
@@ -81,10 +80,6 @@ class AmqpLinkSession(AmqpEndpoint):
         self._broker_name = broker_name
         self._login = LinkLogin(codec, link, hostname, options)
         self._why = ""  # the connection ends
-
-    @property
-    def handlers(self) -> Handlers:
-        return _HANDLERS
 
     # -- coming in, and out ----------------------------------------------------------------------------------------
 
@@ -162,7 +157,7 @@ class AmqpLinkSession(AmqpEndpoint):
 
     def _on_available(self, event: Available) -> None:
         """The other end has told how many messages it has kept for a route."""
-        receiving = self.incoming.get(event.link)
+        receiving = self.incoming.by_link.get(event.link)
         if receiving is not None:
             receiving.top_up()
 
@@ -189,21 +184,21 @@ class AmqpLinkSession(AmqpEndpoint):
         route = self._sessions.get(event.link.session)
         if route is None or not route.has(event.link):
             # The consumers of a part's selector get what comes here by itself.
-            self._on_detached(event)
+            self.on_detached(event)
             return
         ran = route.blame(event.error)
-        self._on_detached(event)
+        self.on_detached(event)
         route.refuse(event.error, ran=ran)
         route.end("")
 
     def _on_session_ended(self, event: Ended) -> None:
         route = self._sessions.get(event.session)
         if route is None:
-            self._on_ended(event)
+            self.end_session(event.session, redelivery.CLOSED)
             return
         ran = route.blame(event.error)
         route.over()
-        self._on_ended(event)
+        self.end_session(event.session, redelivery.CLOSED)
         route.refuse(event.error, ran=ran)
 
     def _on_route_failed(self, event: LinkFailed) -> None:
@@ -216,7 +211,7 @@ class AmqpLinkSession(AmqpEndpoint):
         route = self._sessions.get(event.session)
         if route is not None:
             route.over()
-        self._on_session_failed(event)
+        self.end_session(event.session, redelivery.INTERRUPTED, event.error)
         if route is not None:
             route.standing.wait(str(event.error))
 
@@ -225,11 +220,6 @@ class AmqpLinkSession(AmqpEndpoint):
         route = self._sessions.get(link.session)
         if route is not None:
             route.end(f"this broker: {words(error)}")
-
-    # -- nothing of clients' ---------------------------------------------------------------------------------------
-
-    def transfers_elsewhere(self, event: Transfers) -> None:
-        """Messages for a route that has just ended: they stay where they are."""
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         raise link_error(NOT_ALLOWED, "a link has no transactions")

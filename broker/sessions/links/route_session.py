@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from broker.engine import Consumer, redelivery
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Message
-from broker.sessions.amqp.endpoint import AmqpEndpoint
 from broker.sessions.amqp.incoming import Peer, Place
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND, RESERVE_MS, RESERVE_NAME
+from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.links.attach import attach_receiver, attach_sender, request
 from broker.sessions.links.login import LinkLogin
 from broker.sessions.links.model import Route, State, has_come
@@ -37,7 +37,7 @@ class RouteSession:
 
     def __init__(
         self,
-        owner: AmqpEndpoint,
+        owner: LinkOwner,
         route: Route,
         broker_name: str,
         other: LinkLogin,
@@ -149,14 +149,14 @@ class RouteSession:
             stamp = Stamp(self._broker_name, route.link.name, broker_id, relayed=not settings.remote)
             sending = SendingRoute(owner, link, self.standing, stamp)
             sending.subscribe(request(engine, route, forwards=bartleby))
-            owner.outgoing[link] = sending
+            owner.outgoing.add(sending)
             return sending
         assert isinstance(link, Receiver)
         address, queue = engine.destination(settings.local, settings.routing_type, access=owner.access, attached=True)
         peer = Peer.BARTLEBY if bartleby else Peer.BROKER
         receiving = ReceivingRoute(owner, link, self.standing, Place(address, queue, settings.routing_type), peer)
         link.order = address.name
-        owner.incoming[link] = receiving
+        owner.incoming.add(receiving)
         return receiving
 
     # -- what ends it ----------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class RouteSession:
 class _Attempt:
     """Messages that could not even be sent, as the other end has nothing for them: a failed delivery of each."""
 
-    def __init__(self, owner: AmqpEndpoint, standing: Standing) -> None:
+    def __init__(self, owner: LinkOwner, standing: Standing) -> None:
         self._owner = owner
         self._standing = standing
         self._consumer: Consumer | None = None

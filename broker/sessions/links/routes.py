@@ -21,10 +21,10 @@ from typing import Final
 
 from broker.engine import Consumer, DeliveryOutcome, Queue, redelivery
 from broker.engine.model.message import Message
-from broker.sessions.amqp.endpoint import AmqpEndpoint
 from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.link_id import RESERVE_NAME, RESERVE_PART
+from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
 from broker.sessions.convert import ConversionError, TooManyHops
 from broker.sessions.links.attach import attach_receiver
@@ -62,7 +62,7 @@ def words(error: Error | None) -> str:
 class SendingRoute(OutgoingLink):
     """A route that reads a queue here."""
 
-    def __init__(self, owner: AmqpEndpoint, link: Sender, standing: Standing, stamp: Stamp) -> None:
+    def __init__(self, owner: LinkOwner, link: Sender, standing: Standing, stamp: Stamp) -> None:
         super().__init__(owner, link, settled=False, default=Released(), stamp=stamp)
         self.route = standing.route
         self._standing = standing
@@ -260,13 +260,12 @@ class ReceivingRoute(IncomingLink):
     """
 
     def __init__(
-        self, owner: AmqpEndpoint, link: Receiver, standing: Standing, place: Place, peer: Peer, selector: str = ""
+        self, owner: LinkOwner, link: Receiver, standing: Standing, place: Place, peer: Peer, selector: str = ""
     ) -> None:
         self.route = standing.route
         self.selector = selector
         self.parts: dict[str, ReceivingRoute] = {}
         self.wanted_at = owner.engine.now  # when a consumer with the selector was last here
-        self._endpoint = owner
         self._standing = standing
         self._parts_made = 0
         self.place = place
@@ -321,14 +320,14 @@ class ReceivingRoute(IncomingLink):
         if RESERVE_NAME in told:
             told[RESERVE_PART] = True
         attach_receiver(receiver, self.route.settings, told, selector)
-        part = ReceivingRoute(self._endpoint, receiver, self._standing, self.place, self.peer, selector)
-        self._endpoint.incoming[receiver] = part
+        part = ReceivingRoute(self._owner, receiver, self._standing, self.place, self.peer, selector)
+        self._owner.incoming.add(part)
         self._owner.touch()
         return part
 
     def _end_part(self, part: ReceivingRoute) -> None:
         """No consumer has had its selector for a while."""
-        self._endpoint.drop(part.link, closed=False)
+        self._owner.drop(part.link, closed=False)
         part.link.send_detach()
         self._owner.touch()
 

@@ -1,0 +1,86 @@
+"""The link of a transactions' controller (part 4): its messages declare and discharge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker.sessions.amqp.incoming import rejects
+from broker.sessions.amqp.link_owner import LinkOwner
+from broker.sessions.amqp.transactions import Transactions
+from protocols.amqp.composite import composite_of
+from protocols.amqp.errors import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, AmqpError, DecodeError, link_error
+from protocols.amqp.events import Portion, Transfers
+from protocols.amqp.link import Channel
+from protocols.amqp.message import AMQP_VALUE, Message
+from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Declare, Discharge, Error, Outcome, Rejected
+from protocols.amqp.receiver import Receiver
+from protocols.amqp.types import Described
+
+
+class CoordinatorLink:
+    """What a controller sends to."""
+
+    def __init__(self, owner: LinkOwner, link: Receiver, transactions: Transactions) -> None:
+        self.link = link
+        self._owner = owner
+        self._transactions = transactions
+
+    def add(self, event: Transfers) -> None:
+        """Do what they ask for, and answer.  Raises AmqpError where the controller takes no rejection."""
+        for id, payload in zip(event.ids, event.payloads, strict=True):
+            self._answer(id, payload)
+        self.top_up()
+
+    def _answer(self, id: int, payload: bytes) -> None:
+        session, answer = self.link.session, self._owner.answer
+        error: Error | None
+        unsettled: Sequence[tuple[Channel, Sequence[int], Outcome]]
+        try:
+            request = read_request(payload)
+            if isinstance(request, Declare):
+                answer(session, RECEIVER, [id], self._transactions.declare(self.link))
+                return
+            error, unsettled = self._transactions.discharge(request.txn_id, fail=bool(request.fail))
+        except AmqpError as wrong:
+            error, unsettled = Error(wrong.condition, wrong.description), []
+        if error is not None and not rejects(self.link):
+            raise link_error(error.condition, error.description or "")
+        for of, ids, outcome in unsettled:
+            answer(of, SENDER, ids, outcome)
+        answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))
+
+    def add_portion(self, event: Portion) -> None:
+        """Its link takes no large messages."""
+
+    def aborted(self) -> None:
+        """See Incoming."""
+        self.top_up()
+
+    def publish(self) -> None:
+        """Nothing is gathered."""
+
+    def top_up(self) -> None:
+        """See Incoming."""
+        options = self._owner.options
+        if self.link.credit <= options.low_credits:
+            self.link.send_credit(options.credits)
+
+    def gone(self) -> None:
+        """What it has left open is rolled back."""
+        self._transactions.abandon(self.link)
+
+
+def read_request(payload: bytes) -> Declare | Discharge:
+    """What a message asks of the coordinator.  Raises AmqpError."""
+    try:
+        kind, values = Message(payload).body()
+        request = values[0] if kind == AMQP_VALUE and values else None
+        if isinstance(request, Described):
+            request = composite_of(request, 0)
+    except DecodeError as error:
+        raise link_error(DECODE_ERROR, f"A message to the coordinator: {error.description}") from error
+    if isinstance(request, Declare) and request.global_id is not None:
+        raise link_error(NOT_IMPLEMENTED, "Distributed transactions (global-id) are not supported.")
+    if not isinstance(request, Declare | Discharge):
+        raise link_error(INVALID_FIELD, "A coordinator takes amqp-value with declare or discharge.")
+    return request
