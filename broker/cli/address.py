@@ -1,4 +1,4 @@
-"""`bartleby address`: the addresses of the running broker, looked at, made, deleted, paused, sent to."""
+"""`bartleby address`: show, create, delete and pause addresses of the running broker, and send to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.cli.output import OutputFormat, output_option, print_facts, print_js
 from broker.cli.remote import connect, path_of, remote_options
 from store.counted import counted
 
-#: What of an address is a number in a list.
+#: The numeric columns of the list.
 _NUMBERS = ("queues", "messages", "bytes", "unrouted", "dropped")
 
 
@@ -71,7 +71,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def show_settings(name: str, output: OutputFormat, **where: Any) -> None:
-    """Show each setting of the address NAME, and the match that it comes from; NAME need not exist yet."""
+    """Show each setting of the address NAME, and the match that sets it; NAME need not exist yet."""
     answer = connect(**where).get(f"{path_of('addresses', name)}/settings")
     if output == "json":
         print_json(answer)
@@ -89,7 +89,8 @@ def show_settings(name: str, output: OutputFormat, **where: Any) -> None:
 def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **where: Any) -> None:
     """Create the address NAME.
 
-    Without --anycast or --multicast its type is default-address-routing-type."""
+    Without --anycast or --multicast its type is default-address-routing-type.
+    """
     types = [kind for kind, wanted in (("ANYCAST", anycast), ("MULTICAST", multicast)) if wanted]
     answer = connect(**where).put(path_of("addresses", name), {"routing_types": types})
     if output == "json":
@@ -125,7 +126,7 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
 @remote_options
 @output_option
 def pause(name: str, output: OutputFormat, **where: Any) -> None:
-    """Pause all queues of the address NAME, and those that it gets later."""
+    """Pause all queues of the address NAME, including those created later."""
     say_paused(path_of("addresses", name), "address", output, where, paused=True)
 
 

@@ -1,8 +1,8 @@
-"""`bartleby audit`: the audits of spark_jobs, where a broker is configured.
+"""`bartleby audit`: the audits of spark_jobs, for a configured broker.
 
-Here the JOURNAL may be left out, a ledger can be compared with the running broker, and an audit gives way to the broker
-that it may be beside.  Everything else is spark_jobs.command's, which is only loaded when an audit is asked for: it
-needs the extra [spark].
+Here JOURNAL is optional, a ledger can be compared with the running broker, and an audit yields the CPU to a broker on
+the same machine.  Everything else is in spark_jobs.command, which is loaded only for an audit: it needs the extra
+[spark].
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from store.files import OsFiles
 from store.log import COPY
 from store.segment_directory import SegmentDirectory, read_segment
 
-#: How often, and how long each time in seconds, a copy is waited for: many times the time by which it is late.
+#: How often to wait for a standby's copy, and seconds of each wait: together many times its usual delay.
 COPY_WAITS: Final = 40
 COPY_WAIT_SECONDS: Final = 0.25
 
-#: The default first: who audits beside a broker that has customers can wait; who cannot wait says so.
+#: The default first: an audit beside a broker in production can wait.
 _PRIORITIES: Final = ("idle", "normal")
 
 
 def _theirs() -> click.Group:
-    """The audits as spark-submit knows them."""
+    """The command group of spark_jobs."""
     need("bartleby audit", "spark")
     from spark_jobs.command import audit
 
@@ -42,10 +42,10 @@ def _theirs() -> click.Group:
 
 
 class _Audits(click.Group):
-    """Loads the audits when they are looked at."""
+    """Loads the audits on demand."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        if ctx.resilient_parsing and missing_of("spark"):  # a shell asks what there is to complete
+        if ctx.resilient_parsing and missing_of("spark"):  # for shell completion
             return []
         return _theirs().list_commands(ctx)
 
@@ -71,7 +71,7 @@ def audit() -> None:
 
 
 def _found(command: click.Command) -> click.Command:
-    """An audit that finds the journal by itself; a ledger can be compared with the running broker as well."""
+    """An audit with a default JOURNAL; the ledger also gets --compare."""
     comparing = (_compare_option, remote_options) if command.name == "ledger" else (broker_options,)
 
     @click.pass_context
@@ -117,18 +117,18 @@ _priority_option: Final = click.option(
 
 
 _WAITING: Final = (
-    "All cores of this machine are busy: the audit waits for what other processes leave, and takes longer.\n"
+    "All cores of this machine are busy: the audit only uses what other processes leave, and takes longer.\n"
     "--priority normal gives it a full share."
 )
 
 
 def _take(priority: str) -> None:
-    """Before anything is read or started: what comes later inherits it."""
+    """Set this process's priority, before any other process is started, so that all inherit it."""
     if priority == _PRIORITIES[0]:
         try:
             give_way()
         except OSError as error:
-            click.echo(f"bartleby: the audit cannot give way to the broker: {error.strerror}", err=True)
+            click.echo(f"bartleby: the audit's priority cannot be lowered: {error.strerror}", err=True)
             return
         if has_to_wait():
             click.echo(_WAITING, err=True)
@@ -138,14 +138,14 @@ def _journal(given: tuple[str, ...], config: Path | None, data: Path | None) -> 
     if not given:
         return (str(data_directory(config, data)),)
     if data is not None:
-        raise click.UsageError("a JOURNAL and --data both say where the journal is: give one of them")
+        raise click.UsageError("JOURNAL and --data both say where the journal is: give only one of them")
     return given
 
 
 def _await_copy(journal: str, balance: Any) -> None:
-    """A standby's copy gets a moment later what its owner has: wait for what the answer speaks of.
+    """Wait until a standby's copy, which lags a moment behind its owner, has reached the position of the balance.
 
-    If it does not come, the audit says what is missing.
+    If it never does, the audit says what is missing.
     """
     directory = journal_in(Path(journal))
     if not (directory / COPY).is_file():
@@ -160,8 +160,8 @@ def _await_copy(journal: str, balance: Any) -> None:
 
 
 def _balance(config: Path | None, data: Path | None, where: dict[str, Any]) -> Any:
-    """What the running broker says is on its queues.
+    """The running broker's balance of its queues.
 
-    It is asked before the journal is looked at, so that the journal has all that the answer speaks of.
+    It is fetched before the journal is read, so that the journal has everything that the balance counts.
     """
     return connect(config, data, **where).get("/api/v1/balance")

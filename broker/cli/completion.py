@@ -1,4 +1,4 @@
-"""`bartleby completion`: click's scripts for shells, and the names that they complete."""
+"""`bartleby completion`: click's completion scripts for shells, and the names that they complete."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from broker.cli.failure import Failure
 from broker.cli.remote import CALLING, PASSWORD_VARIABLE, Remote, connect
 from broker.clock import monotonic_ms
 
-#: What click calls the variable by which a script asks for completions.
+#: The environment variable by which a script asks click for completions.
 _VARIABLE: Final = "_BARTLEBY_COMPLETE"
 
-#: How long the broker may take to name its queues: whoever presses Tab waits for it.
+#: How long the broker may take to name its queues: a user who pressed Tab is waiting.
 PATIENCE_MS: Final = 1_000
 
-#: Names that each of the shells takes as they are: no quotes, and none of the marks at which bash divides words.
+#: Names that every shell takes unquoted, without characters at which bash splits words.
 _PLAIN: Final = re.compile(r"[\w./%+-]+")
 
 
@@ -41,17 +41,17 @@ def completion(context: click.Context, shell: str) -> None:
 
 
 def queue_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the running broker's queues; none if it does not answer at once, or wants a password."""
+    """Names of the running broker's queues; none if it does not answer at once, or needs a password."""
     return _named(context, "queues", incomplete)
 
 
 def address_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The same of addresses."""
+    """Names of the running broker's addresses, as `queue_names`."""
     return _named(context, "addresses", incomplete)
 
 
 def link_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The same of links to other brokers."""
+    """Names of the running broker's links to other brokers, as `queue_names`."""
     return _named(context, "links", incomplete)
 
 
@@ -73,7 +73,7 @@ def _named(context: click.Context, what: str, incomplete: str) -> list[str]:
 
 
 def _in_time(remote: Remote, what: str) -> Iterator[str]:
-    """The names, as far as they come in time."""
+    """The names that arrive in time."""
     remote.timeout_seconds = PATIENCE_MS / 1_000
     deadline = monotonic_ms() + PATIENCE_MS
     for each in remote.listed(what):

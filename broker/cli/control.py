@@ -1,4 +1,4 @@
-"""`bartleby queue create|delete|pause|resume|set`: queues of the running broker, made and changed."""
+"""`bartleby queue create|delete|pause|resume|set`: create and change queues of the running broker."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from broker.cli.status import queue as queue
 from broker.cli.task import followed
 from store.counted import counted
 
-#: Digits of a number that may be an attribute's value: more than any has.
+#: Digits of a numeric attribute: more than any valid value has.
 DIGITS_MAX: Final = 18
 
 
 def say_paused(path: str, what: str, output: OutputFormat, where: dict[str, Any], *, paused: bool) -> None:
-    """Pause or resume, and say what came of it."""
+    """Pause or resume, and print the result."""
     answer = connect(**where).patch(path, {"paused": paused})
     if output == "json":
         print_json(answer)
@@ -37,9 +37,9 @@ def say_paused(path: str, what: str, output: OutputFormat, where: dict[str, Any]
 @click.argument("attributes", nargs=-1, metavar="[ATTRIBUTE=VALUE]...")
 @click.option("--address", default="", help="Its address.  [default: the address of the same name]")
 @click.option("--type", "kind", type=click.Choice(["anycast", "multicast"]), help="[default: the type of the address]")
-@click.option("--filter", "selector", default="", help="Take only messages that match this selector.")
+@click.option("--filter", "selector", default="", help="Accept only messages that match this selector.")
 @click.option("--non-durable", is_flag=True, help="A restart deletes the queue and its messages.")
-@click.option("--make-address", is_flag=True, help="Create the address if it is missing, and give it this type.")
+@click.option("--make-address", is_flag=True, help="Create the address if it is missing, and add this type to it.")
 @remote_options
 @output_option
 def create_queue(
@@ -103,7 +103,7 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
 @remote_options
 @output_option
 def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
-    """Pause the deliveries of the queue NAME until `resume`, also across restarts.
+    """Pause the deliveries of the queue NAME until `resume`, even across restarts.
 
     Messages still enter the queue and expire.
     """
@@ -149,7 +149,7 @@ def _asked(attributes: tuple[str, ...]) -> dict[str, bool | int | str]:
 
 
 def _typed(name: str, text: str) -> bool | int | str:
-    """The value that a text is.  An attribute whose name ends in -key is a property's name, whatever it looks like."""
+    """Parse a value.  An attribute whose name ends in -key is the name of a property and stays text."""
     if name.endswith("-key"):
         return text
     if text in ("true", "false"):

@@ -1,4 +1,4 @@
-"""`bartleby dead-letters rules`: the rules for dead letters, checked, tried, and what they did."""
+"""`bartleby dead-letters rules`: check and try the rules for dead letters, and show what they did."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from broker.cli.output import OutputFormat, output_option, print_json, print_tab
 from broker.cli.remote import Remote, connect, queue_path, remote_options
 from broker.cli.settings import load_config
 
-if TYPE_CHECKING:  # its models take a while to make
+if TYPE_CHECKING:  # its models take a while to load
     from broker.config import RuleSection
 
-#: What a rule asks for, as it stands in the file.
+#: The keys of a rule's conditions, in the order of the file.
 _CONDITIONS = ("queue", "reasons", "origin-address", "origin-queue", "user", "min-age", "min-attempts", "selector")
 
 
 @click.group()
 def rules() -> None:
-    """What the broker does with dead letters by itself."""
+    """List, check and try the rules by which the broker handles dead letters."""
 
 
 @rules.command()
 @click.argument("file", required=False, envvar="BARTLEBY_CONFIG", type=click.Path(dir_okay=False, path_type=Path))
 @output_option
 def check(file: Path | None, output: OutputFormat) -> None:
-    """Check the `[[dead-letter-rules]]` of FILE, and show them in their order; exit status 2 if there are problems.
+    """Check the `[[dead-letter-rules]]` of FILE, and show them in order; exit status 2 if there are problems.
 
-    FILE is a broker.toml, or a file with nothing but rules.  Problems of its other sections are shown too.
+    FILE is a broker.toml, or a file with only rules.  Problems in its other sections are shown too.
     """
     sections = load_config(file).dead_letter_rules
     if output == "json":
@@ -46,9 +46,9 @@ def check(file: Path | None, output: OutputFormat) -> None:
 @remote_options
 @output_option
 def list_rules(output: OutputFormat, **where: Any) -> None:
-    """List the rules in force, and to how many messages each did what.
+    """List the rules in force, and how many messages each handled.
 
-    Counted since the start of the broker, or since the rule is there.
+    Counts begin when the broker starts or the rule is added.
     """
     found = connect(**where).get("/api/v1/dead-letter-rules")["rules"]
     if output == "json":
@@ -60,19 +60,19 @@ def list_rules(output: OutputFormat, **where: Any) -> None:
 
 
 @rules.command("try")
-@click.option("--queue", help="Only this queue.  [default: all that keep dead letters]")
+@click.option("--queue", help="Only this queue.  [default: all queues of dead letters]")
 @click.option(
     "--rules",
     "file",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="A file with other rules, which are tried instead of those in force.",
+    help="A file with rules to try instead of those in force.",
 )
 @remote_options
 @output_option
 def try_rules(queue: str | None, file: Path | None, output: OutputFormat, **where: Any) -> None:
-    """Show what the rules would do with the dead letters that are there now; nothing is done.
+    """Show what the rules would do with the present dead letters; nothing is changed.
 
-    Each is looked at as if it were new.  `later`: when it is old enough, or the next attempt is due.
+    Each is treated as if it had just died.  `later`: once it is old enough, or the next attempt is due.
     """
     body = {} if file is None else {"rules": [_as_sent(section) for section in load_config(file).dead_letter_rules]}
     remote = connect(**where)
@@ -99,12 +99,12 @@ def try_rules(queue: str | None, file: Path | None, output: OutputFormat, **wher
 
 
 def _as_sent(section: RuleSection) -> dict[str, Any]:
-    """A rule of a file as the API takes it."""
+    """A rule of a file in the API's form."""
     return section.model_dump(mode="json", exclude_defaults=True)
 
 
 def _tried(remote: Remote, queue: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """What would become of the dead letters of a queue, some thousand a call; of equal verdicts the sum."""
+    """What would become of the dead letters of a queue, some thousand per call; equal verdicts are summed."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     after: str | None = ""
     while after is not None:
@@ -128,7 +128,7 @@ def _action(section: RuleSection) -> str:
 
 
 def _conditions(section: RuleSection) -> str:
-    """What a rule asks for, by the keys of the file."""
+    """A rule's conditions, with the keys of the file."""
     found = section.model_dump(by_alias=True, exclude_defaults=True)
     if section.min_age:
         found["min-age"] = _duration(section.min_age)
@@ -138,6 +138,6 @@ def _conditions(section: RuleSection) -> str:
 
 
 def _duration(ms: int) -> str:
-    from broker.config.units import DURATION_UNITS, written  # with the models, which are read by now
+    from broker.config.units import DURATION_UNITS, written  # the models are loaded by now
 
     return written(ms, DURATION_UNITS)

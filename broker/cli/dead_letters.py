@@ -1,4 +1,4 @@
-"""`bartleby dead-letters`: dead letters counted by group; the rules for them, checked and tried."""
+"""`bartleby dead-letters`: count dead letters by group; check and try the rules for them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def dead_letters() -> None:
     metavar="VALUE,...",
     help="Any of queue, reason, origin, first-origin, words, hour.",
 )
-@click.option("--queue", default="", help="Only those on this queue.  [default: all queues that keep dead letters]")
+@click.option("--queue", default="", help="Only those on this queue.  [default: all queues of dead letters]")
 @remote_options
 @output_option
 def groups(by: str, queue: str, output: OutputFormat, **where: Any) -> None:
-    """Count the dead letters of the running broker: how many have the same reason, queue, words, hour of death."""
+    """Count the dead letters of the running broker: how many share a reason, queue, words or hour of death."""
     remote = connect(**where)
     remote.timeout_seconds = LONG_SECONDS
     answer = remote.get("/api/v1/dead-letters/groups", by=by, queue=queue)

@@ -1,7 +1,7 @@
-"""`bartleby definitions export|import`: all that makes the running broker what it is, beside its messages.
+"""`bartleby definitions export|import`: everything that defines the running broker, except its messages.
 
-What goes over HTTP is what the API has (`GET` and `POST /api/v1/definitions`).  What users log in with never does: with
---users it comes from the users file of this machine and goes into the one of another, by who may read and write them.
+Definitions go over HTTP (`GET` and `POST /api/v1/definitions`), credentials never do: with --users they are read from
+the users file of one machine and written to that of another, by users who may read and write these files.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from broker.log import printable
 from broker.security.users_file import StoredUser, read_table, written_table
 from store.counted import counted
 
-#: Definitions in one call: fewer than the API takes, so that others hardly notice that it reads them.
+#: Definitions in one call: fewer than the API takes, so that other clients hardly notice.
 DEFINITIONS_PER_CALL: Final = 200
 
 #: Bytes of a document: some 500,000 queues.
 DOCUMENT_BYTES_MAX: Final = 256 << 20
 
-#: Definitions that the last line names: those on a screen; all are in what is printed.
+#: Definitions named in the last line: as many as fit a screen; the lines above have all.
 NAMED_MAX: Final = 10
 
-#: Where a document has what users log in with.
+#: The key of the users' credentials in a document.
 USERS_FILE: Final = "users_file"
 
-#: What can be imported, and what is compared, in this order.
+#: The kinds that can be imported, then those that are compared, in this order.
 _LISTS: Final = {"addresses": "address", "queues": "queue", "diverts": "divert"}
 _MATCHES: Final = ("address_settings", "permissions")
 
-#: Which tables of broker.toml hold what is compared, and where the document has it.
+#: For the kinds that are compared, the table in broker.toml and the key in the document.
 _TABLES: Final = {
     "address-setting": ("address-settings", "address_settings"),
     "permission": ("security-settings", "permissions"),
@@ -57,14 +57,16 @@ def definitions() -> None:
 
 @definitions.command("export")
 @click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="The file.  [default: standard output]")
-@click.option("--auto-created", is_flag=True, help="Also anycast queues and addresses that were created automatically.")
-@click.option("--users", is_flag=True, help="Also what users log in with, from the users file of this machine.")
+@click.option(
+    "--auto-created", is_flag=True, help="Include anycast queues and addresses that were created automatically."
+)
+@click.option("--users", is_flag=True, help="Include the users' credentials, from the users file of this machine.")
 @remote_options
 def export_(to: Path | None, auto_created: bool, users: bool, **where: Any) -> None:
     """Write the definitions of the running broker as one JSON document, always in the same order.
 
-    Left out is what the broker has for itself, temporary destinations, and what clients have made.  With --users the
-    file is a secret: only you can read it.
+    It leaves out the broker's own, temporary destinations, and what clients create.  With --users the file is secret:
+    only you can read it.
     """
     document = connect(**where).get("/api/v1/definitions", auto_created=str(auto_created).lower())
     if users:
@@ -90,14 +92,14 @@ def export_(to: Path | None, auto_created: bool, users: bool, **where: Any) -> N
 @definitions.command("import")
 @click.argument("file", type=click.File("rb"))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
-@click.option("--users", is_flag=True, help="Also add users that are missing to the users file of this machine.")
+@click.option("--users", is_flag=True, help="Also add missing users to the users file of this machine.")
 @remote_options
 @output_option
 def import_(file: IO[bytes], dry_run: bool, users: bool, output: OutputFormat, **where: Any) -> None:
-    """Create and change in the running broker what FILE has.  Nothing is deleted.
+    """Create and change what FILE defines in the running broker.  Nothing is deleted.
 
     Address settings, permissions and users are in files of the broker: the command shows how they differ, and what to
-    put where.  Exit status 5 if something was refused, or is left to do by hand; with --dry-run if it would be.
+    put where.  Exit status 5 if something was refused or has to be done by hand; with --dry-run, if it would be.
     """
     document = _read(file)
     tables = document.pop(USERS_FILE, None)
@@ -128,7 +130,7 @@ def _read(file: IO[bytes]) -> dict[str, Any]:
 
 
 def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """Documents of few definitions, in the order of the whole one."""
+    """Split a document into small ones, in order."""
     head = {name: value for name, value in document.items() if name not in (*_LISTS, *_MATCHES, "users")}
     part, size = dict(head), 0
     for kind in (*_LISTS, *_MATCHES, "users"):
@@ -154,7 +156,7 @@ def _sent(remote: Remote, part: dict[str, Any], *, dry_run: bool) -> list[dict[s
 
 
 def _stored(tables: Any) -> dict[str, StoredUser]:
-    """The users of a document, with what they log in with.  Raises Failure."""
+    """The users of a document, with their credentials.  Raises Failure."""
     if not isinstance(tables, dict):
         raise Failure(USAGE, f"{USERS_FILE} is an object with a table for each user")
     try:
@@ -164,7 +166,7 @@ def _stored(tables: Any) -> dict[str, StoredUser]:
 
 
 def _add_users(path: Path, wanted: dict[str, StoredUser], *, dry_run: bool) -> list[dict[str, Any]]:
-    """Users that are missing are added; those that are there stay as they are."""
+    """Add missing users; existing ones stay as they are."""
     if dry_run:
         return [_of_user(name, user, read(path).get(name)) for name, user in sorted(wanted.items())]
     with changing(path) as users:
@@ -183,7 +185,7 @@ def _of_user(name: str, user: StoredUser, present: StoredUser | None) -> dict[st
 
 
 def _print(changes: list[dict[str, Any]], document: dict[str, Any], *, dry_run: bool) -> None:
-    """A line for each definition that is not the same, then what is to be put into files."""
+    """Print a line for each definition that differs, then what to put into files."""
     for each in changes:
         if each["outcome"] != "same":
             click.echo(printable(f"{_SIGNS[each['outcome']]} {each['kind']} {each['name']}{_details(each)}"))
@@ -200,7 +202,7 @@ def _print(changes: list[dict[str, Any]], document: dict[str, Any], *, dry_run: 
 
 
 def _left(changes: list[dict[str, Any]], *, dry_run: bool) -> Iterator[str]:
-    """What an import does not do, and of which definitions."""
+    """Sentences about the definitions that an import does not apply."""
     for outcome, (one, more), what in (
         ("refused", ("was", "were"), "refused"),
         ("by-hand", ("is", "are"), "left to do by hand"),
@@ -224,7 +226,7 @@ def _shown(value: Any) -> str:
 
 
 def _toml(change: dict[str, Any], document: dict[str, Any]) -> Iterator[str]:
-    """The entry of broker.toml.  Texts, numbers and lists of texts are in TOML what they are in JSON."""
+    """The entry for broker.toml.  Strings, numbers and lists of strings look the same in TOML and JSON."""
     if change["kind"] in _TABLES:
         table, kind = _TABLES[change["kind"]]
         yield f"[[{table}]]"

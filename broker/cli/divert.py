@@ -20,7 +20,7 @@ def divert() -> None:
 @remote_options
 @output_option
 def list_diverts(output: OutputFormat, **where: Any) -> None:
-    """List all diverts, and how many messages each took since the start."""
+    """List all diverts, and how many messages each diverted since the start."""
     diverts = list(connect(**where).listed("diverts"))
     if output == "json":
         print_json(diverts)
@@ -52,7 +52,7 @@ def list_diverts(output: OutputFormat, **where: Any) -> None:
     type=click.Choice(["strip", "pass", "anycast", "multicast"]),
     default="strip",
     show_default=True,
-    help="Which queues of FORWARDING a copy may enter.",
+    help="The routing type of the queues of FORWARDING that a copy may enter.",
 )
 @click.option("--add-header", multiple=True, metavar="NAME:VALUE", help="Add this to each copy.  Repeatable.")
 @click.option("--remove-header", multiple=True, metavar="NAME", help="Remove this from each copy.  Repeatable.")
@@ -70,7 +70,7 @@ def add(
     output: OutputFormat,
     **where: Any,
 ) -> None:
-    """Add the divert NAME, which copies what is sent to ADDRESS to the addresses FORWARDING."""
+    """Add the divert NAME, which copies messages sent to ADDRESS to the addresses FORWARDING."""
     pairs = [each.partition(":") for each in add_header]
     if not all(key.strip() and separator for key, separator, _ in pairs):
         raise Failure(USAGE, "--add-header: give NAME:VALUE")
@@ -103,7 +103,8 @@ def add(
 def remove(name: str, output: OutputFormat, **where: Any) -> None:
     """Remove the divert NAME.
 
-    If the configuration has it, the next reload or start creates it again."""
+    If the configuration has it, the next reload or start creates it again.
+    """
     answer = connect(**where).delete(path_of("diverts", name))
     if output == "json":
         print_json(answer)

@@ -1,4 +1,4 @@
-"""`bartleby explain`: what a word or a number means that the broker, a client or a command shows."""
+"""`bartleby explain`: the meaning of a word or number that the broker, a client or a command shows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def explain(words: tuple[str, ...], output: OutputFormat) -> None:
 
     WORD is a dead-letter or removal reason, a log event, an AMQP condition, an MQTT reason code (name or number), the
     message of a STOMP ERROR, an error of the management API or its status (`http 503`), or an exit status (`exit 3`);
-    or a line that has one.
+    or a line that contains one.
+
     Without WORD, all are listed.
     """
     # Imported here: the table needs the engine's errors and the codecs' codes.

@@ -1,4 +1,4 @@
-"""`bartleby failover`: the journal of a pair is handed over."""
+"""`bartleby failover`: hand the journal over to the other broker of a pair."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ from broker.cli.remote import connect, remote_options
 @click.command()
 @remote_options
 def failover(**where: Any) -> None:
-    """Hand over to the other broker of a pair: this one confirms what is in flight, then stands by."""
+    """Hand over to the other broker of a pair: this one confirms what is in flight, then becomes the standby."""
     connect(**where).post("/api/v1/failover")
     click.echo("the journal is being handed over; `bartleby status` on the other broker shows when it has it")

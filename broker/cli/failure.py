@@ -1,6 +1,6 @@
-"""How a command ends: with a sentence and a number, never with a traceback for what an operator got wrong.
+"""How a command fails: with a sentence and an exit status, never with a traceback for an operator's mistake.
 
-The numbers are those of broker.reasons.exit_status, for every command.
+All commands use the statuses of broker.reasons.exit_status.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ DAMAGED: Final = ExitStatus.DAMAGED
 
 
 class Failure(click.ClickException):
-    """Ends the command.  `lines` go to standard error; what they quote cannot steer a terminal."""
+    """Ends the command.  `lines` go to standard error, made safe to print on a terminal."""
 
     def __init__(self, exit_code: int, *lines: str) -> None:
         super().__init__("\n".join(map(printable, lines)))
-        self.exit_code = int(exit_code)  # type: ignore[misc]  # click looks at the instance, whatever it declares
+        self.exit_code = int(exit_code)  # type: ignore[misc]  # click reads it from the instance
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Every line, the first with the command's name."""
+        """Print all lines, the first with the command's name."""
         click.echo(f"bartleby: {self.message}", err=True, file=file)
 
 

@@ -1,4 +1,4 @@
-"""`bartleby import`: another broker's configuration as a broker.toml.  It needs the extra [import]."""
+"""`bartleby import`: translate another broker's configuration to a broker.toml.  It needs the extra [import]."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
     """Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.
 
     FILE is Artemis's broker.xml, ActiveMQ Classic's activemq.xml, a mosquitto.conf, or a rules table of runmqdlq; the
-    command sees which.
+    command recognises which.
 
-    The report says whether each thing in FILE was taken over, taken over with a change, or has no counterpart, and
-    why.  Existing files are not overwritten.
+    The report says whether each part of FILE was taken over, taken over with a change, or has no counterpart, and why.
+    Existing files are not overwritten.
     """
     need("bartleby import", "import")
     from broker.importing import XML_BYTES_MAX, InvalidFile, translate

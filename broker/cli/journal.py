@@ -1,4 +1,4 @@
-"""`bartleby journal`: what is on disk, read without a broker or beside one; what writes is in `repair`, `offline`."""
+"""`bartleby journal`: reading the journal on disk, with or without a running broker; `repair` and `offline` write."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ def _directory(command: Command) -> Command:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What is wrong with the directory or the journal, in a sentence."""
+    """Turn errors of the directory or the journal into a Failure."""
     try:
         yield
     except Corrupt as corrupt:
         raise Failure(DAMAGED, str(corrupt)) from None
     except OSError as error:
-        if error.filename is None:  # it is about what is printed, not about the journal
+        if error.filename is None:  # from printing, not from the journal
             raise
         raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
 
 
 def _fields(value: inspect.Report | inspect.SegmentReport | inspect.Line | inspect.Stat) -> dict[str, Any]:
-    """The fields as they are (`dataclasses.asdict` cannot copy a Counter)."""
+    """The fields by name (`dataclasses.asdict` cannot copy a Counter)."""
     return {field.name: getattr(value, field.name) for field in fields(value)}
 
 
@@ -130,7 +130,7 @@ def _print_report(report: inspect.Report) -> None:
 def print_records(
     directory: Path, types: tuple[str, ...], start: int, limit: int | None, bodies: bool, output: OutputFormat
 ) -> None:
-    """Print every record, one a line, oldest first."""
+    """Print every record, one per line, oldest first."""
     wanted = {name.upper().replace("-", "_") for name in types}
     unknown = wanted - set(RecordType.__members__)
     if unknown:
@@ -149,7 +149,7 @@ def _readable(line: inspect.Line) -> str:
 
 
 def _value(value: object) -> str:
-    """A field in a line: what has spaces or structure as JSON, so that the line can be taken apart again."""
+    """A field in a line: as JSON if it has spaces or structure, so that the line can be parsed."""
     text = shown(value)
     if isinstance(value, dict | list) or (isinstance(value, str) and (not text or " " in text or "=" in text)):
         return json.dumps(value)

@@ -1,4 +1,4 @@
-"""`bartleby link`: the links to other brokers, looked at and steered."""
+"""`bartleby link`: show and control the links to other brokers."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from broker.cli.output import (
 from broker.cli.remote import connect, path_of, remote_options
 from store.counted import counted
 
-#: What a link's routes have between them, and the columns of a route.
+#: Counters that are summed over a link's routes, and the numeric columns of a route.
 _SUMS: Final = ("passed", "refused", "in_doubt")
 _NUMBERS: Final = ("depth", "lag", "passed", "refused", "unsettled", "in_doubt")
 
 
 @click.group()
 def link() -> None:
-    """List the links to other brokers; start, stop and pause them, and resolve doubts of their routes."""
+    """List, start, stop and pause the links to other brokers, and resolve routes in doubt."""
 
 
 @link.command("list")
 @remote_options
 @output_option
 def list_links(output: OutputFormat, **where: Any) -> None:
-    """List all links; `depth` counts the messages that wait here for them."""
+    """List all links; `depth` counts the messages that wait on this broker for them."""
     links = list(connect(**where).listed("links"))
     if output == "json":
         print_json(links)
@@ -73,7 +73,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
         "urls": ", ".join(answer["urls"]),
         "connected to" if answer["connected"] else "last tried": answer["remote"],
         "broker": answer["peer"],
-        "starts by itself": answer["enabled"],
+        "enabled": answer["enabled"],
         "failed attempts": answer["attempts"] or "",
         "next attempt": time_shown(answer["retry_at"]),
         "error": answer["error"],
@@ -98,7 +98,7 @@ def _route_row(route: dict[str, Any]) -> list[object]:
 @remote_options
 @output_option
 def start(name: str, output: OutputFormat, **where: Any) -> None:
-    """Connect the link NAME, at once if it waits for its next attempt; let it go on if it is paused."""
+    """Start the link NAME; reconnect it at once if it waits for its next attempt, or resume it if it is paused."""
     _steer(name, "start", output, where)
 
 
@@ -107,7 +107,7 @@ def start(name: str, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def stop(name: str, output: OutputFormat, **where: Any) -> None:
-    """End the connection of the link NAME, until it is started or the broker is."""
+    """Close the connection of the link NAME until the link is started or the broker restarts."""
     _steer(name, "stop", output, where)
 
 
@@ -116,7 +116,7 @@ def stop(name: str, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def pause(name: str, output: OutputFormat, **where: Any) -> None:
-    """Let the link NAME pass nothing on and stay connected, until it is started or the broker is."""
+    """Let the link NAME stay connected but transfer nothing until it is started or the broker restarts."""
     _steer(name, "pause", output, where)
 
 
@@ -132,17 +132,17 @@ def _steer(name: str, verb: str, output: OutputFormat, where: dict[str, Any]) ->
 @link.command()
 @click.argument("name", shell_complete=link_names)
 @click.argument("route", default="")
-@click.option("--resend", "verdict", flag_value="resend", help="Send them again: the other broker may get them twice.")
-@click.option("--discard", "verdict", flag_value="discard", help="Remove them: the other broker has them.")
+@click.option("--resend", "verdict", flag_value="resend", help="Send them again; the other broker may get them twice.")
+@click.option("--discard", "verdict", flag_value="discard", help="Remove them, because the other broker has them.")
 @remote_options
 @output_option
 def resolve(name: str, route: str, verdict: str | None, output: OutputFormat, **where: Any) -> None:
-    """Say what becomes of the messages that ROUTE of the link NAME holds in doubt; without ROUTE, all its routes.
+    """Resend or discard the messages that ROUTE of the link NAME holds in doubt; without ROUTE, those of all routes.
 
-    Look first whether the other broker has them.
+    Check first whether the other broker has them.
     """
     if verdict is None:
-        raise Failure(USAGE, "give --resend or --discard: only the other broker's operator knows which is right")
+        raise Failure(USAGE, "give --resend or --discard: only the other broker's queues show which is right")
     remote, discard = connect(**where), verdict == "discard"
     routes = [route]
     if not route:

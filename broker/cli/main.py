@@ -1,7 +1,7 @@
 """The command `bartleby`.
 
-A command's module is imported when the command is called, so that none waits for what another one needs; what `--help`
-says of it stands here.
+A command's module is imported only when the command is called, so that no command waits for another one's imports; the
+lines for `--help` are here.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from broker.cli.failure import CHECK_FAILED
 
 
 class Place(NamedTuple):
-    """Where a command is, as MODULE:NAME, and the line that `bartleby --help` has of it."""
+    """Where a command is, as MODULE:NAME, and its line in `bartleby --help`."""
 
     where: str
     line: str
 
 
-#: The commands; a test compares the lines with what each says of itself.
+#: The commands; a test compares the lines with the commands' own help.
 PLACES: Final = {
     "address": Place(
         "broker.cli.address:address",
@@ -56,14 +56,14 @@ PLACES: Final = {
     ),
     "failover": Place(
         "broker.cli.failover:failover",
-        "Hand over to the other broker of a pair: this one confirms what is in flight, then stands by.",
+        "Hand over to the other broker of a pair: this one confirms what is in flight, then becomes the standby.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),
     "link": Place(
         "broker.cli.link:link",
-        "List the links to other brokers; start, stop and pause them, and resolve doubts of their routes.",
+        "List, start, stop and pause the links to other brokers, and resolve routes in doubt.",
     ),
-    "message": Place("broker.cli.message:message", "Tell what became of a message of the running broker."),
+    "message": Place("broker.cli.message:message", "Show what became of a message of the running broker."),
     "queue": Place(
         "broker.cli.queue_import:queue",
         "Show, create, change and delete queues of the running broker; move, purge, export and import messages.",
@@ -72,7 +72,7 @@ PLACES: Final = {
     "status": Place("broker.cli.status:status", "Show the running broker; exit status 1 if it is not ready."),
     "task": Place(
         "broker.cli.task:task",
-        "List, follow, pause, resume and cancel tasks: retries, moves, exports and more of many messages.",
+        "List, follow, pause, resume and cancel tasks, such as retries, moves and exports of many messages.",
     ),
     "user": Place("broker.cli.user:user", "List and change the broker's users."),
 }
@@ -115,8 +115,8 @@ def main() -> None:
     """The command, as broker/__main__.py starts it."""
     try:
         cli(prog_name="bartleby")
-    except OSError as error:  # the commands tell of files; a closed pipe is click's
+    except OSError as error:  # commands handle errors of files, and click a closed pipe
         with contextlib.suppress(OSError):
-            sys.stdout.close()  # what it still holds cannot be written either
+            sys.stdout.close()  # its buffer cannot be written either
         click.echo(f"bartleby: the output cannot be written: {error.strerror or error}", err=True)
         sys.exit(CHECK_FAILED)

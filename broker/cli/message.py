@@ -1,4 +1,4 @@
-"""`bartleby message`: what became of a message."""
+"""`bartleby message`: show what became of a message."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from broker.log import printable
 
 @click.group()
 def message() -> None:
-    """Tell what became of a message of the running broker."""
+    """Show what became of a message of the running broker."""
 
 
 @message.command()
@@ -21,12 +21,12 @@ def message() -> None:
 @remote_options
 @output_option
 def trail(id: int, output: OutputFormat, **where: Any) -> None:
-    """Tell all that the journal knows of the message ID: where it was sent, deliveries, deaths, what became of it.
+    """Show all that the journal records about the message ID: where it was sent, its deliveries, deaths and end.
 
     ID is any id that the message ever had: it gets a new one each time it dies, expires or is moved.
     """
     remote = connect(**where)
-    remote.timeout_seconds = LONG_SECONDS  # a journal without indexes is searched, some ten segments a second
+    remote.timeout_seconds = LONG_SECONDS  # without indexes the journal is searched, some ten segments a second
     answer = remote.get(f"/api/v1/messages/{id}/trail")
     if output == "json":
         print_json(answer)

@@ -1,4 +1,4 @@
-"""`bartleby queue retry|move|purge`: messages of the running broker brought back, moved, removed, as a task."""
+"""`bartleby queue retry|move|purge`: tasks that move messages of the running broker or remove them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def _reason(context: click.Context, parameter: click.Parameter, word: str | None) -> str | None:
-    """One that the journal has; empty: of what did not die.  Raises BadParameter, since a slip would match nothing."""
+    """Check a reason; empty: messages that did not die.  Raises BadParameter, since a typo would match nothing."""
     words = [each.word for each in DEAD_LETTERS]
     if word and word not in words:
         raise click.BadParameter(f"no such reason: give one of {', '.join(words)}")
@@ -32,17 +32,22 @@ def _reason(context: click.Context, parameter: click.Parameter, word: str | None
 
 
 def selecting(command: Command) -> Command:
-    """Which messages of a queue: --filter, --id, and those of a group of dead letters."""
+    """Add the options that select messages: --filter, --id, and those of a group of dead letters."""
     for option in (
         click.option(
             "--words",
             default=None,
-            help="Only dead letters with just this text, or with these words of `dead-letters groups`.",
+            help="Only dead letters with exactly this text, or with these words of `dead-letters groups`.",
         ),
-        click.option("--first-origin", default=None, metavar="QUEUE", help="Only what died on this queue first."),
-        click.option("--origin", default=None, metavar="QUEUE", help="Only what died on this queue last."),
         click.option(
-            "--reason", default=None, callback=_reason, help="Only what died for this reason: `max-deliveries`."
+            "--first-origin", default=None, metavar="QUEUE", help="Only messages that first died on this queue."
+        ),
+        click.option("--origin", default=None, metavar="QUEUE", help="Only messages that last died on this queue."),
+        click.option(
+            "--reason",
+            default=None,
+            callback=_reason,
+            help="Only messages that died for this reason, such as `max-deliveries`.",
         ),
         click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable."),
         click.option("--filter", "selector", default="", help="Only messages that match this selector."),
@@ -52,15 +57,15 @@ def selecting(command: Command) -> Command:
 
 
 def editing(command: Command) -> Command:
-    """What is changed on the way: --set, --unset, --body."""
+    """Add the options that edit messages on their way: --set, --unset, --body."""
     for option in (
         click.option(
-            "--body", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="A file: each one's new body."
+            "--body",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="A file with the new body of each message.",
         ),
-        click.option("--unset", multiple=True, metavar="NAME", help="Take this property away.  Repeatable."),
-        click.option(
-            "--set", "set_", multiple=True, metavar="NAME=VALUE", help="Give them this property.  Repeatable."
-        ),
+        click.option("--unset", multiple=True, metavar="NAME", help="Remove this property.  Repeatable."),
+        click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="Set this property.  Repeatable."),
     ):
         command = option(command)
     return command
@@ -70,7 +75,9 @@ def editing(command: Command) -> Command:
 @click.argument("name", shell_complete=queue_names)
 @selecting
 @editing
-@click.option("--to-first-origin", is_flag=True, help="To the queues where they died first, instead of last.")
+@click.option(
+    "--to-first-origin", is_flag=True, help="To the queues where they first died, instead of where they last died."
+)
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @task_options
 @remote_options
@@ -78,9 +85,10 @@ def editing(command: Command) -> Command:
 def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: OutputFormat, **given: Any) -> None:
     """Move messages of the queue NAME, such as DLQ, back to the queues they came from.
 
-    Asks first if NAME is not on a dead-letter or expiry address: messages would go back among the dead letters.
+    It asks first if NAME is not on a dead-letter or expiry address, since messages could go back to a dead-letter
+    queue.
 
-    Exit status 5 if some stay: those that consumers hold, and those that cannot go back.
+    Exit status 5 if some stay, because consumers hold them or they cannot go back.
     """
     asked = _asked("retry", name, given) | {"first_origin": to_first_origin, "edit": _edit(given)}
     remote = connect(**given)
@@ -105,7 +113,7 @@ def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: Out
 def move(name: str, target: str, detach: bool, output: OutputFormat, **given: Any) -> None:
     """Move messages of the queue NAME to TARGET: an address, a queue, or ADDRESS::QUEUE.
 
-    Exit status 5 if some stay: those that consumers hold, and those that no queue of the target takes.
+    Exit status 5 if some stay, because consumers hold them or no queue of the target takes them.
     """
     asked = _asked("move", name, given) | {"target": target, "edit": _edit(given)}
     task.start(connect(**given), asked, output, detach=detach)
@@ -134,7 +142,7 @@ def purge(name: str, yes: bool, detach: bool, output: OutputFormat, **given: Any
 
 
 def _asked(kind: str, name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The request for a task, without what only some have; takes its options out of those that were given."""
+    """The request for a task, without the fields that only some kinds have; removes its options from `given`."""
     group = {field: given.pop(field) for field in ("reason", "origin", "first_origin", "words")}
     ids, selector = list(given.pop("ids")), given.pop("selector")
     if ids and (selector or any(value is not None for value in group.values())):
@@ -155,7 +163,7 @@ def _chooses(asked: dict[str, Any]) -> bool:
 
 
 def _edit(given: dict[str, Any]) -> dict[str, Any]:
-    """The changes that were asked for; takes their options out of those that were given."""
+    """The requested edit; removes its options from `given`."""
     body, remove, values = given.pop("body"), list(given.pop("unset")), dict(map(task.value_of, given.pop("set_")))
     edit: dict[str, Any] = {"remove": remove, "set": values}
     if body is not None:

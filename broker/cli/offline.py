@@ -1,4 +1,4 @@
-"""`bartleby journal compact|export|import`: work on the journal of a broker that is stopped."""
+"""`bartleby journal compact|export|import`: commands on the journal of a stopped broker."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from store.counted import counted
 
 
 def _report(code: str, /, **fields: str | int) -> None:
-    """What a broker would log: commands say their own."""
+    """Drop log events: commands print their own messages."""
 
 
 @contextmanager
 def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
-    """The stopped broker; what is wrong with it ends the command."""
-    # Imported here: the other commands do without the engine, and start faster.
+    """The stopped broker; a problem with it ends the command."""
+    # Imported here: other commands do without the engine and start faster.
     from broker.offline.parts import Unusable, stopped
 
     found = load_config(config, data)
@@ -41,7 +41,8 @@ def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
 def compact(config: Path | None, data: Path | None) -> None:
     """Free disk space: copy all live records together and delete the other segments.
 
-    The broker must be stopped."""
+    The broker must be stopped.
+    """
     from broker.offline.compacting import compact as run
 
     with _opened(config, data) as broker, progress_bar("segments") as bar:
@@ -87,7 +88,7 @@ def export_(directory: Path, output: IO[str]) -> None:
 
 @click.command("import")
 @click.argument("file", type=click.File("rb"))
-@click.option("--first", type=click.IntRange(min=1), default=1, help="Take only messages from this line on.")
+@click.option("--first", type=click.IntRange(min=1), default=1, help="Import only messages from this line on.")
 @broker_options
 def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None) -> None:
     """Add an export's messages to the journal of a stopped broker, or to a new directory."""
@@ -97,7 +98,7 @@ def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None)
         try:
             made = import_lines(broker, file, first=first)
         except BadLine as bad:
-            again = f"correct it, and go on with --first {bad.number}"
+            again = f"correct it and continue with --first {bad.number}"
             raise Failure(CHECK_FAILED, printable(f"{bad}; the lines before are imported: {again}")) from None
     click.echo(
         f"{counted(made.messages, 'message')}, {counted(made.addresses, 'address', 'addresses')},"

@@ -1,6 +1,6 @@
 """What commands print: tables for people, JSON for programs.
 
-Tables show what clients chose (names, texts, bodies), so nothing in them may steer the terminal: everything goes
+Tables show text that clients chose (names, bodies), so nothing in them may control the terminal: everything goes
 through `printable`.  JSON is escaped to ASCII.
 """
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 OutputFormat = Literal["table", "json"]
 
-#: Columns of a table that does not go to a terminal: nothing is cut or wrapped for a program that reads it.
+#: Width of a table that does not go to a terminal: nothing is cut or wrapped for programs.
 WIDE: Final = 100_000
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def output_option(command: Command) -> Command:
-    """-o table|json"""
+    """Add -o table|json."""
     return click.option(
         "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
     )(command)
@@ -42,7 +42,7 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:
     """Rows under headings; the columns named in `right` hold numbers."""
-    # Imported here, since most of what commands print is no table.
+    # Imported here, since most commands print no table.
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -64,7 +64,7 @@ def print_facts(header: Mapping[str, object]) -> None:
 
 
 def shown(value: object) -> str:
-    """A value as people read it."""
+    """A value for people."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value is None:
@@ -73,7 +73,7 @@ def shown(value: object) -> str:
 
 
 def progress_bar(label: str, *, hidden: bool = False) -> AbstractContextManager[ProgressBar[int]]:
-    """A bar for a terminal; what the command has to say is not its place."""
+    """A progress bar on standard error, hidden unless that is a terminal."""
     stream = sys.stderr
     return click.progressbar(length=1, label=label, show_pos=True, file=stream, hidden=hidden or not stream.isatty())
 

@@ -1,4 +1,4 @@
-"""Root, who repairs or imports for a broker, leaves nothing behind that the broker cannot read."""
+"""Ownership of files: commands run by root must not leave files that the broker cannot read."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 @contextmanager
 def left_to_owner(directory: Path) -> Iterator[None]:
-    """At the end, what root has made below a directory belongs to the directory's owner.
+    """At the end, give files that root created below a directory to the directory's owner.
 
-    Not by acting as that user: it may not exist outside of its unit (DynamicUser), nor get through to the directory.
+    It does not act as that user, which may not exist outside its unit (DynamicUser) or may not reach the directory.
     """
-    owner = directory.stat() if os.path.isdir(directory) else None  # False also for what cannot be looked at
+    owner = directory.stat() if os.path.isdir(directory) else None  # False also for a directory that cannot be accessed
     try:
         yield
     finally:

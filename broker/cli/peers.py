@@ -1,4 +1,4 @@
-"""`bartleby connection` and `bartleby consumer`: who is there, and sending somebody away."""
+"""`bartleby connection` and `bartleby consumer`: list and close connections and consumers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def list_connections(output: OutputFormat, **where: Any) -> None:
 
 @connection.command("close")
 @click.argument("id")
-@click.option("--reason", default="", help="A reason, which the client is told.")
+@click.option("--reason", default="", help="A reason to send to the client.")
 @remote_options
 @output_option
 def close_connection(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
-    """Close the connection ID; messages that its client had not acknowledged go back to the queues.
+    """Close the connection ID; messages that its client had not acknowledged return to their queues.
 
     The client may reconnect at once.
     """
@@ -55,9 +55,9 @@ def consumer() -> None:
 @remote_options
 @output_option
 def list_consumers(output: OutputFormat, **where: Any) -> None:
-    """List all consumers; a paused one takes no messages now, because its client is slow or away.
+    """List all consumers; a paused one gets no messages now, because its client is slow or disconnected.
 
-    One that is away has messages that are kept for it: those of a client's session, or of another broker's link.
+    Messages are kept for a consumer that is away: for a client's session, or for another broker's link.
     """
     consumers = list(connect(**where).listed("consumers"))
     if output == "json":
@@ -69,14 +69,14 @@ def list_consumers(output: OutputFormat, **where: Any) -> None:
 
 @consumer.command("close")
 @click.argument("id")
-@click.option("--reason", default="", help="A reason, which the client is told.")
+@click.option("--reason", default="", help="A reason to send to the client.")
 @remote_options
 @output_option
 def close_consumer(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
     """Close the consumer ID: over AMQP its link, over STOMP and MQTT its connection.
 
-    Messages that it had not acknowledged go back to the queue. What is kept for another broker's link that is away
-    is given to others.
+    Messages that it had not acknowledged return to the queue. Messages kept for another broker's disconnected link go
+    to other consumers.
     """
     answer = connect(**where).delete(path_of("consumers", id), reason=reason)
     if output == "json":

@@ -1,8 +1,8 @@
-"""`bartleby queue export`: messages of a running broker's queue in a file, with all that they have.
+"""`bartleby queue export`: write messages of a running broker's queue, complete with headers and body, to a file.
 
-The file has the lines of `bartleby journal export` (docs/journal-export.md).  An export asks for some messages at a
-time, and for large bodies piece by piece: these are the steps of a task, which the broker lists and an operator may
-pause or cancel.  With --remove messages leave the queue once their lines are on disk.
+The file has the lines of `bartleby journal export` (docs/journal-export.md).  An export fetches some messages at a
+time, and large bodies in pieces: these are the steps of a task, which the broker lists and an operator may pause or
+cancel.  With --remove messages leave the queue once their lines are on disk.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from broker.cli.task import Steps, driven, dry_run_option, rate_option
 from broker.reasons.messages import HELD, why_they_stay
 from store.counted import counted
 
-#: Messages of one call, in which a selector may also match none; they are removed together.
+#: Messages of one call (a selector may match none of them); they are removed together.
 MESSAGES_PER_CALL: Final = 500
 
-#: Bytes of a body in one line: lines stay small, whatever the body's size.  A multiple of 3, as Base64 has it.
+#: Bytes of a body in one line, so that lines stay small; a multiple of 3, so that Base64 needs no padding.
 PIECE_BYTES: Final = 192 << 10
 
 
 @dataclass(slots=True)
 class _Done:
-    """What an export did.  `gone`: taken by consumers while they were read; `stay`: why messages were not removed."""
+    """What an export did.  `gone`: consumed while being read; `stay`: messages not removed, by reason."""
 
     exported: int = 0
     removed: int = 0
@@ -47,7 +47,7 @@ class _Done:
     stay: dict[str, int] = field(default_factory=dict)
 
 
-#: Of messages that the file has not, since others were faster.
+#: For messages that are not in the file because consumers were faster.
 _GONE: Final = (
     "message was taken by a consumer while it was read, and is",
     "messages were taken by consumers while they were read, and are",
@@ -55,14 +55,14 @@ _GONE: Final = (
 
 
 class _Lines:
-    """The file that an export writes: new, and cut back to whole messages whatever happens."""
+    """The new file that an export writes, cut back to whole messages after a failure."""
 
     def __init__(self, path: Path | None) -> None:
         self.path = path
         self._file: IO[bytes] = sys.stdout.buffer if path is None else path.open("xb")
 
     def write(self, line: dict[str, Any]) -> None:
-        """One line.  Raises OSError."""
+        """Write one line.  Raises OSError."""
         self._file.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
     @property
@@ -71,14 +71,14 @@ class _Lines:
         return 0 if self.path is None else self._file.tell()
 
     def cut(self, place: int) -> None:
-        """Take back what was written behind a place."""
+        """Discard what was written after a place."""
         if self.path is not None:
             self._file.flush()
             self._file.truncate(place)
             self._file.seek(place)
 
     def settle(self) -> None:
-        """Return when all of it, and its name, is on disk.  Raises OSError."""
+        """Sync the file and its name to disk.  Raises OSError."""
         self._file.flush()
         if self.path is not None:
             os.fsync(self._file.fileno())
@@ -89,7 +89,7 @@ class _Lines:
                 os.close(directory)
 
     def close(self, *, needless: bool) -> None:
-        """No more lines come.  `needless`: without a message there is to be no file."""
+        """Close the file; `needless`: delete it, since it has no message."""
         if self.path is not None:
             self._file.close()
             if needless:
@@ -115,10 +115,10 @@ class _Export:
         self._lines = lines
         self._remove = remove
         self._unsettled: list[int] = []  # messages in the file that are still on the queue, with --remove
-        self._good = 0  # where the file ends after what is complete
+        self._good = 0  # the end of what is complete
 
     def begin(self) -> int:
-        """Write what an import has to know first; how many messages there are."""
+        """Write the lines that an import needs first, and return the number of messages."""
         shown = self._remote.get(queue_path(self._name))
         types = [shown["routing_type"]]
         head = {"kind": "journal", "version": 1, "software": f"bartleby/{__version__}", "export": os.urandom(16).hex()}
@@ -132,7 +132,7 @@ class _Export:
         return int(shown["messages"])
 
     def run(self, steps: Steps, found: Iterator[list[dict[str, Any]]], progress: Any) -> None:
-        """Write messages, some at a time, and remove them if asked to.  Raises Failure, OSError."""
+        """Write messages, some at a time, and remove them with --remove.  Raises Failure, OSError."""
         for some in found:
             for each in some:
                 self._take(each["state"], each["line"])
@@ -140,7 +140,7 @@ class _Export:
             progress(len(some))
 
     def undo(self) -> None:
-        """Leave a file of whole messages; with --remove, only of those that are not on the queue any more."""
+        """Cut the file back to whole messages; with --remove, to those that are no longer on the queue."""
         self._lines.cut(self._good)
         self.done.exported -= len(self._unsettled)
         self._unsettled.clear()
@@ -154,7 +154,7 @@ class _Export:
         try:
             for piece in pieces(self._remote, self._name, line):
                 self._lines.write({"kind": "body", "data": b64encode(piece).decode()})
-        except NotThere:  # a consumer has taken it meanwhile
+        except NotThere:  # a consumer was faster
             if self._lines.path is None:
                 raise Failure(
                     PARTIAL, f"message {line['id']} left the queue while it was read: the last lines are incomplete"
@@ -169,11 +169,11 @@ class _Export:
             self._good = self._lines.place
 
     def _complete(self, steps: Steps) -> None:
-        """What was written is on disk, and leaves the queue."""
+        """Sync what was written, and remove it from the queue with --remove."""
         self._lines.settle()
         if self._unsettled:
             ids, self._unsettled = self._unsettled, []
-            self._good = self._lines.place  # from here on the file keeps them, whatever happens
+            self._good = self._lines.place  # from here on the file keeps them
             try:
                 answer = steps.step(lambda task: self._remote.post(f"/api/v1/tasks/{task}:remove", {"ids": ids}))
             except (Failure, KeyboardInterrupt) as stopped:
@@ -187,7 +187,7 @@ class _Export:
 
 
 def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
-    """The body of a message that is not in its line.  Raises NotThere when it has left the queue."""
+    """The body of a message that is not in its line, in pieces.  Raises NotThere when it has left the queue."""
     size, at = line.get("body-bytes", 0), 0
     while at < size:
         data = remote.get_bytes(f"{queue_path(name)}/messages/{line['id']}/stored-body", offset=at)
@@ -201,7 +201,7 @@ def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
 def _found(
     remote: Remote, steps: Steps, name: str, ids: tuple[int, ...], left: Callable[[], int]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Messages of a queue, some at a time; of ids those that are there.  `left`: how many more are wanted."""
+    """Messages of a queue, or those with `ids`, some at a time.  `left`: how many more to fetch."""
     path = f"{queue_path(name)}/messages:export"
     for id in ids:
         if left() > 0:
@@ -226,12 +226,14 @@ def _page(remote: Remote, path: str, task: int, **parameters: str | int) -> Any:
 @click.argument("name", shell_complete=queue_names)
 @click.option("--to", type=click.Path(dir_okay=False, path_type=Path), help="A new file.  [default: standard output]")
 @click.option(
-    "--bodies", type=click.Path(file_okay=False, path_type=Path), help="Instead: each body as a file in this directory."
+    "--bodies",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Write only the bodies, each as a file in this directory.",
 )
 @click.option("--filter", "selector", default="", help="Only messages that match this selector.")
 @click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many, oldest first.")
-@click.option("--remove", is_flag=True, help="Remove them from the queue, once they are on disk.")
+@click.option("--limit", type=click.IntRange(min=1), help="At most this many, oldest first.")
+@click.option("--remove", is_flag=True, help="Remove them from the queue once they are on disk.")
 @rate_option
 @dry_run_option
 @remote_options
@@ -247,13 +249,13 @@ def export_(
     dry_run: bool,
     **where: Any,
 ) -> None:
-    """Write messages of the queue NAME as lines of JSON, with all that they have.
+    """Write messages of the queue NAME, complete with headers and body, as lines of JSON.
 
-    It is a task, which `bartleby task pause` and `cancel` steer, and which ends with this command.  Exit status 5 if it
-    was interrupted or cancelled, or if messages were taken by consumers meanwhile.
+    The export is a task that `bartleby task pause` and `cancel` control and that ends with this command.  Exit status 5
+    if it was interrupted or cancelled, or if consumers took messages meanwhile.
     """
     if remove and (to is None or bodies is not None):
-        raise Failure(USAGE, "--remove: give a file with --to, which keeps all that the messages have")
+        raise Failure(USAGE, "--remove: give a file with --to, which keeps the complete messages")
     if to is not None and bodies is not None:
         raise Failure(USAGE, "--bodies and --to exclude each other")
     remote = connect(**where)
@@ -314,8 +316,8 @@ def _say(done: _Done, to: Path | None, *, remove: bool) -> None:
 def _write_bodies(
     remote: Remote, steps: Steps, name: str, directory: Path, ids: tuple[int, ...], limit: int | None
 ) -> None:
-    """Each body in a file of its own, without its protocol's encoding."""
-    # Imported here: the other commands do without the engine, and start faster.
+    """Write each body to its own file, without its protocol's encoding."""
+    # Imported here: other commands do without the engine and start faster.
     from broker.offline.exporting import contents
 
     content = contents()

@@ -1,8 +1,8 @@
-"""`bartleby queue import`: messages of an export on queues of a running broker, as they were.
+"""`bartleby queue import`: put messages of an export back on queues of a running broker, unchanged.
 
-What one call brings is one entry of the broker's journal, and the broker remembers the call: an import that breaks off
-is repeated whole, and what it has brought is left out.  The calls are the steps of a task, which the broker lists and
-an operator may pause or cancel.
+Each call is one entry in the broker's journal, and the broker remembers it: after an interruption the whole import is
+repeated, and the broker skips what it already has.  The calls are the steps of a task, which the broker lists and an
+operator may pause or cancel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from store.counted import counted
 BATCH_MESSAGES: Final = 100
 BATCH_BYTES: Final = 512 << 10
 
-#: How the line of a message begins: `count` reads no more of it.
+#: The beginning of a message's line, by which `count` finds it.
 MESSAGE: Final = b'{"kind":"message"'
 
 #: A message as a line, and how many bytes of the file were read so far.
@@ -38,7 +38,7 @@ _Read = tuple[dict[str, Any], int]
 
 @dataclass(slots=True)
 class _Done:
-    """What an import did.  `known`: messages that an earlier import of this name has brought."""
+    """What an import did.  `known`: messages that an earlier import of this name has already brought."""
 
     imported: int = 0
     known: int = 0
@@ -46,18 +46,18 @@ class _Done:
 
 
 class _Lines:
-    """The messages of a file.  Bodies that are not in their lines are uploaded on the way, piece by piece."""
+    """The messages of a file.  Bodies that are not in their lines are uploaded meanwhile, in pieces."""
 
     def __init__(self, file: IO[bytes], remote: Remote, *, dry_run: bool) -> None:
         self._file = file
         self._remote = remote
-        self._dry_run = dry_run  # bodies stay where they are
-        self._waiting: dict[str, Any] | None = None  # a message whose body is in the lines behind it
-        self._at = 0  # bytes of that body which have come
+        self._dry_run = dry_run  # bodies are not uploaded
+        self._waiting: dict[str, Any] | None = None  # a message whose body is in the lines after it
+        self._at = 0  # bytes of that body read so far
         self.first = file.readline()
 
     def name(self) -> str:
-        """The import's name by the first line, which no other export has.  Raises Failure."""
+        """The import's name, made from the first line, which is unique to an export.  Raises Failure."""
         try:
             head = json.loads(self.first)
             if (head["kind"], head["version"]) == ("journal", 1):
@@ -67,7 +67,7 @@ class _Lines:
         raise Failure(USAGE, f"{self._file.name} is not an export of version 1: its first line must say so")
 
     def count(self) -> int:
-        """How many messages there are, if the file can be read twice; else 0."""
+        """The number of messages, if the file can be read twice; else 0."""
         if not self._file.seekable():
             return 0
         at = self._file.tell()
@@ -76,28 +76,28 @@ class _Lines:
         return count
 
     def read(self) -> Iterator[_Read]:
-        """The messages, in their order.  Raises Failure."""
+        """The messages, in order.  Raises Failure."""
         at = len(self.first)
         for number, text in enumerate(self._file, 2):
             at += len(text)
             try:
                 whole = self._take(json.loads(text))
             except (ValueError, KeyError, TypeError, RecursionError):
-                raise Failure(USAGE, f"line {number} of {self._file.name} is no line of an export") from None
+                raise Failure(USAGE, f"line {number} of {self._file.name} is not a line of an export") from None
             if whole is not None:
                 yield whole, at
         if self._waiting is not None:
             raise Failure(USAGE, f"{self._file.name} ends within the body of message {self._waiting['id']}")
 
     def abandon(self) -> None:
-        """A body that is not whole is none.  Raises Failure."""
+        """Delete an incomplete upload.  Raises Failure."""
         if self._waiting is not None and self._at and not self._dry_run:
             self._remote.delete(path_of("uploads", self._waiting["upload"]))
 
     def _take(self, line: dict[str, Any]) -> dict[str, Any] | None:
-        """A message that is whole with this line.  Raises ValueError, KeyError, TypeError, Failure."""
+        """Read a line; return the message that it completes.  Raises ValueError, KeyError, TypeError, Failure."""
         if (line["kind"] == "body") != (self._waiting is not None):
-            raise ValueError("only the lines behind a message with body-bytes have a body")
+            raise ValueError("body lines belong after a message with body-bytes")
         if self._waiting is not None:
             return self._more(self._waiting, line["data"])
         if line["kind"] != "message":
@@ -108,7 +108,7 @@ class _Lines:
         return None
 
     def _more(self, message: dict[str, Any], data: str) -> dict[str, Any] | None:
-        """The next piece of a message's body; the message, if that is whole with it."""
+        """Read the next piece of a body; return the message if this completes it."""
         nbytes, size = len(a2b_base64(data, strict_mode=True)), message["body-bytes"]
         if not nbytes or self._at + nbytes > size:
             raise ValueError("the body has another length")
@@ -124,7 +124,7 @@ class _Lines:
 
 
 def _placed(messages: Iterable[_Read], target: str) -> Iterator[tuple[str, dict[str, Any], int]]:
-    """Each message with where it goes: to each queue that it was on, or once to the target."""
+    """Each message with its destination: each queue that it was on, or once the target."""
     for line, at in messages:
         places = line.get("queues")
         if not isinstance(places, list) or not all(isinstance(each, dict) and "name" in each for each in places):
@@ -134,7 +134,7 @@ def _placed(messages: Iterable[_Read], target: str) -> Iterator[tuple[str, dict[
 
 
 def _batches(placed: Iterable[tuple[str, dict[str, Any], int]]) -> Iterator[tuple[str, list[str], int]]:
-    """Messages that go to the same place, as many as one call takes, with how many bytes of the file were read."""
+    """Messages for the same destination, as many as fit one call, with the bytes of the file read so far."""
     batch: list[str] = []
     to, nbytes, at = "", 0, 0
     for target, line, read in placed:
@@ -145,24 +145,24 @@ def _batches(placed: Iterable[tuple[str, dict[str, Any], int]]) -> Iterator[tupl
             batch, nbytes = [], 0
         batch.append(text)
         to, at = target, read
-        nbytes += BATCH_BYTES if "upload" in line else len(text)  # the broker does not wait for the next one
+        nbytes += BATCH_BYTES if "upload" in line else len(text)  # the broker keeps the upload only a minute
     if batch:
         yield to, batch, at
 
 
 class _Sender:
-    """Calls the broker."""
+    """Sends batches to the broker."""
 
     def __init__(self, remote: Remote, steps: Steps, name: str, done: _Done, *, named: bool) -> None:
         self._remote = remote
         self._steps = steps
         self._name = name
         self._done = done
-        self._named = named  # somebody has named the target: it may be made
+        self._named = named  # --target was given, so it may be created
         self._known: set[str] = set()
 
     def send(self, target: str, batch: list[str]) -> None:
-        """Bring some messages.  Raises Failure."""
+        """Import a batch.  Raises Failure."""
         if not self._named and target not in self._known:
             self._check(target)
         head = json.dumps({"name": self._name, "target": target, "task": self._steps.number})[:-1]
@@ -191,11 +191,11 @@ class _Sender:
 @dry_run_option
 @remote_options
 def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: bool, **where: Any) -> None:
-    """Put the messages of FILE, an export, on a queue of the running broker, as they were.
+    """Put the messages of FILE, an export, on a queue of the running broker, unchanged.
 
-    If an import breaks off, repeat it: what it has brought is left out.  Another --name brings the messages once more.
-    It is a task, which `bartleby task pause` and `cancel` steer, and which ends with this command.  Exit status 5 if
-    some were not imported.
+    If an import breaks off, repeat it: messages already imported are skipped.  Another --name imports them once more.
+    The import is a task that `bartleby task pause` and `cancel` control and that ends with this command.  Exit status 5
+    if some were not imported.
     """
     remote, done = connect(**where), _Done()
     lines = _Lines(file, remote, dry_run=dry_run)
@@ -211,12 +211,12 @@ def import_(file: IO[bytes], target: str, name: str, rate: int | None, dry_run: 
                 bar.update(max(at - bar.pos, 0))
     except KeyboardInterrupt:
         lines.abandon()
-        told.append("interrupted; repeat the command: what came is left out")
+        told.append("interrupted; repeat the command: messages already imported are skipped")
     except Failure as failure:
-        again = ["repeat the command: what came is left out"] if done.imported and not dry_run else []
+        again = ["repeat the command: messages already imported are skipped"] if done.imported and not dry_run else []
         raise Failure(failure.exit_code, failure.message, *again) from None
     finally:
-        known = f"; {done.known} came before, by an import of this name" if done.known else ""
+        known = f"; {done.known} already imported under this name" if done.known else ""
         one, more = ("would be", "would be") if dry_run else ("was", "were")
         click.echo(f"{counted(done.imported, f'message {one}', f'messages {more}')} imported{known}")
     left = ("would not be imported",) * 2 if dry_run else ("was not imported", "were not imported")

@@ -1,7 +1,7 @@
-"""The running broker, over its HTTP acceptor: where it is, the key to it, and calls that fail in sentences.
+"""Calls to the running broker's HTTP acceptor: how to find it, how to log in, and errors as sentences.
 
-On the broker's own machine its owner needs nothing: where it listens, its token and its certificate are in its data
-directory.  From elsewhere it is a URL and a user, whose password comes from a prompt or the environment and goes over
+On the broker's own machine its owner needs no options: the address, token and certificate are in the data directory.
+From elsewhere, commands need a URL and a user, whose password comes from a prompt or the environment and is sent over
 TLS only, or a file with a token.
 """
 
@@ -26,32 +26,32 @@ from broker.cli.failure import CHECK_FAILED, DENIED, PARTIAL, UNREACHABLE, USAGE
 from broker.cli.settings import Command, broker_options, data_directory
 from broker.management.runtime import OPERATOR_HEADER, NotRunning, Runtime, read_runtime_file, read_token
 
-#: Seconds that an answer may take: a purge of a very long queue waits for the disk.
+#: Seconds that an answer may take: deleting a very long queue waits for the disk.
 TIMEOUT_SECONDS: Final = 60
 
-#: The same of an answer that takes as long as there are messages: so long the broker works on it.
+#: Seconds for an answer whose time grows with the number of messages: as long as the broker works on one.
 LONG_SECONDS: Final = 600
 
 #: Bytes of an answer that are read: several of the largest pages.
 ANSWER_BYTES_MAX: Final = 64 << 20
 
-#: Queues and the like asked for at a time: the largest page there is.
+#: Entries per page of a list: the API's maximum.
 THINGS_PER_CALL: Final = 1_000
 
-#: A parameter of a query: it is left out if it is empty.
+#: A parameter of a query; omitted if empty.
 Parameter = str | int
 
-#: Where a user's password is, for scripts.
+#: The environment variable with the user's password, for scripts.
 PASSWORD_VARIABLE: Final = "BARTLEBY_PASSWORD"
 
 _END: Final = "-----END CERTIFICATE-----\n"
 
-#: What `remote_options` adds beside --config and --data.
+#: The options that `remote_options` adds to --config and --data.
 CALLING: Final = ("url", "ca_file", "user", "token_file")
 
 
 def remote_options(command: Command) -> Command:
-    """Where the running broker is, and who calls: --data, --config, --url, --ca-file, --user, --token-file."""
+    """Add the options to find the broker and log in: --data, --config, --url, --ca-file, --user, --token-file."""
     for option in (
         click.option(
             "--token-file",
@@ -62,7 +62,7 @@ def remote_options(command: Command) -> Command:
         click.option(
             "--user",
             envvar="BARTLEBY_USER",
-            help=f"Log in as this user; the password is asked for, or taken from {PASSWORD_VARIABLE}.",
+            help=f"Log in as this user; the password comes from a prompt or {PASSWORD_VARIABLE}.",
         ),
         click.option(
             "--ca-file",
@@ -82,14 +82,14 @@ def remote_options(command: Command) -> Command:
 
 
 def queue_path(name: str) -> str:
-    """The path of a queue, whatever its name holds."""
+    """The path of a queue, percent-encoded."""
     return path_of("queues", name)
 
 
 def path_of(what: str, name: str, *below: str) -> str:
-    """The path of a queue, address, divert and so on, whatever its name holds, and of what it has `below` it.
+    """The percent-encoded path of a queue, address, divert and so on, and of the parts `below` it.
 
-    Raises Failure without a name.
+    Raises Failure if a name is empty.
     """
     parts = (what, name, *below)
     if not all(parts):
@@ -98,7 +98,7 @@ def path_of(what: str, name: str, *below: str) -> str:
 
 
 def _text(value: str) -> str:
-    """What a URL has room for.  Raises Failure for bytes of the command line that are no text."""
+    """Check that a text can be encoded.  Raises Failure for bytes of the command line that are not UTF-8."""
     try:
         value.encode()
     except UnicodeEncodeError:
@@ -107,15 +107,15 @@ def _text(value: str) -> str:
 
 
 class NotThere(Failure):
-    """The broker does not have what was asked for."""
+    """The broker answered 404: what was named does not exist."""
 
 
 class TaskWaits(Failure):
-    """A task is paused, or ahead of its rate: the same call is to be made again."""
+    """A task is paused or ahead of its rate: repeat the call."""
 
 
 class TaskEnded(Failure):
-    """The task of which a call was a step has ended, not by its client."""
+    """The task of a step was ended by someone other than its client."""
 
 
 class Remote:
@@ -125,7 +125,7 @@ class Remote:
         self._url = url.rstrip("/")
         self._authorization = authorization
         self._hint = hint
-        #: How long an answer may take.
+        #: Seconds that an answer may take.
         self.timeout_seconds: float = TIMEOUT_SECONDS
         self._opener: OpenerDirector = build_opener(ProxyHandler({}), HTTPSHandler(context=context))
 
@@ -134,7 +134,7 @@ class Remote:
         return self._call("GET", _with_query(path, parameters))
 
     def get_bytes(self, path: str, **parameters: Parameter) -> bytes:
-        """The answer to a GET that is no JSON."""
+        """The answer to a GET that is not JSON."""
         return self._ask("GET", _with_query(path, parameters))
 
     def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
@@ -142,7 +142,7 @@ class Remote:
         return self._call("POST", path, None if body is None else _json(body))
 
     def send(self, path: str, body: bytes) -> Any:
-        """The answer to a POST of JSON that is encoded already."""
+        """The answer to a POST of JSON that is already encoded."""
         return self._call("POST", path, body)
 
     def delete(self, path: str, **parameters: Parameter) -> Any:
@@ -158,7 +158,7 @@ class Remote:
         return self._call("PATCH", path, _json(body))
 
     def listed(self, what: str, **parameters: Parameter) -> Iterator[dict[str, Any]]:
-        """All queues, addresses, diverts, connections or consumers, some at a time."""
+        """All queues, addresses, diverts, connections and so on, fetched page by page."""
         after = ""
         while True:
             answer = self.get(f"/api/v1/{what}", limit=THINGS_PER_CALL, after=after, **parameters)
@@ -177,7 +177,7 @@ class Remote:
         headers = {"Authorization": self._authorization, OPERATOR_HEADER: quote(_account())}
         if body is not None:
             headers["Content-Type"] = "application/json"
-        request = Request(self._url + path, body, method=method, headers=headers)  # http or https: `connect` sees to it
+        request = Request(self._url + path, body, method=method, headers=headers)  # http or https: `connect` checks it
         try:
             with self._opener.open(request, timeout=self.timeout_seconds) as response:
                 answer: bytes = response.read(ANSWER_BYTES_MAX)
@@ -211,23 +211,23 @@ class Remote:
 
 
 def _account() -> str:
-    """Whose account this runs by, for the broker's audit log; of an account that took another one, both."""
+    """The account that runs this command, for the broker's audit log; under sudo, both accounts."""
     try:
         account = getpass.getuser()
-    except (KeyError, OSError):  # a container's user without a name
+    except (KeyError, OSError):  # a container's user may have no name
         account = str(os.getuid())
     before = os.environ.get("SUDO_USER", "")
     return f"{before} as {account}" if before else account
 
 
 def _with_query(path: str, parameters: Mapping[str, Parameter]) -> str:
-    """The path with those parameters that are given."""
+    """The path with the parameters that are not empty."""
     query = urlencode({name: _text(str(value)) for name, value in parameters.items() if value != ""})
     return f"{path}?{query}" if query else path
 
 
 def _json(body: Mapping[str, Any]) -> bytes:
-    """A body, encoded.  Raises Failure for bytes of the command line that are no text."""
+    """An encoded body.  Raises Failure for bytes of the command line that are not UTF-8."""
     return _text(json.dumps(body, ensure_ascii=False)).encode()
 
 
@@ -239,7 +239,7 @@ def connect(
     user: str | None = None,
     ca_file: Path | None = None,
 ) -> Remote:
-    """The running broker.  What is not given comes from the data directory."""
+    """The running broker.  Options not given come from the data directory."""
     directory = None if url and (token_file or user) else data_directory(config, data)
     hint = certificate = ""
     if not url:
@@ -260,7 +260,7 @@ def _is_url(url: str) -> bool:
     try:
         parts = urlsplit(_text(url))
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # half an IPv6 address, a port beyond 65,535
+    except ValueError:  # an incomplete IPv6 address, a port above 65,535
         return False
 
 
@@ -275,25 +275,25 @@ def _login(url: str, user: str) -> str:
     if password is None:
         try:
             password = click.prompt(f"Password of {user}", hide_input=True, err=True)
-        except click.Abort:  # nobody sits there
+        except click.Abort:  # no terminal
             raise Failure(USAGE, f"there is no terminal to ask for a password: set {PASSWORD_VARIABLE}") from None
     return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def _context(ca_file: Path | None, certificate: str) -> ssl.SSLContext:
-    """Whom to trust: authorities, or the very certificate that the broker of this machine uses.  Raises Failure."""
+    """The TLS context: trusts authorities, or only the certificate that this machine's broker uses.  Raises Failure."""
     if ca_file is None and not certificate:
         return ssl.create_default_context()
     chosen = ca_file or Path(certificate)
     try:
         if ca_file is not None:
             return ssl.create_default_context(cafile=ca_file)
-        first = chosen.read_text("ascii").partition(_END)[0] + _END  # not what has signed it
+        first = chosen.read_text("ascii").partition(_END)[0] + _END  # not its issuers
         context = ssl.create_default_context(cadata=first)
     except (OSError, ValueError) as error:  # an SSLError is an OSError
         reason = getattr(error, "strerror", None) or "it is not a PEM file"
         raise Failure(USAGE, f"{chosen} cannot be used as a certificate: {reason}") from None
-    context.check_hostname = False  # nobody is certified to be 127.0.0.1; to be this one is more
+    context.check_hostname = False  # no certificate names 127.0.0.1; pinning this one is stricter
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
 

@@ -1,4 +1,4 @@
-"""`bartleby journal repair`: make a damaged journal one that a broker starts on; what it replaces is copied first."""
+"""`bartleby journal repair`: make a broker start on a damaged journal; replaced files are copied first."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from store.files import OsFiles
     "--backup",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Where to copy the files that are replaced; must not exist.  [default: beside the journal]",
+    help="Where to copy the replaced files; must not exist.  [default: beside the journal]",
 )
-@click.option("--dry-run", is_flag=True, help="Show what is lost, and change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what is lost, but change nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> None:
     """Repair a journal on which a broker does not start.
 
-    All that is valid stays as it is.  Lost records are counted and marked: a message that is lost is gone, one whose
-    removal is lost is back.  The broker must be stopped.  DIR is the journal or the broker's data directory.
+    Everything valid stays as it is.  Lost records are counted and marked: a message whose record is lost is gone, one
+    whose removal is lost is back.  The broker must be stopped.  DIR is the journal or the broker's data directory.
     """
     journal = journal_in(directory)
     target = backup or journal.with_name(f"{journal.name}-before-repair-{_today():%Y%m%dT%H%M%SZ}")
@@ -52,7 +52,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
         if target.exists():
             raise Failure(USAGE, f"{target} exists: name another directory with --backup")
         if not yes:
-            click.confirm(f"Copy what is replaced to {target} and repair {journal}?", abort=True)
+            click.confirm(f"Copy the replaced files to {target} and repair {journal}?", abort=True)
         with left_to_owner(journal):
             repairing.apply(files, str(journal), plan, str(target))
     except repairing.CannotRepair as wrong:
@@ -63,7 +63,7 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
         raise Failure(CHECK_FAILED, f"{error.filename or journal}: {error.strerror}; run the command again") from None
     finally:
         lock.release()
-    click.echo(f"repaired; the files as they were are in {target}")
+    click.echo(f"repaired; the original files are in {target}")
 
 
 def _today() -> datetime:
@@ -71,7 +71,7 @@ def _today() -> datetime:
 
 
 def _show(plan: repairing.Plan) -> None:
-    """What is lost, and what is done about it."""
+    """Print what is lost, and what will be done about it."""
     rows = [
         [
             loss.segment,

@@ -1,4 +1,4 @@
-"""`bartleby journal replay`: messages that left their queues, brought back through the running broker."""
+"""`bartleby journal replay`: bring back messages that left their queues, through the running broker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNITS: Final = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class Moment(click.ParamType[int]):
-    """A time, in ms since the epoch: ISO 8601, UTC unless it says otherwise; or how long ago, as 90s, 30min, 2h, 7d."""
+    """A time, in ms since the epoch: ISO 8601, UTC by default; or how long ago: 90s, 30min, 2h, 7d."""
 
     name = "TIME"
 
@@ -80,7 +80,10 @@ class _Sent:
     help="The address, queue or ADDRESS::QUEUE to send them to.  [default: the queue they left]",
 )
 @click.option(
-    "--name", default="replay", show_default=True, help="Leave out what a replay of this name brought back before."
+    "--name",
+    default="replay",
+    show_default=True,
+    help="Skip messages that a replay of this name has already brought back.",
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would come back.")
 @rate_option
@@ -92,9 +95,9 @@ def replay(
     """Bring back messages that left their queues, from the journal and its kept segments.
 
     DIR is a journal, a copy of one, or a data directory; without it, the running broker's.  Messages go back to the
-    queue that they left, as new messages that say where they came from.  If a replay breaks off, repeat it: what it has
-    brought back is left out.  It is a task, which `bartleby task pause` and `cancel` steer, and which ends with this
-    command.  Exit status 5 if some messages do not come back.
+    queue that they left, as new messages that say where they came from.  If a replay breaks off, repeat it: messages
+    already brought back are skipped.  The replay is a task that `bartleby task pause` and `cancel` control and that
+    ends with this command.  Exit status 5 if some messages do not come back.
     """
     where = {name: options.pop(name) for name in ("config", "data", "url", "ca_file", "user", "token_file")}
     if directory is None:
@@ -120,7 +123,7 @@ def replay(
 
 
 def _reading(directory: Path, progress: Callable[[int, int], None], options: dict[str, Any]) -> Any:
-    # Imported here: the other commands do without the engine, and start faster.
+    # Imported here: other commands do without the engine and start faster.
     from broker.offline.replaying import Replaying, wanted
 
     return Replaying(OsFiles(), str(journal_in(directory)), wanted(**options), progress)
@@ -128,7 +131,7 @@ def _reading(directory: Path, progress: Callable[[int, int], None], options: dic
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What is wrong with the journal, in a sentence."""
+    """Turn errors of the journal into a Failure."""
     from broker.offline.parts import Unusable
 
     try:
@@ -144,7 +147,7 @@ def _told() -> Iterator[None]:
 
 
 def _batches(head: dict[str, object], lines: Iterable[dict[str, Any]], most: int) -> Iterator[bytes]:
-    """Bodies of calls, each of at most so many messages."""
+    """Bodies of calls, each of at most `most` messages."""
     batch: list[str] = []
     nbytes = 0
     for line in lines:
@@ -163,7 +166,7 @@ def _body(head: dict[str, object], batch: list[str]) -> bytes:
 
 
 def _send(remote: Remote, asked: dict[str, Any], lines: Iterable[dict[str, Any]], sent: _Sent) -> None:
-    """Call until all are there, or the broker takes no more; the calls are the steps of a task."""
+    """Send all messages, or as many as the broker takes; the calls are the steps of a task."""
     to, rate = asked["target"], asked["rate"]
     targeted = (line | {"to": to} if to else line for line in lines)
     with driven(remote, asked) as steps:
@@ -208,7 +211,7 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
         come = counted(found.total if dry_run else sent.replayed, "message")
         click.echo(f"{come} would come back" if dry_run else f"{come} came back")
         for count, what in (
-            (found.repeated, ("came back before, by a replay of this name",) * 2),
+            (found.repeated, ("was already brought back under this name", "were already brought back under this name")),
             (found.unfit, ("does not match", "do not match")),
         ):
             if count:
@@ -224,6 +227,6 @@ def _print(found: Any, sent: _Sent, output: OutputFormat, *, dry_run: bool) -> N
         )
         problems.append(f"{counted(found.bodiless, *what)} above 10 MiB")
     if sent.stopped:
-        problems.append(f"{sent.stopped}; repeat the command when there is room: what came back is left out")
+        problems.append(f"{sent.stopped}; repeat the command when there is room: what came back already is skipped")
     if problems:
         raise Failure(PARTIAL, *problems)

@@ -34,7 +34,7 @@ _CONFIG = click.option(
 @click.pass_context
 def run(context: click.Context, file: Path | None, data: Path | None, listen: tuple[str, ...]) -> None:
     """Run the broker in the foreground until SIGTERM or Ctrl-C."""
-    # Imported here: the other commands do without the engine and its event loop, and start faster.
+    # Imported here: other commands do without the engine and its event loop and start faster.
     from broker.daemon import run as daemon
 
     config = load_config(file, data, listen)
@@ -49,7 +49,7 @@ def config() -> None:
 @config.command()
 @_CONFIG
 def check(file: Path | None) -> None:
-    """Check a configuration and the files that it names, and print all problems; exit status 2 if there are any.
+    """Check a configuration and the files it names, and print all problems; exit status 2 if there are any.
 
     Run it as the broker's user, which must be able to read these files.
     """

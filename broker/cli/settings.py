@@ -11,14 +11,14 @@ import click
 
 from broker.cli.failure import USAGE, Failure
 
-if TYPE_CHECKING:  # its models take a while to make, and commands that are told where the broker is need none
+if TYPE_CHECKING:  # its models take a while to load, and commands with --url or --data need none
     from broker.config import Config
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
 class _Directory(click.Path):
-    """A directory that is named: nothing at all, of a variable that is not set say, is not the working directory."""
+    """A directory; an empty name, say of an unset variable, is an error and not the working directory."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
@@ -26,12 +26,12 @@ class _Directory(click.Path):
         return super().convert(value, param, ctx)
 
 
-#: Whether it can be read is told by what reads it, with what to do about it.
+#: Not checked here for being readable: whatever reads it reports that with a hint.
 DIRECTORY: Final = _Directory(file_okay=False, readable=False, path_type=Path)
 
 
 def broker_options(command: Command) -> Command:
-    """Which broker: --config, --data."""
+    """Add the options that choose a broker: --config, --data."""
     data = click.option("--data", type=DIRECTORY, help="The broker's data directory.")
     config = click.option(
         "--config",
@@ -50,7 +50,7 @@ def read_config(config: Path | None, data: Path | None = None, listen: Sequence[
 
 
 def load_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:
-    """The configuration; problems end the command, all of them told at once."""
+    """The configuration; problems end the command, which reports all of them at once."""
     from broker.config import ConfigError
 
     try:
@@ -60,7 +60,7 @@ def load_config(config: Path | None, data: Path | None = None, listen: Sequence[
 
 
 def data_directory(config: Path | None, data: Path | None) -> Path:
-    """Where the broker keeps its data; the configuration is read only if the option does not say it."""
+    """The broker's data directory; the configuration is read only if the option is not given."""
     return data if data is not None else load_config(config).broker.data_directory
 
 

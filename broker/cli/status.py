@@ -1,4 +1,4 @@
-"""`bartleby status` and `bartleby queue`: the running broker, looked at."""
+"""`bartleby status` and `bartleby queue`: show the running broker and its queues."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from broker.cli.remote import THINGS_PER_CALL, Remote, connect, queue_path, remo
 from broker.log import cut
 from store.counted import counted
 
-#: Characters of a body in a table: what fits beside the other columns.
+#: Characters of a body in a table: as many as fit beside the other columns.
 BODY_CHARS: Final = 60
 
-#: Characters of the sentence why a message died: the client's address and what the consumer said.
+#: Characters of the sentence on why a message died: the client's address and the consumer's words.
 WHY_CHARS: Final = 160
 
 Command = TypeVar("Command", bound=Callable[..., object])
@@ -95,7 +95,7 @@ def _status_facts(answer: dict[str, Any]) -> dict[str, object]:
 def _disk_state(journal: dict[str, Any]) -> str:
     if not journal["accepting"]:
         return ", full"
-    return ", fuller than its limit: producers wait" if journal["disk_full"] else ""
+    return ", over its limit: producers wait" if journal["disk_full"] else ""
 
 
 @click.group()
@@ -121,7 +121,7 @@ def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
 
 
 def _queue_state(queue: dict[str, Any]) -> str:
-    """Why it gives no messages, or takes none."""
+    """Why the queue delivers no messages, or accepts none."""
     states = {"paused": queue["paused"], "disabled": not queue["enabled"], "full": queue["address_full"]}
     return ", ".join(state for state, so in states.items() if so)
 
@@ -168,7 +168,7 @@ def browse(name: str, selector: str, page: int, size: int | None, output: Output
 
 
 def _pages(remote: Remote, path: str, selector: str, size: int) -> Iterator[list[dict[str, Any]]]:
-    """A queue's messages, so many at a time; 0: as the settings say.  To look through many takes several calls."""
+    """A queue's messages in pages of `size`; 0: as set for its address.  A page may take several calls."""
     after: str | None = ""
     while after is not None:
         page: list[dict[str, Any]] = []

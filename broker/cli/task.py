@@ -1,4 +1,4 @@
-"""`bartleby task`, and how commands start a task and follow it to its end."""
+"""`bartleby task`, and how other commands start a task and follow it to its end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from broker.cli.remote import Remote, TaskWaits, connect, queue_path, remote_opt
 from broker.reasons.messages import HELD, why_they_stay
 from store.counted import counted
 
-#: How long one look at a task that runs takes, in ms: the progress bar moves so often.
+#: Ms between updates of the progress bar of a running task.
 WAIT_MS: Final = 300
 
-#: What tasks do to messages.
+#: What each kind of task does to messages.
 DONE: Final = {
     "retry": "moved",
     "move": "moved",
@@ -37,23 +37,25 @@ DONE: Final = {
     "replay": "brought back",
 }
 
-#: Characters of what a task is told about why this command cannot go on.
+#: Characters of the error that a command reports to its task.
 ERROR_CHARS_MAX: Final = 1_000
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
 
-#: How fast a task is.
+#: The speed of a task.
 rate_option: Final = click.option(
-    "--rate", type=click.IntRange(min=1), help="Messages a second at most.  [default: no limit]"
+    "--rate", type=click.IntRange(min=1), help="At most this many messages a second.  [default: no limit]"
 )
-dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only count.")
+dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only count, change nothing.")
 
 
 def task_options(command: Command) -> Command:
-    """How a task is done: --dry-run, --rate, --detach."""
+    """Add the options of a task: --dry-run, --rate, --detach."""
     for option in (
-        click.option("--detach", is_flag=True, help="Start it and do not wait: `bartleby task show` tells of it."),
+        click.option(
+            "--detach", is_flag=True, help="Start the task and do not wait; `bartleby task show` shows its progress."
+        ),
         rate_option,
         dry_run_option,
     ):
@@ -62,35 +64,35 @@ def task_options(command: Command) -> Command:
 
 
 class Steps:
-    """A task whose steps this command makes: each is a call that names it."""
+    """A task whose steps this command makes: each is a call that names the task."""
 
     def __init__(self, remote: Remote, number: int) -> None:
         self.number = number
-        self.shown: dict[str, Any] = {}  # the task, when it has ended
+        self.shown: dict[str, Any] = {}  # the task, once it has ended
         self._remote = remote
 
     def step(self, call: Callable[[int], Any]) -> Any:
-        """The answer to a call, which gets the task's number; made when that is not paused nor ahead of its rate."""
+        """Make a call with the task's number once the task is not paused or ahead of its rate; return the answer."""
         while True:
             try:
                 return call(self.number)
-            except TaskWaits:  # the broker has waited for some seconds
+            except TaskWaits:  # the broker has already waited for some seconds
                 continue
 
     def end(self, error: str = "") -> None:
-        """All is done, or (`error`) this command cannot go on."""
+        """End the task: all is done, or this command failed with `error`."""
         self.shown = self._remote.post(f"{_path(self.number)}:end", {"error": error[:ERROR_CHARS_MAX]})
 
 
 @contextmanager
 def driven(remote: Remote, asked: dict[str, Any]) -> Iterator[Steps]:
-    """A task whose steps the block makes; it ends with the block, if not before, and says why if that fails."""
+    """A task whose steps the block makes; it ends with the block, if not before, with the block's error if it fails."""
     steps = Steps(remote, remote.post("/api/v1/tasks", asked)["id"])
     try:
         yield steps
     except BaseException as error:
         told = error.message if isinstance(error, Failure) else str(error) or "its command was interrupted"
-        with suppress(Failure):  # it has ended already, or the broker is gone
+        with suppress(Failure):  # it has already ended, or the broker is gone
             steps.end(told)
         raise
     if not steps.shown:
@@ -99,14 +101,14 @@ def driven(remote: Remote, asked: dict[str, Any]) -> Iterator[Steps]:
 
 @click.group()
 def task() -> None:
-    """List, follow, pause, resume and cancel tasks: retries, moves, exports and more of many messages."""
+    """List, follow, pause, resume and cancel tasks, such as retries, moves and exports of many messages."""
 
 
 @task.command("list")
 @remote_options
 @output_option
 def list_tasks(output: OutputFormat, **where: Any) -> None:
-    """List the tasks under way and the last that ended, the latest first."""
+    """List the tasks under way and the last ones that ended, latest first."""
     tasks = list(connect(**where).listed("tasks"))
     if output == "json":
         print_json(tasks)
@@ -147,9 +149,9 @@ def show(number: int, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def wait(number: int, output: OutputFormat, **where: Any) -> None:
-    """Wait for the end of the task NUMBER, which may have been started with --detach.
+    """Wait for the end of the task NUMBER, for example after --detach.
 
-    Exit status as that of the command that started it: 5 if some messages stay.
+    The exit status is that of the command that started it: 5 if some messages stay.
     """
     remote = connect(**where)
     finish(remote, remote.get(_path(number)), output)
@@ -160,7 +162,7 @@ def wait(number: int, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def pause(number: int, output: OutputFormat, **where: Any) -> None:
-    """Pause the task NUMBER until it is resumed, also across restarts."""
+    """Pause the task NUMBER until it is resumed, even across restarts."""
     _steer(number, "pause", output, where)
 
 
@@ -178,7 +180,7 @@ def resume(number: int, output: OutputFormat, **where: Any) -> None:
 @remote_options
 @output_option
 def cancel(number: int, output: OutputFormat, **where: Any) -> None:
-    """End the task NUMBER; what it has done stays done."""
+    """Cancel the task NUMBER; what it has already done is not undone."""
     _steer(number, "cancel", output, where)
 
 
@@ -195,7 +197,7 @@ def _path(number: int) -> str:
 
 
 def start(remote: Remote, asked: dict[str, Any], output: OutputFormat, *, detach: bool) -> None:
-    """Start a task, follow it to its end unless it is detached, and print what became of it."""
+    """Start a task, follow it to its end unless it is detached, and print the result."""
     answer = remote.post("/api/v1/tasks", asked)
     if not detach:
         return finish(remote, answer, output)
@@ -205,7 +207,7 @@ def start(remote: Remote, asked: dict[str, Any], output: OutputFormat, *, detach
 
 
 def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None:
-    """Follow a task to its end, and print what became of it.
+    """Follow a task to its end, and print the result.
 
     Raises Failure if it failed, was paused or cancelled, or if messages stay.
     """
@@ -228,7 +230,7 @@ def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None
 
 
 def followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
-    """A task as it is when it runs no more, after a progress bar."""
+    """Show a progress bar while a task runs, and return the task afterwards."""
     number = answer["id"]
     try:
         with progress_bar(f"task {number}") as bar:
@@ -237,9 +239,9 @@ def followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
                 answer = remote.get(_path(number), wait=WAIT_MS)
                 bar.update(max(answer["looked_at"] - bar.pos, 0))
     except KeyboardInterrupt:
-        raise Failure(PARTIAL, f"task {number} goes on: bartleby task wait {number}, or cancel {number}") from None
+        raise Failure(PARTIAL, f"task {number} continues: bartleby task wait {number}, or cancel {number}") from None
     except Failure:
-        goes_on = "ends" if answer["kind"] in ("export", "import", "replay") else "goes on when the broker does"
+        goes_on = "ends" if answer["kind"] in ("export", "import", "replay") else "continues when the broker does"
         click.echo(f"task {number}: {_said(answer)} so far; it {goes_on}", err=True)
         raise
     return answer
@@ -274,7 +276,7 @@ def _print_task(answer: dict[str, Any]) -> None:
         "ended": time_shown(answer["ended"]),
         "took": duration_shown(answer["ended"] - answer["created"]) if answer["ended"] else "",
         "done": _said(answer),
-        "looked at": f"{answer['looked_at']}" + (f" of {answer['total']}" if answer["total"] else ""),
+        "examined": f"{answer['looked_at']}" + (f" of {answer['total']}" if answer["total"] else ""),
     }
     facts |= {f"to {target}": count for target, count in answer["targets"].items()}
     facts |= {f"stay ({why})": count for why, count in answer["refused"].items()}
@@ -282,7 +284,7 @@ def _print_task(answer: dict[str, Any]) -> None:
 
 
 def value_of(text: str) -> tuple[str, str]:
-    """NAME=VALUE of the command line."""
+    """Split NAME=VALUE of the command line."""
     name, separator, value = text.partition("=")
     if not (name and separator):
         raise Failure(USAGE, f"{text}: give NAME=VALUE")

@@ -1,6 +1,6 @@
-"""`bartleby user`: the users file, changed while the broker runs or not.
+"""`bartleby user`: show and change the users file, whether or not the broker runs.
 
-Passwords come from a prompt, or from standard input if that is no terminal; never from the command line, where every
+Passwords come from a prompt, or from standard input if that is not a terminal; never from the command line, where every
 user of the machine can read them.
 """
 
@@ -37,7 +37,7 @@ _APPLIES: Final = "a running broker applies this within seconds"
 
 
 def _where(command: Command) -> Command:
-    """Which users file: --config, --data, --file."""
+    """Add the options that choose the users file: --config, --data, --file."""
     for option in (
         click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="The users file itself."),
         broker_options,
@@ -47,7 +47,7 @@ def _where(command: Command) -> Command:
 
 
 def users_file(file: Path | None, data: Path | None, config: Path | None) -> Path:
-    """Where the users file is: what was named, else by the configuration.  Raises Failure."""
+    """The path of the users file: the one given, else that of the configuration.  Raises Failure."""
     return file if file is not None else users_path(load_config(config, data))
 
 
@@ -63,7 +63,7 @@ def read(path: Path) -> dict[str, StoredUser]:
 
 @contextmanager
 def changing(path: Path) -> Iterator[dict[str, StoredUser]]:
-    """The users, written back at the end; one command at a time."""
+    """The users, written back at the end; commands are serialised by a lock."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(path.parent, os.O_RDONLY)
@@ -87,14 +87,14 @@ def _checked(name: str) -> str:
 
 
 def _password(name: str) -> str:
-    """The new password, asked for twice on a terminal."""
+    """Read the new password, on a terminal from two prompts."""
     if sys.stdin.isatty():
         password = str(click.prompt(f"Password for {name}", hide_input=True, confirmation_prompt=True, err=True))
     else:
         text = sys.stdin.readline(PASSWORD_BYTES_MAX + 2)
         password = text.removesuffix("\n").removesuffix("\r")
     if not password:
-        raise Failure(USAGE, "no password was given: type it, or give it on standard input")
+        raise Failure(USAGE, "no password was given: type it, or pass it on standard input")
     return password
 
 
@@ -118,7 +118,7 @@ def user() -> None:
 @click.argument("name")
 @click.option("--role", "roles", multiple=True, required=True, help="A role of [[security-settings]].  Repeatable.")
 @click.option("--no-password", is_flag=True, help="No password: the user logs in with a certificate.")
-@click.option("--no-scram", is_flag=True, help="Store the argon2id hash only, so that SCRAM logins fail.")
+@click.option("--no-scram", is_flag=True, help="Store only the argon2id hash, so that SCRAM logins fail.")
 @_where
 def add(name: str, roles: tuple[str, ...], no_password: bool, no_scram: bool, **where: Any) -> None:
     """Add the user NAME."""
@@ -132,7 +132,7 @@ def add(name: str, roles: tuple[str, ...], no_password: bool, no_scram: bool, **
 
 @user.command()
 @click.argument("name")
-@click.option("--no-scram", is_flag=True, help="Store the argon2id hash only, so that SCRAM logins fail.")
+@click.option("--no-scram", is_flag=True, help="Store only the argon2id hash, so that SCRAM logins fail.")
 @_where
 def passwd(name: str, no_scram: bool, **where: Any) -> None:
     """Change the password of the user NAME; open connections stay."""
@@ -147,7 +147,7 @@ def passwd(name: str, no_scram: bool, **where: Any) -> None:
 @click.argument("roles", nargs=-1)
 @_where
 def roles(name: str, roles: tuple[str, ...], **where: Any) -> None:
-    """Replace the roles of the user NAME by ROLES; without any, it may do nothing."""
+    """Replace the roles of the user NAME by ROLES; without roles, it may do nothing."""
     with changing(users_file(**where)) as users:
         users[name] = replace(_known(users, name), roles=frozenset(map(_checked, roles)))
     click.echo(f"user {name} has new roles; {_APPLIES}", err=True)
@@ -159,7 +159,8 @@ def roles(name: str, roles: tuple[str, ...], **where: Any) -> None:
 def remove(name: str, **where: Any) -> None:
     """Remove the user NAME and close its connections.
 
-    Once the last user is removed, nobody can log in."""
+    Once the last user is removed, no client can log in.
+    """
     with changing(users_file(**where)) as users:
         _known(users, name)
         del users[name]

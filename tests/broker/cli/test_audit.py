@@ -104,7 +104,7 @@ def test_on_a_busy_machine_it_says_what_it_waits_for(data: Path, monkeypatch: py
         monkeypatch.setattr(room, "has_to_wait", lambda answer=busy: answer)
         result = invoke("audit", "dlq", "--data", str(data), "--priority", priority)
         assert result.exit_code == 0
-        assert ("waits for what other processes leave" in result.stderr) == told
+        assert ("only uses what other processes leave" in result.stderr) == told
 
 
 @pytest.mark.usefixtures("ran")
@@ -115,7 +115,7 @@ def test_what_does_not_let_it_give_way_is_told(data: Path, monkeypatch: pytest.M
     monkeypatch.setattr(room, "give_way", refuse)
     result = invoke("audit", "dlq", "--data", str(data))
     assert result.exit_code == 0
-    assert result.stderr == "bartleby: the audit cannot give way to the broker: Operation not permitted\n"
+    assert result.stderr == "bartleby: the audit's priority cannot be lowered: Operation not permitted\n"
 
 
 #: Says its version, as Java does; then what it runs with, as an error of Java's.
@@ -155,8 +155,8 @@ def test_java_runs_with_the_priority(data: Path, tmp_path: Path, priority: str, 
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["dlq", "J", "--data", "D"], "give one of them"),
-        (["ledger", "J", "--data", "D"], "give one of them"),
+        (["dlq", "J", "--data", "D"], "give only one of them"),
+        (["ledger", "J", "--data", "D"], "give only one of them"),
         (["ledger", "J", "--url", "http://127.0.0.1:1"], "--compare"),
         (["ledger", "J", "--token-file", "T"], "--compare"),
         (["dlq", "J", "--compare"], "No such option"),

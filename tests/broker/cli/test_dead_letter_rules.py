@@ -68,7 +68,7 @@ def test_problems_name_the_file_and_the_rule(tmp_path: Path) -> None:
     file = written(tmp_path, RULES + 'to = "x"\n')
     result = invoke("dead-letters", "rules", "check", file)
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr == f'bartleby: {file}: dead-letter-rules["rest"].to: it does nothing with leave: remove it\n'
+    assert result.stderr == f'bartleby: {file}: dead-letter-rules["rest"].to: it has no effect with leave: remove it\n'
 
 
 def test_the_file_may_come_from_the_environment_and_have_none(tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ async def test_what_others_would_do(broker: TestBroker, operator: Operator, tmp_
     (verdict,) = await operator.json("dead-letters", "rules", "try", "--rules", empty)
     assert (verdict["rule"], verdict["messages"]) == (None, 71)
     refused = await operator.run("dead-letters", "rules", "try", "--rules", written(tmp_path, RULES + 'to = "x"'))
-    assert (refused.exit_code, "does nothing with leave" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "has no effect with leave" in refused.stderr) == (2, True)
     assert (await operator.run("dead-letters", "rules", "try", "--queue", "none")).exit_code != 0
 
 

@@ -58,7 +58,7 @@ async def test_a_link_is_shown(broker: TestBroker, operator: Operator) -> None:
         "state": "retrying",
         "since": "2023-11-14 22:13:20",
         "urls": "amqp://paris:5672, amqp://paris-2:5672",
-        "starts by itself": "yes",
+        "enabled": "yes",
         "failed attempts": "1",
         "next attempt": "2023-11-14 22:13:21",
         "error": "connection refused",
@@ -94,7 +94,7 @@ async def test_doubts_are_resolved(broker: TestBroker, operator: Operator) -> No
     session = Session(broker).open()
     session.doubt(message.id)
     asked = await says(operator, "link", "resolve", "paris", "orders", status=USAGE)
-    assert asked == "bartleby: give --resend or --discard: only the other broker's operator knows which is right"
+    assert asked == "bartleby: give --resend or --discard: only the other broker's queues show which is right"
     resent = await says(operator, "link", "resolve", "paris", "orders", "--resend")
     assert resent == "route orders of link paris: 1 message is sent again"
     assert queue.message_count == 1

@@ -42,7 +42,7 @@ async def test_retry_says_what_went_back_and_what_stays(broker: TestBroker, oper
     assert result.stdout == "3 messages moved\n"
     assert (
         result.stderr
-        == "bartleby: 1 message stays (no-origin): nothing says where they came from: they were sent to this queue\n"
+        == "bartleby: 1 message stays (no-origin): their origin is unknown: they were sent to this queue\n"
     )
     assert [broker.engine.queue(name).message_count for name in ("a", "b", "DLQ")] == [2, 1, 1]
 
@@ -135,8 +135,8 @@ async def test_a_task_is_listed_steered_and_waited_for(broker: TestBroker, opera
     assert (waited.exit_code, waited.stdout) == (5, "1 message moved\n")
     assert waited.stderr == f"bartleby: task {number} is paused\n"
     shown = (await operator.run("task", "show", str(number))).stdout
-    assert "to a       1\n" in shown
-    assert "rate       1 message a second\n" in shown
+    assert "to a      1\n" in shown
+    assert "rate      1 message a second\n" in shown
     assert (await operator.run("task", "cancel", str(number))).exit_code == 0
     again = await operator.run("task", "resume", str(number))
     assert (again.exit_code, again.stderr) == (1, f"bartleby: task {number} is cancelled: it cannot resume\n")
@@ -158,7 +158,7 @@ async def test_ctrl_c_ends_the_following_only(
     result = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--yes")
     number = latest(broker)
     assert result.exit_code == 5
-    assert result.stderr == f"bartleby: task {number} goes on: bartleby task wait {number}, or cancel {number}\n"
+    assert result.stderr == f"bartleby: task {number} continues: bartleby task wait {number}, or cancel {number}\n"
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -173,7 +173,9 @@ async def test_a_broker_that_goes_meanwhile(
     monkeypatch.setattr(Remote, "get", elsewhere)
     result = await operator.run("queue", "retry", "DLQ", "--rate", "1", "--yes")
     assert result.exit_code == 3
-    assert result.stderr.startswith(f"task {latest(broker)}: 1 message moved so far; it goes on when the broker does\n")
+    assert result.stderr.startswith(
+        f"task {latest(broker)}: 1 message moved so far; it continues when the broker does\n"
+    )
 
 
 @pytest.mark.usefixtures("dead_letters")
@@ -189,7 +191,7 @@ async def test_messages_with_consumers_are_told(broker: TestBroker, operator: Op
     (held,) = consumer.unacked
     one = await operator.run("queue", "move", "DLQ", "repair", "--id", str(held))
     assert one.exit_code == 5
-    assert "1 message stays (delivering): they were named, and consumers hold them" in one.stderr
+    assert "1 message stays (delivering): they were named by id, but consumers hold them" in one.stderr
 
 
 @pytest.mark.parametrize(

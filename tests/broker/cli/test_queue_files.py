@@ -47,7 +47,7 @@ async def test_messages_go_to_a_file_and_come_back_once(broker: TestBroker, oper
     await broker.settled()
     assert bodies_of(broker, "copies") == sent
     again = await operator.run("queue", "import", str(file), "--target", "copies")
-    assert again.stdout == "0 messages were imported; 450 came before, by an import of this name\n"
+    assert again.stdout == "0 messages were imported; 450 already imported under this name\n"
     once_more = await operator.run("queue", "import", str(file), "--target", "copies", "--name", "again")
     assert once_more.stdout == "450 messages were imported\n"
 
@@ -155,9 +155,9 @@ async def test_an_import_that_breaks_off_is_repeated(
     monkeypatch.setattr(Remote, "send", lost)
     done = await operator.run("queue", "import", str(file))
     assert (done.exit_code, done.stdout) == (3, "2 messages were imported\n")
-    assert "repeat the command: what came is left out" in done.stderr
+    assert "repeat the command: messages already imported are skipped" in done.stderr
     again = await operator.run("queue", "import", str(file))
-    assert again.stdout == "2 messages were imported; 4 came before, by an import of this name\n"
+    assert again.stdout == "2 messages were imported; 4 already imported under this name\n"
     await broker.settled()
     assert bodies_of(broker, "orders") == [b"%d" % n for n in range(6)]
 
@@ -181,7 +181,7 @@ async def test_each_is_a_task_that_says_what_became_of_it(
     assert "copies" not in broker.engine.queues
     await operator.run(*bring)
     again = await operator.run(*bring, "--dry-run")
-    assert again.stdout == "0 messages would be imported; 2 came before, by an import of this name\n"
+    assert again.stdout == "0 messages would be imported; 2 already imported under this name\n"
     told = [
         (task["kind"], task["dry_run"], task["state"], task["total"], task["looked_at"], task["moved"], task["refused"])
         for task in await operator.json("task", "list")
@@ -196,7 +196,7 @@ async def test_each_is_a_task_that_says_what_became_of_it(
     ]
     shown = await operator.run("task", "show", str(broker.engine.tasks.all()[1].id))
     assert "2 messages imported" in shown.stdout
-    assert "looked at  2 of 2" in shown.stdout
+    assert "examined  2 of 2" in shown.stdout
     assert (await operator.run("task", "list")).exit_code == 0
 
 
@@ -218,7 +218,7 @@ async def test_a_dry_run_of_an_import_leaves_large_bodies_where_they_are(
     await broker.settled()
     assert broker.engine.queue("orders").message_count == 1
     known = await operator.run("queue", "import", str(file), "--target", "orders", "--dry-run")
-    assert known.stdout == "0 messages would be imported; 1 came before, by an import of this name\n"
+    assert known.stdout == "0 messages would be imported; 1 already imported under this name\n"
 
 
 async def test_a_cancelled_export_ends_and_its_file_is_whole(
@@ -287,7 +287,7 @@ async def test_why_a_command_could_not_go_on_is_told_by_its_task(
     file.write_text('{"kind":"journal","version":1}\n{"kind":"body"}\n')
     assert (await operator.run("queue", "import", str(file))).exit_code == 2
     [task] = broker.engine.tasks.all()
-    assert (task.state, task.why) == (TaskState.FAILED, f"line 2 of {file} is no line of an export")
+    assert (task.state, task.why) == (TaskState.FAILED, f"line 2 of {file} is not a line of an export")
 
 
 async def test_bodies_as_files(broker: TestBroker, operator: Operator, tmp_path: Path) -> None:
