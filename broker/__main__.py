@@ -4,9 +4,9 @@ import signal
 
 
 def main() -> None:
-    """The entry point of both.  Ctrl-C while the modules are being read ends it without a traceback."""
+    """The entry point of both.  Ctrl-C while modules are loading ends it without a traceback."""
     handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:  # not where somebody had it ignored (nohup)
+    if handler is signal.default_int_handler:  # unless it is ignored (nohup)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from broker.cli.main import main as command
 

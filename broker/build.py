@@ -1,4 +1,4 @@
-"""What is installed: the hot path compiled or not (docs/performance.md, Compiled build), and which extras."""
+"""What is installed: whether the hot path is compiled (docs/performance.md, Compiled build), and which extras."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from broker import __version__
 
 
 def compiled(module: str = "store.record") -> bool:
-    """Whether Python imports this module as an extension.  One tells for all: they are built and installed together."""
+    """Whether this module is imported as an extension.  One answers for all: they are built and installed together."""
     spec = find_spec(module)
     return spec is not None and str(spec.origin).endswith(tuple(EXTENSION_SUFFIXES))
 
 
 COMPILED: Final = compiled()
 
-#: The version as people read it.
+#: The version for people.
 VERSION_SHOWN: Final = f"{__version__} (compiled)" if COMPILED else __version__
 
-#: What the extras of pyproject.toml bring, as it is imported.
+#: The packages of the extras of pyproject.toml, by import name.
 _EXTRAS: Final = {
     "import": ("defusedxml", "tomli_w"),
     "jwt": ("jwt",),
@@ -38,10 +38,10 @@ def missing_of(extra: str) -> list[str]:
 def _is_there(name: str) -> bool:
     try:
         return find_spec(name) is not None
-    except ModuleNotFoundError:  # not even the package that it is in
+    except ModuleNotFoundError:  # its parent package is missing too
         return False
 
 
 def how_to_install(extra: str) -> str:
-    """What an operator types to have an extra."""
+    """A sentence on how to install an extra."""
     return f"install the extra [{extra}]: pip install '.[{extra}]' in a copy of the sources, or 'FILE.whl[{extra}]'"

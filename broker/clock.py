@@ -1,4 +1,4 @@
-"""The only place that reads a clock or draws chance; everything else has them handed in."""
+"""The only module that reads a clock or makes random numbers; all others have them passed in."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def wall_ns() -> int:
 
 
 def monotonic_ms() -> int:
-    """Milliseconds of a clock that never goes back; its zero means nothing."""
+    """Milliseconds of a clock that never goes back; its zero is arbitrary."""
     return time.monotonic_ns() // 1_000_000
 
 
@@ -37,5 +37,5 @@ def cpu_seconds() -> float:
 
 
 def rest(seconds: float) -> None:
-    """Keep a thread, which is not the event loop's, from working for so long."""
+    """Sleep; only for threads other than the event loop's."""
     time.sleep(seconds)

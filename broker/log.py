@@ -1,11 +1,11 @@
-"""The broker's log: one line an event, a stable code, UTC times, no payloads.
+"""The broker's log: one line per event, with a stable code and UTC time, without payloads.
 
 Much of what is logged was chosen by a peer: client ids, queue names, error texts.  None of it may forge a line or a
-field: whatever cannot be printed is escaped, values that are more than a plain word are quoted, and long ones are cut.
-Nor may a peer fill the disk: of the codes that peers provoke at will, so many lines a second are written, and the
-rest are counted and told in one line (`log.suppressed`).
+field: unprintable characters are escaped, values other than a plain word are quoted, and long ones are cut.  Nor may a
+peer fill the disk: codes that peers can provoke at will are limited to some lines a second; the rest are counted and
+reported in one line (`log.suppressed`).
 
-`report` is what the engine calls; `CODES` is what an operator looks up: `bartleby explain`, docs/reasons.md.
+The engine calls `report`; operators look up `CODES` with `bartleby explain` or in docs/reasons.md.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from broker.security.audit_log import AUDITED, AuditLog
 Level = Literal["debug", "info", "warning", "error", "critical"]
 LogFormat = Literal["console", "json"]
 
-#: Characters of one value that are logged: a name of the longest kind with room, not a body.
+#: Characters logged of one value: enough for the longest names, not for a body.
 VALUE_CHARS_MAX: Final = 512
 
-#: Characters of a traceback that are logged: some thirty frames.
+#: Characters logged of a traceback: some thirty frames.
 TRACEBACK_CHARS_MAX: Final = 4096
 
-#: Lines of one limited code written in one period; enough to see what is going on, 20 KB/s at most.
+#: Lines of one limited code per period: enough to see what happens, 20 KB/s at most.
 LINES_PER_PERIOD_MAX: Final = 20
 PERIOD_MS: Final = 1_000
 
 
 class Code(NamedTuple):
-    """What an event code means.  `limited`: peers provoke it at will, so its repetitions are counted, not written."""
+    """The meaning of an event code.  `limited`: peers can provoke it at will, so excess lines are only counted."""
 
     level: Level
     meaning: str
@@ -46,7 +46,7 @@ class Code(NamedTuple):
 CODES: Final[dict[str, Code]] = {
     "access.denied": Code("warning", "A client lacks the permission for what it tried to do.", True),
     "address.auto_deleted": Code("info", "An unused address that had been created automatically was deleted."),
-    "address.changed": Code("info", "An operator gave an address more routing types."),
+    "address.changed": Code("info", "An operator added routing types to an address."),
     "address.deleted": Code("warning", "An operator deleted an address and its queues."),
     "address.full.blocking": Code("warning", "An address is full: its producers wait for room.", True),
     "address.full.dropping": Code("warning", "An address is full: new messages are dropped and counted.", True),
@@ -65,23 +65,23 @@ CODES: Final[dict[str, Code]] = {
     "amqp.error": Code("info", "An AMQP connection, session or link was closed because of an error.", True),
     "amqp.transfer_dropped": Code(
         "info",
-        "Messages that an AMQP client had sent pre-settled were refused: they are gone, and the client does not know.",
+        "Messages that an AMQP client had sent pre-settled were refused: they are lost, and the client is not told.",
         True,
     ),
     "audit.failed": Code("error", "The audit log cannot be written; look for its missing entries in this log.", True),
     "body.unreadable": Code(
         "error",
-        "A large body cannot be read from its file: it is redelivered if that may pass, else dead-lettered.",
+        "A large body cannot be read from its file: its message is redelivered if that may help, else dead-lettered.",
         True,
     ),
     "broker.error": Code(
-        "error", "A bug in the broker made an operation fail that was not a client's; the broker carries on.", True
+        "error", "A bug in the broker made an operation of its own fail; the broker carries on.", True
     ),
     "broker.failed": Code(
-        "critical", "A bug in the broker left its state in doubt: the process ends at once, to be restarted."
+        "critical", "A bug in the broker left its state in doubt: the process ends at once and has to be restarted."
     ),
     "broker.task_died": Code(
-        "critical", "A background task that the broker cannot do without has failed: the process ends at once."
+        "critical", "An essential background task of the broker has failed: the process ends at once."
     ),
     "clock.jumped": Code("warning", "The system clock was set; running delays and timeouts keep their length."),
     "config.deleted": Code(
@@ -91,7 +91,7 @@ CODES: Final[dict[str, Code]] = {
     "connection.dismissed": Code("warning", "An operator closed a connection."),
     "connection.failed": Code(
         "error",
-        "A bug in the broker ended a connection; the messages that its client held are back on their queues.",
+        "A bug in the broker ended a connection; its client's unacknowledged messages are back on their queues.",
         True,
     ),
     "connection.foreign": Code("info", "A client speaks another protocol than its acceptor.", True),
@@ -111,48 +111,48 @@ CODES: Final[dict[str, Code]] = {
         "warning", "A consumer is slower than slow-consumer-threshold; with the policy KILL it is closed.", True
     ),
     "disk.full": Code("error", "The disk is fuller than max-disk-usage or min-disk-free allows: producers wait."),
-    "disk.room": Code("info", "The disk has room again: producers go on."),
+    "disk.room": Code("info", "The disk has room again: producers continue."),
     "disk.unseen": Code("warning", "The free disk space cannot be read; the last figure stays in use.", True),
     "divert.deleted": Code("info", "An operator deleted a divert."),
     "divert.made": Code("info", "An operator created a divert."),
     "divert.no_address": Code("warning", "A divert's forwarding address cannot be created: it gets no copies.", True),
     "journal.cleaned": Code("debug", "Live records of the oldest segment were copied forward, to free it."),
     "journal.failed": Code("critical", "The disk failed: the broker stops at once and confirms nothing more."),
-    "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers go on."),
+    "journal.full": Code("error", "The disk has no room for messages: senders are refused, consumers continue."),
     "journal.index_failed": Code(
         "warning", "The indexes by which a message's trail is found cannot be written; trails take longer.", True
     ),
-    "journal.recovered": Code("info", "The journal was read and its messages are back."),
+    "journal.recovered": Code("info", "The journal was read and its messages were restored."),
     "journal.replayed": Code("info", "An operator brought messages back from the journal."),
     "journal.room": Code("info", "The disk has room for messages again."),
     "journal.slow_sync": Code("warning", "A write took longer to reach the disk than slow-sync-warning.", True),
     "journal.torn_tail": Code(
-        "warning", "A crash left an unfinished end of the journal; it was cut off, and a copy kept in torn/."
+        "warning", "A crash left the end of the journal unfinished; it was cut off, and a copy is in torn/."
     ),
     "library.message": Code("warning", "A library that the broker uses logged something, at this level.", True),
     "link.connected": Code("info", "A link has logged in to the other broker."),
     "link.lost": Code("warning", "A link has lost its connection, or could not be connected; it tries again.", True),
     "link.operated": Code("info", "An operator started, stopped, paused or resolved a link."),
     "link.reserved": Code(
-        "info", "The link of another broker has lost its connection; what it may have already is kept for it."
+        "info", "The link of another broker has lost its connection; messages that it may already have are kept for it."
     ),
     "link.route_doubtful": Code(
-        "warning", "A connection was lost before the other broker answered; the route holds those messages."
+        "warning", "A connection was lost before the other broker answered; the route holds the messages in question."
     ),
-    "link.route_running": Code("info", "A route of a link passes messages on."),
+    "link.route_running": Code("info", "A route of a link is forwarding messages."),
     "link.route_waiting": Code(
-        "warning", "The other broker does not take what a route has for it; the route tries again.", True
+        "warning", "The other broker refuses the messages of a route; the route tries again.", True
     ),
     "link.unreserved": Code(
-        "warning", "What was kept for the link of another broker is given to others, and may be processed twice."
+        "warning", "Messages kept for the link of another broker go to other consumers, and may be processed twice."
     ),
     "listening": Code("info", "An acceptor is open."),
     "log.suppressed": Code("warning", "Lines of another code were left out to keep the log readable."),
     "login.accepted": Code("debug", "A client logged in, or needed no login."),
     "login.expired": Code("info", "A connection was closed because its token expired.", True),
-    "login.failed": Code("error", "A bug in the broker kept it from checking a login: the client was refused.", True),
+    "login.failed": Code("error", "A bug in the broker made the check of a login fail: the client was refused.", True),
     "login.refused": Code(
-        "warning", "A client was refused; only this log has the reason, the client is not told.", True
+        "warning", "A client's login was refused; only this log has the reason, which the client is not told.", True
     ),
     "login.revoked": Code(
         "warning", "A connection was closed because its user, certificate rule or token key was removed."
@@ -160,8 +160,8 @@ CODES: Final[dict[str, Code]] = {
     "login.too_large": Code(
         "warning", "A client's login is larger than connect-bytes-max: raise it if you use long tokens or wills.", True
     ),
-    "login.too_many": Code("warning", "A login was refused: the user has as many connections as it may have.", True),
-    "management.called": Code("info", "An operator's management call asked for a change.", True),
+    "login.too_many": Code("warning", "A login was refused: the user has reached its limit of connections.", True),
+    "management.called": Code("info", "An operator made a management call that changes something.", True),
     "management.denied": Code("warning", "A management call had neither the token nor a valid login.", True),
     "message.dead_lettered": Code("info", "A message was moved to its dead-letter address.", True),
     "message.duplicate": Code(
@@ -171,7 +171,7 @@ CODES: Final[dict[str, Code]] = {
     "message.killed": Code("warning", "A message died and was removed: its address has no dead-letter address.", True),
     "message.no_route": Code("info", "A message that no queue took was moved to its dead-letter address.", True),
     "message.unrendered": Code(
-        "error", "A bug in the broker kept it from sending a message to a consumer: the message is a dead letter.", True
+        "error", "A bug in the broker made sending a message to a consumer fail: the message is a dead letter.", True
     ),
     "move.disk_full": Code("error", "A dead or expired message stays on its queue: the journal has no room.", True),
     "move.no_queue": Code(
@@ -181,7 +181,7 @@ CODES: Final[dict[str, Code]] = {
     "move.queue_refused": Code("error", "A queue for dead or expired messages could not be created.", True),
     "mqtt.error": Code("info", "An MQTT connection was closed because of an error.", True),
     "mqtt.publish_dropped": Code(
-        "info", "Messages of an MQTT client were refused: they are gone, and the client does not know.", True
+        "info", "Messages of an MQTT client were refused: they are lost, and the client is not told.", True
     ),
     "mqtt.retained_unsent": Code("warning", "A new MQTT subscription did not get a retained message.", True),
     "mqtt.subscription_idle": Code(
@@ -199,10 +199,10 @@ CODES: Final[dict[str, Code]] = {
     "queue.changed": Code("info", "An operator changed the attributes of a queue."),
     "queue.deleted": Code("warning", "An operator deleted a queue and its messages."),
     "queue.full.dropping": Code(
-        "warning", "A queue has as many waiting messages as it may have: new ones are dropped.", True
+        "warning", "A queue has reached its limit of waiting messages: new ones are dropped.", True
     ),
     "queue.full.evicting": Code(
-        "warning", "A queue has as many waiting messages as it may have: the oldest are dropped.", True
+        "warning", "A queue has reached its limit of waiting messages: the oldest are dropped.", True
     ),
     "queue.full.memory": Code(
         "warning", "Memory is full: non-durable messages for a client that does not keep up are dropped.", True
@@ -212,34 +212,34 @@ CODES: Final[dict[str, Code]] = {
     "queue.paused": Code("info", "An operator paused a queue."),
     "queue.resumed": Code("info", "An operator resumed a queue."),
     "ready": Code("info", "The broker has started and accepts clients."),
-    "reload.done": Code("info", "A changed configuration is in force, except for what restart_needed_for names."),
+    "reload.done": Code("info", "A changed configuration is in force, except for the settings in restart_needed_for."),
     "reload.failed": Code(
-        "error", "A bug in the broker interrupted a reload: restart the broker, for only a part may be in force."
+        "error", "A bug in the broker interrupted a reload: restart the broker, as only part of it may be in force."
     ),
     "reload.refused": Code("error", "A changed configuration has errors; the old one stays in force."),
     "reload.undeclared": Code(
         "error",
         "A queue or divert of a changed configuration could not be created as written; those after it were skipped.",
     ),
-    "replication.claimed": Code(
-        "info", "Nobody but this broker can write the journal any more; it reads the rest of it."
-    ),
-    "replication.goes_on": Code("info", "The database of the journal answers again: producers may go on."),
-    "replication.handing_over": Code("warning", "An operator lets another broker own the journal."),
+    "replication.claimed": Code("info", "Only this broker can now write the journal; it reads the rest of it."),
+    "replication.goes_on": Code("info", "The database of the journal answers again: producers continue."),
+    "replication.handing_over": Code("warning", "An operator hands the journal over to another broker."),
     "replication.owner": Code("info", "This broker of a pair owns the journal now, under this epoch."),
     "replication.stalled": Code("warning", "The database of the journal does not answer: producers wait."),
-    "replication.standby": Code("info", "This broker stands by: it copies the journal until it may own it."),
+    "replication.standby": Code("info", "This broker is a standby: it copies the journal until it may own it."),
     "replication.stepped_down": Code(
-        "error", "This broker may no longer write the journal: it has let go of its clients and stands by."
+        "error", "This broker may no longer write the journal: it has disconnected its clients and is a standby."
     ),
-    "replication.trouble": Code("warning", "The database of the journal could not be asked; it is tried again.", True),
-    "retained.full": Code("warning", "A retained message was refused: their limit is reached.", True),
+    "replication.trouble": Code("warning", "A query to the database of the journal failed; it is repeated.", True),
+    "retained.full": Code(
+        "warning", "A retained message was refused: the limit on retained messages is reached.", True
+    ),
     "retroactive.disk_full": Code(
         "warning", "A new queue did not get the messages kept for it: the journal has no room.", True
     ),
     "rule.applied": Code("info", "A rule for dead letters brought messages back, moved or discarded them.", True),
     "rule.failed": Code(
-        "error", "A bug in the broker stopped the rules for dead letters: they rest until they change, or a restart."
+        "error", "A bug in the broker stopped the rules for dead letters until they change or the broker restarts."
     ),
     "rule.refused": Code(
         "warning", "A rule for dead letters could not move messages, which stay; the reason says why.", True
@@ -252,7 +252,7 @@ CODES: Final[dict[str, Code]] = {
         "error", "The keys for tokens cannot be fetched; those fetched before stay in use.", True
     ),
     "security.refused": Code(
-        "error", "A users file, certificate or key was changed and cannot be used; what was read before stays in use."
+        "error", "A users file, certificate or key was changed and cannot be used; the previous one stays in use."
     ),
     "start.corrupt": Code(
         "critical",
@@ -260,7 +260,7 @@ CODES: Final[dict[str, Code]] = {
     ),
     "start.database": Code(
         "critical",
-        "The database for the journal is not fit for it, or has lost a part of it; nothing was changed.",
+        "The database is not suitable for the journal, or has lost a part of it; nothing was changed.",
     ),
     "start.journal": Code("critical", "The journal cannot be opened or read; the broker does not start."),
     "start.listen": Code("critical", "An acceptor cannot listen; the broker does not start."),
@@ -270,19 +270,21 @@ CODES: Final[dict[str, Code]] = {
     "start.security": Code("critical", "A users file, certificate or key cannot be used; the broker does not start."),
     "stomp.error": Code("info", "A STOMP connection was closed with an ERROR frame.", True),
     "stopped": Code("info", "The broker has ended."),
-    "stopping": Code("info", "The broker begins to stop."),
-    "task.cancelled": Code("info", "An operator cancelled a task: what it has done stays done."),
-    "task.completed": Code("info", "A task has ended: all is done, but for the messages refused."),
-    "task.failed": Code("warning", "A task could not go on; the error says why, and what it has done stays done."),
+    "stopping": Code("info", "The broker is stopping."),
+    "task.cancelled": Code("info", "An operator cancelled a task; what it has already done is not undone."),
+    "task.completed": Code("info", "A task has ended: everything is done, except for the messages refused."),
+    "task.failed": Code(
+        "warning", "A task could not continue; the error says why, and what it has already done is not undone."
+    ),
     "task.paused": Code("info", "An operator paused a task."),
-    "task.resumed": Code("info", "An operator let a paused task go on."),
+    "task.resumed": Code("info", "An operator resumed a paused task."),
     "task.started": Code(
         "info", "An operator started a task: messages are moved, removed, exported, imported or replayed step by step."
     ),
-    "task.stuck": Code("warning", "A task paused itself because the journal has no room; resume it when there is."),
-    "telemetry.exporting": Code("info", "Spans reach their receiver again, after so many were lost.", True),
+    "task.stuck": Code("warning", "The broker paused a task because the journal has no room; resume it when there is."),
+    "telemetry.exporting": Code("info", "Spans reach their receiver again; `lost` counts those that did not.", True),
     "telemetry.losing": Code(
-        "warning", "Spans are lost because their receiver does not take them; messages are not affected.", True
+        "warning", "Spans are lost because their receiver does not accept them; messages are not affected.", True
     ),
     "tls.failed": Code("info", "A TLS handshake failed or took too long.", True),
     "transaction.timed_out": Code("warning", "A transaction stayed open too long and was rolled back.", True),
@@ -291,21 +293,21 @@ CODES: Final[dict[str, Code]] = {
     ),
 }
 
-#: How a code outside the table is logged, rather than losing what it says; a test keeps this from happening.
+#: For a code outside the table, so that it is logged anyway; a test makes sure that there is none.
 _UNLISTED: Final = Code("warning", "")
 
 _LEVELS: Final[dict[str, int]] = logging.getLevelNamesMapping()
 
 
 def printable(text: str) -> str:
-    """The text with everything that is not printable (controls, escapes, line and direction marks) escaped."""
+    """The text with everything unprintable (controls, escapes, line and direction marks) escaped."""
     if text.isprintable():
         return text
     return "".join([c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text])
 
 
 def cut(text: str, chars_max: int = VALUE_CHARS_MAX) -> str:
-    """The text, or its beginning and a mark."""
+    """The text, or its beginning and an ellipsis."""
     return text if len(text) <= chars_max else text[:chars_max] + "…"
 
 
@@ -329,22 +331,22 @@ def _console(time: str, level: Level, code: str, fields: Mapping[str, str | int]
 
 
 def _json(time: str, level: Level, code: str, fields: Mapping[str, str | int]) -> str:
-    # Everything outside ASCII is escaped by `dumps`; DEL is the one control character that it leaves alone.
+    # `dumps` escapes everything outside ASCII and all control characters except DEL.
     return json.dumps({"time": time, "level": level, "code": code, **fields}).replace("\x7f", "\\u007f")
 
 
 class _Output:
-    """A stream that may go away: a log that cannot be written stops nobody."""
+    """A stream that may fail: a log that cannot be written must not stop the broker."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, line: str) -> None:
-        """Write one line, whole and at once."""
+        """Write one line as a whole and flush it."""
         try:
             self._stream.write(line + "\n")
             self._stream.flush()
-        except UnicodeEncodeError:  # a terminal that knows less than Unicode
+        except UnicodeEncodeError:  # a terminal without Unicode
             self.write(line.encode("ascii", "backslashreplace").decode())
         except (OSError, ValueError):  # a full disk, a closed pipe, a closed stream
             return
@@ -357,7 +359,7 @@ def _utc(ms: int) -> str:
 
 @dataclass(slots=True, eq=False)
 class _Window:
-    """What a limited code has used of the current period."""
+    """The lines of a limited code in the current period."""
 
     since: int
     lines: int = field(init=False, default=0)
@@ -365,7 +367,7 @@ class _Window:
 
 
 class Log:
-    """One log: a level, a format and a stream.  Satisfies the engine's `Report`."""
+    """One log: a level, a format and a stream.  Implements the engine's `Report`."""
 
     def __init__(
         self,
@@ -379,20 +381,20 @@ class Log:
         self._wall = wall
         self._monotonic = monotonic
         self._windows: dict[str, _Window] = {}
-        #: How often each code was reported, whether a line of it was written or not.
+        #: How often each code was reported, whether or not its line was written.
         self.counts = dict.fromkeys(CODES, 0)
         self.audit: AuditLog | None = None
-        self._lock = RLock()  # the journal's writer reports from its own thread
+        self._lock = RLock()  # the journal's writer thread reports too
         self._output = _Output(stream)
         self._render = _json if format == "json" else _console
         self.set_level(level)
 
     def set_level(self, level: Level) -> None:
-        """Write this level and what is more severe from now on."""
+        """Write events of this level and above from now on."""
         self._least = _LEVELS[level.upper()]
 
     def __call__(self, code: str, /, **fields: str | int) -> None:
-        """Log an event with its table's level."""
+        """Log an event with its level in the table."""
         self.emit(CODES.get(code, _UNLISTED).level, code, fields)
 
     def emit(
@@ -404,7 +406,7 @@ class Log:
             self.counts[code] = self.counts.get(code, 0) + 1
             audit = self.audit if code in AUDITED else None
             if audit is None and _LEVELS[level.upper()] < self._least and not CODES.get(code, _UNLISTED).limited:
-                return  # as most events of connections and logins
+                return  # the common case for events of connections and logins
             values = {name: _cut_field(name, value, chars_max) for name, value in fields.items()}
             if audit is not None:
                 self._audit(audit, code, values)
@@ -433,7 +435,7 @@ class Log:
         return True
 
     def tell_suppressed(self, *, now: bool = False) -> None:
-        """Say what was left out in periods that are over, or at once (before the log ends)."""
+        """Report the lines suppressed in past periods; `now`: also in the current ones, before the log ends."""
         if not self._windows:
             return
         over = self._monotonic() - PERIOD_MS
@@ -446,7 +448,7 @@ class Log:
 
 
 class _Bridge(logging.Handler):
-    """What libraries log (uvicorn, asyncio) becomes lines of ours."""
+    """Turns messages that libraries log (uvicorn, asyncio) into events of the broker's log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__(logging.WARNING)
@@ -469,7 +471,7 @@ _current: Log | None = None
 
 
 def configure(level: Level, format: LogFormat, stream: TextIO) -> Log:
-    """Set up the process's log, or change its level and format.  Libraries that use `logging` follow."""
+    """Set up the process's log, or change its level and format.  Messages of `logging` are included."""
     global _current
     if _current is not None:
         _current.tell_suppressed(now=True)
@@ -479,6 +481,6 @@ def configure(level: Level, format: LogFormat, stream: TextIO) -> Log:
 
 
 def report(code: str, /, **fields: str | int) -> None:
-    """Log an event (see `CODES`).  Before `configure` nobody listens."""
+    """Log an event (see `CODES`); ignored before `configure`."""
     if _current is not None:
         _current(code, **fields)

@@ -1,1 +1,1 @@
-"""What commands do to the journal of a broker that is stopped: compact it, export what it holds, import it."""
+"""Work on the journal of a stopped broker: compact it, export its contents, import an export."""

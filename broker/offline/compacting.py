@@ -1,4 +1,4 @@
-"""Compacting: everything that lives is copied together, and every segment behind it goes."""
+"""Compacting: copy all live records together, and delete the segments that they were in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.offline.parts import Progress, Stopped
 
 @dataclass(frozen=True, slots=True)
 class Compacted:
-    """How many segments there were, how many there are, and how many messages were copied."""
+    """The number of segments before and after, and of messages copied."""
 
     before: int
     after: int
@@ -17,12 +17,12 @@ class Compacted:
 
 
 def compact(broker: Stopped, progress: Progress) -> Compacted:
-    """Clean every segment that is complete.  Raises JournalFull, LogError; what was done till then stays done."""
+    """Clean every complete segment.  Raises JournalFull, LogError; the segments cleaned until then stay cleaned."""
     engine, journal = broker.parts.engine, broker.parts.journal
     old = [segment for segment in journal.space.segments if segment < journal.segment]
     copied = 0
     for done, segment in enumerate(old, 1):
-        if segment in journal.space.segments:  # else it went with one before it
+        if segment in journal.space.segments:  # else it was deleted together with an earlier one
             broker.parts.tick.enter()
             copied += engine.cleaner.whole(segment)
             broker.settle()

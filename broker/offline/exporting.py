@@ -1,8 +1,8 @@
-"""Export: what a journal holds, as lines of JSON (docs/journal-export.md).  Nothing is written to the journal.
+"""Export: the contents of a journal as lines of JSON (docs/journal-export.md).  The journal is only read.
 
-First come addresses, queues and sessions as the journal defines them, then every message that is on a queue, in the
-order of arrival.  Delivery counts and due times stand with the queue that they belong to.  What was under way when the
-broker stopped (deliveries, packet identifiers) is not exported: it comes again.
+First addresses, queues and sessions as the journal defines them, then every message that is on a queue, in the order of
+arrival.  Delivery counts and due times are written with the queue they belong to.  Deliveries and packet identifiers
+that were in flight when the broker stopped are not exported: the messages are delivered again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from store.recovery import Recovery
 from store.segment_directory import Source
 from store.space import Space
 
-#: Bytes of a body in one line, of those that lie in files: lines stay small, whatever the body's size.
+#: Bytes in one line of a body that is in a file, so that lines stay small.
 PIECE_BYTES: Final = 192 << 10
 
 _KINDS: Final[dict[int, str]] = {
@@ -50,13 +50,13 @@ _ENDS: Final[dict[int, str]] = {
 
 
 class _Definitions:
-    """The latest definition of everything, as it stands in the journal, by kind and id."""
+    """The latest definition of everything in the journal, by kind and id."""
 
     def __init__(self) -> None:
         self.found: dict[str, dict[int, Line]] = {kind: {} for kind in _KINDS.values()}
 
     def note(self, records: Iterable[RawRecord]) -> Iterator[RawRecord]:
-        """The same records, noted on the way."""
+        """Pass records through, and note the definitions among them."""
         for raw in records:
             type = raw[3]
             if type in _KINDS:
@@ -67,25 +67,25 @@ class _Definitions:
             yield raw
 
     def lines(self) -> Iterator[Line]:
-        """All of it; a part of a session names it."""
+        """The lines of all definitions; a part of a session names its session."""
         sessions = self.found["session"]
         for kind, found in self.found.items():
             for _, definition in sorted(found.items()):
                 if kind == "session-part":
                     session = sessions.get(int(str(definition["session"])))
                     if session is None:
-                        continue  # in a journal that was repaired
+                        continue  # its session was lost: the journal was repaired
                     definition = {**definition, "session": session["name"]}
                 yield {"kind": kind, **definition}
 
 
 def contents() -> dict[str, Callable[[bytes], bytes]]:
-    """What a body is without its protocol's encoding, by the protocol."""
+    """The functions that remove a protocol's encoding from a body, by protocol."""
     return {format.name: format.content for format in formats()}
 
 
 def export_directory(directory: str) -> Iterator[Line]:
-    """The lines of a journal on disk, whether a broker runs on it or not.  Raises Unusable."""
+    """The lines of a journal on disk, whether or not a broker runs on it.  Raises Unusable."""
     log = FileLog(OsFiles(), directory, LogSettings(), now=wall_ms)
     try:
         yield from export(log, formats(), to_read(log.bodies))
@@ -94,7 +94,7 @@ def export_directory(directory: str) -> Iterator[Line]:
 
 
 def export(source: Source, known: Iterable[Format], bodies: Bodies) -> Iterator[Line]:
-    """The lines.  Raises Corrupt, LogFailed, BodyUnreadable, UnknownFormat."""
+    """The lines of a journal.  Raises Corrupt, LogFailed, BodyUnreadable, UnknownFormat."""
     recovery = Recovery(source)
     space = Space()
     for segment in recovery.segments:
@@ -128,7 +128,7 @@ def _messages(fold: Fold) -> Iterator[Line]:
         line = message_line(message, queues)
         if isinstance(message.body, bytes):
             yield line | {"body": b64encode(message.body).decode()}
-        elif not len(message.body):  # of a message in portions that has none
+        elif not len(message.body):  # an empty body that was received in portions
             yield line | {"body": ""}
         else:
             yield line | {"body-bytes": len(message.body)}
@@ -136,6 +136,6 @@ def _messages(fold: Fold) -> Iterator[Line]:
 
 
 def _pieces(body: LargeBody) -> Iterator[Line]:
-    """A body that was in a file: lines behind that of its message."""
+    """The lines of a body that is in a file; they follow the line of its message."""
     for at in range(0, len(body), PIECE_BYTES):
         yield {"kind": "body", "data": b64encode(body.read(at, PIECE_BYTES)).decode()}

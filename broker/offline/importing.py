@@ -1,8 +1,8 @@
-"""Import: the lines of an export into the journal of a stopped broker, empty or not.
+"""Import: add the lines of an export to the journal of a stopped broker, empty or not.
 
-What exists already by its name stays as it is; messages are added, under new ids, to the queues that they were on.  A
-line is taken or refused whole.  After a refusal what came before it is in the journal: a second run would add those
-messages again, so the error says which line it was, and the command can begin there.
+Addresses, queues and so on whose names exist stay as they are; messages are added, under new ids, to the queues that
+they were on.  A line is imported completely or refused.  After a refusal the lines before it are in the journal, and a
+second run would add their messages again; so the error names the line, and the command can begin there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from broker.offline.parts import Stopped
 from store.bodies import Upload
 from store.body import LargeBody
 
-#: Messages between two waits for the disk.
+#: Messages between waits for the disk.
 SETTLE_EVERY: Final = 1_000
 
 
@@ -45,7 +45,7 @@ class BadLine(Exception):
 
 @dataclass(slots=True)
 class Imported:
-    """How many of each were made, and how many were there already."""
+    """How many of each were created, and how many existed already."""
 
     addresses: int = 0
     queues: int = 0
@@ -56,22 +56,22 @@ class Imported:
 
 
 class _Importer:
-    """Takes lines in, one after the other."""
+    """Imports lines, one after the other."""
 
     def __init__(self, broker: Stopped) -> None:
         self.broker = broker
         self.engine = broker.parts.engine
         self.made = Imported()
         self._formats: dict[str, Format] = {f.name: f for f in self.engine.formats.values()}
-        self._last: tuple[object, MessageHeader] | None = None  # what the last message's header was made of, and it
-        self._waiting: MessageLine | None = None  # a message whose body comes in the lines behind it
+        self._last: tuple[object, MessageHeader] | None = None  # the key and the value of the last message's header
+        self._waiting: MessageLine | None = None  # a message whose body is in the lines after it
         self._upload: Upload | None = None
 
     def take(self, definition: dict[str, Any]) -> None:
-        """One line.  Raises ValueError, EngineError for one that is not right, before anything is done."""
+        """Import one line.  Raises ValueError, EngineError for a wrong one, before changing anything."""
         line = read_line(definition)
         if (self._waiting is not None) != isinstance(line, BodyLine):
-            raise ValueError("only the lines behind a message with body-bytes have a body")
+            raise ValueError("body lines belong after a message with body-bytes")
         definition = {name: value for name, value in definition.items() if name != "kind"}
         match line:
             case AddressLine():
@@ -131,7 +131,7 @@ class _Importer:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _check(self, line: MessageLine) -> None:
-        """Raises ValueError for what would be found out when the message is delivered."""
+        """Raises ValueError for errors that would otherwise show only at delivery."""
         for place in line.queues:
             self._named(place.name)
         if len({place.name for place in line.queues}) != len(line.queues):
@@ -160,12 +160,12 @@ class _Importer:
             self._message(waiting, self.engine.uploads.finished(upload))
 
     def finish(self) -> None:
-        """No more lines come.  Raises ValueError for a body that is not whole."""
+        """Call after the last line.  Raises ValueError for an incomplete body."""
         if self._upload is not None:
             raise ValueError("the last message's body is incomplete")
 
     def abandon(self) -> None:
-        """A body that is not whole is none."""
+        """Discard an incomplete body."""
         if self._upload is not None:
             self.engine.uploads.abort(self._upload)
             self._upload = None
@@ -191,13 +191,13 @@ class _Importer:
         return queue
 
     def _common(self, line: MessageLine) -> MessageHeader:
-        """The header of a message, one object for all messages that agree in them."""
+        """The header of a message, one object for consecutive messages with equal headers."""
         common = line.model_dump(include=_COMMON)
         due = max(place.due for place in line.queues) or line.scheduled
         key = common, due
         if self._last is None or self._last[0] != key:
             header = line.header(self._formats[line.protocol])
-            header.durable, header.scheduled = True, due  # what is not would be gone when the broker starts
+            header.durable, header.scheduled = True, due  # non-durable messages would be gone at the start
             self._last = key, header
         return self._last[1]
 
@@ -217,9 +217,9 @@ _COMMON: Final = {
 
 
 def import_lines(broker: Stopped, lines: Iterable[bytes], *, first: int = 1) -> Imported:
-    """Take in the lines of an export, the messages from line `first` on.  All of it is on disk on return.
+    """Import the lines of an export, messages only from line `first` on.  On return everything is on disk.
 
-    Raises BadLine, LogError; what came before is in the journal then.
+    Raises BadLine, LogError; the lines before are then in the journal.
     """
     importer = _Importer(broker)
     number = 0

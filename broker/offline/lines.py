@@ -1,8 +1,8 @@
-"""The lines of an export, as they are written, and as an import takes them.
+"""The lines of an export: their models, reading and writing.
 
-Every member is checked before anything of a line is done.
+Every member of a line is checked before any of it is applied.
 
-docs/journal-export.md has their meaning.  Members that are not known are left alone: newer software may have more.
+docs/journal-export.md describes the lines.  Unknown members are ignored: newer software may write more.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker.engine.model.message import ORIG_MESSAGE_ID, Format, Message, Messag
 from broker.engine.model.names import check_name, check_queue_name
 from broker.engine.model.row import kebab
 
-#: The version that the first line of an export has.
+#: The version in the first line of an export.
 VERSION: Final = 1
 
 #: Bytes of a text in a record of the journal.
 TEXT_BYTES_MAX: Final = 65_535
 
-#: Queues of one message: a record has so many at most.
+#: Queues of one message: the most that a record holds.
 QUEUES_MAX: Final = 65_535
 
 _LEVEL: Final = r"(?:[^/+#\0]*|\+)"
@@ -79,7 +79,7 @@ def _base64(value: object) -> bytes:
 
 
 def _encodable(value: Any) -> Any:
-    """What is kept as it is must be JSON that can be written again."""
+    """Check that a value, which is stored unchanged, can be written as JSON again."""
     try:
         json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError):
@@ -107,7 +107,7 @@ Bytes = Annotated[bytes, BeforeValidator(_base64)]
 Anything = Annotated[dict[str, Any], AfterValidator(_encodable)]
 Routing = Literal["ANYCAST", "MULTICAST"]
 
-#: Milliseconds since the epoch; the journal has them signed.
+#: Milliseconds since the epoch; a signed number in the journal.
 Time = Annotated[int, Field(ge=0, lt=1 << 63)]
 Count = Annotated[int, Field(ge=0, lt=1 << 32)]
 
@@ -218,7 +218,7 @@ class PlaceLine(_Line):
     due: Time = 0
 
 
-#: An annotation with the type that its protocol gave it.
+#: An annotation with its type in the protocol.
 TypedNote = Annotated[dict[Text, Text | int], Field(min_length=1, max_length=1)]
 
 
@@ -251,7 +251,7 @@ class _StoredMessage(_Line):
     body: Bytes = b""
 
     def header(self, format: Format) -> MessageHeader:
-        """What stands beside its head, for the engine."""
+        """The header for the engine, without the head."""
         return MessageHeader(
             self.address,
             format,
@@ -268,24 +268,24 @@ class _StoredMessage(_Line):
         )
 
     def check_head(self, format: Format, body_bytes: int) -> None:
-        """Raises ValueError for what would be found out when the message is delivered."""
+        """Raises ValueError for errors that would otherwise show only at delivery."""
         try:
             readable = format.readable(self.head, body_bytes)
-        except Exception:  # a reader of heads that the broker wrote meets one that it did not
+        except Exception:  # these readers expect heads that the broker wrote
             readable = False
         if not readable:
-            raise ValueError(f"head is not the head of a message of {self.protocol}")
+            raise ValueError(f"head is not the head of a {self.protocol} message")
 
 
 class MessageLine(_StoredMessage):
-    """A message; its body is in `body`, or in lines of its own, `body_bytes` in all; over HTTP also in an `upload`."""
+    """A message; its body is in `body`, in lines of its own (`body_bytes` in all), or over HTTP in an `upload`."""
 
     queues: Annotated[list[PlaceLine], Field(min_length=1, max_length=QUEUES_MAX)]
     upload: Text = ""
     body_bytes: Annotated[int, Field(ge=1, lt=1 << 63)] | None = None
 
     def header(self, format: Format) -> MessageHeader:
-        """As the message had it, but for what it was before: the importing broker has given that id to another one."""
+        """The header without the id that the message had before: on the importing broker it is another message's."""
         header = super().header(format)
         notes = header.annotations or {}
         header.annotations = {name: notes[name] for name in notes if name != ORIG_MESSAGE_ID} or None
@@ -293,7 +293,7 @@ class MessageLine(_StoredMessage):
 
 
 class PastLine(_StoredMessage):
-    """A message that left a queue and is to come back, there or `to` somewhere else."""
+    """A message that left a queue and is to be brought back, there or to the target `to`."""
 
     id: Annotated[int, Field(ge=1, lt=1 << 63)]
     queue: Text
@@ -330,14 +330,14 @@ def read_json(text: bytes) -> dict[str, Any]:
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     except ValueError:
-        raise ValueError("it has a number of too many digits") from None
+        raise ValueError("it has a number with too many digits") from None
     if not isinstance(line, dict):
         raise ValueError('it is not an object: {"kind": ...}')
     return line
 
 
 def read_line(line: dict[str, Any]) -> AnyLine:
-    """What a line says.  Raises ValueError with what is wrong."""
+    """Parse a line.  Raises ValueError with what is wrong."""
     kind = line.get("kind")
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
@@ -346,12 +346,12 @@ def read_line(line: dict[str, Any]) -> AnyLine:
 
 
 def read_message(line: object) -> MessageLine:
-    """What a message that is to be imported says.  Raises ValueError with what is wrong."""
+    """Parse a message to import.  Raises ValueError with what is wrong."""
     return _validated(MessageLine, line)
 
 
 def read_past(line: object) -> PastLine:
-    """What a message that is to be replayed says.  Raises ValueError with what is wrong."""
+    """Parse a message to replay.  Raises ValueError with what is wrong."""
     return _validated(PastLine, line)
 
 
@@ -365,7 +365,7 @@ def _validated(model: type[OneLine], line: object) -> OneLine:
         raise ValueError(_wrong(error.errors(include_url=False)[0])) from None
 
 
-#: What a value has to be, by pydantic's name of the error.
+#: The expected value, by pydantic's type of error.
 _EXPECTED: Final = {
     "bool_type": "is true or false",
     "dict_type": "is an object",
@@ -393,7 +393,7 @@ def _wrong(error: ErrorDetails) -> str:
         what = f"is {context['expected']}"
     else:
         bounds = [f"{word} {context[bound]}" for bound, word in _BOUNDS.items() if bound in context]
-        what = f"is {' and '.join(bounds)}" if bounds else "is not as it must be"
+        what = f"is {' and '.join(bounds)}" if bounds else "is invalid"
     return f"{where} {what}, not {_shown(error['input'])}"
 
 
@@ -415,7 +415,7 @@ Line = dict[str, object]
 
 
 def message_line(message: Message, queues: list[Line]) -> Line:
-    """A message as an export has it, without its body."""
+    """The line of a message in an export, without its body."""
     header = message.header
     return {
         "kind": "message",

@@ -1,4 +1,4 @@
-"""A broker's parts without sockets and threads, on a journal that no broker has open."""
+"""A broker's parts without sockets and threads, for a journal that no running broker uses."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from store.errors import DirectoryLocked, JournalError
 from store.log import Log
 from store.writer import InlineWriter
 
-#: Ticks after which a command that still has something to do is taken to be spinning.
+#: Ticks after which a command that still has work is considered stuck in a loop.
 TICKS_MAX: Final = 1_000_000
 
 
 class Stopped:
-    """The parts of a broker that serves nobody.  `settle` ends the tick and waits for the disk."""
+    """The parts of a broker that serves no clients.  `settle` ends the tick and waits for the disk."""
 
     def __init__(self, config: Config, report: Report) -> None:
         self._failure: Exception | None = None
@@ -58,17 +58,17 @@ class Stopped:
         raise AssertionError("a stopped broker does not come to rest")
 
     def close(self) -> None:
-        """Write that the journal was closed in good order, and let go of it."""
+        """Record a clean end in the journal, and release it."""
         self.parts.journal.close()
 
 
 class Unusable(Exception):
-    """The journal cannot be worked on; the message says why and what to do."""
+    """The journal cannot be used; the message says why and what to do."""
 
 
 @contextmanager
 def stopped(config: Config, report: Report) -> Iterator[Stopped]:
-    """Open, and close in good order unless something fails.  Raises Unusable, whatever the journal or engine raises."""
+    """Open a stopped broker, and close it cleanly unless something fails.  Errors are raised as Unusable."""
     try:
         broker = Stopped(config, report)
         yield broker
@@ -80,5 +80,5 @@ def stopped(config: Config, report: Report) -> Iterator[Stopped]:
         raise Unusable(str(error)) from error
 
 
-#: Told how far a command has come: so many of so many.
+#: Reports the progress of a command: done, and of how many.
 Progress = Callable[[int, int], None]

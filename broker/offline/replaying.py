@@ -1,11 +1,11 @@
-"""Replay, the reading half: which messages left their queues in some period, and what they were.
+"""The reading half of replay: find the messages that left their queues in some period.
 
-A journal with its kept segments is read twice, whether a broker runs on it or not: first for the removals that are
-asked for, and for what replays of this name have brought back before; then for the messages themselves, oldest first.
-A message that left several queues comes back once, to the first of them.
+A journal with its kept segments is read twice, whether or not a broker runs on it: first for the wanted removals, and
+for messages that replays of this name have already brought back; then for the messages themselves, oldest first. A
+message that left several queues comes back once, to the first of them.
 
-What an earlier replay of the same name brought back is left out, both the message and the copy that it made, so that
-one that broke off can simply be repeated; another name brings the same messages back once more.
+Messages that an earlier replay of the same name brought back are skipped, both the originals and their copies, so that
+an interrupted replay can simply be repeated.  A replay of another name brings the same messages back once more.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from store.reading import Segments
 from store.record import HEAD, MESSAGE_FIXED, RecordType, RemovalReason
 from store.retention import find_body
 
-#: Reasons by which a message may have left its queue and be brought back; of those that were dropped or unroutable the
-#: journal has no more than a count.
+#: Reasons for leaving a queue after which a message can be brought back; of dropped and unroutable messages the journal
+#: has only a count.
 REASONS: Final = {
     reason.word: reason for reason in RemovalReason if reason not in (RemovalReason.DROPPED, RemovalReason.UNROUTABLE)
 }
 
-#: Bytes of a large body that is brought back, as long as its file is there: it goes through a request of HTTP.
+#: Bytes of the largest body in a file that is brought back: it has to fit an HTTP request.
 BODY_BYTES_MAX: Final = 10 << 20
 
 _MARK: Final = REPLAY.encode()
@@ -46,8 +46,10 @@ _STORED: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which messages: those that left between `start` and `end` (ms since the epoch, the end excluded), by one of
-    these reasons; empty strings and 0: any.  `name`: the replay's.
+    """The messages to bring back.
+
+    Those that left between `start` and `end` (ms since the epoch, the end excluded) for one of these reasons; empty
+    strings and 0: any.  `name`: the replay's.
     """
 
     name: str
@@ -61,7 +63,7 @@ class Wanted:
 
 
 def wanted(*, reasons: Sequence[str], selector: str, id: int | None, **given: Any) -> Wanted:
-    """What somebody at the command line wants.  Raises ValueError with what is wrong."""
+    """The messages selected by the command line's options.  Raises ValueError with what is wrong."""
     unknown = sorted(set(reasons) - REASONS.keys())
     if unknown:
         raise ValueError(f"reason {unknown[0]}: give one of {', '.join(REASONS)}")
@@ -75,7 +77,7 @@ def wanted(*, reasons: Sequence[str], selector: str, id: int | None, **given: An
 
 @dataclass(frozen=True, slots=True)
 class Exit:
-    """How a message left: which queue, why."""
+    """The queue that a message left, and why."""
 
     queue: str
     reason: RemovalReason
@@ -83,8 +85,10 @@ class Exit:
 
 @dataclass(slots=True)
 class Found:
-    """What a journal has of what is wanted.  `repeated`: an earlier replay of this name brought it back; `bodiless`:
-    its body was in a file of its own, and is gone, or too large for a replay.
+    """What a journal has of the wanted messages.
+
+    `repeated`: already brought back by a replay of this name; `bodiless`: with a body that was in a file and is gone,
+    or is too large for a replay.
     """
 
     exits: dict[int, Exit] = field(default_factory=dict)
@@ -100,14 +104,14 @@ class Found:
 
     @property
     def missing(self) -> int:
-        """Messages whose removal is known, while the segment with the message itself is gone."""
+        """Messages whose removal was found, but not the message: its segment is gone."""
         return len(self.exits)
 
 
 class Replaying:
-    """Reads one journal for one replay: `look`, then `messages`, which takes out of `found.exits` what it finds.
+    """Reads one journal for one replay: `look`, then `messages`, which removes what it finds from `found.exits`.
 
-    `progress` is told how many segments were read, of how many.
+    `progress` gets the number of segments read, and their total.
     """
 
     def __init__(
@@ -161,7 +165,7 @@ class Replaying:
                 self.found.exits.setdefault(id, left)
 
     def _replayed(self, buffer: bytes, offset: int) -> None:
-        """A message that some replay has stored: of this name, neither it nor what it is a copy of comes again."""
+        """Note a replayed message: if by this name, neither it nor its original is to come back again."""
         message = self._message(buffer, offset)
         notes = message.header.annotations or {}
         if notes.get(REPLAY) == self._wanted.name:
@@ -196,7 +200,7 @@ class Replaying:
         self._progress(1, 1)
 
     def _message(self, buffer: bytes, offset: int) -> Message:
-        """Raises Unusable."""
+        """Decode a stored message.  Raises Unusable."""
         copied = HEAD.unpack_from(buffer, offset)[1] == RecordType.COPIED
         read = self._decoder.decode_copied if copied else self._decoder.decode
         try:
@@ -206,7 +210,7 @@ class Replaying:
 
 
 def _body(message: Message) -> bytes | None:
-    """The body, None if it cannot come back."""
+    """The body; None if it is gone or too large."""
     body = message.body
     if isinstance(body, bytes):
         return body
@@ -217,5 +221,5 @@ def _body(message: Message) -> bytes | None:
 
 
 def _id(buffer: bytes, offset: int) -> int:
-    """The id of a MESSAGE or COPIED record, which stands at the same place."""
+    """The id in a MESSAGE or COPIED record, at the same offset in both."""
     return int(MESSAGE_FIXED.unpack_from(buffer, offset)[4])

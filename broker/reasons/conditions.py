@@ -1,4 +1,4 @@
-"""What clients are told by AMQP conditions, MQTT reason codes and STOMP ERROR frames: those that the sessions send."""
+"""The AMQP conditions, MQTT reason codes and STOMP ERROR messages that the broker sends to clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AMQP = {
         "Correct what the description names.",
     ),
     amqp.NOT_IMPLEMENTED: Text(
-        "The client asks for something that Bartleby does not have.", "Do without it: the description names it."
+        "The client asks for a feature that Bartleby does not have.", "Do without it: the description names it."
     ),
     amqp.RESOURCE_LOCKED: Text(
         "Another client has it: a durable subscription with its consumer, a queue of the same name.",
@@ -42,7 +42,7 @@ AMQP = {
         "The broker refused the request for a reason that has no condition of its own.", "Read the description."
     ),
     amqp.RESOURCE_DELETED: Text(
-        "The queue or subscription was deleted, or an operator closed the link.", "Attach again if it should go on."
+        "The queue or subscription was deleted, or an operator closed the link.", "Attach again to continue."
     ),
     amqp.ILLEGAL_STATE: Text("The frame does not fit the state of the connection.", _CLIENT_BUG),
     amqp.FRAME_SIZE_TOO_SMALL: Text(
@@ -52,10 +52,10 @@ AMQP = {
     amqp.CONNECTION_FORCED: Text(
         "The broker is shutting down, another one of the pair has taken over, an operator closed the connection, or "
         "its user or token is no longer valid.",
-        "The description says which; reconnect if it may, after a takeover to the other broker.",
+        "The description says which; reconnect if allowed, after a takeover to the other broker.",
     ),
     amqp.FRAMING_ERROR: Text(
-        "The bytes are no AMQP frames, or a frame is too large.",
+        "The bytes are not AMQP frames, or a frame is too large.",
         "Check that the client speaks AMQP 1.0 and keeps to the broker's max-frame-size.",
     ),
     amqp.WINDOW_VIOLATION: Text("The client sent more transfers than the session's window allows.", _CLIENT_BUG),
@@ -71,7 +71,8 @@ AMQP = {
         "Use the id that declare answered, before discharge.",
     ),
     amqp.TRANSACTION_ROLLBACK: Text(
-        "The transaction could not be committed and was rolled back.", "The description says why; do it again."
+        "The transaction could not be committed and was rolled back.",
+        "The description says why; repeat the transaction.",
     ),
     amqp.TRANSACTION_TIMEOUT: Text(
         "The transaction took longer than `transaction-timeout` and was rolled back.",
@@ -81,16 +82,16 @@ AMQP = {
 
 MQTT = {
     ReasonCode.NO_MATCHING_SUBSCRIBERS: Text(
-        "The message was accepted, and no queue wanted it.",
-        "Nothing, if that may be; a subscriber that should have got it is on another topic.",
+        "The message was accepted, but no queue takes it.",
+        "Nothing, if that is expected; otherwise compare the topic with the subscriber's filter.",
     ),
     ReasonCode.NO_SUBSCRIPTION_EXISTED: Text("The client unsubscribed from a filter that it had not subscribed to."),
     ReasonCode.UNSPECIFIED_ERROR: Text(
-        "The broker failed, or refused for a reason that has no code of its own.",
+        "The broker failed, or refused the request for a reason that has no code of its own.",
         "Read the reason string and the broker's log, then connect again.",
     ),
-    ReasonCode.MALFORMED_PACKET: Text("The bytes are no MQTT packet.", _CLIENT_BUG),
-    ReasonCode.PROTOCOL_ERROR: Text("The packet must not come there or say that.", _CLIENT_BUG),
+    ReasonCode.MALFORMED_PACKET: Text("The bytes are not an MQTT packet.", _CLIENT_BUG),
+    ReasonCode.PROTOCOL_ERROR: Text("The packet is not allowed at this point, or its contents are not.", _CLIENT_BUG),
     ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR: Text(
         "Bartleby refuses it for a reason of its own: no queue takes a message sent to a queue, another client has the "
         "subscription, or the client's Maximum Packet Size has no room for an answer.",
@@ -115,22 +116,22 @@ MQTT = {
     ReasonCode.SERVER_UNAVAILABLE: Text("The broker is shutting down.", "Connect again later."),
     ReasonCode.SERVER_SHUTTING_DOWN: Text("The broker is shutting down.", "Connect again later."),
     ReasonCode.BAD_AUTHENTICATION_METHOD: Text(
-        "The client asks for an authentication method that there is not, or changes it.",
-        "Use a method that the reason string names.",
+        "The client asks for an unknown authentication method, or changes it.",
+        "Use a method named in the reason string.",
     ),
     ReasonCode.KEEP_ALIVE_TIMEOUT: Text(
-        "Nothing was heard of the client for one and a half times its keep alive.",
+        "The client sent nothing for one and a half times its keep alive.",
         "Look at the network and at what blocks the client, or raise its keep alive.",
     ),
     ReasonCode.SESSION_TAKEN_OVER: Text(
-        "Another connection came with the same client identifier.",
-        "Give each client an identifier of its own; `link-stealing = false` refuses the newcomer instead.",
+        "Another client connected with the same client identifier.",
+        "Give each client an identifier of its own; `link-stealing = false` refuses the new connection instead.",
     ),
     ReasonCode.TOPIC_FILTER_INVALID: Text(
-        "The topic filter is malformed or too long, or no queue can be made for it.", "Correct the filter."
+        "The topic filter is malformed or too long, or no queue can be created for it.", "Correct the filter."
     ),
     ReasonCode.TOPIC_NAME_INVALID: Text(
-        "The topic is malformed, too long, the broker's own, or no address for messages.",
+        "The topic is malformed, too long, the broker's own, or not an address that takes messages.",
         "Correct the topic.",
     ),
     ReasonCode.PACKET_IDENTIFIER_NOT_FOUND: Text(
@@ -151,7 +152,7 @@ MQTT = {
     ),
     ReasonCode.ADMINISTRATIVE_ACTION: Text(
         "The broker closed the connection: an operator, an expired token, a removed user, a consumer too slow.",
-        "The reason string says which; connect again if it may.",
+        "The reason string says which; connect again if allowed.",
     ),
     ReasonCode.RETAIN_NOT_SUPPORTED: Text(
         "The acceptor has `retain-available = false`.", "Send the message or the will without retain."
@@ -165,7 +166,7 @@ MQTT = {
 
 #: By the header `message`.  `*` stands for the name of a header.
 STOMP = {
-    "already connected": Text("CONNECT or STOMP came a second time.", _CLIENT_BUG),
+    "already connected": Text("The client sent CONNECT or STOMP a second time.", _CLIENT_BUG),
     "another broker has the journal": Text(
         "Another broker of the pair has the journal.",
         "Connect to that; the header redirect names all of them, if `failover-hosts` does.",
@@ -175,11 +176,11 @@ STOMP = {
     ),
     "broker shutting down": Text("The broker is shutting down.", "Connect again later."),
     "client-id missing": Text(
-        "A durable subscription needs the header client-id in CONNECT.", "Add it, the same in each connection."
+        "A durable subscription needs the header client-id in CONNECT.", "Add it, the same for each connection."
     ),
     "connection closed": Text(
         "The broker closed the connection: an operator, an expired token, a removed user.",
-        "The body says which; connect again if it may.",
+        "The body says which; connect again if allowed.",
     ),
     "duplicate subscription": Text(
         "The id of SUBSCRIBE is already used on this connection.", "Give each subscription an id of its own."
@@ -195,23 +196,25 @@ STOMP = {
         "One header line is too long.", "Send shorter headers, or raise `limits.header-line-bytes-max`."
     ),
     "headers too large": Text(
-        "The headers of the frame are too large together.", "Send fewer, or raise `limits.header-bytes-max`."
+        "The headers of the frame together are too large.", "Send fewer, or raise `limits.header-bytes-max`."
     ),
     "incomplete frame": Text("The connection ended within a frame.", "Look at the client and the network."),
     "internal error": Text("A bug in the broker ended the connection.", _BROKER_LOG),
-    "invalid content-length": Text("The header content-length is no number, or does not fit the body.", _CLIENT_BUG),
+    "invalid content-length": Text(
+        "The header content-length is not a number, or does not match the body.", _CLIENT_BUG
+    ),
     "invalid header": Text("A header line is not NAME:VALUE in UTF-8.", _CLIENT_BUG),
     "invalid heart-beat": Text("The header heart-beat is not two numbers.", "Send `heart-beat:10000,10000`."),
-    "invalid *": Text("The header that is named has a value that it cannot have.", "The body says what is allowed."),
+    "invalid *": Text("The named header has an invalid value.", "The body says what is allowed."),
     "invalid selector": Text("The selector cannot be parsed, or exceeds a limit.", "Correct it; the body says where."),
     "login refused": Text(
-        "The login or the passcode is wrong, or the user may not connect here.",
+        "The login or the passcode is wrong, or the user may not connect from there.",
         "Only the broker's log has the reason: `login.refused`.",
     ),
     "missing header": Text("The frame lacks a header that it needs.", "Add the header that the body names."),
     "not connected": Text("The first frame was not CONNECT or STOMP.", "Send CONNECT first."),
     "not supported": Text(
-        "The frame asks for something that Bartleby does not have: repeated delivery.", "Do without it."
+        "The frame asks for a feature that Bartleby does not have: repeated delivery.", "Do without it."
     ),
     "permission denied": Text(
         "The user lacks the permission.",
@@ -219,7 +222,7 @@ STOMP = {
     ),
     "subscription closed": Text(
         "The broker closed a subscription: an operator, its queue deleted, its user lost a permission, too slow.",
-        "The body says which; connect and subscribe again if it may.",
+        "The body says which; connect and subscribe again if allowed.",
     ),
     "too many headers": Text("The frame has too many headers.", "Send fewer, or raise `limits.header-count-max`."),
     "too many subscriptions": Text(
@@ -233,18 +236,21 @@ STOMP = {
         "The connection has as many open transactions as it may have.",
         "Commit or abort them, or raise `limits.transactions-per-connection-max`.",
     ),
-    "undefined escape": Text("A header has a backslash that the version of STOMP does not know.", _CLIENT_BUG),
+    "undefined escape": Text("A header has a backslash escape that the version of STOMP does not define.", _CLIENT_BUG),
     "unexpected acknowledgement": Text(
-        "ACK or NACK came for a subscription that needs none (ack:auto).", "Subscribe with ack:client-individual."
+        "The client sent ACK or NACK for a subscription that needs none (ack:auto).",
+        "Subscribe with ack:client-individual.",
     ),
     "unexpected body": Text("A frame other than SEND has a body.", _CLIENT_BUG),
     "unknown command": Text("STOMP, or its version in use, has no such command.", _CLIENT_BUG),
     "unknown message": Text(
-        "ACK or NACK names no message that waits for it.",
+        "ACK or NACK does not name an unacknowledged message.",
         "Acknowledge each message once, on its connection, with the id in its header `ack`.",
     ),
-    "unknown subscription": Text("UNSUBSCRIBE names no subscription of this connection.", "Use the id of SUBSCRIBE."),
-    "unknown transaction": Text("The frame names no open transaction.", "Send BEGIN first."),
+    "unknown subscription": Text(
+        "UNSUBSCRIBE does not name a subscription of this connection.", "Use the id of SUBSCRIBE."
+    ),
+    "unknown transaction": Text("The frame does not name an open transaction.", "Send BEGIN first."),
     "unsupported version": Text(
         "The client asks for versions of STOMP other than 1.0, 1.1 and 1.2.", "Add 1.2 to its accept-version."
     ),

@@ -1,4 +1,4 @@
-"""What every command of Bartleby ends with: one set of numbers, each with one meaning."""
+"""The exit statuses of all commands: one set of numbers, each with one meaning."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.reasons.reason import Text
 
 
 class ExitStatus(IntEnum):
-    """The exit statuses.  Audits use those of spark_jobs.results, a part of these."""
+    """The exit statuses.  Audits use spark_jobs.results, a subset of these."""
 
     OK = 0
     FAILED = 1
@@ -26,14 +26,14 @@ class ExitStatus(IntEnum):
 
     @property
     def word(self) -> str:
-        """The status as people read it."""
+        """The status as a word for people."""
         return self.name.lower().replace("_", "-")
 
 
 TEXTS = {
-    ExitStatus.OK: Text("It is done, and a check found nothing wrong."),
+    ExitStatus.OK: Text("The command succeeded, or the check found nothing wrong."),
     ExitStatus.FAILED: Text(
-        "The command failed, or a check did: the broker is not ready, the broker refused, Spark failed, a file cannot "
+        "The command or a check failed: the broker is not ready, the broker refused, Spark failed, a file cannot "
         "be written; `run`: an acceptor could not listen.",
         "Read what standard error says.",
     ),
@@ -43,18 +43,18 @@ TEXTS = {
     ),
     ExitStatus.UNREACHABLE: Text(
         "The broker cannot be reached.",
-        "Check that it runs, and name it: `--data` or `--config` on its machine, `--url` elsewhere.",
+        "Check that it runs, and where: give `--data` or `--config` on its machine, `--url` elsewhere.",
     ),
     ExitStatus.DENIED: Text(
         "The token or login is wrong, the token cannot be read, or the user lacks the permission.",
-        "Run the command as the broker's user, or log in with `--user` as one that may `manage`.",
+        "Run the command as the broker's user, or log in with `--user` as a user with the permission `manage`.",
     ),
     ExitStatus.PARTIAL: Text(
-        "Partly done: messages stay, no queue took a message, or a queue was too long to look through.",
+        "Partly done: messages stay, no queue took a message, or a queue was too long to search.",
         "Standard error says how many and why; remove the cause and repeat the command.",
     ),
     ExitStatus.NO_JOURNAL: Text(
-        "There is no journal, or it may not be read.",
+        "There is no journal, or it cannot be read.",
         "Name the broker's data directory, and run the command as the broker's user.",
     ),
     ExitStatus.DAMAGED: Text(
@@ -67,16 +67,16 @@ TEXTS = {
     ),
     ExitStatus.EXCEEDED: Text(
         "More messages died, expired or are still on the queues than `--fail-over` allows.",
-        "Look at the report: something keeps consumers from handling them.",
+        "Find out from the report what keeps consumers from handling them.",
     ),
     ExitStatus.FAULT: Text(
         "`run`: a bug in the broker left its state in doubt, so it ended.",
-        "Start it again, as a service manager does; report the traceback in the last line of the log.",
+        "Restart it, as a service manager does; report the traceback in the last line of the log.",
     ),
     ExitStatus.DISK_FAILED: Text(
         "`run`: the disk failed, or the journal cannot be read.",
-        "Look up the last code of the log (`journal.failed`, `start.corrupt`, `start.journal`); do not start it again "
-        "before you have.",
+        "Look up the last code of the log (`journal.failed`, `start.corrupt`, `start.journal`) before you start it "
+        "again.",
     ),
     ExitStatus.IN_USE: Text(
         "`run`: another broker uses the data directory.",

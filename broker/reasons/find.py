@@ -1,4 +1,4 @@
-"""Finds reasons by what a user pastes: a word, a number, a header's line, a line of the log."""
+"""Finds reasons in text that a user pastes: a word, a number, a header line, a line of the log."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _KINDS = {
 #: Words between a kind and a word or number: `mqtt reason code 5`.
 _FILLERS = frozenset({"code", "condition", "reason", "return", "status"})
 
-#: The status of an answer over HTTP, as it begins, and as curl tells of it.
+#: An HTTP status, in a response's first line and in an error of curl.
 _STATUS = re.compile(r"(?:HTTP/[0-9.]+|.* returned error:) ([0-9]{3})\b.*")
 
-#: What a sentence says: words that are not too short to mean anything.
+#: The words of a sentence that are long enough to carry meaning.
 _WORD = re.compile(r"[a-z]{4,}")
 
 _SPLIT = re.compile(r"[\s\"'`,;()\[\]{}=#]+")
-#: In a word: any text.
+#: The wildcard in a word: any text.
 _ANYTHING = "*"
 
-#: Words that are suggested: a line of them.
+#: Words suggested at most: a line of them.
 SUGGESTIONS_MAX = 5
 
 
 def find(reasons: Iterable[Reason], text: str) -> list[Reason]:
-    """The reasons that a text means; none if it means none.
+    """The reasons that a text refers to; empty if there are none.
 
-    A text is a word, as it is or with other separators; a number; either behind the name of a kind; or a line that
-    holds words: those with a mark in them (`login.refused`, `max-deliveries`) go before plain ones.
+    A text is a word, also with other separators; a number; either of them after the name of a kind; or a line that
+    contains words, of which those with a punctuation mark (`login.refused`, `max-deliveries`) take precedence.
     """
     reasons = list(reasons)
     kinds, rest = _kind_of(text)
@@ -56,7 +56,7 @@ def find(reasons: Iterable[Reason], text: str) -> list[Reason]:
 
 
 def suggest(reasons: Iterable[Reason], text: str) -> list[str]:
-    """Words that look like a text, the nearest first; of a sentence those whose meanings share words with it."""
+    """Words similar to a text, the closest first; for a sentence, words whose meanings share words with it."""
     reasons = list(reasons)
     wanted = _key(_kind_of(text)[1])
     words: dict[str, str] = {}
@@ -70,7 +70,7 @@ def suggest(reasons: Iterable[Reason], text: str) -> list[str]:
 
 
 def _alike(reasons: Sequence[Reason], sentence: str) -> list[str]:
-    """Words of reasons that say at least two words of a sentence, those that say most of them first."""
+    """Words of reasons that share at least two words with a sentence, those that share most first."""
     said = set(_WORD.findall(sentence.casefold()))
     shared = {
         reason.word: len(said & set(_WORD.findall(f"{reason.word} {reason.meaning}".casefold()))) for reason in reasons
@@ -79,7 +79,7 @@ def _alike(reasons: Sequence[Reason], sentence: str) -> list[str]:
 
 
 def _kind_of(text: str) -> tuple[tuple[Kind, ...], str]:
-    """The kinds that the first word names, and what follows; none, and the text."""
+    """The kinds that the first word names, and the rest; or no kinds, and the whole text."""
     if status := _STATUS.fullmatch(text.strip()):
         return _KINDS["http"], status[1]
     first, _, rest = text.strip().partition(" ")
@@ -93,7 +93,7 @@ def _kind_of(text: str) -> tuple[tuple[Kind, ...], str]:
 
 
 def _key(text: str) -> str:
-    """A word in the form in which words are compared."""
+    """A word normalised for comparison."""
     return re.sub(r"[\s_-]+", "-", text.strip().rstrip(".:").casefold())
 
 
@@ -106,7 +106,7 @@ def _keys(reason: Reason) -> Iterable[str]:
 
 
 def _phrases(reason: Reason) -> Iterable[str]:
-    """What a line may hold of more than one word."""
+    """The names of a reason that have several words."""
     names = (reason.word.casefold(), reason.title.casefold())
     return (name for name in names if " " in name and _ANYTHING not in name)
 
@@ -134,7 +134,7 @@ def _exact(reasons: Sequence[Reason], text: str) -> list[Reason]:
 
 
 def _within(reasons: Sequence[Reason], line: str) -> list[Reason]:
-    """The reasons whose words a line holds."""
+    """The reasons whose words a line contains."""
     parts = [part for part in _SPLIT.split(line) if part]
     tokens = {_key(part) for part in parts} | {_key(part.rpartition(":")[2]) for part in parts}
     text = f" {' '.join(line.casefold().split())} "

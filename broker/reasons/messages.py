@@ -1,4 +1,4 @@
-"""What becomes of messages: why they die, why they leave a queue, why a retry or a move leaves them where they are."""
+"""What becomes of messages: why they die, why they leave a queue, and why a retry or a move leaves them on it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEAD_LETTERS = {
         "`_AMQ_DL_TEXT` has the consumer's words. Correct the message or the consumer, then retry it.",
     ),
     DeadLetterReason.EXPIRED: Text(
-        "Its time to live was over before a consumer took it.",
+        "Its time to live ended before a consumer acknowledged it.",
         "Look for slow or missing consumers; raise the sender's time to live or the `expiry-delay` of its address.",
     ),
     DeadLetterReason.QUEUE_FULL: _RESERVED,
@@ -41,7 +41,7 @@ DEAD_LETTERS = {
     ),
     DeadLetterReason.ADMIN: _RESERVED,
     DeadLetterReason.LINK_HOPS: Text(
-        "It went round: over `max-hops` brokers by links, or 100 times from one expiry address to the next.",
+        "It went in a circle: over `max-hops` brokers by links, or 100 times from one expiry address to the next.",
         "Change a route or an `expiry-address` of the circle; `x-opt-bartleby-hops` names the brokers that it passed.",
     ),
     DeadLetterReason.DECODE_ERROR: Text(
@@ -53,8 +53,8 @@ DEAD_LETTERS = {
 REMOVALS = {
     RemovalReason.CONSUMED: Text("A consumer acknowledged it."),
     RemovalReason.EXPIRED: Text(
-        "Its time to live was over; it went to the expiry address, if there is one.",
-        "If it should not have: look for slow or missing consumers.",
+        "Its time to live ended; it was moved to the expiry address, if there is one.",
+        "If it should not have expired, look for slow or missing consumers.",
     ),
     RemovalReason.DEAD_LETTERED: Text(
         "It was moved to its dead-letter address.", "Browse that queue: `_AMQ_DL_REASON` and `_AMQ_DL_TEXT` say why."
@@ -93,40 +93,43 @@ REMOVALS = {
         "It was a dead letter, and one of the `dead-letter-rules` discarded it.",
         "The log names the rule (`rule.applied`); `bartleby journal replay` can bring it back.",
     ),
-    RemovalReason.FORWARDED: Text("A link passed it on, and another Bartleby has stored it."),
+    RemovalReason.FORWARDED: Text("A link forwarded it, and another Bartleby has stored it."),
 }
 
-#: The words of broker/engine/moves/transfer.py, and what an import leaves out.
+#: The words of broker/engine/moves/transfer.py, and those of an import.
 STAYS = {
     "no-origin": Text(
-        "Nothing says where they came from: they were sent to this queue.",
-        "Name where they shall go: `bartleby queue move NAME TARGET`.",
+        "Their origin is unknown: they were sent to this queue.",
+        "Move them to a target: `bartleby queue move NAME TARGET`.",
     ),
     "no-queue": Text(
-        "No queue takes them: theirs is gone and must not be created again, or a filter refuses them.",
+        "No queue takes them: theirs is gone and may not be created again, or a filter refuses them.",
         "Create the queue, or move them to another: `bartleby queue move NAME TARGET`.",
     ),
     "onto-itself": Text(
-        "They came from this very queue.", "Consume them here, or name a target: `bartleby queue move NAME TARGET`."
+        "They came from this very queue.",
+        "Consume them here, or move them to a target: `bartleby queue move NAME TARGET`.",
     ),
     "disk-full": Text("The journal has no room for them.", "Make room on the disk and repeat the command."),
-    "gone": Text("They were named, and are not on the queue.", "Nothing: they have left it meanwhile."),
+    "gone": Text("They were named by id, but are not on the queue.", "Nothing: they have left it meanwhile."),
     "known": Text(
-        "An import of this name has brought them before.", "Nothing; give another --name to bring them once more."
+        "An import of this name has already brought them.", "Nothing; give another --name to import them once more."
     ),
     "delivering": Text(
-        "They were named, and consumers hold them.", "Wait until they come back, or close the consumer that holds them."
+        "They were named by id, but consumers hold them.",
+        "Wait until they return, or close the consumer that holds them.",
     ),
 }
 
 
-#: Of messages that stay since consumers hold them, for `counted`.
+#: The phrases for messages that consumers hold, for `counted`.
 HELD: Final = ("message stays: a consumer holds it", "messages stay: consumers hold them")
 
 
 def why_they_stay(counts: Mapping[str, int], stays: str, stay: str) -> list[str]:
-    """Of each reason a line for the command line, such as `3 messages STAY (no-queue): no queue takes them ...`;
-    `stays`: the same of one message.
+    """A line for each reason, such as `3 messages STAY (no-queue): no queue takes them ...`.
+
+    `stays` and `stay` are the verb for one message and for several.
     """
     lines = []
     for word, count in counts.items():

@@ -1,4 +1,4 @@
-"""One word that Bartleby says, and the kinds of them."""
+"""A word by which Bartleby reports something, and the kinds of such words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-#: What to do where everything is as it should be.
+#: The action where nothing is wrong.
 NOTHING = "Nothing: this is normal."
 
 
@@ -18,7 +18,7 @@ class Text(NamedTuple):
 
 
 class Kind(Enum):
-    """Where a word is seen; the value is what people and programs call the kind."""
+    """Where a word is seen; the value is the kind's name."""
 
     DEAD_LETTER = "dead-letter"
     REMOVAL = "removal"
@@ -38,12 +38,12 @@ class Kind(Enum):
 
     @property
     def label(self) -> str:
-        """What one of the kind is called."""
+        """What a word of this kind is called."""
         return _SHOWN[self][2]
 
     @property
     def where(self) -> str:
-        """Where a user meets it, in a sentence."""
+        """Where users see such words, in a sentence."""
         return _SHOWN[self][1]
 
 
@@ -72,8 +72,8 @@ _SHOWN = {
     ),
     Kind.HTTP: (
         "Answers of the management API",
-        "What the management API itself answers, besides the refusals above: `code` of an error, or a path that says "
-        "it by its status alone. The number is the HTTP status.",
+        "Answers of the management API besides the refusals above: `code` of an error, or a path whose status says it "
+        "all. The number is the HTTP status.",
         "management API answer",
     ),
     Kind.AMQP: (
@@ -97,7 +97,7 @@ _SHOWN = {
         "The code of a line of the log, and the label `code` of the metric `broker_events_total`.",
         "log event",
     ),
-    Kind.EXIT: ("Exit statuses", "What `bartleby` ends with, whatever the command.", "exit status"),
+    Kind.EXIT: ("Exit statuses", "The exit status of `bartleby`, the same for every command.", "exit status"),
 }
 
 
@@ -105,9 +105,9 @@ _SHOWN = {
 class Reason:
     """A word and what it means.
 
-    `number`: its number there, None if it has none; `return_code`: of MQTT, what it is in CONNACK before 5.0; `level`:
-    of a log event, else empty; `see`: what clients are told for it, or what it comes from, as `KIND WORD` of the table;
-    `title`: of a problem that the management API answers with, else empty.
+    `number`: its number in the protocol or the journal, None if it has none; `return_code`: for MQTT, the code in
+    CONNACK before 5.0; `level`: for a log event, else empty; `see`: what is sent to clients for it, or its causes, as
+    `KIND WORD` of the table; `title`: for a problem of the management API, else empty.
     """
 
     kind: Kind
@@ -122,7 +122,7 @@ class Reason:
 
     @property
     def number_shown(self) -> str:
-        """The number as its readers write it; empty for none."""
+        """The number in the usual notation; empty for none."""
         if self.number is None:
             return ""
         if self.kind is not Kind.MQTT:
@@ -131,7 +131,7 @@ class Reason:
         return f"0x{self.number:02X}{early}"
 
     def view(self) -> dict[str, object]:
-        """The reason as JSON has it: the CLI and the management API."""
+        """The reason for JSON, in the CLI and the management API."""
         return {
             "kind": self.kind.value,
             "word": self.word,

@@ -1,4 +1,4 @@
-"""What to do about what the engine refuses, and about the management API's own errors.
+"""What to do about refusals of the engine, and about the management API's own errors.
 
 The meaning of a refusal is the docstring of its class in broker/engine/model/errors.py.
 """
@@ -11,7 +11,7 @@ from broker.reasons.reason import Text
 
 
 class Refusal(NamedTuple):
-    """What to do about a refusal, and the HTTP status that tells of it; None: no call is refused so."""
+    """What to do about a refusal, and its HTTP status; None: no call of the API is refused with it."""
 
     action: str
     status: int | None = 400
@@ -28,15 +28,15 @@ REFUSALS: Final = {
     ),
     "no-queue": Refusal("Create the queue before sending to it, or allow `auto-create-queues`.", 409),
     "invalid-name": Refusal("Correct the name; the sentence says what is wrong with it."),
-    "invalid-selector": Refusal("Correct the selector; the sentence has the place of the mistake."),
-    "invalid-attribute": Refusal("Correct the attribute; the sentence names those that there are."),
+    "invalid-selector": Refusal("Correct the selector; the sentence shows where the mistake is."),
+    "invalid-attribute": Refusal("Correct the attribute; the sentence lists the valid ones."),
     "invalid-edit": Refusal("Correct the edit; the sentence says what is wrong with it."),
     "invalid-task": Refusal("Correct the task; the sentence says what is wrong with it."),
     "task-ended": Refusal(
-        "Read `why` of the task (`bartleby task show`), and begin another one for what is left.", 409
+        "Read `why` of the task (`bartleby task show`), and start another one for what is left.", 409
     ),
     "max-tasks": Refusal("Wait until a task ends (`bartleby task list`), or cancel one.", 409),
-    "attributes": Refusal("Ask for the queue as it is, or delete it first.", 409),
+    "attributes": Refusal("Request the queue as it is, or delete it first.", 409),
     "max-consumers": Refusal(
         "Close another consumer (`bartleby consumer list`), or raise `max-consumers` of the queue."
     ),
@@ -45,12 +45,12 @@ REFUSALS: Final = {
     "routing-type": Refusal("Use the prefix of the address's routing type, or add the type to the address."),
     "in-use": Refusal("Use another name, or close or delete what is there first; the sentence names it.", 409),
     "onto-itself": Refusal("Name another target."),
-    "wrong-state": Refusal("Look at its state (`bartleby link list`); the sentence says which it is in.", 409),
+    "wrong-state": Refusal("Check its state (`bartleby link list`); the sentence says what it is.", 409),
     "address-full": Refusal("Let consumers catch up, raise `max-size-bytes`, or choose the policy PAGE or BLOCK.", 409),
     "retained-full": Refusal(
         "Clear retained messages, or raise `limits.retained-messages-max` or `retained-bytes-max`.", 409
     ),
-    "disk-full": Refusal("Make room on the disk of the journal; the broker notices it by itself.", 507),
+    "disk-full": Refusal("Make room on the disk of the journal; the broker notices it automatically.", 507),
     "not-readable": Refusal("See the log for `paging.failed` or `body.unreadable`, and check the disk.", 503),
     "unknown-delivery": Refusal("Acknowledge each message once, on the subscription and connection that got it."),
     "duplicate": Refusal("Roll the transaction back: the message had been accepted before.", 409),
@@ -78,7 +78,7 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "invalid-parameter": Problem(
         400,
         "A parameter is wrong",
-        "A parameter of the query or the path is unknown, or cannot be as given.",
+        "A parameter of the query or the path is unknown, or its value is invalid.",
         "Correct what `detail` names.",
     ),
     "invalid-body": Problem(
@@ -90,19 +90,19 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "invalid-cursor": Problem(
         400,
         "The cursor is wrong",
-        "The parameter `after` is not what an answer of this list gave as `next`.",
-        "Give `next` as it came, or begin again without `after`.",
+        "The parameter `after` is not a `next` of this list.",
+        "Pass `next` unchanged, or begin again without `after`.",
     ),
     "invalid-import": Problem(
         400,
         "The import is wrong",
-        "The body is no list of messages as an export writes them.",
+        "The body is not a list of messages as an export writes them.",
         "Call it as `bartleby queue import` does; `detail` says what is wrong.",
     ),
     "invalid-replay": Problem(
         400,
         "The replay is wrong",
-        "The body is no list of messages as an export writes them.",
+        "The body is not a list of messages as an export writes them.",
         "Call it as `bartleby journal replay` does; `detail` says what is wrong.",
     ),
     "refused": Problem(
@@ -111,25 +111,25 @@ PROBLEMS: Final[dict[str, Problem]] = {
     "not-replicated": Problem(
         409,
         "The journal is not replicated",
-        "There is no other broker that could own the journal of this one: it is in files.",
-        "Set `journal.log` to keep it in a database that others share; see docs/high-availability.md.",
+        "No other broker could own the journal of this one: it is in files.",
+        "Set `journal.log` to keep it in a database that brokers share; see docs/high-availability.md.",
     ),
     "standby": Problem(
         503,
         "This broker is a standby",
-        "Another broker of the pair owns the journal, and answers for it.",
-        "Ask that one; `bartleby status` says what this one is.",
+        "Another broker of the pair owns the journal, and serves it.",
+        "Call that one; `bartleby status` shows the role of this one.",
     ),
     "not-logged-in": Problem(
         401,
-        "Nobody is logged in",
+        "No valid login",
         "The request has neither the token nor a valid login.",
         "Log in as a user of the broker, or send the token of `management.token` in the data directory.",
     ),
     "cross-origin": Problem(
         403,
         "A page of another site calls",
-        "A page of another site asked for a change.",
+        "A page of another site requested a change.",
         "Call the API from its own address, or without `Origin`.",
     ),
     "no-such-call": Problem(
@@ -142,27 +142,27 @@ PROBLEMS: Final[dict[str, Problem]] = {
         409,
         "The task waits",
         "The task is paused, or ahead of its rate: its next step cannot be made yet.",
-        "Make the same call again: it waits some seconds for the task by itself.",
+        "Repeat the call: it waits some seconds for the task.",
     ),
     "length-required": Problem(
         411,
         "The length is missing",
-        "The body came in chunks, without its length.",
+        "The body was sent in chunks, without its length.",
         "Send `Content-Length`, or no body.",
     ),
     "body-too-large": Problem(
-        413, "The body is too large", "The call takes no body, or none of this length.", "Send less in one request."
+        413, "The body is too large", "The call takes no body, or no body of this length.", "Send less in one request."
     ),
     "not-json": Problem(
         415,
         "The body is not JSON",
-        "The body is of another type than JSON.",
+        "The body has another type than JSON.",
         "Send JSON, with `Content-Type: application/json`.",
     ),
     "wrong-host": Problem(
         421,
         "The broker has another name",
-        "The header Host is no name of the broker.",
+        "The header Host does not name this broker.",
         "Call it by its address, or add the name to `allowed-hosts` of the acceptor.",
     ),
     "internal": Problem(
@@ -173,21 +173,21 @@ PROBLEMS: Final[dict[str, Problem]] = {
     ),
 }
 
-#: What the management API says by a status alone.
+#: Answers of the management API that consist of a status.
 ANSWERS: Final = {
-    "ok": (200, Text("It is done, or this is what was asked for.")),
-    "created": (201, Text("It is there now, and on disk if it is durable.")),
+    "ok": (200, Text("The call succeeded.")),
+    "created": (201, Text("It was created, and is on disk if it is durable.")),
     "/livez": (
         503,
         Text(
-            "No tick has ended for some seconds: the broker serves nobody.", "Start it again; report what its log says."
+            "No tick has ended for some seconds: the broker serves no client.", "Restart it; report what its log says."
         ),
     ),
     "/readyz": (
         503,
         Text(
-            "Clients should not be sent to this broker: it starts or stops, its disk is full, or an acceptor does not "
-            "listen.",
+            "Clients should not be sent to this broker: it is starting or stopping, its disk is full, or an acceptor "
+            "does not listen.",
             "`reasons` of the answer says which; wait, or make room.",
         ),
     ),

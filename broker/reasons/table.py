@@ -1,7 +1,7 @@
 """The one table: every word, by kind.
 
-Refusals of the engine are told to clients by conditions and reason codes: `see` joins both, by the very functions with
-which the sessions choose them.
+Refusals of the engine are sent to clients as conditions and reason codes: `see` links the two, using the same functions
+as the sessions.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from protocols.mqtt.codes import RETURN_CODES, ReasonCode
 
 @cache
 def reasons() -> tuple[Reason, ...]:
-    """All of them, in the order of the kinds, and within a kind by number or name."""
+    """All reasons, ordered by kind, and within a kind by number or name."""
     return (
         *(Reason(Kind.DEAD_LETTER, each.word, *text, each.value) for each, text in DEAD_LETTERS.items()),
         *(Reason(Kind.REMOVAL, each.word, *text, each.value) for each, text in REMOVALS.items()),
@@ -74,7 +74,7 @@ def _meaning(refusal: type[EngineError]) -> str:
 
 
 def told(refusal: type[EngineError]) -> tuple[str, ...]:
-    """What clients are told of a refusal that is for them, as `amqp CONDITION` and `mqtt REASON-CODE`."""
+    """What is sent to clients for a refusal, as `amqp CONDITION` and `mqtt REASON-CODE`."""
     error = refusal("")
     if refusal is errors.OntoItself:  # only operators move messages
         return ()
@@ -86,7 +86,7 @@ def told(refusal: type[EngineError]) -> tuple[str, ...]:
 
 @cache
 def _causes(client_word: str) -> tuple[str, ...]:
-    """The refusals of which clients are told so."""
+    """The refusals for which this is sent to clients."""
     return tuple(f"error {code}" for code, refusal in refusal_classes().items() if client_word in told(refusal))
 
 

@@ -1,9 +1,9 @@
 """Traces for OpenTelemetry (docs/monitoring.md, Traces), in the extra `[otel]`.
 
-    tracer    told by the engine of what happens to messages; picks those that are traced, and notes it
-    spans     the span of what was noted: its name, parent, attributes
-    export    the SDK's queue and thread, in which spans are made and sent
+    tracer    gets events of messages from the engine; chooses those to trace, and notes them
+    spans     makes the span of a note: its name, parent, attributes
+    export    the SDK's queue and thread, which makes and sends the spans
 
-The broker's spans have the context that the sender gave the message as their parent.  It stays with the message as it
-came, so that nothing has to be remembered between two spans, across a restart either.
+The parent of the broker's spans is the trace context that the sender gave the message.  It stays in the message
+unchanged, so that nothing has to be remembered between spans, not even across a restart.
 """

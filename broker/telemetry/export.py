@@ -1,7 +1,7 @@
-"""The way of spans out of the broker: a bounded queue and a thread, both the SDK's, and OTLP over HTTP.
+"""Exports spans: through a bounded queue and a thread, both the SDK's, by OTLP over HTTP.
 
-Whatever the receiver does, the event loop only adds to the queue, and not even that if it is full.  What is lost is
-counted, and told once (`telemetry.losing`) until spans get through again (`telemetry.exporting`).
+Whatever the receiver does, the event loop only adds to the queue, and not even that if it is full.  Lost spans are
+counted, and reported once (`telemetry.losing`) until spans get through again (`telemetry.exporting`).
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from broker.engine.model.report import Report
 from broker.telemetry.spans import SpanMaker
 from broker.telemetry.tracer import MessageTracer, PendingSpan
 
-#: Spans that are sent at once: to encode so many keeps the interpreter from the event loop for some 5 ms.
+#: Spans sent together: encoding this many holds the interpreter lock, and so the event loop, for some 5 ms.
 BATCH_SPANS_MAX: Final = 64
 
-#: How long the last spans may take when the broker stops, in seconds.
+#: Seconds for sending the last spans when the broker stops.
 CLOSE_SECONDS_MAX: Final = 2.0
 
-#: The loggers of the SDK: what they say of an export goes into the broker's own events.
+#: The SDK's logger: its messages about exports go into the broker's own events.
 _LOGGER: Final = "opentelemetry"
 
 
 class _LastWords(logging.Handler):
-    """Keeps what the SDK has last said, instead of a line for each batch: why it tried again, and that it gave up."""
+    """Keeps the SDK's last messages instead of logging a line for each batch: why it retried, and that it gave up."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._said: deque[str] = deque(maxlen=2)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what it says."""
+        """Keep the message."""
         self._said.append(record.getMessage())
 
     @property
     def text(self) -> str:
-        """In its order."""
+        """The messages, in order."""
         return " ".join(self._said)
 
 
 class _Exporter(SpanExporter):
-    """Makes spans of what was noted, and hands them to another exporter; called by the SDK's thread only.
+    """Makes spans from notes, and passes them to another exporter; called only by the SDK's thread.
 
-    It pauses after each span, so that the event loop has the interpreter, but not at the end.
+    It pauses after each span to leave the interpreter to the event loop, except while closing.
     """
 
     def __init__(self, maker: SpanMaker, to: SpanExporter, losses: Losses, pause_s: float) -> None:
-        self.taken = 0  # out of the queue
+        self.taken = 0  # notes taken out of the queue
         self.closing = Event()
         self._maker = maker
         self._to = to
@@ -74,7 +74,7 @@ class _Exporter(SpanExporter):
                 made += self._maker.make(span)
                 self.closing.wait(self._pause_s)
             result = self._to.export(made) if made else SpanExportResult.SUCCESS
-        except Exception as error:  # of the broker's own, or of the SDK's
+        except Exception as error:  # a bug of the broker or of the SDK
             self._losses.report("broker.error", error=f"telemetry: {type(error).__name__}: {error}")
             result = SpanExportResult.FAILURE
         if result is SpanExportResult.FAILURE:
@@ -84,14 +84,14 @@ class _Exporter(SpanExporter):
         return result
 
     def shutdown(self) -> None:
-        """Send no more."""
+        """Stop sending."""
         self._to.shutdown()
 
 
 class Losses:
-    """Counts spans that were lost, and tells when that begins and when it is over.
+    """Counts lost spans, and reports when losses begin and end.
 
-    It is over when a batch gets through and nothing was lost since the one before.
+    They end when a batch gets through and nothing was lost since the one before.
     """
 
     def __init__(self, report: Report, endpoint: str) -> None:
@@ -106,7 +106,7 @@ class Losses:
         logger.propagate = False
 
     def lose(self, spans: int, why: str = "") -> None:
-        """So many could not be exported; without `why`, for the reason that the SDK has told."""
+        """Count spans that could not be exported; without `why`, for the reason that the SDK logged."""
         with self._lock:
             self._lost += spans
             begins, self._losing, self._lost_lately = not self._losing, True, True
@@ -114,7 +114,7 @@ class Losses:
             self.report("telemetry.losing", endpoint=self._endpoint, error=why or self._words.text)
 
     def got_through(self) -> None:
-        """Some were exported."""
+        """Note that spans were exported."""
         with self._lock:
             ends, self._lost_lately = self._losing and not self._lost_lately, False
             if ends:
@@ -124,7 +124,7 @@ class Losses:
 
 
 class Telemetry:
-    """What is traced, on its way to `endpoint`.  `salt`: at most 64 bytes that other brokers do not have."""
+    """The tracer and its export to `endpoint`.  `salt`: at most 64 bytes, unique to this broker."""
 
     def __init__(
         self,
@@ -158,18 +158,18 @@ class Telemetry:
     # -- the queue -------------------------------------------------------------------------------------------------
 
     def room(self) -> int:
-        """How many more spans may wait."""
+        """How many more spans fit the queue."""
         return self._queue_max - self._offered + self._exporter.taken
 
     def offer(self, span: PendingSpan) -> None:
-        """Let a span wait to be made."""
+        """Queue a note, or lose it if the queue is full."""
         if self.room() <= 0:
             return self.lose(1)
         self._offered += 1
         self._processor.on_end(span)
 
     def lose(self, spans: int) -> None:
-        """Count spans that are lost."""
+        """Count spans lost because the queue is full."""
         self._losses.lose(spans, f"{self._queue_max} spans wait already")
 
     # -- the end ---------------------------------------------------------------------------------------------------

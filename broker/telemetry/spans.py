@@ -1,15 +1,15 @@
-"""Spans after OpenTelemetry's conventions for messaging, as far as they speak of brokers.
+"""Spans that follow OpenTelemetry's conventions for messaging, as far as they cover brokers.
 
-    operation     kind        what it stands for
-    publish       SERVER      a message was taken in, until it was durable; or it was refused
-    deliver       INTERNAL    it was handed to a consumer's connection
+    operation     kind        what happened
+    publish       SERVER      a message was accepted, until it was durable; or it was refused
+    deliver       INTERNAL    it was sent to a consumer's connection
     ack           INTERNAL    its delivery was acknowledged
-    return        INTERNAL    its delivery came back
+    return        INTERNAL    its delivery was returned
     dead-letter   INTERNAL    it became a dead letter
-    expire        INTERNAL    its time was over
+    expire        INTERNAL    it expired
 
-No span of a client's has one of the broker's as its parent, as the broker does not change the context that came with
-the message.  So no kind promises one but that of `publish`, whose parent is a client's.
+No client's span has a parent among the broker's, since the broker does not change the context in the message.  So only
+`publish`, whose parent is a client's span, has a kind that implies a remote peer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NOBODY: Final = Context()
 
 
 class _Ids(RandomIdGenerator):
-    """Random ids, but for a span that is to have these: of a trace, and of the span in it."""
+    """Random ids, unless ids of a trace and of a span in it are given."""
 
     def __init__(self) -> None:
         self.given: tuple[int, int] | None = None
@@ -70,9 +70,9 @@ class _Ended(SpanProcessor):
 
 
 class SpanMaker:
-    """Makes spans of what was noted, in one thread.
+    """Makes spans from notes, in one thread.
 
-    `salt` makes the ids of traces that begin in this broker differ from those of others.
+    `salt` makes the ids of traces that begin in this broker differ from other brokers'.
     """
 
     def __init__(self, resource: Resource, salt: bytes) -> None:
@@ -90,7 +90,7 @@ class SpanMaker:
         self._tracer = provider.get_tracer("bartleby")
 
     def make(self, noted: PendingSpan) -> list[ReadableSpan]:
-        """The span of what was noted; none if the trace context turns out to be none, or not sampled."""
+        """The span of a note; none if the trace context turns out to be invalid or not sampled."""
         parent = self._parent(noted)
         if parent is not None:
             self._make(noted, parent)
@@ -98,7 +98,7 @@ class SpanMaker:
         return made
 
     def _parent(self, noted: PendingSpan) -> Context | None:
-        """The context in which a span is made, None for no span; without parent for one that begins a trace."""
+        """The context of a span, without parent if it begins a trace; None: make no span."""
         self._ids.given = None
         if not noted.key:
             return context_of(noted)
@@ -110,7 +110,7 @@ class SpanMaker:
         return set_span_in_context(NonRecordingSpan(SpanContext(*root, is_remote=False, trace_flags=flags)), _NOBODY)
 
     def _root(self, key: int) -> tuple[int, int]:
-        """The ids of the trace of a message that came without one, and of its first span: the same at any time."""
+        """The ids of the trace and the first span of a message that came without one: always the same for a message."""
         digest = blake2b(key.to_bytes(8, "big"), key=self._salt, digest_size=24).digest()
         return int.from_bytes(digest[:16], "big"), int.from_bytes(digest[16:], "big")
 
@@ -132,7 +132,7 @@ class SpanMaker:
 def context_of(noted: PendingSpan) -> Context | None:
     """The trace context that came with a message, if there is one and it is sampled.
 
-    Of AMQP's sections, what was noted on the way counts before what the sender said (W3C, Trace Context for AMQP).
+    In AMQP, message annotations take precedence over the sender's properties (W3C, Trace Context for AMQP).
     """
     format = noted.header.format
     properties = format.properties(noted.head)
@@ -155,7 +155,7 @@ def _attributes(noted: PendingSpan) -> dict[str, str | int | bool]:
         "messaging.message.body.size": noted.body_bytes,
         "network.protocol.name": header.format.name,
     }
-    if noted.id:  # it has none if it was refused
+    if noted.id:  # refused messages have none
         attributes["messaging.message.id"] = str(noted.id)
     if noted.operation in _TYPES:
         attributes["messaging.operation.type"] = _TYPES[noted.operation]

@@ -1,7 +1,7 @@
-"""What the engine tells of messages, noted for those that are traced.
+"""The engine's events of messages, noted for messages that are traced.
 
-The event loop pays for a look at each message's headers, and for a note of those that are traced; the spans are made
-elsewhere (`export`).
+The event loop only searches each message's headers, and makes a note for traced ones; spans are made in the exporter's
+thread (`export`).
 """
 
 from __future__ import annotations
@@ -21,34 +21,33 @@ from broker.engine.model.message import DL_FIRST_MESSAGE_ID, Message
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.model.report import Report
 
-#: Bytes of headers, above which a message is not traced: many times a trace context, and what waits for its export
-#: keeps them in memory.
+#: Bytes of headers above which a message is not traced: notes that wait for their export keep them in memory.
 HEAD_BYTES_MAX: Final = 4 << 10
 
-#: Characters of a text in a span: a sentence and an exception's message, as in a dead letter.
+#: Characters of a text in a span: fits a sentence and an exception's message, as in a dead letter.
 TEXT_CHARS_MAX: Final = 1024
 
-#: A trace context that is sampled, in any encoding of headers.  What it says exactly is read later.
+#: A sampled trace context, in any encoding of headers.  It is parsed exactly later.
 _NAME: Final = b"traceparent"
 _SAMPLED: Final = re.compile(
     rb"traceparent.{1,12}?[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f][13579bdf]", re.DOTALL
 ).search
 
-#: Spreads consecutive ids evenly over all numbers of 64 bits (Fibonacci hashing).
+#: Spreads consecutive ids evenly over all 64-bit numbers (Fibonacci hashing).
 _SPREAD: Final = 0x9E3779B97F4A7C15
 _NUMBERS: Final = 1 << 64
 
-#: All that the SDK's queue asks of a span is that it is sampled.
+#: The SDK's queue only requires that a span is sampled.
 _IN_QUEUE: Final = SpanContext(1, 1, is_remote=False, trace_flags=TraceFlags(TraceFlags.SAMPLED))
 
 Detail = str | int | bool
 
 
 class PendingSpan(ReadableSpan):
-    """A note of what happened to a message, in the SDK's queue: the span of it is made in the exporter's thread.
+    """A note of what happened to a message, for the SDK's queue; the exporter's thread makes the span.
 
-    `start` and `end` are nanoseconds since the epoch.  `key` is 0 for a message that brings a trace context; others
-    begin a trace of their own, which has this id of a message in common.  `error` is empty if nothing failed.
+    `start` and `end` are nanoseconds since the epoch.  `key` is 0 for a message with a trace context; other messages
+    get a trace derived from `key`, a message id.  `error` is empty if nothing failed.
     """
 
     def __init__(self, operation: str, message: Message, now: int, key: int) -> None:
@@ -70,7 +69,7 @@ T = TypeVar("T")
 
 
 def _harmless(default: T) -> Callable[[Callable[Concatenate[MessageTracer, P], T]], Callable[..., T]]:
-    """What fails in a tracer costs a log line, and no message."""
+    """A decorator: an exception in the tracer costs a log line, but no message."""
 
     def decorate(method: Callable[Concatenate[MessageTracer, P], T]) -> Callable[..., T]:
         @wraps(method)
@@ -87,22 +86,22 @@ def _harmless(default: T) -> Callable[[Callable[Concatenate[MessageTracer, P], T
 
 
 class SpanQueue(Protocol):
-    """Where notes wait for their export."""
+    """The queue of notes that wait for export."""
 
     def room(self) -> int:
-        """How many more it takes."""
+        """How many more notes fit."""
 
     def offer(self, span: PendingSpan) -> None:
-        """Take a note, or lose it if there is no room."""
+        """Queue a note, or lose it if there is no room."""
 
     def lose(self, spans: int) -> None:
-        """So many were not even noted, as there is no room."""
+        """Count spans that were not even noted because there is no room."""
 
 
 class MessageTracer:
-    """The engine's `Tracer`: takes note of messages whose senders trace them, and of a share of the others.
+    """The engine's `Tracer`: notes events of messages that their senders trace, and of a share of the others.
 
-    `now` gives nanoseconds since the epoch.
+    `now` returns nanoseconds since the epoch.
     """
 
     transport = None
@@ -113,14 +112,14 @@ class MessageTracer:
         self._offer = queue.offer
         self._now = now
         self._bound = int(ratio * _NUMBERS)
-        #: Messages that were taken in and are not yet durable, by their tick.
+        #: Accepted messages that are not durable yet, by tick.
         self._undurable: deque[tuple[int, list[PendingSpan]]] = deque()
 
-    # -- what the engine tells -------------------------------------------------------------------------------------
+    # -- events of the engine --------------------------------------------------------------------------------------
 
     @_harmless(False)
     def published(self, messages: Sequence[Message], tick: int) -> bool:
-        """Begin a span for each, which ends when its message is durable: then it may be confirmed."""
+        """Begin a span for each message, which ends once the message is durable and may be confirmed."""
         waiting = []
         for message, span in self._notes("publish", messages):
             if message.segment:
@@ -133,7 +132,7 @@ class MessageTracer:
 
     @_harmless(None)
     def durable(self, number: int) -> None:
-        """End the spans of messages that are on disk now."""
+        """End the spans of messages that are now on disk."""
         now = self._now()
         while self._undurable and self._undurable[0][0] <= number:
             for span in self._undurable.popleft()[1]:
@@ -142,14 +141,14 @@ class MessageTracer:
 
     @_harmless(None)
     def refused(self, messages: Sequence[Message], error: EngineError) -> None:
-        """A failed span for each that was not taken in."""
+        """Add a failed span for each refused message."""
         for _, span in self._notes("publish", messages):
             span.error, span.error_type = str(error)[:TEXT_CHARS_MAX], type(error).__name__
             self._offer(span)
 
     @_harmless(None)
     def delivered(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        """A span for each that went to a consumer."""
+        """Add a span for each message sent to a consumer."""
         queue = consumer.queue
         for message, span in self._notes("deliver", messages):
             span.details = _of_queue(queue) | _of_consumer(consumer)
@@ -158,7 +157,7 @@ class MessageTracer:
 
     @_harmless(None)
     def acknowledged(self, queue: Queue, messages: Sequence[Message]) -> None:
-        """A span for each that was settled."""
+        """Add a span for each acknowledged message."""
         for _, span in self._notes("ack", messages):
             span.details = _of_queue(queue)
             self._offer(span)
@@ -167,7 +166,7 @@ class MessageTracer:
     def returned(
         self, queue: Queue, messages: Sequence[Message], failed: Set[int], text: str, consumer: Consumer | None
     ) -> None:
-        """A span for each that came back; failed for those that count."""
+        """Add a span for each returned message, with an error if the delivery counts as failed."""
         text = text[:TEXT_CHARS_MAX]
         for message, span in self._notes("return", messages):
             span.details = _of_queue(queue) | _of_consumer(consumer)
@@ -187,7 +186,7 @@ class MessageTracer:
         text: str,
         consumer: Consumer | None,
     ) -> None:
-        """A span for a death, with its reason."""
+        """Add a span for a death, with its reason."""
         text = text[:TEXT_CHARS_MAX]
         for _, span in self._notes("dead-letter", [message]):
             span.error, span.error_type = text, reason
@@ -199,7 +198,7 @@ class MessageTracer:
 
     @_harmless(None)
     def expired(self, message: Message, copy: Message | None, queue: Queue) -> None:
-        """A span for an expiry."""
+        """Add a span for an expiry."""
         for _, span in self._notes("expire", [message]):
             span.details = _of_queue(queue) | _of_copy(copy)
             span.details["messaging.bartleby.expiration"] = message.header.expiration
@@ -208,7 +207,7 @@ class MessageTracer:
     # -- which are traced ------------------------------------------------------------------------------------------
 
     def _notes(self, operation: str, messages: Sequence[Message]) -> list[tuple[Message, PendingSpan]]:
-        """Those of some messages that are traced, each with a note of what happens to it now."""
+        """The traced ones of some messages, each with a note of this operation."""
         chosen = []
         for message in messages:
             if _NAME in message.head:
@@ -228,9 +227,9 @@ class MessageTracer:
         return [(message, PendingSpan(operation, message, now, key)) for message, key in chosen]
 
     def _key(self, message: Message) -> int:
-        """What identifies the trace of a message without a trace context; 0 if it is not of those that are traced.
+        """The key of the trace of a message without a trace context; 0 if it is not traced.
 
-        A dead letter belongs to the trace of what has died.
+        A dead letter belongs to the trace of the message that died.
         """
         if message.header.address == NOTIFICATIONS:
             return 0
@@ -248,7 +247,7 @@ def _of_consumer(consumer: Consumer | None) -> dict[str, Detail]:
 
 
 def _of_copy(copy: Message | None) -> dict[str, Detail]:
-    """Where a message went that died or expired."""
+    """The address and id to which a dead or expired message was moved."""
     if copy is None:
         return {}
     return {

@@ -32,7 +32,7 @@ class NotBrowsable(EngineError):
 
 
 class NotFound(EngineError):
-    """No such thing exists: an address or queue that may not be created automatically, a message, a task."""
+    """What was named does not exist: an address or queue that may not be created automatically, a message, a task."""
 
     code = "not-found"
 
@@ -141,7 +141,7 @@ class OntoItself(EngineError):
 
 
 class AddressFull(EngineError):
-    """The address is at its size limit, and its policy is FAIL."""
+    """The address holds as many messages or bytes as its limits allow, and its policy is FAIL."""
 
     code = "address-full"
 
