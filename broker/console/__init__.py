@@ -1,12 +1,12 @@
-"""The web console: pages by which an operator looks at a broker and works on its queues.
+"""The web console: pages on which an operator watches a broker and manages its queues.
 
-    console      the ASGI application: who may see a page, what a browser may do with it, errors as pages
-    login        the form by which people come in; `sessions` has who has, and until when
-    visit        one request for a page, with what it was given
-    desk         what all pages work with
-    render       templates, and how numbers, times and names are written
+    console      the ASGI application: access to pages, security headers, errors as pages
+    login        the login form; `sessions` has the logged-in browsers, and until when
+    visit        one request for a page, with its form and query
+    desk         what all pages share
+    render       templates, and the formatting of numbers, times and names
     listing      tables of very many rows
-    ..._pages    the pages by what they are about
+    ..._pages    the pages by subject
 
-Pages are made on the server; without JavaScript all but the charts works.
+Pages are rendered on the server; without JavaScript everything but the charts works.
 """

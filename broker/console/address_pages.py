@@ -1,4 +1,4 @@
-"""Addresses: all of them, and one with its queues, its diverts, and its settings with the match that each came from."""
+"""The pages of addresses: the list, and one address with its queues, diverts and settings."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
 
 
 class AddressPages:
-    """The pages of one broker's."""
+    """The address pages of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -68,7 +68,7 @@ class AddressPages:
         return self._desk.page(visit, "address.html", context)
 
     def _settings(self, address: Address) -> list[tuple[str, object, str]]:
-        """Each setting by name, its value, and the match that sets it; empty, and last: it is as shipped."""
+        """Each setting's name, value and the match that sets it; empty for defaults, which come last."""
         layers = self._desk.engine.operators.setting_layers(address.name)
         order = {match: at for at, (match, _) in enumerate(layers)}
         found = [
@@ -78,7 +78,7 @@ class AddressPages:
         return sorted(found, key=lambda each: order.get(each[2], len(layers)))
 
     async def make(self, visit: Visit) -> Response:
-        """Make an address."""
+        """Create an address."""
         name, kinds = visit.text("name").strip(), visit.every("routing-type")
         if not name:
             raise Refused(400, "invalid-parameter", "give the address a name")
@@ -89,17 +89,17 @@ class AddressPages:
         return go_to("/address", name=address.name)
 
     async def pause(self, visit: Visit) -> Response:
-        """Stop the deliveries of all queues on an address, or let them go on."""
+        """Pause or resume all queues of an address."""
         paused = visit.request.url.path.endswith("/pause")
         address = self._desk.engine.operators.address(visit.text("name"))
         if self._desk.enter().operators.pause_address(address, paused=paused):
             visit.tell("address.paused" if paused else "address.resumed", address=address.name)
         await durable(self._desk.engine)
-        visit.done("All its queues are paused, also those that it will have." if paused else "Its queues go on.")
+        visit.done("All its queues are paused, including those created later." if paused else "Its queues are resumed.")
         return go_to("/address", name=address.name)
 
     async def delete(self, visit: Visit) -> Response:
-        """Delete an address; one that has queues only if the box says so."""
+        """Delete an address; one that has queues only if the box is ticked."""
         address, force = self._desk.engine.operators.address(visit.text("name")), visit.flag("force")
         queues = len(address.queues)
         self._desk.enter().operators.delete_address(address, with_queues=force)

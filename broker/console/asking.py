@@ -1,4 +1,4 @@
-"""What a visitor of the console asks for that cannot be, and values that forms have in common."""
+"""Refusals of the console, and values common to several forms."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from broker.engine.model.message import RoutingType
 
 
 class Refused(Exception):
-    """A request that cannot be answered as asked."""
+    """Raised to refuse a request."""
 
     def __init__(self, status: int, error: str, detail: str) -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""The broker: its users and what they may do, its health, and the reports of its audits."""
+"""The pages of the broker as a whole: users and permissions, health, and audit reports."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from broker.engine.model.permissions import Permission
 from broker.log import CODES
 from broker.management.models.broker import status
 
-#: Users that are shown; a file may have 20,000.
+#: Users shown; a file may have 20,000.
 USERS_SHOWN_MAX: Final = 1_000
 
-#: What `nightly-audit` calls a night, and the reports of one.
+#: The directory names of `nightly-audit`, and its reports.
 _NIGHT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d-\d\d-\d\dZ")
 _REPORTS: Final = ("ledger", "dlq", "expiry")
 
-#: Nights that are shown, the last first: as many as are kept unless it is set otherwise.
+#: Nights shown, the latest first: as many as are kept by default.
 NIGHTS_MAX: Final = 90
 
-#: Bytes of one report: the audits bound their tables.
+#: Bytes of one report: the audits limit their tables.
 REPORT_BYTES_MAX: Final = 32 << 20
 
-#: What a report may do in a browser: look like one.  It has a style of its own, and is of no site (sandbox).
+#: What a report may do in a browser: only use its own style, sandboxed from the console's site.
 _REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 
 
 class BrokerPages:
-    """The pages of one broker's; `reports`: where its audits leave theirs, None: nowhere."""
+    """These pages for one broker; `reports`: the directory of its audit reports, None: there is none."""
 
     def __init__(self, desk: Desk, reports: Path | None) -> None:
         self._desk = desk
@@ -51,7 +51,7 @@ class BrokerPages:
         ]
 
     async def users(self, visit: Visit) -> Response:
-        """Who there is, and what each role may do where."""
+        """The users, and what each role may do where."""
         users = self._desk.broker.gate.users()
         entries = self._desk.engine.security.table.entries
         context = {
@@ -65,7 +65,7 @@ class BrokerPages:
         return self._desk.page(visit, "users.html", context)
 
     async def health(self, visit: Visit) -> Response:
-        """Whether it is ready, why not, and what went wrong since the start."""
+        """Whether the broker is ready, why not, and what went wrong since the start."""
         broker = self._desk.broker
         self._desk.enter()
         bad = ("warning", "error", "critical")
@@ -83,12 +83,12 @@ class BrokerPages:
         return self._desk.page(visit, "health.html", context)
 
     async def reports(self, visit: Visit) -> Response:
-        """The nights of which there are reports."""
+        """The nights that have reports."""
         nights, why = await asyncio.to_thread(self._nights)
         return self._desk.page(visit, "reports.html", {"nights": nights, "why": why, "directory": self._reports})
 
     def _nights(self) -> tuple[list[tuple[str, list[str]]], str]:
-        """Each night with its reports, the last first; and why there are none."""
+        """Each night with its reports, the latest first; and why there are none."""
         if self._reports is None:
             return [], "no directory is configured"
         try:
@@ -116,7 +116,7 @@ class BrokerPages:
 
 
 def _is_report(path: Path) -> bool:
-    """Whether it is a file: not a link to some other, nor a pipe, whose reader would wait for ever."""
+    """Whether it is a regular file: not a link to another file, nor a pipe, which would block its reader for ever."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -124,7 +124,7 @@ def _is_report(path: Path) -> bool:
 
 
 def _read(path: Path) -> bytes | None:
-    """A report; None if there is none of a size that one has."""
+    """A report; None if it cannot be read or is too large."""
     try:
         if not _is_report(path):
             return None

@@ -1,9 +1,9 @@
-"""The console as an ASGI application: who may see a page, what a browser may do with it, errors as pages.
+"""The console as an ASGI application: access to pages, security headers, errors as pages.
 
-Pages are made, and deeds done, in a tick, under the permissions of the HTTP calls (`management.callers`).  What comes
-from a form is only done with the token of its session (CSRF); the API's door in front of this has refused what other
-sites and unknown names send.  A browser may load and run what the console serves, and nothing else: no script or style
-stands in a page (Content-Security-Policy).
+Pages are made and actions done in a tick, under the permissions of the HTTP calls (`management.callers`).  An action in
+a form needs the token of its session (CSRF); the API in front of this application has already refused requests of other
+sites and unknown host names.  A browser may load and run only what the console serves: pages contain no inline script
+or style (Content-Security-Policy).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from broker.management.ports import Broker
 from broker.management.problems import status_of
 from broker.management.shared import Shared
 
-#: What a browser may load: what the console serves.  Forms go to it, no page frames it, no base moves its links.
+#: A browser may load only what the console serves, send forms only to it, and not frame it or change its base URL.
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "frame-ancestors 'none'; form-action 'self'; base-uri 'none'"
@@ -57,26 +57,26 @@ POLICY: Final = (
 _PROTECTION: Final = (
     (b"content-security-policy", POLICY.encode()),
     (b"x-content-type-options", b"nosniff"),
-    # Not `no-referrer`: with that a browser hides where a form comes from, and it would be refused as another site's.
+    # Not `no-referrer`: it makes a browser hide the origin of a form, which would be refused as another site's.
     (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
 
-#: The header by which a page says that it asks for news by itself: nobody need be there.
+#: The header by which a page marks a request that it makes on its own, without the user.
 BY_ITSELF: Final = "console-refresh"
 
 #: The type of a form.
 _FORM: Final = "application/x-www-form-urlencoded"
 
-#: How often sessions are looked at that nobody uses.
+#: Seconds between checks for unused sessions.
 _SWEEP_SECONDS: Final = IDLE_SECONDS_MAX / 30
 
 
 class Console:
-    """The console of one broker, whose own token this is; each HTTP acceptor serves it.
+    """The console of one broker, served by each of its HTTP acceptors; `token`: the broker's own.
 
-    `reports`: where nightly audits leave theirs, None: nowhere.
+    `reports`: the directory of nightly audit reports, None: there is none.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Console:
         ]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI, HTTP only: the answer of a page, and what protects whoever reads it."""
+        """ASGI, HTTP only: answer with a page and the protecting headers."""
 
         async def protected(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -143,10 +143,10 @@ class Console:
 
         await self._app(scope, receive, protected)
 
-    # -- who may -----------------------------------------------------------------------------------------------------
+    # -- access ------------------------------------------------------------------------------------------------------
 
     def _route(self, path: str, page: Page, about: About | None, *, methods: list[str]) -> Route:
-        """A page for those who have logged in, and may what it is `about`."""
+        """The route to a page for logged-in users who pass its `about` check."""
 
         async def guarded(request: Request) -> Response:
             session = self._login.session_of(request, by_itself=BY_ITSELF in request.headers)
@@ -158,7 +158,7 @@ class Console:
                 if request.method == "POST":
                     visit.form = await _form(request, FORM_BYTES_MAX)
                     if not compare_digest(visit.text("csrf").encode(), session.csrf.encode()):
-                        raise Refused(403, "stale-form", "this form is not of this session: load its page again")
+                        raise Refused(403, "stale-form", "this form belongs to another session: load its page again")
                 if about is not None:
                     about(visit)
                 if request.method == "POST":
@@ -183,7 +183,7 @@ class Console:
         return await self._login.enter(request, form)
 
     def _sweep(self) -> None:
-        """End sessions in time also if no page is asked for."""
+        """End sessions in time even if no page is requested."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         self.sessions.sweep()
@@ -193,7 +193,7 @@ class Console:
     # -- answers -----------------------------------------------------------------------------------------------------
 
     async def _static(self, request: Request) -> Response:
-        """A script, a style or a picture: their addresses change with them."""
+        """A script, a style or a picture: its URL changes with its content."""
         found = self._assets.get(request.path_params["name"])
         if found is None:
             return _plain(404, "There is no such file.")
@@ -202,7 +202,7 @@ class Console:
         return Response(content, headers=headers)
 
     def _refused(self, visit: Visit, error: EngineError | Refused) -> Response:
-        """A page that says why not."""
+        """A page that says why a request is refused."""
         if isinstance(error, Refused):
             status, detail = error.status, error.detail
         else:
@@ -219,7 +219,7 @@ class Console:
 
 
 async def _form(request: Request, bytes_max: int) -> dict[str, list[str]]:
-    """The fields of the form that was sent.  Raises Refused."""
+    """The fields of a submitted form.  Raises Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise Refused(415, "no-form", "send the form of a page of this console")
     if int(request.headers.get("content-length", "0")) > bytes_max:
@@ -227,12 +227,12 @@ async def _form(request: Request, bytes_max: int) -> dict[str, list[str]]:
     try:
         text = (await request.body()).decode("ascii")
     except UnicodeDecodeError:
-        raise Refused(400, "invalid-form", "a form is sent percent-encoded") from None
+        raise Refused(400, "invalid-form", "a form must be percent-encoded") from None
     return dict(fields(text))
 
 
 def _to_login(request: Request) -> Response:
-    """On to the login, and then back to the page; a page that asked for news by itself goes there as a whole."""
+    """Redirect to the login, which returns to the page; requests that a page makes on its own redirect the page."""
     wanted = request.url.path + (f"?{request.url.query}" if request.url.query else "")
     if BY_ITSELF in request.headers or "hx-request" in request.headers:
         return Response(status_code=401, headers={"hx-redirect": "/login"})
@@ -240,7 +240,7 @@ def _to_login(request: Request) -> Response:
 
 
 def _plain(status: int, text: str) -> Response:
-    """An answer for somebody who may not have logged in."""
+    """A plain answer, also for users who have not logged in."""
     return HTMLResponse(
         f'<!doctype html><meta charset="utf-8"><title>{status}</title><p>{text} <a href="/">To the console</a></p>',
         status,

@@ -1,4 +1,4 @@
-"""The workbench for dead letters: what died, in groups; each can be looked at, brought back, moved, removed."""
+"""The workbench for dead letters: groups of them, which can be shown, retried, moved and removed."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from broker.console.groups import TITLES, group_fields, values
 from broker.console.visit import Visit
 from broker.management.callers import managed, require_queue
 
-#: Groups on one page: the largest; more than that is not read.
+#: Groups on one page: the largest; nobody reads more.
 GROUPS_SHOWN_MAX: Final = 200
 
-#: By what dead letters are grouped unless it is said: what somebody wants to know who asks why they died.
+#: The default grouping: by what explains why messages died.
 _BY_DEFAULT: Final = ("reason", "origin", "words")
 
 
 class DeadLetterPages:
-    """The pages of one broker's."""
+    """The dead-letter page of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk

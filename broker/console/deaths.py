@@ -1,4 +1,4 @@
-"""Why a message died: what the broker noted on it, and what its reason means."""
+"""Why a message died: the broker's annotations, and what the reason means."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from broker.reasons.reason import Kind, Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Death:
-    """The last death of a message; `deaths`: how many there were, `first_...`: of the first of several.
+    """The last death of a message; `deaths`: how many there were, `first_...`: the first of several.
 
-    `about` is what the reason means, None for a word that the broker does not say.  Times in ms since the epoch.
+    `about` explains the reason, None for a word that the broker does not use.  Times in ms since the epoch.
     """
 
     reason: str
@@ -47,7 +47,7 @@ class Death:
 
 
 def death_of(message: Message) -> Death | None:
-    """What is noted of a message's death, None: it did not die."""
+    """The annotations about a message's death; None: it did not die."""
     notes = message.header.annotations or {}
     word = notes.get(DL_REASON)
     if not isinstance(word, str):
@@ -77,6 +77,6 @@ def death_of(message: Message) -> Death | None:
 
 
 def _place(notes: Annotations) -> str:
-    """Where it died last, as far as is noted: a move since then notes where it lay, but leaves the first death."""
+    """Where it last died, as far as annotated: a later move overwrites the origin, but not the first death."""
     queue, address = (DL_FIRST_QUEUE, DL_FIRST_ADDRESS) if notes.get(DL_COUNT) == 1 else (ORIG_QUEUE, ORIG_ADDRESS)
     return str(notes.get(queue) or notes.get(address, ""))

@@ -1,4 +1,4 @@
-"""What all pages work with: the broker, what it may cost to look at it, and how a page is made."""
+"""What all pages share: the broker, the limits on a page's cost, and how a page is rendered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.management.limits import Limits
 from broker.management.ports import Broker
 from broker.management.shared import Shared
 
-#: The pages in the menu: address, title, and whether they are for those who manage the broker as a whole.
+#: The pages in the menu: path, title, and whether they need `manage` on the broker as a whole.
 MENU: Final = (
     ("/", "Overview", True),
     ("/queues", "Queues", False),
@@ -40,7 +40,7 @@ MENU: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """One broker's."""
+    """What the pages of one broker share."""
 
     broker: Broker
     shared: Shared
@@ -53,17 +53,17 @@ class Desk:
         return self.broker.engine
 
     def enter(self) -> Engine:
-        """Begin a tick, in which verbs may be called: the engine."""
+        """Begin a tick, in which verbs may be called, and return the engine."""
         self.broker.tick.enter()
         return self.broker.engine
 
     def page(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
-        """A whole page `about` something; of one that takes only a part of it, nobody would see the notices."""
+        """Render a page; notices are kept back if the request takes only a part of it, where they would not be seen."""
         notices = [] if "hx-request" in visit.request.headers else visit.session.told()
         return self.part(visit, template, {**about, "notices": notices}, status=status)
 
     def part(self, visit: Visit, template: str, about: Context, *, status: int = 200) -> HTMLResponse:
-        """A page, or the part of one that is shown anew."""
+        """Render a page, or a part that is refreshed."""
         whole = manages_all(visit.access)
         context = {
             **about,
@@ -79,23 +79,23 @@ class Desk:
         return HTMLResponse(page(self.templates, template, context), status)
 
 
-#: What a template is given.
+#: The variables of a template.
 Context = Mapping[str, object]
 
 Page = Callable[[Visit], Awaitable[Response]]
 
-#: What is needed to see a page: raises Denied, or NotFound for what is hidden from the visitor.
+#: Checks the permission to see a page: raises Denied, or NotFound for what is hidden from the visitor.
 About = Callable[[Visit], None]
 
-#: Method, path, page, and what is needed to see it; None: a login.
+#: Method, path, page, and the check of its permission; None: any logged-in user.
 Routes = list[tuple[str, str, Page, About | None]]
 
 
 def about_whole(visit: Visit) -> None:
-    """For a page about the broker as a whole."""
+    """Require `manage` on the broker as a whole."""
     require_whole(visit.access)
 
 
 def manages_all(access: Access) -> bool:
-    """Whether somebody manages the broker as a whole."""
+    """Whether the user manages the broker as a whole."""
     return access.might(Permission.MANAGE, WHOLE_BROKER)

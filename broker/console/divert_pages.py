@@ -1,4 +1,4 @@
-"""Diverts: what they join, made and deleted."""
+"""The page of diverts: list, create and delete them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.management.durable import durable
 
 
 class DivertPages:
-    """The pages of one broker's."""
+    """The divert page of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -30,7 +30,7 @@ class DivertPages:
         ]
 
     def _about(self, visit: Visit) -> None:
-        """Whoever may not manage all that a divert joins does not know of it."""
+        """A visitor who may not manage all of its addresses is told that a divert does not exist."""
         name = visit.text("name")
         divert = self._desk.engine.diverts.get(name)
         if divert is None or not _manages(visit.access, divert):
@@ -44,7 +44,7 @@ class DivertPages:
         return self._desk.page(visit, "diverts.html", {"rows": rows})
 
     async def make(self, visit: Visit) -> Response:
-        """Make a divert, which stays until it is deleted."""
+        """Create a divert, which stays until it is deleted."""
         engine = self._desk.enter()
         name, address, forwarding = visit.text("name").strip(), visit.text("address").strip(), _forwarding(visit)
         check_name(name)
@@ -58,7 +58,7 @@ class DivertPages:
         await durable(engine)
         visit.done(f"Divert {name} was created.")
         for lacking in engine.operators.lacking_queues(divert):
-            visit.warn(f"No queue on {lacking} would take a copy.")
+            visit.warn(f"No queue on {lacking} takes copies yet.")
         return go_to("/diverts")
 
     async def delete(self, visit: Visit) -> Response:

@@ -1,4 +1,4 @@
-"""Groups of dead letters in addresses and forms: `group-reason`, `group-origin` ..., one field for each value."""
+"""Groups of dead letters in URLs and forms: `group-reason`, `group-origin` ..., one field for each value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from broker.engine import GROUPED_BY, DeadLetterGroup
 
 _PREFIX: Final = "group-"
 
-#: What dead letters may be grouped by, beside the queue that they are on, as a page says it.
+#: What dead letters can be grouped by besides their queue, as titles on a page.
 TITLES: Final = {
     "reason": "reason",
     "origin": "died on",
@@ -22,7 +22,7 @@ assert {"queue", *TITLES} == set(GROUPED_BY)
 
 
 def chosen_group(visit: Visit) -> DeadLetterGroup | None:
-    """The group that a visit is about, None: no group.  Raises Refused."""
+    """The group in a request; None: no group.  Raises Refused."""
     given: dict[str, str | int] = {}
     for name in TITLES:
         found = visit.every(_PREFIX + name)
@@ -32,11 +32,11 @@ def chosen_group(visit: Visit) -> DeadLetterGroup | None:
 
 
 def group_fields(group: DeadLetterGroup | None) -> dict[str, str | int]:
-    """The fields by which `chosen_group` finds it."""
+    """The fields from which `chosen_group` makes the group."""
     return {} if group is None else {_PREFIX + name: value for name, value in values(group).items()}
 
 
 def values(group: DeadLetterGroup) -> dict[str, str | int]:
-    """What its dead letters have in common, beside their queue."""
+    """What its dead letters have in common besides their queue."""
     found = {name: getattr(group, name.replace("-", "_")) for name in TITLES}
     return {name: value for name, value in found.items() if value is not None}

@@ -1,4 +1,4 @@
-"""Links to other brokers and their routes: how they are; started, stopped, paused, doubts resolved."""
+"""The pages of links: their state and routes; start, stop and pause them, and resolve routes in doubt."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from broker.management.models.links import LinkShown, link_shown
 from broker.sessions.links.links import Links
 from store.counted import counted
 
-#: What a button does, and what is said when it is done.
+#: What a button does, and the notice after it.
 _VERBS: Final = {
-    "/link/start": (Links.start, "start", "It connects, and goes on."),
-    "/link/stop": (Links.stop, "stop", "Stopped: its messages wait here until you start it."),
-    "/link/pause": (Links.pause, "pause", "Paused: it stays connected and passes nothing on until you start it."),
+    "/link/start": (Links.start, "start", "Started: it connects or continues."),
+    "/link/stop": (Links.stop, "stop", "Stopped: its messages wait on this broker until you start it."),
+    "/link/pause": (Links.pause, "pause", "Paused: it stays connected but transfers nothing until you start it."),
 }
 
-#: What becomes of messages in doubt: whether they are removed here, and what is said then of one, and of several.
+#: How to resolve messages in doubt: whether to remove them, and the notice for one and for several.
 _VERDICTS: Final[Mapping[str, tuple[bool, str, str]]] = {
     "discard": (
         True,
-        "message was removed here: the other broker has it.",
-        "messages were removed here: the other broker has them.",
+        "message was removed from this broker: the other one has it.",
+        "messages were removed from this broker: the other one has them.",
     ),
     "resend": (False, "message is sent again.", "messages are sent again."),
 }
 
 
 class LinkPages:
-    """The pages of one broker's, for those who manage it as a whole."""
+    """The link pages of one broker, for users who manage it as a whole."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -74,10 +74,10 @@ class LinkPages:
         return go_to("/link", name=name)
 
     async def resolve(self, visit: Visit) -> Response:
-        """End the doubt of a route, one way or the other."""
+        """Resolve a route in doubt, one way or the other."""
         name, route, word = visit.text("name"), visit.text("route"), visit.text("do")
         if word not in _VERDICTS:
-            raise Refused(400, "invalid-parameter", "say whether the messages are to be sent again or removed")
+            raise Refused(400, "invalid-parameter", "choose whether to send the messages again or to remove them")
         discard, *said = _VERDICTS[word]
         self._desk.enter()
         messages = self._desk.broker.links.resolve(name, route, discard=discard)

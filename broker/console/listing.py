@@ -1,4 +1,4 @@
-"""Tables of very many rows: found, sorted and cut on the server, in pieces between which others are served."""
+"""Tables of very many rows: searched, sorted and paged on the server, in pieces between which others are served."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Final
 
 from broker.console.visit import ROWS, Visit
 
-#: Names that are looked at in one piece: some 2 ms.
+#: Names processed in one piece: some 2 ms.
 PIECE: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What is shown of a table: the names on this page, how many fit the search, and how it was asked for."""
+    """A page of a table: the names on it, how many match the search, and what was requested."""
 
     names: list[str]
     total: int
@@ -38,10 +38,10 @@ async def table(
     columns: Mapping[str, Callable[[str], int | None]],
     text: Callable[[str], str] = str,
 ) -> Table:
-    """A page of `names`, which are in their order.
+    """A page of `names`, which are sorted.
 
-    The visit says which have a text in them (`q`; in what `text` says of a name), by which of the `columns` they are
-    sorted (`sort`; the largest first with `down`), and which page.  A column gives None for a name that is gone.
+    The request chooses the names that contain a text (`q`, searched in the `text` of a name), the column to sort by
+    (`sort`; the largest first with `down`), and the page.  A column returns None for a name that is gone.
     """
     search, sort, down = visit.text("q").strip(), visit.text("sort"), visit.flag("down")
     if search:
@@ -64,12 +64,12 @@ def _having(names: list[str], search: str, text: Callable[[str], str]) -> list[s
 
 
 async def _beside(names: Sequence[str], work: Callable[[], list[str]]) -> list[str]:
-    """Do at once what is quick, beside the event loop what is not."""
+    """Run `work` at once for few names, else off the event loop."""
     return work() if len(names) <= PIECE else await asyncio.to_thread(work)
 
 
 async def _sorted(names: list[str], column: Callable[[str], int | None], most: int, *, down: bool) -> list[str]:
-    """The first so many by a column; equals in their order."""
+    """The first names by a column; equal ones stay in order."""
     rows: list[tuple[int, str]] = []
     for at in range(0, len(names), PIECE):
         if at:

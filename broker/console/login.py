@@ -1,6 +1,6 @@
-"""How people come in: a user of the broker through the gate of every protocol, or the owner by the broker's own token.
+"""The login: as a user of the broker, checked as in every protocol, or with the broker's own token.
 
-The gate slows and logs what is wrong, as everywhere.  A wrong token goes the same way, as one that no issuer gave.
+Failed logins are throttled and logged, as everywhere.  A wrong token is treated like an invalid token of an issuer.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from broker.engine.model.access import UNRESTRICTED, Access, Identity
 from broker.management.callers import CALLER, Caller
 from broker.sessions.login import Peer
 
-#: Characters of an address to go on to after the login.
+#: Characters of the path to redirect to after the login.
 NEXT_CHARS_MAX: Final = 4_096
 
-_WRONG: Final = "These are not a user and the password, or not this broker's token."
+_WRONG: Final = "The user and password, or the token, are wrong."
 
 
 class LoginPages:
-    """The form, and what becomes of it; `sweeping` is called when a session has begun."""
+    """The login form and its handling; `sweeping` is called when a session has begun."""
 
     def __init__(self, desk: Desk, token: str, sessions: Sessions, *, sweeping: Callable[[], None]) -> None:
         self._desk = desk
@@ -39,23 +39,23 @@ class LoginPages:
         self._warm = False
 
     def _cookie(self, request: Request) -> str:
-        """The name of the cookie: brokers on one host have one each, and over TLS no other host of a domain sets it."""
+        """The name of the cookie: unique to a broker, as brokers may share a host; with TLS no other host sets it."""
         name = f"bartleby-{self._desk.engine.journal.broker_id.hex()[:8]}"
         return f"__Host-{name}" if request.url.scheme == "https" else name
 
     def session_of(self, request: Request, *, by_itself: bool) -> Session | None:
-        """Who asks, None: nobody who has logged in."""
+        """The session of a request; None: the user has not logged in."""
         session = self._sessions.find(request.cookies.get(self._cookie(request), ""), by_itself=by_itself)
         if session is not None:
             _caller(request).in_session = True
         return session
 
     async def known(self, request: Request) -> Response:
-        """Whether the browser has a session: 204 if so, else 200, as it is no fault to have none."""
+        """Whether the browser has a session: 204 if so, else 200, as having none is no error."""
         return Response(status_code=200 if self.session_of(request, by_itself=True) is None else 204)
 
     async def show(self, request: Request) -> Response:
-        """The form.  Whoever logs in needs the pages, whose templates take some 0.3 s to compile the first time."""
+        """The form.  The templates of all pages, some 0.3 s, are compiled with it, before a login needs them."""
         if not self._warm:
             self._warm = True
             await asyncio.to_thread(warm, self._desk.templates)
@@ -65,7 +65,7 @@ class LoginPages:
         return self._form(request, next)
 
     def _form(self, request: Request, next: str, *, wrong: str = "", status: int = 200) -> Response:
-        """The form has the same random text as a cookie, which no other site can set here."""
+        """The form, with the same random text as a cookie, which no other site can set."""
         once = token_urlsafe(ID_BYTES)
         context = {"broker": self._desk.broker, "next": next, "wrong": wrong, "once": once}
         answer = HTMLResponse(page(self._desk.templates, "login.html", context), status)
@@ -73,12 +73,12 @@ class LoginPages:
         return answer
 
     async def enter(self, request: Request, form: Fields) -> Response:
-        """Somebody wants to come in."""
+        """Handle a submitted login form."""
         user, password, next, once = (form.get(name, [""])[0] for name in ("user", "password", "next", "once"))
         next = _local(next)
         expected = request.cookies.get(f"{self._cookie(request)}-login", "")
         if not expected or not compare_digest(once.encode(), expected.encode()):
-            wrong = "The form was too old, or cookies are turned off: try again."
+            wrong = "The form has expired, or cookies are disabled: try again."
             return self._form(request, next, wrong=wrong, status=403)
         client = request.client
         host, port = (client.host, client.port) if client else ("unknown", 0)
@@ -97,13 +97,13 @@ class LoginPages:
         return answer
 
     async def _checked(self, peer: Peer, user: str, password: str) -> Access | None:
-        """What somebody may do, None: not come in; maybe after a while."""
+        """The user's permissions, perhaps after a delay; None: the login is refused."""
         gate, told = self._desk.broker.gate, asyncio.get_running_loop().create_future()
         if not user and compare_digest(password.strip().encode(), self._token):
             return UNRESTRICTED
 
         def then(identity: Identity | None) -> None:
-            if not told.done():  # the browser may have gone
+            if not told.done():  # the browser may have disconnected
                 told.set_result(identity)
 
         self._desk.broker.tick.enter()
@@ -125,7 +125,7 @@ class LoginPages:
         return answer
 
     def _set_cookie(self, answer: Response, request: Request, name: str, value: str) -> None:
-        # Behind a proxy that speaks TLS only the browser knows that it does: it says so with a form.
+        # Behind a TLS proxy only the browser knows about TLS: the form's Origin shows it.
         secure = request.url.scheme == "https" or request.headers.get("origin", "").startswith("https:")
         answer.set_cookie(name, value, path="/", httponly=True, samesite="strict", secure=secure)
 
@@ -136,6 +136,6 @@ def _caller(request: Request) -> Caller:
 
 
 def _local(next: str) -> str:
-    """An address to go on to, if it is a page of this console."""
+    """The path to redirect to, if it is a page of this console; else empty."""
     plain = next.startswith("/") and not next.startswith("//") and "\\" not in next and next.isprintable()
     return next if plain and next.isascii() and len(next) <= NEXT_CHARS_MAX else ""

@@ -1,4 +1,4 @@
-"""Messages: one with all that is known of it; chosen ones or all that fit, brought back, moved, removed."""
+"""The pages of messages: show one in full; retry, move or remove chosen or matching ones."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from store.counted import counted
 
 
 class MessagePages:
-    """The pages of one broker's."""
+    """The message pages of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -55,15 +55,15 @@ class MessagePages:
         return desk.page(visit, "message.html", context)
 
     async def download(self, visit: Visit) -> Response:
-        """The body of one message, all of it, to be saved."""
+        """The whole body of one message, for download."""
         queue = self._desk.engine.queue(visit.text("queue"))
         message, _ = self._desk.enter().messages.find(queue, visit.id)
         return whole_body(message)
 
-    # -- what is done with messages --------------------------------------------------------------------------------
+    # -- actions on messages ---------------------------------------------------------------------------------------
 
     async def act(self, visit: Visit) -> Response:
-        """Bring back, move or remove messages: those that were ticked, or all that the filter fits; as a task."""
+        """Retry, move or remove the ticked messages, or all that match the filter, as a task."""
         queue, engine = self._desk.engine.queue(visit.text("queue")), self._desk.engine
         request = self._request(visit, queue)
         task = self._desk.enter().tasks.start(request)
@@ -75,7 +75,7 @@ class MessagePages:
             visit.warn(told)
         if queue.delivering and not request.ids:
             what = ("message is with a consumer and was", "messages are with consumers and were")
-            visit.warn(f"{counted(queue.delivering, *what)} left alone.")
+            visit.warn(f"{counted(queue.delivering, *what)} left there.")
         back = visit.text("back")
         if back == "message" and request.ids and not task.progress.moved:
             return go_to("/message", queue=queue.name, id=request.ids[0])
@@ -84,16 +84,16 @@ class MessagePages:
         return go_to("/queue", group_fields(chosen_group(visit)), name=queue.name, filter=visit.text("filter").strip())
 
     def _request(self, visit: Visit, queue: Queue) -> TaskRequest:
-        """The task that a form asks for.  Raises Refused."""
+        """The task requested by a form.  Raises Refused."""
         do, to = visit.text("do"), visit.text("to").strip()
         kinds = {"retry": TaskKind.RETRY, "move": TaskKind.MOVE, "remove": TaskKind.PURGE}
         if do not in kinds:
             raise Refused(400, "invalid-parameter", "do is retry, move or remove")
         if do == "move" and not to:
-            raise Refused(400, "invalid-parameter", "say to which address or queue the messages go")
+            raise Refused(400, "invalid-parameter", "name the address or queue to move the messages to")
         ids, everything = [number(text, "id") for text in visit.every("id")], visit.flag("all")
         if not (ids or everything):
-            raise Refused(400, "nothing-chosen", "choose messages first, or all that the filter fits")
+            raise Refused(400, "nothing-chosen", "choose messages first, or all that match the filter")
         group = chosen_group(visit) if everything else None
         return TaskRequest(
             kind=kinds[do],
@@ -111,6 +111,6 @@ class MessagePages:
 
 
 def _edit(visit: Visit) -> Edit:
-    """What a form changes in the messages.  Raises Refused."""
+    """The edit of messages requested by a form.  Raises Refused."""
     removed = tuple(filter(None, map(str.strip, visit.text("unset").split(","))))
     return Edit(removed, properties(visit, "set"), visit.lines("body") if visit.flag("new-body") else None)

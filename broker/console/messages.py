@@ -1,4 +1,4 @@
-"""Messages as pages show them: some of a queue, and one with its whole body."""
+"""Messages as pages show them: a page of a queue, and the body of one."""
 
 from __future__ import annotations
 
@@ -14,23 +14,24 @@ from broker.engine.model.message import Message, PropertyView
 from broker.management.looking import matching
 from broker.management.models.messages import message_shown
 
-#: Bytes of a body that a page shows; who needs more consumes the message.
+#: Bytes of a body shown on a page; the rest is a download.
 BODY_BYTES_MAX: Final = 64 << 10
 
 #: Bytes in one line of a dump.
 _DUMP_WIDTH: Final = 16
 
-#: Bytes of a dump: it is four times as long as the body.
+#: Bytes of a body in a dump, which is four times as long.
 _DUMP_BYTES_MAX: Final = 16 << 10
 
-#: Characters of JSON with its structure visible, beyond which it is text: what is nested deeply grows without measure.
+#: Characters of indented JSON, above which it is shown as text: indenting deeply nested JSON grows without bound.
 _JSON_CHARS_MAX: Final = 4 * BODY_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Messages on a page; `next`: the id after which the next page begins, 0: it is the last one; `wrong`: why the
-    filter cannot be used.
+    """A page of messages.
+
+    `next`: the id after which the next page begins, 0: this is the last one; `wrong`: why the filter cannot be used.
     """
 
     messages: list[dict[str, Any]]
@@ -41,7 +42,7 @@ class Found:
 
 
 def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, after: int) -> Found:
-    """Messages of a queue that a filter fits and a group has, by id; call within a tick.  Raises NotReadable."""
+    """Messages of a queue that match a filter and are in a group, by id; call within a tick.  Raises NotReadable."""
     try:
         filter = parse_selector(text)
     except InvalidSelector as error:
@@ -59,7 +60,7 @@ def browse(desk: Desk, queue: Queue, text: str, group: DeadLetterGroup | None, a
 
 @dataclass(frozen=True, slots=True)
 class BodyShown:
-    """A body in the ways in which it can be read; empty: it cannot.  `cut`: it goes on."""
+    """A body as text, JSON and dump; empty: it is not that.  `cut`: only its beginning is shown."""
 
     text: str
     json: str
@@ -82,7 +83,7 @@ def body_of(message: Message) -> BodyShown:
 
 
 def _text(content: bytes, *, cut: bool) -> str:
-    """As text; empty if it is none."""
+    """The body as text; empty if it is not text."""
     for end in (len(content), *(len(content) - back for back in (1, 2, 3) if cut)):  # a character may be cut
         try:
             text = content[:end].decode()
@@ -93,7 +94,7 @@ def _text(content: bytes, *, cut: bool) -> str:
 
 
 def _json(text: str) -> str:
-    """With its structure visible; empty if it is no JSON object or array, or would be too long."""
+    """The text as indented JSON; empty if it is not a JSON object or array, or would be too long."""
     if text.lstrip()[:1] not in ("{", "["):
         return ""
     made, nchars = [], 0
@@ -109,7 +110,7 @@ def _json(text: str) -> str:
 
 
 def _dump(content: bytes) -> str:
-    """As hexadecimal numbers, and what is printable ASCII beside them."""
+    """The body in hexadecimal, with printable ASCII beside it."""
     lines = []
     for at in range(0, len(content), _DUMP_WIDTH):
         row = content[at : at + _DUMP_WIDTH]

@@ -1,4 +1,4 @@
-"""The broker as a whole: what goes in and out, what waits, what it takes; and whether it is ready."""
+"""The overview of the broker: traffic, waiting messages, resources, and links that do not run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from broker.management.models.broker import Status
 from broker.management.models.broker import status as broker_status
 from broker.sessions.links.model import State
 
-#: Seconds for which a sample is good: everybody who looks shares it.
+#: Seconds for which a sample is shared by all visitors.
 SAMPLE_SECONDS: Final = 1.0
 
-#: A sample is good for so many times what it took, so that looking takes at most 2 % of the event loop.
+#: A sample is kept for this many times the time it took, so that samples take at most 2 % of the event loop.
 SAMPLE_SHARE: Final = 50
 
 
 class OverviewPages:
-    """The pages of one broker's."""
+    """The overview of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -34,7 +34,7 @@ class OverviewPages:
         return [("GET", "/", self.show, None), ("GET", "/live", self.live, about_whole)]
 
     async def show(self, visit: Visit) -> Response:
-        """The broker as a whole; for those who manage a part of it, their queues."""
+        """The overview; users who manage only a part of the broker are redirected to their queues."""
         if not manages_all(visit.access):
             return go_to("/queues")
         live = self._sampled()
@@ -42,11 +42,11 @@ class OverviewPages:
         return self._desk.page(visit, "overview.html", {"status": self._status, "live": live, "links": links})
 
     async def live(self, visit: Visit) -> Response:
-        """The figures of the charts as they are now; totals since the start."""
+        """The present figures for the charts; totals count from the start."""
         return JSONResponse(self._sampled())
 
     def _sampled(self) -> dict[str, object]:
-        """The figures of now, or of a moment ago; `_status` is of the same moment."""
+        """The present figures, or recent ones; `_status` is from the same moment."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         if begun >= self._good_until:

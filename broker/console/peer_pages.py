@@ -1,4 +1,4 @@
-"""Who is connected and who consumes; either can be closed."""
+"""The pages of connections and consumers, which can be closed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.management.models.queues import consumer_shown
 
 
 class PeerPages:
-    """The pages of one broker's."""
+    """The connection and consumer pages of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -31,7 +31,7 @@ class PeerPages:
         ]
 
     async def connections(self, visit: Visit) -> Response:
-        """Clients that have introduced themselves, as they came."""
+        """The clients that have logged in, in the order in which they connected."""
         everybody = self._desk.engine.connections.by_id
 
         def text(id: str) -> str:
@@ -43,14 +43,16 @@ class PeerPages:
         return self._desk.page(visit, "connections.html", {"table": found, "rows": rows})
 
     async def dismiss(self, visit: Visit) -> Response:
-        """Send a client away."""
+        """Close a client's connection."""
         connected = self._desk.engine.connections.by_id.get(visit.text("id"))
         if connected is None:
-            raise NotFound("this connection has ended already")
+            raise NotFound("this connection has already ended")
         self._desk.enter()
         connected.dismiss(_reason(visit))
         visit.tell("connection.dismissed", connection=connected.id, client=connected.remote)
-        visit.done(f"The connection from {connected.remote} was closed; what it had is back on its queues.")
+        visit.done(
+            f"The connection from {connected.remote} was closed; its unacknowledged messages are back on their queues."
+        )
         return go_to("/connections")
 
     async def consumers(self, visit: Visit) -> Response:
@@ -76,9 +78,9 @@ class PeerPages:
         return self._desk.page(visit, "consumers.html", {"table": found, "rows": rows})
 
     async def close_consumer(self, visit: Visit) -> Response:
-        """Close a consumer; what it had goes back to its queue, and does not count as failed."""
+        """Close a consumer; its messages return to their queue, and the delivery does not count as failed."""
         consumer = self._consumer(visit.text("id"))
-        assert consumer is not None, "whoever may close it has found it"
+        assert consumer is not None, "`_about_consumer` has found it"
         self._desk.enter().consumers.dismiss(consumer, _reason(visit))
         visit.tell("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         visit.done(f"Consumer {consumer.id} of {consumer.queue.name} was closed.")
@@ -89,15 +91,15 @@ class PeerPages:
         return next((each for queue in queues for each in queue.holders() if str(each.id) == id), None)
 
     def _about_consumer(self, visit: Visit) -> None:
-        """Whoever may not manage its queue does not know of it."""
+        """A visitor who may not manage its queue is told that a consumer does not exist."""
         consumer = self._consumer(visit.text("id"))
         queue = None if consumer is None else consumer.queue
         if queue is None or not visit.access.might(Permission.MANAGE, queue.address.name, queue.name):
             require_whole(visit.access)
-            raise NotFound("this consumer has gone already")
+            raise NotFound("this consumer has already ended")
 
 
 def _reason(visit: Visit) -> str:
-    """What its client is told."""
+    """The reason that is sent to the client."""
     reason = visit.text("reason").strip()[:REASON_CHARS_MAX]
     return f"closed by an operator: {reason}" if reason else "closed by an operator"

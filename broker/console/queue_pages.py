@@ -1,4 +1,4 @@
-"""Queues: all of them, and one with its messages; stopped, let go on, switched off and on, deleted, made."""
+"""The pages of queues: the list, and one queue with its messages; create, pause, disable and delete queues."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
 
 
 class QueuePages:
-    """The pages of one broker's."""
+    """The queue pages of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -54,7 +54,7 @@ class QueuePages:
         ]
 
     def about(self, visit: Visit) -> None:
-        """Whoever may not manage the queue does not know of it."""
+        """A visitor who may not manage a queue is told that it does not exist."""
         require_queue(visit.access, self._desk.engine, visit.text("name"))
 
     def _named(self, visit: Visit) -> Queue:
@@ -74,7 +74,7 @@ class QueuePages:
         return desk.page(visit, "queues.html", {"table": found, "rows": rows, "internal": visit.flag("internal")})
 
     async def show(self, visit: Visit) -> Response:
-        """One queue, and a page of its messages that a filter fits."""
+        """One queue, and a page of its messages that match a filter."""
         desk, queue = self._desk, self._named(visit)
         desk.enter()
         group = chosen_group(visit)
@@ -89,7 +89,7 @@ class QueuePages:
         return desk.page(visit, "queue.html", {**context, **self._context(queue)})
 
     async def counts(self, visit: Visit) -> Response:
-        """What changes all the time, for a page that is open."""
+        """The counts of a queue, to refresh an open page."""
         self._desk.enter()
         return self._desk.part(visit, "queue_counts.html", self._context(self._named(visit)))
 
@@ -103,27 +103,27 @@ class QueuePages:
         }
 
     async def pause(self, visit: Visit) -> Response:
-        """Stop the deliveries of a queue, or let them go on."""
+        """Pause or resume the deliveries of a queue."""
         queue, paused = self._named(visit), visit.request.url.path.endswith("/pause")
         queue.check_public()
         if self._desk.enter().operators.pause(queue, paused=paused):
             visit.tell("queue.paused" if paused else "queue.resumed", queue=queue.name)
         await durable(self._desk.engine)
-        visit.done("Paused: its consumers get nothing until you resume it." if paused else "Deliveries go on.")
+        visit.done("Paused: its consumers get nothing until you resume it." if paused else "Deliveries are resumed.")
         return go_to("/queue", name=queue.name)
 
     async def enable(self, visit: Visit) -> Response:
-        """Let a queue take messages, or not."""
+        """Enable or disable a queue: whether it accepts messages."""
         queue, enabled = self._named(visit), visit.request.url.path.endswith("/enable")
         queue.check_public()
         if self._desk.enter().operators.change(queue, parse("enabled", "true" if enabled else "false")):
             visit.tell("queue.changed", queue=queue.name, attributes=f"enabled={str(enabled).lower()}")
         await durable(self._desk.engine)
-        visit.done("It takes messages again." if enabled else "It takes no new messages until you enable it.")
+        visit.done("It accepts messages again." if enabled else "It accepts no new messages until you enable it.")
         return go_to("/queue", name=queue.name)
 
     async def make(self, visit: Visit) -> Response:
-        """Make a queue."""
+        """Create a queue."""
         name, routing = visit.text("name").strip(), visit.text("routing-type")
         if not name:
             raise Refused(400, "invalid-parameter", "give the queue a name")
@@ -141,7 +141,7 @@ class QueuePages:
         return go_to("/queue", name=queue.name)
 
     async def delete(self, visit: Visit) -> Response:
-        """Delete a queue; one that has messages or consumers only if the box says so."""
+        """Delete a queue; one that has messages or consumers only if the box is ticked."""
         desk, queue, force = self._desk, self._named(visit), visit.flag("force")
         desk.engine.operators.check_deletable(queue, with_messages=force)
         if force:

@@ -1,4 +1,4 @@
-"""What the broker's words mean, for the pages on which they stand, and a page of all of them."""
+"""Explanations of the broker's words, for the pages that show them, and a page to look them up."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def _by_word() -> dict[tuple[Kind, str], Reason]:
 
 
 def reason(kind: Kind, word: str) -> Reason | None:
-    """What a word of this kind means; None for one that the broker does not say."""
+    """The explanation of a word of this kind; None for a word that the broker does not use."""
     return _by_word().get((kind, word))
 
 
 class ReasonPages:
-    """The page of one broker's."""
+    """The page that explains words."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -36,7 +36,7 @@ class ReasonPages:
         return [("GET", "/explain", self.show, None)]
 
     async def show(self, visit: Visit) -> Response:
-        """What a word, a number or a line of the log means; all dead-letter reasons if nothing is asked."""
+        """Explain a word, a number or a line of the log; without one, all dead-letter reasons."""
         text = visit.text("q").strip()
         if len(text) > WORD_CHARS_MAX:
             raise Refused(400, "invalid-parameter", f"give a word or a line of at most {WORD_CHARS_MAX} characters")

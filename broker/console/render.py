@@ -1,7 +1,7 @@
-"""Templates, and how numbers, times and names are written.
+"""Templates, and the formatting of numbers, times and names.
 
-Whatever a client chose is escaped; characters that cannot be seen, or that turn the direction of writing, are written
-as escapes, so that two names that differ look different.
+Text that a client chose is escaped.  Invisible characters, and those that change the direction of writing, are shown as
+escapes, so that different names look different.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ from store.counted import counted
 
 _HERE: Final = Path(__file__).parent
 
-#: What is served as it is, and as what.
+#: The static files by suffix, with their types.
 _TYPES: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 class Assets:
-    """Scripts and styles by name, in memory; each address has a part that changes with the content."""
+    """Scripts and styles by name, in memory; the URL of each changes with its content."""
 
     def __init__(self) -> None:
         files = [path for path in (_HERE / "static").iterdir() if path.suffix in _TYPES]
         self._files = {path.name: (path.read_bytes(), _TYPES[path.suffix]) for path in files}
 
     def get(self, name: str) -> tuple[bytes, str] | None:
-        """Content and type; None for what there is not."""
+        """Content and type; None if there is no such file."""
         return self._files.get(name)
 
     def link(self, name: str) -> str:
-        """Where a page finds it."""
+        """The URL of a file, for pages."""
         return link(f"/static/{name}", v=sha256(self._files[name][0]).hexdigest()[:12])
 
 
 def environment(assets: Assets) -> Environment:
-    """What makes pages of templates."""
+    """The template environment."""
     made = Environment(
         loader=FileSystemLoader(_HERE / "templates"),
         cache_size=-1,
@@ -70,7 +70,7 @@ def environment(assets: Assets) -> Environment:
 
 
 def page(templates: Environment, template: str, context: Mapping[str, object]) -> str:
-    """A page."""
+    """Render a page."""
     return templates.get_template(template).render(context)
 
 
@@ -81,13 +81,13 @@ def warm(templates: Environment) -> None:
 
 
 def shown(value: object) -> str:
-    """A text as it is, but for what cannot be seen."""
+    """A text with its invisible characters escaped."""
     text = str(value)
     return text if text.isprintable() else "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def lines(text: str) -> str:
-    """The same for a text of several lines."""
+    """A text of several lines with its invisible characters escaped."""
     return "".join(c if c.isprintable() or c in "\n\t" else _escape(c) for c in text.replace("\r\n", "\n"))
 
 
@@ -96,18 +96,18 @@ def _escape(c: str) -> str:
 
 
 def count(value: int) -> str:
-    """A number with its thousands apart."""
+    """A number with thousands separators."""
     return f"{value:,}"
 
 
 def prose(text: str) -> Markup:
-    """A sentence of Bartleby's own, with what stands between backquotes as code."""
+    """A sentence of Bartleby's own as HTML, with text between backquotes as code."""
     parts = [escape(part) for part in text.split("`")]
     return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def size(nbytes: float) -> str:
-    """Bytes."""
+    """A size with a binary unit."""
     if nbytes < 0:
         return "no limit"
     unit = 0

@@ -1,4 +1,4 @@
-"""A new message, written in the browser."""
+"""The page to write and send a message."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from broker.sessions.stomp.headers import is_application_header
 
 
 class SendPages:
-    """The pages of one broker's."""
+    """The send page of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -33,7 +33,7 @@ class SendPages:
         return self._desk.page(visit, "send.html", {"to": visit.text("to")})
 
     async def send(self, visit: Visit) -> Response:
-        """Send it; answered when it is on disk."""
+        """Send the message; answered once it is on disk."""
         to, named = visit.text("to").strip(), visit.text("routing-type")
         outgoing = Outgoing(
             head=encode_head(
@@ -56,7 +56,7 @@ class SendPages:
 
 
 def properties(visit: Visit, field: str) -> dict[str, str]:
-    """Properties in a field of a form, one a line as `name: value`.  Raises Refused."""
+    """The properties in a field of a form, one per line as `name: value`.  Raises Refused."""
     found: dict[str, str] = {}
     for line in filter(None, map(str.strip, visit.text(field).splitlines())):
         name, separator, value = line.partition(":")

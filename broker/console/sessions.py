@@ -1,14 +1,14 @@
-"""Sessions of the console: who has logged in with a browser, and until when.
+"""Sessions of the console: the logged-in browsers, and until when they are valid.
 
-A session is known by a random id in a cookie, and kept here only: a restart ends all of them.  It ends
+A session is identified by a random id in a cookie and kept only in memory: a restart ends all of them.  It ends as
 
-    idle         when nobody asked for a page for half an hour; what a page asks for by itself does not count
-    expired      twelve hours after the login, a working day with room, or when the token of its login expires
-    withdrawn    when users or their roles change: whoever may still come in logs in again
-    replaced     when there are too many, of its user or in all: the one that was idle longest makes room
-    logout       when its user says so
+    idle         when the user requested no page for half an hour; requests that a page makes on its own do not count
+    expired      twelve hours after the login, more than a working day, or when the token of its login expires
+    withdrawn    when users or their roles change: users who are still allowed log in again
+    replaced     when there are too many, of its user or in all: the one idle longest makes room
+    logout       when its user logs out
 
-As long as it lasts it counts as one connection of its user.
+While it lasts, it counts as one connection of its user.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from broker.engine.model.report import Report
 from broker.management.runtime import TOKEN_FILE
 from broker.sessions.login import Gate, Peer
 
-#: Seconds without a page after which a session ends: a screen that nobody looks after.
+#: Seconds without a page after which a session ends: the screen is unattended.
 IDLE_SECONDS_MAX: Final = 30 * 60
 
-#: Seconds after the login: a working day with room, so that a copied cookie is worth nothing the next day.
+#: Seconds after the login: more than a working day, but a copied cookie is worthless the next day.
 SESSION_SECONDS_MAX: Final = 12 * 60 * 60
 
-#: Sessions at once: more people than look at one broker, and little memory.
+#: Sessions at once: more than one broker has operators, and little memory.
 SESSIONS_MAX: Final = 100
 
-#: Of these, sessions of one user: some browsers and machines, and no other user is driven out.
+#: Sessions of one user: enough for some browsers and machines, without displacing other users.
 USER_SESSIONS_MAX: Final = 10
 
-#: Bytes of randomness in an id: nobody guesses it.
+#: Bytes of randomness in an id, so that it cannot be guessed.
 ID_BYTES: Final = 32
 
 #: Notices that wait to be shown on the next page.
@@ -44,7 +44,7 @@ NOTICES_MAX: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """What came of a deed, shown once on the next page; `kind`: done, warning."""
+    """The result of an action, shown once on the next page; `kind`: done, warning."""
 
     kind: str
     text: str
@@ -58,24 +58,24 @@ class Session:
     csrf: str
     peer: Peer
     access: Access
-    version: int  # of the users and roles by which it was let in
+    version: int  # of the users and roles at its login
     begun: float
     used: float
     notices: list[Notice] = field(default_factory=list)
 
     def tell(self, kind: str, text: str) -> None:
-        """Show this on the next page."""
+        """Add a notice for the next page."""
         self.notices.append(Notice(kind, text))
         del self.notices[:-NOTICES_MAX]
 
     def told(self) -> list[Notice]:
-        """What there is to show, once."""
+        """Return the notices to show, and forget them."""
         told, self.notices = self.notices, []
         return told
 
     @property
     def name(self) -> str:
-        """Who it is, for the page."""
+        """The user's name, for the page."""
         return _name(self.access)
 
 
@@ -102,7 +102,7 @@ class Sessions:
         return len(self._by_id)
 
     def begin(self, peer: Peer, access: Access) -> Session:
-        """A peer has logged in, which the gate knows by this session from now on."""
+        """Begin the session of a peer that has logged in."""
         self.sweep()
         everybody = list(self._by_id.values())
         own = [each for each in everybody if each.name == _name(access)]
@@ -124,7 +124,7 @@ class Sessions:
         return session
 
     def find(self, id: str, *, by_itself: bool = False) -> Session | None:
-        """The session of a cookie, None if it is over; `by_itself`: a page asks for news, and nobody may be there."""
+        """The session of a cookie, None if it is over; `by_itself`: the page asks on its own, without the user."""
         session = self._by_id.get(id)
         if session is None:
             return None
@@ -137,13 +137,13 @@ class Sessions:
         return session
 
     def end(self, session: Session, reason: str) -> None:
-        """A session is over."""
+        """End a session."""
         if self._by_id.pop(session.id, None) is not None:
             self._gate().left(session.peer)
             self._report("console.logout", remote=session.peer.remote, reason=reason, **_who(session))
 
     def sweep(self) -> None:
-        """End those that are over."""
+        """End all sessions that are over."""
         for session in list(self._by_id.values()):
             over = self._over(session)
             if over:

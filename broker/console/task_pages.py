@@ -1,4 +1,4 @@
-"""Tasks: what moves or removes many messages, started from a queue, with its progress; paused, resumed, cancelled."""
+"""The pages of tasks: their progress; pause, resume and cancel them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DONE = {
     TaskKind.REPLAY: ("was brought back from the journal", "were brought back from the journal"),
 }
 
-#: The same of a dry run.
+#: What would become of one message, and of several, in a dry run.
 _WOULD = {
     TaskKind.RETRY: ("would go back to where it came from", "would go back to where they came from"),
     TaskKind.MOVE: ("would be moved", "would be moved"),
@@ -43,7 +43,7 @@ _VERBS = {
 
 
 class TaskPages:
-    """The pages of one broker's."""
+    """The task pages of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -57,11 +57,11 @@ class TaskPages:
         ]
 
     def _about(self, visit: Visit) -> None:
-        """For who manages the queue of a task."""
+        """Require `manage` on the task's queue."""
         require_task(visit.access, self._desk.engine.tasks.task(visit.id))
 
     async def show_all(self, visit: Visit) -> Response:
-        """Tasks under way, and the last that ended, the latest first."""
+        """The tasks under way and the last ones that ended, latest first."""
         tasks = [task for task in self._desk.engine.tasks.all() if knows_task(visit.access, task)]
         return self._desk.page(visit, "tasks.html", {"tasks": [(task, summary(task)) for task in tasks]})
 
@@ -88,7 +88,7 @@ class TaskPages:
 
 
 def summary(task: Task) -> str:
-    """What became of the messages so far, in a sentence."""
+    """A sentence on what became of the messages so far."""
     request, moved = task.request, task.progress.moved
     one, many = (_WOULD if request.dry_run else _DONE)[request.kind]
     if request.remove:
@@ -97,7 +97,7 @@ def summary(task: Task) -> str:
 
 
 def stays(task: Task) -> list[str]:
-    """How many messages stay and why, in sentences."""
+    """Sentences on how many messages stay, and why."""
     told = []
     for why, count in task.progress.refused.items():
         found = reason(Kind.STAYS, why)

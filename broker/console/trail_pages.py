@@ -1,4 +1,4 @@
-"""A message's trail: where it was sent, each delivery and death that the journal knows, and what became of it."""
+"""The page of a message's trail: where it was sent, the deliveries and deaths in the journal, and its end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from store.trail_text import told
 
 
 class TrailPages:
-    """The page of one broker's."""
+    """The trail page of one broker."""
 
     def __init__(self, desk: Desk) -> None:
         self._desk = desk
@@ -26,7 +26,7 @@ class TrailPages:
         return [("GET", "/trail", self.show, self._about)]
 
     def _about(self, visit: Visit) -> None:
-        """For those who manage the broker as a whole, and for who manages a queue and all that its message was on."""
+        """Require `manage` on the broker as a whole or on the message's queue; `show` then checks its other queues."""
         if manages_all(visit.access):
             return
         if not visit.text("queue"):
@@ -35,7 +35,7 @@ class TrailPages:
         self._desk.enter().messages.find(self._desk.engine.queue(visit.text("queue")), visit.id)
 
     async def show(self, visit: Visit) -> Response:
-        """What the journal knows of a message, by any id that it ever had; without one, where to give it."""
+        """What the journal records about a message, by any id it ever had; without an id, the search form."""
         id = visit.id
         found = None
         if id:
@@ -44,7 +44,7 @@ class TrailPages:
             except OSError as error:
                 raise Refused(503, "not-readable", f"the journal cannot be read: {error}") from None
             if not (manages_all(visit.access) or self._manages(visit, found)):
-                raise NotFound("this message was also on queues that you do not manage: its trail is not yours to see")
+                raise NotFound("this message was also on queues that you do not manage, so you may not see its trail")
         context = {
             "id": id,
             "found": found,

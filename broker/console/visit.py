@@ -1,6 +1,6 @@
-"""One request for a page: who asks, with what.
+"""One request for a page: its session, form and query.
 
-Names are parameters, never parts of a path: a queue may be called `..`, which a browser takes for a step up.
+Names are parameters, never parts of a path: a queue may be called `..`, which a browser would resolve.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from broker.engine.model.report import Report
 from broker.management.deeds import who
 from broker.management.models.base import DIGITS_MAX, ID_MAX
 
-#: Bytes of a form: a message of some 300 KiB, however its characters are encoded.
+#: Bytes of a form: a message of some 300 KiB, whatever its characters encode to.
 FORM_BYTES_MAX: Final = 1 << 20
 
-#: Bytes of a form of somebody who has not logged in: a name and a password, or a token of an issuer.
+#: Bytes of the login form: a name and a password, or a token of an issuer.
 LOGIN_BYTES_MAX: Final = 16 << 10
 
-#: Fields of a form: all messages of a page, and the others.
+#: Fields of a form: all messages of a page, and the rest.
 FIELDS_MAX: Final = 2_000
 
 #: Rows of a table on one page.
@@ -39,7 +39,7 @@ _NOTHING: Final[Mapping[str, str | int]] = {}
 
 @dataclass(slots=True)
 class Visit:
-    """One request.  `form` has the fields of a form that was sent, `query` those of the address."""
+    """One request.  `form` has the fields of a submitted form, `query` those of the URL."""
 
     request: Request
     session: Session
@@ -49,20 +49,20 @@ class Visit:
 
     @property
     def access(self) -> Access:
-        """What the visitor may do."""
+        """The visitor's permissions."""
         return self.session.access
 
     def every(self, name: str) -> list[str]:
-        """All values of a field of the form, or of the address."""
+        """All values of a field of the form, or of the query."""
         return self.form.get(name) or self.query.get(name) or []
 
     def text(self, name: str, default: str = "") -> str:
-        """A field of the form, or of the address."""
+        """A field of the form, or of the query."""
         found = self.every(name)
         return found[0] if found else default
 
     def lines(self, name: str) -> bytes:
-        """A text of several lines, as it was typed."""
+        """A text of several lines, as typed."""
         return self.text(name).replace("\r\n", "\n").encode()
 
     def flag(self, name: str) -> bool:
@@ -75,29 +75,29 @@ class Visit:
 
     @property
     def id(self) -> int:
-        """The id of a message or a task, which need not be there; 0: none.  Raises Refused."""
+        """The id of a message or a task, which need not exist; 0: none was given.  Raises Refused."""
         return number(self.text("id"), "id", largest=None)
 
     @property
     def page(self) -> int:
-        """Which page of a table, from 1."""
+        """The page of a table, from 1."""
         return max(self.number("page", 1, 1 << 31), 1)
 
     def tell(self, code: str, **fields: str | int) -> None:
-        """Tell the log of a deed: its own fields, and who did it."""
+        """Log an action, with the fields of the caller."""
         self.report(code, **fields, **who(self.request, self.access))
 
     def done(self, text: str) -> None:
-        """Say on the next page what came of it."""
+        """Show a result on the next page."""
         self.session.tell("done", text)
 
     def warn(self, text: str) -> None:
-        """The same of something that is not as it should be."""
+        """Show a warning on the next page."""
         self.session.tell("warning", text)
 
 
 def number(text: str, name: str, default: int = 0, largest: int | None = ID_MAX) -> int:
-    """A number of a form, `default` without one; `largest` None: it may be as large as it likes.  Raises Refused."""
+    """A number in a form, `default` without one; `largest` None: of any size.  Raises Refused."""
     text = text.strip()
     if not text:
         return default
@@ -110,7 +110,7 @@ def number(text: str, name: str, default: int = 0, largest: int | None = ID_MAX)
 
 
 def fields(text: str) -> Fields:
-    """The fields of a form or of an address as it was sent.  Raises Refused."""
+    """Parse the fields of a form or a query.  Raises Refused."""
     try:
         return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
     except ValueError:
@@ -118,11 +118,11 @@ def fields(text: str) -> Fields:
 
 
 def link(path: str, given: Mapping[str, str | int] = _NOTHING, /, **more: str | int) -> str:
-    """The address of a page: with all that is `given`, and what else is not empty."""
+    """The URL of a page, with all parameters in `given`, and those in `more` that are not empty."""
     chosen = {**given, **{name: value for name, value in more.items() if value not in ("", None)}}
     return f"{path}?{urlencode(chosen)}" if chosen else path
 
 
 def go_to(path: str, given: Mapping[str, str | int] = _NOTHING, /, **more: str | int) -> RedirectResponse:
-    """On to another page, which is asked for anew."""
+    """Redirect to another page."""
     return RedirectResponse(link(path, given, **more), 303)

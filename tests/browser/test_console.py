@@ -134,16 +134,16 @@ def test_a_link_is_started_and_stopped(operator: Operator) -> None:
     operator.reads("Link paris is stopped")
     operator.link("Links")
     operator.link("paris")
-    operator.reads("does not start with the broker", "orders")
+    operator.reads("not started with the broker", "orders")
     operator.press("Start")
-    operator.reads("It connects, and goes on.")
+    operator.reads("Started: it connects or continues.")
     operator.reads("retrying", "Connection refused", "Connect now")
     operator.press("Stop")
     operator.chromium.switch_to.alert.dismiss()
     assert operator.broker.get("links/paris")["state"] == "retrying", "it was not sure"
     operator.press("Stop")
     operator.chromium.switch_to.alert.accept()
-    operator.reads("Stopped: its messages wait here until you start it.")
+    operator.reads("Stopped: its messages wait on this broker until you start it.")
     assert operator.broker.get("links/paris")["state"] == "stopped"
 
 
@@ -156,7 +156,7 @@ def test_enter_in_a_field_moves_and_never_retries(operator: Operator) -> None:
     operator.reads("1 message was moved.")
     operator.all('[name="id"]')[0].click()
     operator.find("[name=rate]").send_keys("5", Keys.ENTER)
-    operator.reads("say to which address or queue the messages go")
+    operator.reads("name the address or queue to move the messages to")
     operator.go("/queue", name="DLQ")
     operator.all("td.number a")[0].click()
     operator.reads("Why it died")
@@ -166,7 +166,7 @@ def test_enter_in_a_field_moves_and_never_retries(operator: Operator) -> None:
     operator.reads("Why it died")
     operator.find("summary").click()
     operator.find("[name=unset]").send_keys("country", Keys.ENTER)
-    operator.reads("say to which address or queue the messages go")
+    operator.reads("name the address or queue to move the messages to")
     assert counts(operator, "orders", "DLQ", "aside") == [0, 1, 2]
 
 

@@ -1,4 +1,4 @@
-// What the pages do by themselves: the theme's switch, keys, boxes, questions, charts.  All else works without it.
+// The theme's switch, keys, boxes, confirmations and charts.  Everything else works without JavaScript.
 "use strict";
 
 const POINTS_MAX = 300; // of each chart: ten minutes
@@ -25,13 +25,13 @@ if (themeButton) {
     else delete root.dataset.theme;
     try {
       localStorage.setItem("theme", next);
-    } catch { /* it holds for this page */ }
+    } catch { /* only this page has it */ }
     showTheme();
   });
   showTheme();
 }
 
-// -- keys, boxes, questions -------------------------------------------------------------------------------------------
+// -- keys, boxes, confirmations -------------------------------------------------------------------------------------------
 
 document.addEventListener("keydown", (event) => {
   const typing = event.target.closest?.("input, textarea, select");
@@ -59,7 +59,7 @@ document.addEventListener("click", (event) => {
 
 // -- charts -----------------------------------------------------------------------------------------------------------
 
-const DOUBLING = Array.from({ length: 50 }, (_, power) => 2 ** power); // where bytes are marked
+const DOUBLING = Array.from({ length: 50 }, (_, power) => 2 ** power); // the axis marks for bytes
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB"];
 
 function bytes(value) {
@@ -77,7 +77,7 @@ function plain(value) {
 
 const FORMATS = { bytes, count: plain, rate: (value) => `${plain(value)}/s` };
 
-/** Samples that this browser has of the broker as it runs now, the last ones only. */
+/** The last samples that this browser has since the broker's present start. */
 function remembered(started) {
   try {
     const found = JSON.parse(sessionStorage.getItem(SAMPLES) ?? "[]");
@@ -90,10 +90,10 @@ function remembered(started) {
 function remember(samples) {
   try {
     sessionStorage.setItem(SAMPLES, JSON.stringify(samples));
-  } catch { /* they hold for this page */ }
+  } catch { /* only this page has them */ }
 }
 
-/** One figure: its chart, and how it is drawn from samples. */
+/** Makes the chart of a figure; returns the function that draws samples. */
 function chart(figure) {
   const box = figure.querySelector(".chart");
   const legend = figure.querySelector("[data-legend]");
@@ -156,7 +156,7 @@ if (charts && window.uPlot) {
     drawn.forEach((draw) => draw(samples));
   };
   const again = () => {
-    look().catch(() => { /* the broker may be back for the next look */ }).finally(() => setTimeout(again, PERIOD_MS));
+    look().catch(() => { /* the broker may be back at the next attempt */ }).finally(() => setTimeout(again, PERIOD_MS));
   };
   again();
 }

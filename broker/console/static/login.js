@@ -1,6 +1,6 @@
-// A browser keeps its cookie back when it comes from a link on another site.  From here it sends it: whoever has logged
-// in already goes on to the page that was asked for.
+// A browser that follows a link on another site does not send its cookie, but it does from here: a user who has already
+// logged in is redirected to the requested page.
 "use strict";
 fetch("/session").then((answer) => {
   if (answer.status === 204) window.location.replace(document.querySelector("input[name=next]").value || "/");
-}).catch(() => { /* the form is there */ });
+}).catch(() => { /* the user can use the form */ });

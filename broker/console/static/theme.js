@@ -1,4 +1,4 @@
-// Dark or light as it was chosen, before anything is drawn.
+// Applies the chosen theme before anything is drawn.
 "use strict";
 try {
   const theme = localStorage.getItem("theme");

@@ -45,7 +45,7 @@ async def test_the_login_is_a_form_and_leads_back_to_the_page_that_was_asked_for
 async def test_a_user_logs_in_with_the_password_of_every_protocol(broker: TestBroker, browser: Browser) -> None:
     page = await browser.log_in("alice", "wrong")
     assert page.status == 403
-    assert "not a user and the password" in page.seen
+    assert "The user and password, or the token, are wrong" in page.seen
     assert (await browser.log_in("alice", "s3cret")).status == 303
     assert "alice" in (await browser.get("/queues")).seen
     told = [code for code, _ in broker.reports]

@@ -26,7 +26,7 @@ MARKUP = "<script>window.hacked=1</script>\"'"
 
 
 async def test_dead_letters_are_brought_back_by_group(broker: TestBroker, owner: Browser) -> None:
-    assert "No queue keeps dead letters" in (await owner.get("/dead-letters")).seen
+    assert "There are no queues of dead letters" in (await owner.get("/dead-letters")).seen
     await die(broker, "orders", b"1", b"2")
     await die(broker, "bills", b"3")
     page = await owner.get("/dead-letters")
@@ -61,7 +61,7 @@ async def test_what_was_sent_to_a_dead_letter_queue_is_a_group_too(broker: TestB
     look = await owner.get(f"/queue?name=DLQ&group-reason={group['group-reason']}")
     assert look.text.count('name="id"') == 2
     page = await owner.follow(await owner.post("/messages", {**group, "do": "retry"}))
-    assert "2 stayed: Nothing says where they came from" in page.seen
+    assert "2 stayed: Their origin is unknown" in page.seen
 
 
 async def test_a_dead_letter_says_why_it_died_and_what_to_do(broker: TestBroker, owner: Browser) -> None:
@@ -111,7 +111,7 @@ async def test_clients_are_seen_and_closed(broker: TestBroker, owner: Browser) -
     assert "127.0.0.1:5" in page.seen
     assert "<script>w" not in page.text
     assert "127.0.0.1:5" in (await owner.get(f"/connections?q={quote(MARKUP)}")).seen
-    assert "No connection fits" in (await owner.get("/connections?q=nobody")).seen
+    assert "No connection matches" in (await owner.get("/connections?q=nobody")).seen
     assert (await owner.send(page, "/connections/close", reason="maintenance")).to == "/connections"
     assert goodbyes == ["closed by an operator: maintenance"]
     assert (await owner.send(page, "/connections/close", id="c-2")).status == 404
@@ -142,11 +142,11 @@ async def test_a_link_is_seen_and_steered(broker: TestBroker, owner: Browser) ->
     assert "orders send stopped orders.out orders 1" in page.seen
     assert "<script>w" not in page.text
     page = await owner.follow(await owner.send(page, "/link/start"))
-    assert "It connects, and goes on." in page.seen
+    assert "Started: it connects or continues." in page.seen
     page = await owner.follow(await owner.send(page, "/link/pause"))
-    assert "paused when it connects" in page.seen
+    assert "will pause once connected" in page.seen
     page = await owner.follow(await owner.send(page, "/link/start"))
-    assert "paused when it connects" not in page.seen
+    assert "will pause once connected" not in page.seen
     session.open()
     assert "Link paris" not in (await owner.get("/")).seen
     page = await owner.get("/link?name=paris")
@@ -156,7 +156,7 @@ async def test_a_link_is_seen_and_steered(broker: TestBroker, owner: Browser) ->
     page = await owner.follow(await owner.send(page, "/link/pause"))
     assert broker.links.find("paris").state is State.PAUSED
     page = await owner.follow(await owner.send(page, "/link/stop"))
-    assert "Stopped: its messages wait here" in page.seen
+    assert "Stopped: its messages wait on this broker" in page.seen
     refused = await owner.post("/link/stop", {"name": "paris", "csrf": page.forms("/link/start")[0]["csrf"]})
     assert (refused.status, "link paris is stopped" in refused.seen) == (409, True)
     assert (await owner.get("/link?name=oslo")).status == 404
@@ -169,7 +169,7 @@ async def test_the_overview_names_the_first_links_that_do_not_run(broker: TestBr
     page = await owner.get("/")
     assert "Link link-4 is stopped" in page.seen
     assert "link-5" not in page.seen
-    assert "2 other links do not run." in page.seen
+    assert "2 other links are not running." in page.seen
 
 
 async def test_a_doubt_is_resolved(broker: TestBroker, owner: Browser) -> None:
@@ -189,7 +189,7 @@ async def test_a_doubt_is_resolved(broker: TestBroker, owner: Browser) -> None:
     assert queue.message_count == 2
     session.doubt(second)
     done = await owner.follow(await owner.send(page, "/link/resolve", do="discard"))
-    assert "1 message was removed here: the other broker has it." in done.seen
+    assert "1 message was removed from this broker: the other one has it." in done.seen
     assert [message.id for message, _ in broker.engine.messages.browse(queue)] == [first]
     assert "in doubt" not in done.seen
     verbs = [(deed["verb"], deed["route"], deed["messages"]) for deed in broker.reported("link.operated")]
@@ -229,7 +229,7 @@ async def test_health_says_why_it_is_not_ready(broker: TestBroker, owner: Browse
     broker.events["disk.full"] = 0
     page = await owner.get("/health")
     assert "Not ready: the disk is full" in page.seen
-    assert "login.refused 3 A client was refused" in page.seen
+    assert "login.refused 3 A client's login was refused" in page.seen
     assert "disk.full" not in page.seen
 
 

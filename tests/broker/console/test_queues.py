@@ -53,7 +53,7 @@ async def test_the_whole_round_of_orders_that_died(broker: TestBroker, owner: Br
     await die(broker, "orders", b'{"order": 1}', b'{"order": 2}', b'{"order": 3}')
     assert counts(broker, "orders", "DLQ") == [0, 3]
     page = await owner.get("/queue?name=DLQ")
-    assert "keeps dead or expired messages" in page.seen
+    assert "holds dead or expired messages" in page.seen
     assert "rejected" in page.seen
     ids = [message.id for message, _ in broker.engine.messages.browse(broker.engine.queue("DLQ"))]
     page = await owner.get(f"/message?queue=DLQ&id={ids[0]}")
@@ -83,7 +83,7 @@ async def test_chosen_messages_are_moved_and_removed(broker: TestBroker, owner: 
     sent = await owner.send(page, "/messages", do="remove", id=[ids[2], ids[0]])
     page = await owner.follow(sent)
     assert "1 message was removed." in page.seen
-    assert "1 stayed: They were named, and are not on the queue." in page.seen
+    assert "1 stayed: They were named by id, but are not on the queue." in page.seen
     page = await owner.get("/queue?name=orders&filter=country+%3D+%27DE%27")
     assert page.text.count('name="id"') == 1
     await owner.send(page, "/messages", do="remove", all="1")
@@ -110,10 +110,10 @@ async def test_a_long_queue_is_looked_through_page_by_page(broker: TestBroker, o
     assert 'rel="next"' not in page.text
     page = await owner.get("/queue?name=orders&filter=a+%3D+%271%27")
     assert page.text.count('name="id"') == 0
-    assert f"looked through up to message {ids[9]}" in page.seen
+    assert f"searched up to message {ids[9]}" in page.seen
     page = await owner.get(f"/queue?name=orders&filter=a+%3D+%271%27&after={ids[55]}")
     assert page.text.count('name="id"') == 1
-    assert "looked through" not in page.seen
+    assert "searched up to" not in page.seen
 
 
 async def test_a_body_is_saved_and_not_shown(broker: TestBroker, owner: Browser) -> None:
