@@ -1,7 +1,7 @@
 """The configuration: etc/broker.toml, the environment and the options, as one frozen value.
 
-`load` reads and checks it all and tells all problems at once.  Sections: sections.py, acceptors.py, addresses.py;
-what must hold between them: relations.py; how values are written: units.py.
+`load` reads and checks everything and reports all problems at once.  Sections: sections.py, acceptors.py, addresses.py;
+relations between settings: relations.py; notation of values: units.py.
 """
 
 from __future__ import annotations

@@ -12,18 +12,18 @@ from pydantic import AfterValidator, Field
 from broker.config.section import Section
 from broker.config.units import Bytes, BytesOrUnlimited, Milliseconds, MillisecondsOrOff
 
-#: Protocols of Artemis's acceptors that this version does not have.
+#: Protocols of Artemis's acceptors that this version does not speak.
 PROTOCOLS_NOT_YET: Final = ("openwire", "core", "hornetq")
 
 
-#: Bytes of a mount point: most of the 1,024 of a topic are left to clients.
+#: Bytes of a mount point: leaves clients most of a topic's 1,024.
 MOUNT_POINT_BYTES_MAX: Final = 256
 
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://[^/?#@\s]+")
 
 
 def origin(value: str) -> str:
-    """An origin as browsers send it. Raises ValueError with the fix."""
+    """Check an origin, which must be as browsers send it. Raises ValueError with the fix."""
     default_port = {"http": ":80", "https": ":443"}.get(value.partition(":")[0])
     if _ORIGIN.fullmatch(value) is None or value != value.lower() or (default_port and value.endswith(default_port)):
         raise ValueError(
@@ -37,14 +37,14 @@ _HOST: Final = re.compile(r"\*|(\*\.)?[^\s/:*@,]+|\[?[0-9a-fA-F:.]+(%\w+)?\]?")
 
 
 def allowed_host(value: str) -> str:
-    """A host's name as callers use it. Raises ValueError with the fix."""
+    """Check a host name, which must be as callers use it. Raises ValueError with the fix."""
     if _HOST.fullmatch(value) is None:
         raise ValueError('give a name without scheme and port, "broker.example.org", "*.example.org" or "*" for any')
     return value
 
 
 def topic_prefix(value: str) -> str:
-    """What goes before topics. Raises ValueError with the fix."""
+    """Check a prefix of topics. Raises ValueError with the fix."""
     wrong = not value.endswith("/") or value.startswith("$") or set(value) & set("+#\0")
     if value and (wrong or len(value.encode()) > MOUNT_POINT_BYTES_MAX):
         raise ValueError(
@@ -55,10 +55,10 @@ def topic_prefix(value: str) -> str:
 
 
 class TlsSection(Section):
-    """TLS from the first byte on, with a certificate of the acceptor's own, read again on SIGHUP or a change."""
+    """TLS from the first byte, with the acceptor's own certificate, read again on SIGHUP or when its file changes."""
 
     certificate: Annotated[Path, Field(strict=False)]
-    """The certificate, and those up to its authority, in PEM."""
+    """The certificate and its intermediates, in PEM."""
     key: Annotated[Path, Field(strict=False)]
     """Its key, in PEM, without a passphrase; only its owner and group may read it."""
     client_ca: Annotated[Path | None, Field(strict=False)] = None
@@ -74,14 +74,14 @@ class TlsSection(Section):
     ciphers: str = ""
     """TLS 1.2 cipher suites, as OpenSSL names them; empty: those with forward secrecy and authenticated encryption."""
     sni_hosts: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Names that clients may ask for, *.example.org for a domain's; empty: any.  Clients may name none."""
+    """Server names that clients may send, *.example.org for a domain's; empty: any.  Clients may send none."""
 
 
 class _Acceptor(Section):
     enabled: bool = True
     """false: keep the section, but do not listen."""
     host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """The address to listen on; as shipped this machine only; 0.0.0.0 or :: for all."""
+    """The address to listen on; by default only this machine's loopback; 0.0.0.0 or :: for all."""
     port: Annotated[int, Field(ge=0, le=65_535)]
     """The TCP port; 0 takes a free one, which is logged."""
     tls: TlsSection | None = None
@@ -89,7 +89,7 @@ class _Acceptor(Section):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only this machine can connect; a name other than localhost may mean anything."""
+        """Whether only this machine can connect; false for host names other than localhost."""
         try:
             return ip_address(self.host.partition("%")[0]).is_loopback
         except ValueError:
@@ -97,7 +97,7 @@ class _Acceptor(Section):
 
 
 class MessagingAcceptor(_Acceptor):
-    """What the acceptors of all messaging protocols have."""
+    """The settings of the acceptors of all messaging protocols."""
 
     protocol: str
     """The protocol of this acceptor."""
@@ -106,22 +106,22 @@ class MessagingAcceptor(_Acceptor):
     connections_allowed: Annotated[int, Field(ge=-1)] = -1
     """Connections of this acceptor at once; -1: only limits.connections-max."""
     handshake_timeout: Annotated[Milliseconds, Field(ge=100)] = 10_000
-    """How long a client may take to log in, so that one that never does holds no connection."""
+    """How long a client may take to log in; one that never does cannot hold a connection."""
     allowed_users: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    """Users that may log in here, besides those with allowed-roles; both empty: all."""
+    """Users that may log in on this acceptor, besides those with allowed-roles; both empty: all."""
     allowed_roles: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)] = ()
-    """Roles whose users may log in here, besides allowed-users; both empty: all.  Anonymous clients have roles too."""
+    """Roles whose users, anonymous ones too, may log in on this acceptor, besides allowed-users; both empty: all."""
     websocket_origins: Annotated[tuple[Annotated[str, AfterValidator(origin)], ...], Field(strict=False)] = ()
     """Sites whose pages may connect by WebSocket, https://app.example.org; empty: any.  Only browsers name a site."""
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The acceptors that answer here too, one by one."""
+        """The names of the acceptors that share this port."""
         return _parts(self.also)
 
 
 class PrefixedAcceptor(MessagingAcceptor):
-    """What the acceptors have whose destinations may say their routing type by a prefix."""
+    """The settings of acceptors where a destination's prefix may choose its routing type."""
 
     anycast_prefix: str
     """Prefix of anycast destinations; several: separated by commas; empty: none."""
@@ -159,9 +159,9 @@ class StompAcceptor(PrefixedAcceptor):
     connection_ttl_max: MillisecondsOrOff = -1
     """The longest time to live that a client's heart-beat may ask for; -1: no limit."""
     heart_beat_to_connection_ttl_modifier: Annotated[float, Field(ge=1, le=1_000, allow_inf_nan=False)] = 2.0
-    """A client is dead after this many heart-beat intervals without a byte: two, so that one may be late."""
+    """A client counts as dead after this many heart-beat intervals without a byte: two, so that one may be late."""
     stomp_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
-    """Bodies of at least this size go to files of their own, part by part, as in Artemis; -1: none do."""
+    """Bodies of at least this size are streamed to their own files, as in Artemis; -1: none."""
     stomp_consumer_window_size: BytesOrUnlimited = 1 << 20
     """Unacknowledged bytes sent to a subscription (0: one message); Artemis's 10 KiB stall cumulative ACKs."""
 
@@ -184,11 +184,11 @@ class AmqpAcceptor(PrefixedAcceptor):
     amqp_low_credits: Annotated[int, Field(ge=0, le=99_999)] = 300
     """A producer gets new credits when it has this many left."""
     amqp_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
-    """Messages of several frames and at least this size put their bodies into files, as in Artemis; -1: none do."""
+    """Bodies of messages of several frames and at least this size go to their own files, as in Artemis; -1: none."""
     amqp_idle_timeout: MillisecondsOrOff = 60_000
-    """Silence after which a client counts as dead; it is told half of that; 0 or -1: never."""
+    """Silence after which a client counts as dead; half of it is announced to the client; 0 or -1: never."""
     max_frame_size: Annotated[Bytes, Field(ge=512, le=1 << 24)] = 128 << 10
-    """Bytes of one frame: most messages fit into one, and long messages let others on the connection through."""
+    """Bytes of one frame: most messages fit into one, and long messages do not block others on the connection."""
 
 
 class MqttAcceptor(MessagingAcceptor):
@@ -201,11 +201,11 @@ class MqttAcceptor(MessagingAcceptor):
     websocket: bool = False
     """true: MQTT over WebSocket, subprotocol mqtt, for clients in browsers and behind HTTP proxies."""
     server_keep_alive: MillisecondsOrOff = 60_000
-    """Keep alive for MQTT 5 clients that ask for none or a longer one; they are told.  0 or -1: what they ask for."""
+    """Keep alive imposed on MQTT 5 clients that ask for none or a longer one; 0 or -1: what they ask for."""
     max_keepalive: MillisecondsOrOff = -1
-    """The longest keep alive; clients before MQTT 5 that ask for more or none are refused; 0 or -1: no limit."""
+    """The longest keep alive; pre-MQTT 5 clients that ask for more or none are refused; 0 or -1: no limit."""
     allow_zero_length_clientid: bool = True
-    """false: clients must have an identifier; true: the broker gives them one, as MQTT says."""
+    """false: clients must have an identifier; true: the broker assigns one, as in the MQTT specification."""
     maximum_qos: Annotated[int, Field(ge=0, le=2)] = 2
     """The highest QoS of a PUBLISH and a subscription; clients that publish with more are disconnected."""
     retain_available: bool = True
@@ -231,34 +231,34 @@ class MqttAcceptor(MessagingAcceptor):
     maximum_packet_size: Annotated[Bytes, Field(ge=256, le=1 << 28)] = 10 << 20
     """Bytes of one packet, either way; without a file for its payload, it must also fit into a journal entry."""
     mqtt_min_large_message_size: Annotated[BytesOrUnlimited, Field(ge=-1)] = 100 << 10
-    """Payloads of at least this size (129 or more) go to files of their own, part by part; -1: none do."""
+    """Payloads of at least this size (129 or more) are streamed to their own files; -1: none."""
     topic_levels_max: Annotated[int, Field(ge=1, le=1_024)] = 128
-    """Levels of a topic, which limits the work of matching; real topics have fewer than 20."""
+    """Levels of a topic, which bounds the work of matching; real topics have fewer than 20."""
     queued_messages_max: Annotated[int, Field(ge=-1)] = 100_000
     """Messages that a subscription may hold for its client; -1: only the limits of addresses and the broker."""
     queued_messages_drop: Literal["newest", "oldest"] = "newest"
-    """Which messages a full subscription drops: new ones, or those it has had longest."""
+    """Which messages a full subscription drops: the new ones, or the oldest."""
     allow_link_stealing: bool = True
-    """true: a new client takes over the session of its client identifier, as MQTT says; false: it is refused."""
+    """true: a new client takes over the session of its client identifier, as MQTT specifies; false: it is refused."""
     sys_interval: MillisecondsOrOff = 10_000
-    """How often $SYS topics publish changes; of several acceptors the shortest counts; 0 or -1: no $SYS."""
+    """How often $SYS topics publish changes; the shortest of all acceptors counts; 0 or -1: no $SYS."""
 
 
 class HttpAcceptor(_Acceptor):
-    """Listens for HTTP: the web console, /livez, /readyz, /metrics and the calls of the command line."""
+    """Listens for HTTP: the web console, /livez, /readyz, /metrics and the management API."""
 
     protocol: Literal["http"]
     """The protocol of this acceptor."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8_161
     """The TCP port; 8161 is that of Artemis's console; 0 takes a free one, which is logged."""
     console: bool = True
-    """false: no web console here, only the calls of the command line."""
+    """false: no web console, only the management API."""
     open_metrics: bool | None = None
     """true: /metrics needs no login; unset: only on loopback it needs none.  /livez and /readyz never need one."""
     allowed_hosts: Annotated[tuple[Annotated[str, AfterValidator(allowed_host)], ...] | None, Field(strict=False)] = (
         None
     )
-    """Names that callers may use, *.example.org, or * for any; IP addresses and names without a dot always work."""
+    """Host names that callers may use, *.example.org, or * for any; IP addresses and names without dots always work."""
 
 
 Acceptor = Annotated[StompAcceptor | AmqpAcceptor | MqttAcceptor | HttpAcceptor, Field(discriminator="protocol")]

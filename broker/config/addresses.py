@@ -1,4 +1,4 @@
-"""The sections [addresses.NAME] and [[address-settings]]: made from the engine's tables of settings and attributes."""
+"""The sections [addresses.NAME] and [[address-settings]]: generated from the engine's tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from broker.engine.model.settings import SETTINGS, DeliveryCountPersistence
 DEFAULTS: Final[dict[str, object]] = {name: each.default for name, each in sorted(SETTINGS.items())}
 
 
-#: Artemis's address settings that Bartleby does not take, each with the reason.
+#: Artemis's address settings that Bartleby does not accept, each with the reason.
 REFUSED_SETTINGS: Final[dict[str, str]] = {
     "max-redelivery-records": "delivery counts are never forgotten, so there is nothing to set: remove it",
     "page-max-cache-size": "it has no effect here, nor in current versions of Artemis: remove it",
@@ -28,9 +28,9 @@ REFUSED_SETTINGS: Final[dict[str, str]] = {
     "prefetch-page-messages": "max-read-page-messages limits what is read back: remove it",
     "prefetch-page-bytes": "max-read-page-bytes limits what is read back: remove it",
     "queue-prefetch": "the window of a subscription is stomp-consumer-window-size of its acceptor: remove it",
-    "redistribution-delay": "a single broker cannot hand messages on to another: remove it",
+    "redistribution-delay": "brokers do not redistribute messages to one another: remove it",
     "message-counter-history-day-limit": "the scraper of /metrics keeps the history: remove it",
-    "default-consumer-window-size": "it is for the core protocol; others have the acceptor's window: remove it",
+    "default-consumer-window-size": "it is for the core protocol; other protocols use the acceptor's window: remove it",
     "auto-create-jms-queues": "an old name: give auto-create-queues and auto-create-addresses",
     "auto-create-jms-topics": "an old name: give auto-create-addresses",
     "auto-delete-jms-queues": "an old name: give auto-delete-queues",
@@ -71,7 +71,7 @@ _UNITS: Final = {Unit.MILLISECONDS: duration, Unit.BYTES: size}
 
 
 def _annotation(setting: Described) -> object:
-    """What pydantic checks of a setting."""
+    """The pydantic type of a setting."""
     row = setting.row
     if setting.type is RoutingType:
         return Routing
@@ -92,7 +92,7 @@ def _annotation(setting: Described) -> object:
 
 
 def _section(name: str, base: type[Section], settings: Iterable[Described]) -> type[Section]:
-    """A section with these settings too, each of which may be left out."""
+    """A section with these settings added, all optional."""
     fields: dict[str, Any] = {
         each.name: (Optional[_annotation(each)], Field(default=None, description=each.row.why))  # noqa: UP045
         for each in settings
@@ -109,7 +109,7 @@ class _DeclaredQueue(Section):
     """Only messages that match this selector enter the queue; empty: all."""
 
 
-#: Older names of settings, behind the ones that they stand for.
+#: Older names of settings, by the settings that they stand for.
 _OLDER_NAMES: Final = {
     "default_last_value_queue": Described(
         "last_value_queue", bool, None, Row("An old name of default-last-value-queue.")
@@ -130,7 +130,7 @@ def _with_older_names() -> Iterator[Described]:
             yield _OLDER_NAMES[name]
 
 
-if TYPE_CHECKING:  # their fields are those of the tables
+if TYPE_CHECKING:  # their fields come from the tables
     _QueueWithAttributes = _DeclaredQueue
     _Settings = Section
 else:
@@ -155,12 +155,12 @@ class AddressSection(Section):
 
     @property
     def all_routing_types(self) -> frozenset[RoutingType]:
-        """The address's own and those of its queues."""
+        """The address's own routing types and those of its queues."""
         return frozenset(self.routing_types) | {queue.routing_type for queue in self.queues.values()}
 
 
 class AddressSetting(_Settings):
-    """Settings for the addresses that `match` covers.  Unset ones are left to less specific matches."""
+    """Settings for the addresses that `match` covers.  Unset ones come from less specific matches."""
 
     match: Annotated[str, Field(min_length=1)]
     """An address, address::queue, or a pattern: `*` is any one word, `#` at the end any number of words."""
@@ -171,7 +171,7 @@ class AddressSetting(_Settings):
         return value
 
     def fields(self) -> dict[str, object]:
-        """What is set, by the engine's field names."""
+        """The settings given, by the engine's field names."""
         named = self.model_fields_set
         values = {name: value for name in SETTINGS if name in named and (value := self.given(name)) is not None}
         older = self.given("last-value-queue")

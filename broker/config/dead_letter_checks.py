@@ -1,4 +1,4 @@
-"""What must hold for the rules for dead letters: found problems as (keys, value, fix)."""
+"""Checks of the rules for dead letters; problems are (keys, value, fix)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SECTION = "dead-letter-rules"
 
 
 def dead_letter_rule_problems(config: Config) -> Iterator[Found]:
-    """Of [[dead-letter-rules]]."""
+    """The problems in [[dead-letter-rules]]."""
     sections = config.dead_letter_rules
     if len(sections) > RULES_MAX:
         yield (SECTION,), str(len(sections)), f"give at most {RULES_MAX} rules"
@@ -36,17 +36,17 @@ def dead_letter_rule_problems(config: Config) -> Iterator[Found]:
 
 
 def doubts(config: Config) -> Iterator[Found]:
-    """What is no problem, and may not be meant: the entry that gives every address a dead-letter address is missing.
+    """Warn of a valid but probably unintended omission: no entry gives all addresses a dead-letter address.
 
-    Address settings of a file take the place of the shipped ones as a whole, and with them of this one.
+    Address settings in a file replace all the shipped ones, including this entry.
     """
     every = syntax_of(config).any_words
     if not any(
         each.match == every and "dead_letter_address" in each.model_fields_set for each in config.address_settings
     ):
         fix = (
-            f'no entry with match = "{every}" has a dead-letter-address: what dies on an address without one is '
-            'removed (message.killed). Add one: dead-letter-address = "DLQ", or "" if that is meant'
+            f'no entry with match = "{every}" has a dead-letter-address: messages that die on an address without one '
+            'are removed (message.killed). Add one: dead-letter-address = "DLQ", or "" if that is intended'
         )
         yield (("address-settings",), "", fix)
 
@@ -61,7 +61,7 @@ def _problems(config: Config, section: RuleSection) -> Iterator[Found]:
     key = _key(section.name)
     syntax = syntax_of(config)
     for name in section.without_effect():
-        yield (f"{key}.{kebab(name)}", f"{key}.action"), "", f"it does nothing with {section.action}: remove it"
+        yield (f"{key}.{kebab(name)}", f"{key}.action"), "", f"it has no effect with {section.action}: remove it"
     if section.action is Action.MOVE:
         fix = "name one address or queue"
         yield from _checked(lambda name: check_target(name, syntax), f"{key}.to", section.to, fix)
@@ -82,7 +82,7 @@ def _unreached(rules: list[DeadLetterRule]) -> Iterator[Found]:
     found = unreached(rules)
     if found is not None:
         rule, before = found
-        fix = f"{_key(before.name)} fits every dead letter: put it last, or remove this rule"
+        fix = f"{_key(before.name)} matches every dead letter: put it last, or remove this rule"
         yield (_key(rule.name), _key(before.name)), "", fix
 
 

@@ -1,4 +1,4 @@
-"""The section [[dead-letter-rules]]: what becomes of dead letters by itself."""
+"""The section [[dead-letter-rules]]: how the broker handles dead letters automatically."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from broker.engine import AT_MOST_MAX, EVERY_MIN, REASONS, Action, DeadLetterRul
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.settings_match import matcher
 
-#: Characters of a rule's name: it is a label of metrics, and in the headers of every message that the rule moves.
+#: Characters of a rule's name, which is a label of metrics and a header of every message that the rule moves.
 NAME_CHARS_MAX: Final = 100
 
 
@@ -26,7 +26,7 @@ def _action(value: object) -> object:
 
 def _printable(name: str) -> str:
     if not name.isprintable():
-        raise ValueError("give a name of printable characters: it is a header of messages")
+        raise ValueError("give a name of printable characters: it becomes a header of messages")
     return name
 
 
@@ -37,32 +37,32 @@ def _reason(word: str) -> str:
 
 
 class RuleSection(Section):
-    """What the broker does with dead letters by itself: the first rule that fits one, and is not spent, decides."""
+    """How the broker handles dead letters: the first rule that matches one, and has attempts left, applies."""
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), AfterValidator(_printable)]
     """The rule's name, in metrics, the log, and the header _AMQ_DL_RULE."""
     action: Annotated[Action, BeforeValidator(_action)]
-    """retry: back to where it died; move: to another address or queue; discard: remove it; leave: it stays."""
+    """retry: send it back to where it died; move: to another address or queue; discard: remove it; leave: it stays."""
     queue: str = ""
-    """The queues that the rule is for, as in the match of address-settings; empty: all that keep dead letters."""
+    """The queues that the rule is for, as in the match of address-settings; empty: all queues of dead letters."""
     reasons: Annotated[tuple[Annotated[str, AfterValidator(_reason)], ...], Field(strict=False)] = ()
-    """Why it died, as in _AMQ_DL_REASON: "max-deliveries", "rejected", "expired" and so on; empty: for any reason."""
+    """Why it died, as in _AMQ_DL_REASON: "max-deliveries", "rejected", "expired" and so on; empty: any reason."""
     origin_address: str = ""
     """The addresses that it died on, as in the match of address-settings; empty: any."""
     origin_queue: str = ""
     """The queues that it died on, as in the match of address-settings; empty: any."""
     user: str = ""
-    """The user that sent it; empty: any."""
+    """The user who sent it; empty: any."""
     min_age: Milliseconds = 0
-    """How long ago it must have died."""
+    """The least time since it died."""
     min_attempts: Annotated[int, Field(ge=0, le=LARGEST)] = 0
-    """How many of its deliveries must have failed."""
+    """The least number of its failed deliveries."""
     selector: str = ""
     """Only dead letters that match this selector; empty: all."""
     every: Annotated[int, BeforeValidator(duration), Field(ge=EVERY_MIN, le=LARGEST)] = 60_000
-    """retry: the time to the first attempt, unless min-age says it, and between attempts."""
+    """retry: the time before the first attempt, unless min-age is given, and between attempts."""
     at_most: Annotated[int, Field(ge=1, le=AT_MOST_MAX)] = 3
-    """retry: attempts for each message, counted over all rules; after them the next rule that fits decides."""
+    """retry: attempts for each message, counted over all rules; after them the next rule that matches applies."""
     to: str = ""
     """move: an address, a queue, or address::queue."""
 
@@ -89,7 +89,7 @@ class RuleSection(Section):
         )
 
     def without_effect(self) -> Iterator[str]:
-        """The keys that are set though the action takes none of them."""
+        """The keys that are set but not used by the action."""
         takes = {Action.RETRY: ("every", "at_most"), Action.MOVE: ("to",)}.get(self.action, ())
         fields = type(self).model_fields
         others = [name for name in ("every", "at_most", "to") if name not in takes]

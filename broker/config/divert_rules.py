@@ -1,4 +1,4 @@
-"""What must hold for diverts and for the characters of names: found problems as (keys, value, fix)."""
+"""Checks of diverts and of the special characters of names; problems are (keys, value, fix)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Found = tuple[tuple[str, ...], str, str]
 
 
 def syntax_of(config: Config) -> WildcardSyntax:
-    """The characters of names, or the defaults while those of the configuration contradict each other."""
+    """The special characters of names; the defaults if those of the configuration contradict each other."""
     try:
         return config.wildcard_addresses.syntax()
     except ValueError:
@@ -23,7 +23,7 @@ def syntax_of(config: Config) -> WildcardSyntax:
 
 
 def wildcard_problems(config: Config) -> Iterator[Found]:
-    """Of [wildcard-addresses]."""
+    """The problems in [wildcard-addresses]."""
     section = config.wildcard_addresses
     keys = tuple(f"wildcard-addresses.{key}" for key in ("delimiter", "any-words", "single-word"))
     try:
@@ -37,11 +37,11 @@ def wildcard_problems(config: Config) -> Iterator[Found]:
     markers = section.literal_match_markers
     if len(markers) == 1 or len(set(markers)) != len(markers):
         key = ("wildcard-addresses.literal-match-markers",)
-        yield key, shown(markers), "give two different characters, as (), or none"
+        yield key, shown(markers), "give two different characters, such as (), or none"
 
 
 def divert_problems(config: Config) -> Iterator[Found]:
-    """Of [diverts.NAME]."""
+    """The problems in [diverts.NAME]."""
     syntax = syntax_of(config)
     for name, section in config.diverts.items():
         key = f"diverts.{name}"

@@ -26,7 +26,7 @@ class DivertSection(Section):
     address: Annotated[str, Field(min_length=1)]
     """The address whose messages are diverted, or a wildcard pattern."""
     forwarding_address: Annotated[str, Field(min_length=1)]
-    """Where they go; several: separated by commas, each gets a copy."""
+    """Where copies are sent; several: separated by commas."""
     exclusive: bool = False
     """true: messages that match the filter do not reach the address itself."""
     filter: str = ""
@@ -34,9 +34,9 @@ class DivertSection(Section):
     routing_type: Annotated[DivertRouting, BeforeValidator(_routing)] = DivertRouting.STRIP
     """Which queues a copy may enter: STRIP all, PASS the type its sender asked for, ANYCAST or MULTICAST that type."""
     add_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Properties added to a copy, each as "name: value"; they replace those of the same name."""
+    """Properties added to each copy, as "name: value"; they replace those of the same name."""
     remove_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
-    """Properties removed from a copy."""
+    """Properties removed from each copy."""
 
     @property
     def forwarding_addresses(self) -> tuple[str, ...]:
@@ -73,10 +73,10 @@ Character = Annotated[str, Field(min_length=1, max_length=1)]
 
 
 class WildcardsSection(Section):
-    """The special characters of addresses, and what wildcards do."""
+    """The special characters of addresses, and the use of wildcards."""
 
     routing_enabled: bool = True
-    """false: a queue on news.# gets only what is sent to that very name; settings still match with wildcards."""
+    """false: a queue on news.# gets only messages sent to exactly this name; settings still match with wildcards."""
     enabled: bool | None = None
     """Artemis's older name of routing-enabled."""
     delimiter: Character = "."
@@ -89,6 +89,6 @@ class WildcardsSection(Section):
     """Two characters, such as (): the match (orders.#) means the name orders.#, not a pattern; empty: none."""
 
     def syntax(self) -> WildcardSyntax:
-        """The engine's.  Raises ValueError for characters that are not different."""
+        """The engine's syntax.  Raises ValueError if the characters are not all different."""
         routing = self.routing_enabled if self.enabled is None else self.enabled
         return WildcardSyntax(self.delimiter, self.any_words, self.single_word, routing)

@@ -1,11 +1,11 @@
 """Settings from the environment: BARTLEBY_BROKER__NAME is broker.name.
 
-1. Two underscores separate the levels, one is a hyphen; names that users chose (acceptors, users, addresses) are found
-   without regard to case, and a new one is in lower case.
+1. Two underscores separate the levels, one is a hyphen; names that users chose (acceptors, users, addresses)
+   are found regardless of case, and a new one is in lower case.
 2. A variable with _FILE at its end gives the path of a file that holds the value, less one newline at the end.
 3. Entries of lists (address-settings, security-settings, certificate-users, resource-limit-settings) cannot be given.
-4. What belongs to the command line is left to it, and so is what container platforms invent for a service of our name
-   (BARTLEBY_PORT, BARTLEBY_BROKER_SERVICE_HOST, ...): these have no two underscores.
+4. Variables of the command line are ignored, and so are those that container platforms set for a service of this name
+   (BARTLEBY_PORT, BARTLEBY_BROKER_SERVICE_HOST, ...): these have no double underscore.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PREFIX: Final = "BARTLEBY_"
 LEVELS: Final = "__"
 FROM_FILE: Final = "_FILE"
 SECRET_BYTES_MAX: Final = 64 << 10
-"""Bytes of a file named by a variable: a secret is short, and /dev/zero is not one."""
+"""Bytes of a file named by a variable: secrets are short, and /dev/zero is not read for ever."""
 
 #: Sections that are lists.
 LISTS: Final = ("address-settings", "certificate-users", "resource-limit-settings", "security-settings")
@@ -37,7 +37,7 @@ COMMAND_VARIABLES: Final = frozenset(
 
 
 class Overlay:
-    """Puts variables over the values of a file.  `origins`: the variable that each key came from."""
+    """Overlays the values of a file with variables.  `origins`: the variable that set each key."""
 
     def __init__(self, raw: dict[str, object]) -> None:
         self._raw = raw
@@ -45,7 +45,7 @@ class Overlay:
         self.problems: list[Problem] = []
 
     def apply(self, environment: Mapping[str, str]) -> None:
-        """Take all variables that are settings, in the order of their names."""
+        """Apply all variables that are settings, in the order of their names."""
         for name in sorted(environment):
             if name.startswith(PREFIX) and name not in COMMAND_VARIABLES:
                 self._take(name, environment[name])
@@ -72,12 +72,12 @@ class Overlay:
         _put(self._raw, path, _value(annotation_at(path), text))
 
     def _refuse(self, name: str, path: Place, text: str, fix: str) -> None:
-        # Somebody may have put the password itself where the path of its file belongs.
+        # The value may be the password itself where the path of its file belongs.
         value = "" if path[0] == "users" else shown(text)
         self.problems.append(Problem(name, dotted(path, self._raw), value, fix))
 
     def _single(self, name: str) -> None:
-        """Not a setting; but one underscore where two belong would otherwise go unnoticed."""
+        """Report a variable that has one underscore where two belong; it would otherwise go unnoticed."""
         word = name.removeprefix(PREFIX)
         for section in model_fields(Config):
             start = section.upper().replace("-", "_") + "_"
@@ -87,7 +87,7 @@ class Overlay:
                 self.problems.append(Problem(name, section, "", fix))
 
     def _place(self, words: list[str]) -> tuple[Place, bool]:
-        """The path that the words of a variable name, and whether its value is in a file."""
+        """The path that a variable's words name, and whether its value is in a file."""
         path: Place = ()
         raw: object = self._raw
         for word in words:
@@ -103,7 +103,7 @@ class Overlay:
         return path, False
 
     def _refusal(self, path: Place, key: str) -> str:
-        """Why the place cannot be set, or nothing."""
+        """Why the place cannot be set; empty if it can."""
         if path[0] in LISTS:
             return "entries of lists cannot be set in the environment: write them into the file"
         if annotation_at(path) is None:
@@ -117,7 +117,7 @@ class Overlay:
 
 
 def _could_be_in(section: str, word: str) -> bool:
-    """Whether a variable's name could mean a setting of the section: BARTLEBY_BROKER_PORT is of Kubernetes."""
+    """Whether a variable could mean a setting of the section: BARTLEBY_BROKER_PORT is Kubernetes's."""
     known = model_fields(annotation_at((section,)))
     key = word.lower().replace("_", "-")
     return not known or any(f"{key}-".startswith(f"{name}-") for name in known)
@@ -148,13 +148,13 @@ def _put(raw: dict[str, object], path: Place, value: object) -> None:
     for key in path[:-1]:
         inner = raw.setdefault(str(key), {})
         if not isinstance(inner, dict):
-            return  # the file is wrong there, and is told so
+            return  # the file is wrong there, which is reported elsewhere
         raw = inner
     raw[str(path[-1])] = value
 
 
 def _value(annotation: object, text: str) -> object:
-    """The text as the type of its setting needs it; what does not fit stays text, and is refused as such."""
+    """The text converted to the type of its setting; if that fails, it stays text and is refused later."""
     kinds = list(arms(annotation))
     if any(get_origin(kind) is tuple for kind in kinds):
         return [part.strip() for part in text.split(",") if part.strip()]

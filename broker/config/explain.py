@@ -1,4 +1,4 @@
-"""From what pydantic found wrong to problems that name the fix."""
+"""Turns pydantic's errors into problems that name the fix."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from broker.config.schema import Path, annotation_at, dotted, is_table, model_fi
 from broker.config.security import REFUSED_PERMISSIONS
 
 SHOWN_CHARS_MAX: Final = 75
-"""Characters of a value in a problem: enough to find it."""
+"""Characters of a value in a problem: enough to recognise it."""
 
 SourceOf = Callable[[str], str]
 
-# The fix for each kind of error that the models can give; value errors bring their own.
+# The fix for each type of error that the models can raise; value errors have their own.
 _FIXES: Final = {
     "bool_type": "give true or false",
     "dict_type": "give a table",
@@ -44,7 +44,7 @@ _FIXES: Final = {
 
 
 def place(error: ErrorDetails) -> Path:
-    """Where the error is; pydantic puts the protocol between an acceptor's name and its keys."""
+    """The place of an error; pydantic puts the protocol between an acceptor's name and its keys."""
     path = error["loc"]
     if path[0] == "acceptors" and len(path) > 2:
         return path[:2] + path[3:]
@@ -52,7 +52,7 @@ def place(error: ErrorDetails) -> Path:
 
 
 def shown(value: object) -> str:
-    """A value as it stands in the file, cut to a length at which one recognises it; tables are not shown."""
+    """A value as written in the file, cut to SHOWN_CHARS_MAX; tables are not shown."""
     if value is None or isinstance(value, dict | list | tuple):
         return ""
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
@@ -60,24 +60,24 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARS_MAX else text[:SHOWN_CHARS_MAX] + "..."
 
 
-#: By section: Artemis's settings that are refused with a reason of their own.
+#: By section, Artemis's settings that are refused with their own reason.
 _REFUSED: Final = {"address-settings": REFUSED_SETTINGS, "security-settings": REFUSED_PERMISSIONS}
 
 
 def problem(error: ErrorDetails, raw: Mapping[str, object], source_of: SourceOf) -> Problem:
-    """The problem that an error is."""
+    """The problem for an error."""
     path = place(error)
     if error["type"] == "union_tag_invalid":
         path = (*path, "protocol")
     key = dotted(path, raw)
-    # Whatever is wrong about a user may be the password in the wrong place.
+    # A wrong value of a user may be a misplaced password.
     hidden = path[0] == "users" or error["type"] in ("missing", "union_tag_not_found")
     value = "" if hidden else shown(value_at(raw, path))
     return Problem(source_of(key), key, value, _fix(error, path))
 
 
 def unknown(path: Path) -> str:
-    """The fix for a key that is none: a refused one's reason, or one that is spelled alike."""
+    """The fix for an unknown key: why it is refused, or a key with a similar spelling."""
     *parent, last = path
     if path[0] == "users":
         return "users are in their own file, with hashed passwords: bartleby user add NAME --role ROLE"
@@ -91,7 +91,7 @@ def unknown(path: Path) -> str:
 
 
 def refused(path: Path) -> str | None:
-    """Why a setting of Artemis's is not taken here, and what to do; None for one that is nobody's."""
+    """Why a setting of Artemis is not accepted, and what to do; None if it is not Artemis's either."""
     return _REFUSED.get(str(path[0]), {}).get(str(path[-1]))
 
 
@@ -107,7 +107,7 @@ def _fix(error: ErrorDetails, path: Path) -> str:
         return f"write [[{path[-1]}]], with double brackets, before each entry"
     if kind in _FIXES:
         return _FIXES[kind].format_map(context)
-    # A kind that no model gives today: pydantic's own words are better than none.
+    # No model raises another type today; pydantic's own words are better than none.
     return error["msg"]
 
 
@@ -118,7 +118,7 @@ def _protocol(name: str) -> str:
 
 
 def value_at(raw: object, path: Sequence[str | int]) -> object:
-    """What stands at a place of the tables as read, or None."""
+    """The value at a place in the tables as read, or None."""
     for key in path:
         if isinstance(raw, dict):
             raw = raw.get(key)
@@ -130,6 +130,6 @@ def value_at(raw: object, path: Sequence[str | int]) -> object:
 
 
 def table_expected(path: Path) -> bool:
-    """Whether a place is a table, to which a single value cannot be given."""
+    """Whether a place is a table and cannot have a single value."""
     annotation = annotation_at(path)
     return annotation is not None and is_table(annotation)

@@ -1,4 +1,4 @@
-"""What must hold for links: found problems as (keys, value, fix)."""
+"""Checks of links; problems are (keys, value, fix)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.topics import check_topic_filter, check_topic_name, prefixed
 
-#: Characters of the names of a link and of its routes: they are labels of metrics and parts of queues' names.
+#: Characters of the names of links and routes, which are labels of metrics and parts of queue names.
 NAME_CHARS_MAX = 100
 
-#: Topics are those of any acceptor that takes the largest.
+#: Topics may be as large as on the most permissive acceptor.
 _TOPICS = Limits()
 
-#: What to do about topics that are none.
+#: The fix for invalid topics.
 _FIX = 'give a topic filter, "sensors/#", and prefixes without wildcards, "site1/"'
 
 
 def link_problems(config: Config) -> Iterator[Found]:
-    """Of [links.NAME]."""
+    """The problems in [links.NAME]."""
     for name, link in config.links.items():
         key = f"links.{name}"
         yield from _named(key, name, link)
@@ -50,12 +50,12 @@ def _named(key: str, name: str, link: LinkSection) -> Iterator[Found]:
 def _connection(key: str, link: LinkSection) -> Iterator[Found]:
     urls = link.urls
     if len({url.mqtt for url in urls}) > 1:
-        yield (f"{key}.url",), shown(link.url), "all URLs of a link speak AMQP, or all MQTT: make two links"
+        yield (f"{key}.url",), shown(link.url), "all URLs of a link must be AMQP, or all MQTT: make two links"
     secure = any(url.secure for url in urls)
     for setting in ("ca", "certificate", "key"):
         path = getattr(link, setting)
         if path is not None and not secure:
-            yield (f"{key}.{setting}",), shown(path), "only amqps and mqtts speak TLS: change the URL, or remove it"
+            yield (f"{key}.{setting}",), shown(path), "only amqps and mqtts use TLS: change the URL, or remove this"
     if (link.certificate is None) is not (link.key is None):
         given = "certificate" if link.key is None else "key"
         yield (f"{key}.{given}",), shown(getattr(link, given)), "give certificate and key together"
@@ -75,7 +75,7 @@ def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Found
         yield from _topics(key, link)
         return
     for name in link.mqtt:
-        yield (f"{key}.mqtt.{name}",), "", f"an AMQP link has no topics of MQTT: use [{key}.topics.{name}]"
+        yield (f"{key}.mqtt.{name}",), "", f"an AMQP link has no MQTT topics: use [{key}.topics.{name}]"
     syntax = syntax_of(config)
 
     def one_address(text: str) -> None:
@@ -94,7 +94,7 @@ def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Found
         fix = "rename the link" if not remote.transmission_queue else "name a queue of this broker"
         yield from _checked(one_address, f"{where}.transmission-queue", queue, fix)
         if queue == name:
-            yield (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go round"
+            yield (f"{where}.transmission-queue",), shown(queue), "give another name: messages would go in a circle"
     for name, topics in link.topics.items():
         yield from _checked(check_name, f"{key}.topics.{name}.address", topics.address, "name an address or a pattern")
     for (one, first), (other, second) in combinations(link.topics.items(), 2):
@@ -105,7 +105,7 @@ def _routes(config: Config, link_name: str, link: LinkSection) -> Iterator[Found
 
 
 def _topics(key: str, link: LinkSection) -> Iterator[Found]:
-    """Of the routes of an MQTT link: on each side a topic filter, which no other route of the direction has."""
+    """The problems in the routes of an MQTT link: topic filters must be valid, and unique in each direction."""
     seen: dict[tuple[str, str], str] = {}
     for name, route in link.mqtt.items():
         where = f"{key}.mqtt.{name}"
@@ -132,7 +132,7 @@ def _topics(key: str, link: LinkSection) -> Iterator[Found]:
 
 
 def _twice(config: Config) -> Iterator[Found]:
-    """A remote queue stands for one queue, whatever the link."""
+    """The remote queues defined by several links."""
     seen: dict[str, str] = {}
     for name, link in config.links.items():
         for remote in link.remote_queues:

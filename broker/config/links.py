@@ -1,4 +1,4 @@
-"""The sections [links.NAME]: other brokers that this one connects to, and what passes between them."""
+"""The sections [links.NAME]: other brokers that this one connects to, and the routes between them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from broker.config.units import LARGEST, Milliseconds, duration
 from broker.engine.model.limits import RESERVE_MS_MAX
 from broker.engine.model.message import RoutingType
 
-#: The port of each scheme, as IANA has them.
+#: The port of each scheme, as registered with IANA.
 PORTS: Final = {"amqp": 5_672, "amqps": 5_671, "mqtt": 1_883, "mqtts": 8_883}
 
 #: Schemes that speak TLS.
 SECURE: Final = frozenset({"amqps", "mqtts"})
 
-#: Messages of one route that may be under way: less than the link ids that the other end remembers.
+#: Messages of one route in transit: fewer than the link ids that the other end remembers.
 WINDOW_MAX: Final = 10_000
 
 
@@ -37,7 +37,7 @@ class LinkUrl(NamedTuple):
 
     @property
     def secure(self) -> bool:
-        """Whether TLS is spoken."""
+        """Whether it uses TLS."""
         return self.scheme in SECURE
 
     @property
@@ -57,7 +57,7 @@ def parse_url(text: str) -> LinkUrl:
     if parts.scheme not in PORTS or not host or parts.query or parts.fragment or parts.path not in ("", "/"):
         raise ValueError(fix)
     if parts.username is not None or parts.password is not None:
-        raise ValueError("a URL bears no user and no password: give user and password-file")
+        raise ValueError("a URL must not have a user or password: give user and password-file")
     return LinkUrl(parts.scheme, host, PORTS[parts.scheme] if port is None else port)
 
 
@@ -82,52 +82,52 @@ Routing = Annotated[RoutingType, BeforeValidator(_routing)]
 
 class _Sending(Section):
     use_dead_letter: bool = True
-    """true: what the other end refuses becomes a dead letter here; false: the route waits until it is taken."""
+    """true: messages refused by the other end become dead letters here; false: the route waits until it takes them."""
     non_durable: Literal["kept", "fast"] = "kept"
     """kept: non-durable messages stay until the other end has them; fast: they are sent once, and may be lost."""
     in_doubt: Literal["resend", "hold"] = "resend"
-    """What a lost connection leaves in doubt, unless that broker is a Bartleby: resend, or hold for an operator."""
+    """Messages in doubt after a lost connection, unless to a Bartleby: resend them, or hold them for an operator."""
 
 
 class SendSection(_Sending):
-    """A route from a queue here to an address there."""
+    """A route from a queue here to an address on the other broker."""
 
     queue: Name
-    """The queue here; it must exist, or be one that addresses or auto-creation make."""
+    """The queue here; it must exist, or be created by [addresses] or automatically."""
     address: Name
-    """The address there."""
+    """The address on the other broker."""
     routing_type: Routing = RoutingType.ANYCAST
-    """ANYCAST: to a queue there; MULTICAST: to a topic."""
+    """ANYCAST: to a queue; MULTICAST: to a topic."""
     reserve: Annotated[int, BeforeValidator(duration), Field(ge=0, le=RESERVE_MS_MAX)] = 0
-    """If the queue has other consumers: for how long they do not get what a lost connection leaves in doubt."""
+    """If the queue has other consumers: how long messages in doubt after a lost connection are kept from them."""
 
 
 class ReceiveSection(Section):
-    """A route from a queue there into an address here."""
+    """A route from a queue on the other broker to an address here."""
 
     queue: Name
-    """The queue there."""
+    """The queue on the other broker."""
     address: Name
     """The address here."""
     routing_type: Routing = RoutingType.ANYCAST
-    """What the messages are here: ANYCAST or MULTICAST."""
+    """The routing type of the messages here: ANYCAST or MULTICAST."""
     selector: str = ""
     """Only messages that match this selector; empty: all."""
     priority: Annotated[int, Field(ge=-128, le=127)] = 0
-    """The priority of the consumer there: below 0, consumers of the other broker's own come first."""
+    """The consumer priority on the other broker: below 0, its own consumers come first."""
     only_with_consumers: bool = False
-    """true: messages are fetched only for consumers here that are waiting for some."""
+    """true: messages are fetched only while consumers here wait for some."""
     reserve: Annotated[int, BeforeValidator(duration), Field(ge=0, le=RESERVE_MS_MAX)] = 600_000
-    """How long another Bartleby keeps for this route what was under way when the connection was lost; 0: not at all."""
+    """How long another Bartleby keeps messages in transit for this route after a lost connection; 0: not at all."""
 
 
 class RemoteQueueSection(_Sending):
-    """An address here that stands for a queue there."""
+    """An address here that stands for a queue on the other broker."""
 
     queue: Name
-    """The queue there."""
+    """The queue on the other broker."""
     transmission_queue: str = ""
-    """The queue here where messages wait for the link; empty: link.NAME, which is made."""
+    """The queue here where messages wait for the link; empty: link.NAME, which is created."""
 
     def waits_on(self, link: str) -> str:
         """The queue where its messages wait for the link of this name."""
@@ -135,14 +135,14 @@ class RemoteQueueSection(_Sending):
 
 
 class TopicsSection(_Sending):
-    """Multicast addresses here whose messages the other end gets under the same names."""
+    """Multicast addresses whose messages are also sent to the other broker, under the same names."""
 
     address: Name
     """An address, or a wildcard pattern of addresses."""
 
 
 class MqttRouteSection(Section):
-    """Topics that an MQTT bridge carries, as a `topic` line of Mosquitto's does."""
+    """Topics of an MQTT bridge, as in a `topic` line of Mosquitto."""
 
     topic: Name
     """A topic filter; the prefixes go before it on each side."""
@@ -151,9 +151,9 @@ class MqttRouteSection(Section):
     qos: Annotated[int, Field(ge=0, le=2)] = 1
     """The quality of service on the bridge."""
     local_prefix: str = ""
-    """What goes before the topic here."""
+    """The prefix of the topic here."""
     remote_prefix: str = ""
-    """What goes before the topic there."""
+    """The prefix of the topic on the other broker."""
 
 
 class LinkSection(Section):
@@ -162,9 +162,9 @@ class LinkSection(Section):
     url: Annotated[
         tuple[Annotated[str, AfterValidator(_url)], ...], BeforeValidator(_several), Field(strict=False, min_length=1)
     ]
-    """Where the other broker is, amqp://host:5672; schemes: amqp, amqps, mqtt, mqtts; several: tried in turn."""
+    """The other broker, amqp://host:5672; schemes: amqp, amqps, mqtt, mqtts; several: tried in turn."""
     enabled: bool = True
-    """false: the link is there but stopped, until an operator starts it."""
+    """false: the link is stopped until an operator starts it."""
     user: str = ""
     """The user to log in as; empty: anonymous."""
     password_file: Annotated[Path | None, Field(strict=False)] = None
@@ -172,19 +172,19 @@ class LinkSection(Section):
     ca: Annotated[Path | None, Field(strict=False)] = None
     """The authorities of the other broker's certificate, in PEM; unset: those of the system."""
     certificate: Annotated[Path | None, Field(strict=False)] = None
-    """Our certificate, in PEM, if the other broker asks for one."""
+    """The client certificate, in PEM, if the other broker asks for one."""
     key: Annotated[Path | None, Field(strict=False)] = None
     """Its key, in PEM, without a passphrase."""
     retry_interval: Annotated[int, BeforeValidator(duration), Field(ge=100, le=LARGEST)] = 1_000
-    """The time before a failed connection is tried again; it doubles with each failure."""
+    """The time before a failed connection is retried; it doubles with each failure."""
     retry_interval_max: Annotated[int, BeforeValidator(duration), Field(ge=100, le=LARGEST)] = 30_000
-    """The longest time between attempts: half a minute after the other broker is back, so is the link."""
+    """The longest time between attempts: the link is back at most this long after the other broker."""
     idle_timeout: Milliseconds = 60_000
     """Silence after which the other broker counts as dead; 0: never."""
     window: Annotated[int, Field(ge=1, le=WINDOW_MAX)] = 1_000
-    """Messages of a route that may be under way: enough to keep a fast network busy during a round trip."""
+    """Messages of a route in transit: enough to keep a fast network busy during a round trip."""
     max_hops: Annotated[int, Field(ge=1, le=64)] = 4
-    """Brokers that a message may have passed; one more and it is a dead letter, so that no loop goes on for ever."""
+    """Brokers that a message may have passed; one more makes it a dead letter, which ends loops."""
     send: dict[str, SendSection] = Field(default_factory=dict)
     receive: dict[str, ReceiveSection] = Field(default_factory=dict)
     remote_queues: dict[str, RemoteQueueSection] = Field(default_factory=dict)
@@ -193,7 +193,7 @@ class LinkSection(Section):
 
     @property
     def urls(self) -> tuple[LinkUrl, ...]:
-        """Where it connects to, in the order of trying."""
+        """The URLs in the order in which they are tried."""
         return tuple(map(parse_url, self.url))
 
     @property

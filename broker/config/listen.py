@@ -10,12 +10,12 @@ from broker.config.model import Config
 from broker.config.problems import Problem
 
 OPTION: Final = "--listen"
-_FORM: Final = "give ACCEPTOR=HOST:PORT, as stomp=127.0.0.1:61613 or stomp=[::1]:0 (0: a free port)"
+_FORM: Final = "give ACCEPTOR=HOST:PORT, such as stomp=127.0.0.1:61613 or stomp=[::1]:0 (0: a free port)"
 _PORT_MAX: Final = 65_535
 
 
 def parse_listen(text: str) -> tuple[str, str, int]:
-    """Acceptor, host and port; an IPv6 address stands in brackets.  Raises ValueError with the fix."""
+    """Acceptor, host and port; an IPv6 address is in brackets.  Raises ValueError with the fix."""
     name, equals, where = text.partition("=")
     host, colon, port = where.rpartition(":")
     if not (name and equals and host and colon and port.isascii() and port.isdigit()):
@@ -30,7 +30,7 @@ def parse_listen(text: str) -> tuple[str, str, int]:
 
 
 def overridden(config: Config, listen: Sequence[str]) -> tuple[Config, list[Problem], set[str]]:
-    """The configuration with the acceptors listening there, problems, and the keys that were set."""
+    """The configuration with these listeners, the problems, and the keys that were set."""
     acceptors = dict(config.acceptors)
     problems: list[Problem] = []
     keys: set[str] = set()

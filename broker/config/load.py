@@ -1,6 +1,6 @@
-"""Reading the configuration: a file, over it the environment, over that the options; then everything is checked.
+"""Loads the configuration: a file, overridden by the environment, overridden by the options; then checks everything.
 
-All problems are told at once.  What is wrong in itself is left out, and the relations are checked on the rest.
+All problems are reported at once.  Invalid values are left out, and the relations are checked on the rest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from broker.config.schema import dotted
 
 AS_SHIPPED: Final = "the configuration as shipped"
 
-#: Levels of tables and arrays in a file: every setting is within five.
+#: Levels of tables and arrays in a file: no setting is deeper than five.
 DEPTH_MAX: Final = 16
 
 Raw = dict[str, object]
@@ -57,7 +57,7 @@ def load(
     origins = overlay.origins
 
     def source_of(key: str) -> str:
-        if key in made:  # by a variable, which is to blame for what it lacks
+        if key in made:  # by a variable, which is blamed for missing settings
             return next(origins[known] for known in origins if known.startswith(f"{key}."))
         return next((origins[known] for known in origins if key == known or key.startswith(f"{known}.")), file)
 
@@ -112,7 +112,7 @@ def _read(path: Path) -> Raw:
 
 
 def _deeper(value: object, levels: int) -> bool:
-    """Whether there are more tables and arrays within each other."""
+    """Whether tables and arrays are nested deeper than this."""
     if not isinstance(value, dict | list):
         return False
     inner = value.values() if isinstance(value, dict) else value
@@ -120,7 +120,7 @@ def _deeper(value: object, levels: int) -> bool:
 
 
 def _holds_nul(value: object) -> bool:
-    """Whether a text has U+0000, which ends a file's name and a host's for the system."""
+    """Whether a text has U+0000, which would end file and host names in system calls."""
     if isinstance(value, dict):
         return any(_holds_nul(name) or _holds_nul(each) for name, each in value.items())
     return any(map(_holds_nul, value)) if isinstance(value, list) else isinstance(value, str) and "\0" in value
@@ -133,7 +133,7 @@ def _acceptors(raw: Raw) -> set[str]:
 
 
 def validated(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set[str]]:
-    """The configuration without what is wrong in itself, the problems, and the keys that were left out."""
+    """The configuration without invalid values, the problems, and the keys that were left out."""
     problems: list[Problem] = []
     broken: set[str] = set()
     rest = raw
@@ -151,13 +151,13 @@ def validated(raw: Raw, source_of: SourceOf) -> tuple[Config, list[Problem], set
 
 
 def _left_out(error: ErrorDetails) -> Place:
-    """What has to go so that an error goes: the value, or what lacks one."""
+    """What to leave out to remove an error: the value, or the table that lacks one."""
     path = place(error)
     return path[:-1] if error["type"] == "missing" else path
 
 
 def _without(raw: Raw, paths: Iterable[Place]) -> Raw:
-    """A copy without these places; later ones first, so that those before keep their index."""
+    """A copy without these places; removed from the end, so that indexes stay valid."""
     rest = copy.deepcopy(raw)
     for path in sorted(set(paths), key=lambda path: [(isinstance(key, int), key) for key in path], reverse=True):
         inner = value_at(rest, path[:-1])
@@ -169,7 +169,7 @@ def _without(raw: Raw, paths: Iterable[Place]) -> Raw:
 
 
 def _clashes(config: Config, source_of: SourceOf, broken: set[str]) -> list[Problem]:
-    """The clashes in which nothing takes part that is wrong in itself."""
+    """The clashes that involve only valid settings."""
     return [
         Problem(source_of(clash.keys[0]), clash.keys[0], clash.value, clash.fix)
         for clash in clashes(config)

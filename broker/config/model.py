@@ -1,4 +1,4 @@
-"""The configuration as one frozen value.  Without a file it is what etc/broker.toml says as shipped."""
+"""The configuration as one frozen value.  Without a file it equals etc/broker.toml as shipped."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from broker.engine.model.row import kebab
 
 _AMQ: Final = ["amq"]
 
-#: The sections of matches, with one for everything as shipped.
+#: The sections whose entries have a match; as shipped, each has one entry for everything.
 MATCHED: Final = ("address-settings", "security-settings")
 
-#: The sections whose entries have names of the user's choice, as shipped.  A file that has the section replaces it.
+#: The shipped contents of sections with entries of the user's choice.  A file that has the section replaces it.
 SHIPPED: Final[dict[str, object]] = {
     "acceptors": {
         "stomp": {"protocol": "stomp"},
@@ -54,7 +54,7 @@ SHIPPED: Final[dict[str, object]] = {
 
 
 def translate_shipped(raw: Mapping[str, object], sections: Iterable[str]) -> None:
-    """Write the matches of these sections, which are as shipped, in the characters of `[wildcard-addresses]`."""
+    """Rewrite the shipped matches of these sections in the characters of `[wildcard-addresses]`."""
     wildcards = raw.get("wildcard-addresses")
     any_words = wildcards.get("any-words") if isinstance(wildcards, dict) else None
     if isinstance(any_words, str):
@@ -63,7 +63,7 @@ def translate_shipped(raw: Mapping[str, object], sections: Iterable[str]) -> Non
                 entry["match"] = any_words
 
 
-#: What a reload takes over as a whole, beside [security] and the log's level.
+#: The sections that a reload applies as a whole, besides [security] and the log's level.
 _RELOADED: Final = (
     "addresses",
     "diverts",
@@ -74,12 +74,12 @@ _RELOADED: Final = (
     "resource_limit_settings",
 )
 
-#: The sections of which a reload takes something over.
+#: The sections that a reload applies at least in part.
 RELOADED: Final = frozenset({*map(kebab, _RELOADED), "log", "security"})
 
 
 class Config(Section):
-    """All sections.  `load` makes it, with the relations between settings checked."""
+    """All sections.  `load` makes it, and checks the relations between settings."""
 
     broker: BrokerSection = BrokerSection()
     log: LogSection = LogSection()
@@ -100,17 +100,17 @@ class Config(Section):
 
     @property
     def messaging_acceptors(self) -> dict[str, MessagingAcceptor]:
-        """The enabled ones, by name."""
+        """The enabled acceptors of messaging protocols, by name."""
         return {n: a for n, a in self.acceptors.items() if isinstance(a, MessagingAcceptor) and a.enabled}
 
     @property
     def enabled_acceptors(self) -> dict[str, Acceptor]:
-        """The enabled ones of any kind, by name."""
+        """All enabled acceptors, by name."""
         return {n: a for n, a in self.acceptors.items() if a.enabled}
 
     @property
     def http_acceptors(self) -> dict[str, HttpAcceptor]:
-        """The enabled ones, by name."""
+        """The enabled HTTP acceptors, by name."""
         return {n: a for n, a in self.acceptors.items() if isinstance(a, HttpAcceptor) and a.enabled}
 
     def connection_ttl(self, acceptor: StompAcceptor) -> int:
@@ -118,18 +118,18 @@ class Config(Section):
         return self.broker.connection_ttl if acceptor.connection_ttl is None else acceptor.connection_ttl
 
     def setting_matches(self) -> list[tuple[str, dict[str, object]]]:
-        """The address settings as the engine takes them: each match with the fields that it sets."""
+        """The address settings for the engine: each match with the fields that it sets."""
         return [(setting.match, setting.fields()) for setting in self.address_settings]
 
     def changed_sections(self, other: Config) -> set[str]:
-        """The sections, by their names in the file, that differ in another configuration."""
+        """The names of the sections that differ in another configuration."""
         return {kebab(name) for name in Config.model_fields if getattr(self, name) != getattr(other, name)}
 
     def with_reloaded(self, other: Config) -> Config:
-        """This configuration with what a reload takes from another: what is in RELOADED, and the log's level."""
+        """This configuration with the parts that a reload takes from another one."""
         log = self.log.model_copy(update={"level": other.log.level})
         taken = {name: getattr(other, name) for name in _RELOADED}
-        users_file = self.security.users_file  # a different one needs a restart, as whatever is bound to its path
+        users_file = self.security.users_file  # its path needs a restart to change
         security = other.security.model_copy(update={"users_file": users_file, "audit_file": self.security.audit_file})
         return self.model_copy(update={**taken, "log": log, "security": security})
 
@@ -138,5 +138,5 @@ class Config(Section):
         return dict(DEFAULTS)
 
 
-#: What reads the configuration again when the broker is told to reload.  Raises ConfigError.
+#: Reads the configuration again for a reload.  Raises ConfigError.
 Reload = Callable[[], Config]

@@ -1,4 +1,4 @@
-"""What is wrong with a configuration: every problem names its file, key and value, and what to do."""
+"""Problems of a configuration: each names its file, key and value, and what to do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing to put right.
+    """One problem to fix.
 
     file: the file, environment variable or option that the value came from; value: as written, empty if there is none,
     never a secret.

@@ -1,7 +1,7 @@
-"""What must hold between settings, and between a setting and the rules of the engine.
+"""Checks of relations between settings, and of settings against the engine's rules.
 
-Each rule yields the clashes that it finds.  A clash names all keys that take part in it, the one to change first: if
-one of them is wrong in itself, the clash is not told.
+Each rule yields the clashes that it finds.  A clash names all keys involved, first the one to change; if one of them is
+invalid on its own, the clash is not reported.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from broker.security.certificates import Rule
 
 @dataclass(frozen=True, slots=True)
 class Clash:
-    """Settings that cannot all be so.  value: that of the first key."""
+    """Settings that contradict each other.  value: that of the first key."""
 
     keys: tuple[str, ...]
     value: str
@@ -55,7 +55,7 @@ def _size(size: int) -> str:
 
 
 def _entry_fits_segment(config: Config) -> Iterator[Clash]:
-    """An operation becomes one entry, and half a segment is what an entry may need."""
+    """An operation becomes one journal entry, which may need at most half a segment."""
     limits, half = config.limits, config.journal.segment_size // 2
     segment = "journal.segment-size"
     fix = f"at most half of {segment} ({_size(half)}): lower it, or raise {segment}"
@@ -68,7 +68,7 @@ def _entry_fits_segment(config: Config) -> Iterator[Clash]:
         if not isinstance(acceptor, MqttAcceptor) or "maximum_packet_size" not in acceptor.model_fields_set:
             continue  # the default is lowered to what fits
         if acceptor.mqtt_min_large_message_size >= 0:
-            continue  # what does not fit goes to a file
+            continue  # larger payloads go to a file
         if acceptor.maximum_packet_size > half:
             key = f"acceptors.{name}.maximum-packet-size"
             yield Clash((key, segment), _size(acceptor.maximum_packet_size), f"give {fix}")
@@ -118,7 +118,7 @@ def _prefixes(config: Config) -> Iterator[Clash]:
         both = set(acceptor.anycast_prefixes) & set(acceptor.multicast_prefixes)
         if both:
             keys = (f"acceptors.{name}.multicast-prefix", f"acceptors.{name}.anycast-prefix")
-            fix = f"{shown(min(both))} is also in {keys[1]}: a prefix says one routing type"
+            fix = f"{shown(min(both))} is also in {keys[1]}: a prefix stands for one routing type"
             yield Clash(keys, shown(acceptor.multicast_prefix), fix)
 
 
@@ -287,7 +287,7 @@ def _addresses(config: Config) -> Iterator[Clash]:
 
 
 def _everything(config: Config) -> Iterator[Clash]:
-    """`#` alone where another character stands for any words: it would be one address, and nothing apply to others."""
+    """Matches `#` while another character stands for any words: they would cover only the address of this name."""
     usual, any_words = WildcardSyntax().any_words, syntax_of(config).any_words
     if any_words == usual:
         return

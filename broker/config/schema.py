@@ -1,6 +1,6 @@
-"""Finding one's way through the models: which keys a place of the configuration has, and of what type they are.
+"""Navigates the models: the keys at a place in the configuration, and their types.
 
-A place is a path of keys as they stand in the file: ("acceptors", "stomp", "port"), ("address-settings", 0, "match").
+A place is a path of keys as in the file: ("acceptors", "stomp", "port"), ("address-settings", 0, "match").
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def model_fields(annotation: object) -> dict[str, FieldInfo]:
 
 
 def child(annotation: object, key: str | int) -> object | None:
-    """The type of what stands under a key, or None if the key cannot be there."""
+    """The type of the value under a key, or None if there is no such key."""
     field = model_fields(annotation).get(str(key))
     if field is not None:
         return field.annotation
@@ -74,7 +74,7 @@ def is_table(annotation: object) -> bool:
 
 
 def dotted(path: Sequence[str | int], raw: object = None) -> str:
-    """A path as people write it; an entry of a list by its match, or name, as `address-settings["#"].expiry-delay`."""
+    """A path as text; an entry of a list is named by its match or name, as in `address-settings["#"].expiry-delay`."""
     text = ""
     for key in path:
         if isinstance(key, int):

@@ -1,4 +1,4 @@
-"""What all sections of the configuration share: frozen, kebab-case names, no unknown keys, no silent conversions."""
+"""The base of all sections: frozen, kebab-case names, no unknown keys, no silent conversions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.engine.model.row import kebab
 
 
 class Section(BaseModel):
-    """A table of the file.  The docstring of each field is its one line why, in etc/broker.toml too."""
+    """A table of the file.  The docstring of each field is its one-line description, in etc/broker.toml too."""
 
     model_config = ConfigDict(
         frozen=True,

@@ -1,6 +1,6 @@
-"""Durations, sizes and named values as they are written in a configuration, both ways.
+"""Durations and sizes as written in a configuration, read and written.
 
-| kind     | written                            | kept         |
+| kind     | written                            | stored       |
 |----------|------------------------------------|--------------|
 | duration | `1500`, `"500ms"`, `"30s"`, `"5min"`, `"2h"`, `"7d"` | milliseconds |
 | size     | `1024`, `"64KiB"`, `"10M"`, `"1GiB"`                 | bytes        |
@@ -17,7 +17,7 @@ from typing import Annotated, Final
 from pydantic import BeforeValidator, Field
 
 Reader = Callable[[object], object]
-"""From a value as written to the one that is kept."""
+"""Converts a value as written to the stored one."""
 
 DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SIZE_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -29,7 +29,7 @@ _QUANTITY: Final = re.compile(r"\s*([0-9]{1,19})\s*([A-Za-z]+)\s*", re.ASCII)
 
 
 def _quantity(value: object, units: Mapping[str, int], fix: str) -> object:
-    """The value in the smallest unit; what is no text is left to the type's own check. Raises ValueError."""
+    """The value in the smallest unit; integers and others are left to the type's check. Raises ValueError."""
     if isinstance(value, bool | float):
         raise ValueError(fix)
     if not isinstance(value, str):
@@ -53,14 +53,14 @@ def size(value: object) -> object:
 
 
 def written(value: int, units: Mapping[str, int]) -> str:
-    """The value with the largest unit that divides it, as `64MiB`; 0 and -1 stand alone."""
+    """The value with the largest unit that divides it, as `64MiB`; 0 and -1 have no unit."""
     if value <= 0:
         return str(value)
     unit, factor = max(((u, f) for u, f in units.items() if value % f == 0), key=lambda pair: pair[1])
     return f"{value // factor}{unit}"
 
 
-LARGEST: Final = 2**63 - 1  # what the journal and the protocols have room for
+LARGEST: Final = 2**63 - 1  # the largest in the journal and the protocols
 
 Milliseconds = Annotated[int, BeforeValidator(duration), Field(ge=0, le=LARGEST)]
 MillisecondsOrOff = Annotated[int, BeforeValidator(duration), Field(ge=-1, le=LARGEST)]

@@ -142,5 +142,5 @@ def test_other_rules_are_in_force_after_a_reload(broker: DaemonProcess) -> None:
     broker.config.write_text(SETTINGS + RULES + 'to = "nowhere"\n')
     broker.signal(signal.SIGHUP)
     broker.await_log("reload.refused", times=before + 1)
-    assert "to: it does nothing with discard" in broker.log
+    assert "to: it has no effect with discard" in broker.log
     assert fail(broker, "orders.eu").headers["_AMQ_DL_RETRIES"] == "2"

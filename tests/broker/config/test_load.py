@@ -51,7 +51,7 @@ def origin(value: str) -> Row:
 
 def failover(value: str) -> Row:
     """The same for where a broker of a pair is found."""
-    fix = "give the name or the address of a machine"
+    fix = "give a host name or address as clients know it"
     return f"[broker]\nfailover-hosts = [{value}]\n", "broker.failover-hosts[0]", value, fix
 
 
