@@ -1,1 +1,1 @@
-"""The only sockets: listeners, connections, back-pressure, timers."""
+"""All sockets of the broker: listeners, connections, back-pressure, timers."""

@@ -1,13 +1,13 @@
-"""A socket and its session: bytes in, bytes out, when to stop reading, when to hang up.  No protocol is known here.
+"""A socket and its session: bytes in, bytes out, when to stop reading, when to close.  Independent of protocols.
 
-Writes are watched with a high-water mark of zero: `pause_writing` means that the operating system has not yet taken
-everything, `resume_writing` that it has.  So a session knows which of its bytes have left the process, and at most one
-tick's worth of messages waits in it.  Over TLS up to 64 KiB more may be with the transport.  A peer that goes on asking
-and does not read the answers is not read from.
+Writes use a high-water mark of zero: `pause_writing` means that the operating system has not yet taken everything,
+`resume_writing` that it has.  So a session knows which of its bytes have left the process, and at most one tick's worth
+of messages waits in it.  Over TLS up to 64 KiB more may be in the transport.  The broker stops reading from a peer that
+sends requests but does not read the answers.
 
-A connection that ends with an error is closed gently: everything is sent, then our side is shut, then what the peer
-still sends is discarded for a while.  Closing at once would let the kernel throw away the error message together with
-the unread input.
+A connection that ends with an error is closed gracefully: everything is sent, then our side is shut down, then further
+input is discarded for a while.  Closing at once would make the kernel discard the error message together with the
+unread input.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from broker.sessions.protocol_detection import FIRST_BYTES
 from broker.sessions.session import Session
 from broker.sessions.tick import Transport
 
-#: How long a peer that was told to go may take to close its side, in ms.
+#: Ms for a peer to close its side after the broker has shut down its own.
 LINGER_MS: Final = 2_000
 
-#: A read of so many bytes ends a connection's share of the tick: what a tick touches then stays in the processor's
-#: cache, which is worth a quarter of the time, and one fast producer does not keep the others waiting.
+#: A read of this many bytes ends a connection's share of the tick: a tick's data then stays in the processor's cache,
+#: which saves a quarter of the time, and one fast producer does not keep others waiting.
 TICK_READ_BYTES: Final = 64 << 10
 
-#: Bytes that the operating system does not take, beyond which the peer is not read from: its answers would gather here.
-#: Sessions send up to 3 MiB of messages ahead; a client that writes all its requests before it reads has the rest.
+#: Unsent bytes above which the broker stops reading from the peer, since answers would pile up.  Sessions send up to 3
+#: MiB of messages ahead; the rest is for clients that write all their requests before they read.
 OUTPUT_BYTES_MAX: Final = 8 << 20
 
-#: Input discarded from such a peer before it is cut off, in bytes.
+#: Bytes of input discarded while closing before the connection is aborted.
 LINGER_BYTES_MAX: Final = 4 << 20
 
 
 class Origin(Protocol):
-    """Where connections come from: an acceptor, or what connects to other brokers."""
+    """The owner of connections: an acceptor, or the dialer of links."""
 
     report: Report
     congested: bool
@@ -48,29 +48,29 @@ class Origin(Protocol):
 
     @property
     def monotonic_ms(self) -> Callable[[], int]:
-        """The clock of its timers."""
+        """The clock for timers."""
 
     def admit(self, connection: Connection) -> bool:
-        """Give a new connection its session, or refuse it."""
+        """Give a new connection a session, or refuse it."""
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Note that a connection has ended."""
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
-        """A connection ended before it was established; `first` is what had come."""
+        """Note that a connection ended before it was established; `first` is the beginning of its input."""
 
 
 class Ticking(Protocol):
-    """What a connection asks of the tick (see Tick)."""
+    """The part of the tick that connections use (see Tick)."""
 
     def enter(self) -> None:
-        """Begin the tick unless it has begun."""
+        """Begin a tick unless one has begun."""
 
     def touch(self, transport: Transport) -> None:
-        """This transport has something to write at the end of the tick."""
+        """Flush this transport at the end of the tick."""
 
     def failed(self, transport: Transport | None, error: BaseException) -> None:
-        """An exception came out of what was called for it."""
+        """Handle an exception of a call for this transport."""
 
 
 class Connection(asyncio.Protocol):
@@ -101,14 +101,14 @@ class Connection(asyncio.Protocol):
         self._tick = tick
         self._transport: asyncio.Transport | None = None
         self._paused = False
-        self._overfull = False  # does not read what it asked for
+        self._overfull = False  # the peer does not read its answers
         self._sated = False  # has had its share of this tick
         self._flushing = False
         self._unsent = False
         self._closing_since = 0
         self._discarded = 0
         self._ended = False  # the peer has shut its side
-        self._first: bytes | None = None  # of what it sent before it was established: it may be another protocol
+        self._first: bytes | None = None  # the first input before it was established: may be another protocol
         self._received_at = self._sent_at = origin.monotonic_ms()
         self._started_at = self._received_at if started_at is None else started_at
         self.peer = Peer("local")
@@ -122,11 +122,11 @@ class Connection(asyncio.Protocol):
     # -- the event loop's callbacks --------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer has connected: it gets a session, or is refused."""
+        """Give a new peer a session, or refuse it."""
         transport = cast(asyncio.Transport, transport)  # uvloop's are not derived from it
         self._transport = transport
         secure = transport.get_extra_info("sslcontext") is not None
-        # What TLS holds back for a full socket is counted from the first byte on; 0 would mean: always paused.
+        # TLS counts what it buffers for a full socket from the first byte; 0 would mean always paused.
         transport.set_write_buffer_limits(high=1 if secure else 0, low=0)
         peer = transport.get_extra_info("peername")
         if isinstance(peer, tuple):
@@ -139,7 +139,7 @@ class Connection(asyncio.Protocol):
             self._tick.failed(self, error)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes: to the session, or nowhere if the connection is about to close."""
+        """Pass bytes to the session; discard them if the connection is closing."""
         if self._closing_since:
             self._discarded += len(data)
             if self._discarded > LINGER_BYTES_MAX:
@@ -163,16 +163,16 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
-        """The peer has shut its side; ours stays open for what it is still owed."""
+        """The peer has shut down its side; ours stays open for the remaining output."""
         if self._closing_since or self.session is None:
             return False
         self._ended = True
         self._tell(self.session.receive_eof)
         self._tick.touch(self)
-        return not self.peer.secure  # TLS has no halves: both sides end with one
+        return not self.peer.secure  # TLS cannot be half-closed
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """The socket is closed: end the session."""
         self._transport = None
         self._origin.forget(self)
         session, self.session = self.session, None
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._tell(session.connection_lost)
 
     def _tell(self, call: Callable[[], None]) -> None:
-        """Call the session, within a tick: an exception costs this connection."""
+        """Call the session within a tick; an exception ends this connection only."""
         self._tick.enter()
         try:
             call()
@@ -188,13 +188,13 @@ class Connection(asyncio.Protocol):
             self._tick.failed(self, error)
 
     def pause_writing(self) -> None:
-        """The operating system has not taken everything."""
+        """The operating system has not taken all output: tell the session."""
         self._unsent = True
         if self.session is not None:
             self._tell(self.session.write_blocked)
 
     def resume_writing(self) -> None:
-        """It has now."""
+        """The operating system has taken all output: tell the session."""
         self._unsent = False
         if self._overfull:
             self._overfull = False
@@ -203,10 +203,10 @@ class Connection(asyncio.Protocol):
             self._tell(self.session.flushed)
             self._tick.touch(self)
 
-    # -- what the session asks for ---------------------------------------------------------------------------------
+    # -- called by the session and the tick ------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what the session has to send, once; hang up if it is done."""
+        """Write the session's output; close if the session is done."""
         session, transport = self.session, self._transport
         if session is None or transport is None:
             return
@@ -233,18 +233,18 @@ class Connection(asyncio.Protocol):
             self._hang_up(transport)
 
     def pause_reading(self) -> None:
-        """Take no more bytes for now."""
+        """Stop reading for now."""
         self._paused = True
         self._apply_reading()
 
     def resume_reading(self) -> None:
-        """Take bytes again."""
+        """Read again."""
         self._paused = False
         self._received_at = self._origin.monotonic_ms()
         self._apply_reading()
 
     def _apply_reading(self) -> None:
-        """Reading stops for the session (a full address), the listener (a busy journal), or a peer (it does not)."""
+        """Stop reading for the session (a full address), the owner (a busy journal) or the peer (it does not read)."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -254,7 +254,7 @@ class Connection(asyncio.Protocol):
             transport.resume_reading()
 
     def congestion_changed(self) -> None:
-        """The journal fell behind, or caught up."""
+        """Apply a change of the owner's congestion: the journal fell behind, or caught up."""
         if not self._closing_since:
             self._received_at = self._origin.monotonic_ms()
             self._apply_reading()
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
     # -- time ------------------------------------------------------------------------------------------------------
 
     def check(self, now: int, period: int) -> None:
-        """Timers, looked at every `period` ms: handshake, silence of either side, lingering."""
+        """Check the timers, every `period` ms: handshake, silence of either side, lingering."""
         session = self.session
         if self._closing_since:
             if now - self._closing_since >= LINGER_MS:
@@ -276,7 +276,7 @@ class Connection(asyncio.Protocol):
         elif session.receive_timeout and now - self._received_at > session.receive_timeout and self._reading:
             self._tell(session.timed_out)
             if session.close_expected:
-                self._tick.touch(self)  # it says goodbye first
+                self._tick.touch(self)  # it sends its farewell first
             else:
                 self.abort()
         elif session.send_interval and now - self._sent_at >= session.send_interval - 2 * period:
@@ -290,7 +290,7 @@ class Connection(asyncio.Protocol):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """The broker stops: the session says goodbye.  `moved`: see Session."""
+        """Let the session end because the broker stops.  `moved`: see Session."""
         if self.session is not None and not self._closing_since:
             self._tell(partial(self.session.shut_down, moved=moved))
             self._tick.touch(self)
@@ -306,6 +306,6 @@ class Connection(asyncio.Protocol):
             transport.close()
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Abort the connection at once."""
         if self._transport is not None:
             self._transport.abort()

@@ -1,8 +1,8 @@
-"""Connections that this broker opens: the links'.
+"""Opens the connections of links.
 
-Every CHECK_PERIOD_MS it looks which links are due, and connects each by itself: name, TCP and TLS within
-CONNECT_SECONDS_MAX, to the next URL after each failure.  What the session of a link says, and when it is tried again,
-is decided in `broker.sessions.links`.
+Every CHECK_PERIOD_MS it connects the links that are due, each in its own task: name lookup, TCP and TLS within
+CONNECT_SECONDS_MAX, with the next URL after each failure.  `broker.sessions.links` decides what a link's session does,
+and when to retry.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Tick, Transport
 
-#: Seconds for name, TCP and TLS: what takes longer is down, as far as a link is concerned.
+#: Seconds for name lookup, TCP and TLS: a broker that takes longer counts as down.
 CONNECT_SECONDS_MAX: Final = 10
 
-#: How long the other broker may take to let us in, in ms.
+#: Ms for the login at the other broker.
 LOGIN_MS_MAX: Final = 10_000
 
-#: The session of a connection that a link has made: transport, link, its number, who is at the other end.
+#: Makes the session of a link's connection: transport, link, connection number, peer.
 MakeSession = Callable[[Transport, Link, int, Peer], "LinkSession"]
 
 
@@ -49,7 +49,7 @@ class OutgoingConnection(Connection):
 
 
 class Endpoint:
-    """Where a link may be connected to; `context`: TLS, or None."""
+    """A place that a link may connect to; `context`: for TLS, or None."""
 
     def __init__(self, url: str, host: str, port: int, context: ssl.SSLContext | None) -> None:
         self.url = url
@@ -59,7 +59,7 @@ class Endpoint:
 
 
 class Dialer:
-    """Opens the connections of links, and looks at their timers."""
+    """Opens the connections of links, and checks their timers."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class Dialer:
         self._closed = False
 
     async def run(self) -> None:
-        """Connect what is due, for ever."""
+        """Connect links when they are due, for ever."""
         while True:
             self.look()
             await asyncio.sleep(CHECK_PERIOD_MS / 1000)
@@ -128,10 +128,10 @@ class Dialer:
         self._tick.enter()
         self._links.lost(link, why)
 
-    # -- what connections ask --------------------------------------------------------------------------------------
+    # -- called by connections -------------------------------------------------------------------------------------
 
     def admit(self, connection: Connection) -> bool:
-        """The connection is made: its session begins, unless the link is not wanted any more."""
+        """Begin the session of a new connection, unless its link is no longer to be connected."""
         assert isinstance(connection, OutgoingConnection)
         if self._closed or not self._links.wanted(connection.link):
             return False
@@ -146,15 +146,15 @@ class Dialer:
         return True
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone; its session says so to its link."""
+        """Note that a connection has ended; its session tells the link."""
         assert isinstance(connection, OutgoingConnection)
         self.connections.pop(connection, None)
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
-        """What the other end speaks is in the error of the session."""
+        """Nothing: the session's error shows what the other end speaks."""
 
     def set_congested(self, congested: bool) -> None:
-        """Stop or resume reading: the journal cannot take more for now, or can again."""
+        """Stop or resume reading from all connections, as the journal falls behind or catches up."""
         if congested != self.congested:
             self.congested = congested
             for connection in self.connections:
@@ -163,7 +163,7 @@ class Dialer:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def shut_down(self) -> None:
-        """Say goodbye to everybody, and connect no more."""
+        """End all connections gracefully, and make no new ones."""
         self._closed = self._links.closing = True
         for task in self._dialing.values():
             task.cancel()
@@ -171,7 +171,7 @@ class Dialer:
             connection.shut_down()
 
     def abort(self) -> None:
-        """Cut everybody off."""
+        """Abort all connections."""
         self._closed = True
         for connection in list(self.connections):
             connection.abort()

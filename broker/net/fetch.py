@@ -1,6 +1,6 @@
-"""A small document from somewhere else: the keys of the issuer of tokens.  Blocks, so it is for a thread.
+"""Fetches a small document: the keys of the issuer of tokens.  Blocks, so it needs a thread.
 
-Verified TLS, or this very machine; no redirection; so many bytes, within so many seconds altogether.
+It requires verified TLS or this machine, follows no redirects, and limits the bytes and the total time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import IO, Final
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-#: Seconds without a byte, and milliseconds altogether.
+#: Seconds without a byte, and milliseconds in total.
 SILENCE_SECONDS_MAX: Final = 5.0
 FETCH_MS_MAX: Final = 10_000
 
@@ -21,7 +21,7 @@ _CHUNK_BYTES: Final = 16 << 10
 
 
 class _NoRedirection(HTTPRedirectHandler):
-    """Where keys come from is what the configuration says."""
+    """Refuses redirects: only the configuration decides where keys come from."""
 
     def redirect_request(
         self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
@@ -30,12 +30,12 @@ class _NoRedirection(HTTPRedirectHandler):
 
 
 def trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """Whose certificates count: those of these authorities, or of those that the system knows.  Raises OSError."""
+    """A context that trusts these authorities, or the system's.  Raises OSError."""
     return ssl.create_default_context(cafile=ca_file)
 
 
 def fetch(url: str, ca_file: Path | None, *, bytes_max: int, now: Callable[[], int]) -> bytes:
-    """What is there; `now` is the monotonic time in ms.  Raises OSError, ValueError."""
+    """The content of a URL; `now` is the monotonic time in ms.  Raises OSError, ValueError."""
     context = trusting(ca_file)
     opener = build_opener(HTTPSHandler(context=context), _NoRedirection())
     begun = now()

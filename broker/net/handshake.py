@@ -1,9 +1,9 @@
-"""The handshake of TLS on a socket that was accepted, and what a peer is told with whom it fails.
+"""The TLS handshake on an accepted socket, and the alert for a peer when it fails.
 
-OpenSSL has an alert ready for a peer that is refused (its certificate is missing, expired, of an unknown authority,
-...), but an event loop closes the connection without it.  Here it is sent beside the loop, over the same socket, and
-the socket is closed gently, as by `connection`: else the kernel could throw the alert away together with input that
-nobody read.
+OpenSSL has an alert ready for a refused peer (its certificate is missing, expired, of an unknown authority, ...), but
+an event loop closes the connection without sending it.  Here it is sent outside the loop, over the same socket, and the
+socket is closed gracefully, as in `connection`: otherwise the kernel could discard the alert together with unread
+input.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from contextlib import suppress
 from contextvars import ContextVar
 from typing import Final
 
-#: How long the goodbye of TLS may take, in seconds.
+#: Seconds for the TLS shutdown.
 SHUTDOWN_SECONDS: Final = 2.0
 
-#: Bytes that a refused peer may still send in that time before it is cut off.
+#: Bytes that a refused peer may still send in that time before its socket is closed.
 LINGER_BYTES_MAX: Final = 1 << 20
 
 _READ_BYTES: Final = 16 << 10
@@ -33,7 +33,10 @@ async def shake(
     seconds: float,
     failed: Callable[[str], None],
 ) -> None:
-    """Shake hands: the socket is `connection`'s then, or `failed` is told why not; the peer, if it is a `Context`."""
+    """Do the handshake: `connection` takes over the socket, or `failed` gets the reason.
+
+    The peer gets it too if `context` is a `Context`.
+    """
     farewell = _Farewell(client)
     _FAREWELL.set(farewell)
     try:
@@ -56,21 +59,21 @@ def reason(error: Exception) -> str:
 
 
 class _Farewell:
-    """The end of a handshake that fails: of a socket that the event loop closes."""
+    """Sends the alert of a failed handshake on a socket that the event loop closes."""
 
     def __init__(self, client: socket.socket) -> None:
         self._client = client
         self._own: socket.socket | None = None
 
     def say(self, alert: bytes) -> None:
-        """The last that the peer hears."""
+        """Send the alert, and shut down our side."""
         with suppress(OSError):
             self._own = self._client.dup()
             self._own.send(alert)
             self._own.shutdown(socket.SHUT_WR)
 
     async def linger(self) -> None:
-        """Discard what the peer still sends, until it has closed its side, or for a while."""
+        """Discard the peer's input until it closes its side, or for a while."""
         if self._own is None:
             return
         loop, left = asyncio.get_running_loop(), LINGER_BYTES_MAX
@@ -80,17 +83,17 @@ class _Farewell:
                     left -= len(data)
 
     def close(self) -> None:
-        """What is left of it."""
+        """Close the duplicated socket, if any."""
         if self._own is not None:
             self._own.close()
 
 
-#: Of the handshake in whose task, or in whose callbacks of the event loop, this is asked.
+#: The farewell of the handshake in the current task or callback.
 _FAREWELL: Final[ContextVar[_Farewell]] = ContextVar("farewell")
 
 
 class _Object(ssl.SSLObject):
-    """One connection's TLS; `farewell` as long as hands are shaken."""
+    """One connection's TLS; `farewell` is set during the handshake."""
 
     outgoing: ssl.MemoryBIO
     farewell: _Farewell | None
@@ -108,7 +111,7 @@ class _Object(ssl.SSLObject):
 
 
 class Context(ssl.SSLContext):
-    """One of whose handshakes peers hear why they fail."""
+    """A context whose peers get an alert when a handshake fails."""
 
     sslobject_class = _Object
 
@@ -121,6 +124,6 @@ class Context(ssl.SSLContext):
         session: ssl.SSLSession | None = None,
     ) -> ssl.SSLObject:
         made = super().wrap_bio(incoming, outgoing, server_side, server_hostname, session)
-        assert isinstance(made, _Object), "the class that is asked for"
+        assert isinstance(made, _Object), "sslobject_class makes these"
         made.outgoing, made.farewell = outgoing, _FAREWELL.get(None)
         return made

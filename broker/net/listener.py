@@ -1,4 +1,4 @@
-"""Acceptors: a listening socket each, the connections it accepted, and their timers."""
+"""Acceptors: each has a listening socket, the connections it accepted, and their timers."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from broker.sessions.login import Peer
 from broker.sessions.session import Session
 from broker.sessions.tick import Transport
 
-#: How often the timers of connections are looked at, in ms: half the shortest heart-beat interval.
+#: Ms between checks of the connections' timers: half the shortest heart-beat interval.
 CHECK_PERIOD_MS: Final = 250
 
-#: Connections that are looked at together: some 0.1 ms.
+#: Connections checked together: some 0.1 ms.
 CHECKED_AT_ONCE: Final = 256
 
-#: Connections the kernel may hold ready for us; a burst larger than this is retried by the peers' TCP.
+#: Connections that the kernel may queue; TCP of the peers retries those beyond it.
 BACKLOG: Final = 1_024
 
-#: A session for a new connection: transport, connection number, who is at its other end.
+#: Makes the session of a new connection: transport, connection number, peer.
 MakeSession = Callable[[Transport, int, Peer], Session]
 
 
@@ -76,7 +76,7 @@ class Listener:
         self._idle = asyncio.Event()
 
     async def open(self, host: str, port: int) -> list[tuple[str, int]]:
-        """Listen; the addresses really bound (port 0 picks one).  Raises OSError."""
+        """Listen, and return the addresses bound (port 0 picks a port).  Raises OSError."""
         loop = asyncio.get_running_loop()
         if self._context is None:
             self._server = await loop.create_server(
@@ -91,7 +91,7 @@ class Listener:
         return self._server is not None or self._secure is not None
 
     def _shake(self, client: socket.socket, address: object) -> None:
-        """A socket was accepted that has to speak TLS first."""
+        """Begin the TLS handshake of an accepted socket."""
         assert self._context is not None
         handshake = Handshake(self, self.tick, client, address)
         if not self._may_come(handshake.remote, handshake.origin):
@@ -103,16 +103,16 @@ class Listener:
 
     @property
     def count(self) -> int:
-        """Sockets that are open, those that are not yet secured too."""
+        """Open sockets, including those in their TLS handshake."""
         return len(self.connections) + len(self.handshakes)
 
     def forget_handshake(self, handshake: Handshake) -> None:
-        """Its end, one way or the other."""
+        """Note that a handshake has ended, successfully or not."""
         if self.handshakes.pop(handshake, handshake) is None:
             self._departed(handshake.origin)
 
     def admit(self, connection: Connection) -> bool:
-        """Give a new connection its session, unless there are too many or we are closing."""
+        """Give a new connection a session, unless there are too many or the acceptor is closed."""
         if not self._may_come(connection.remote, connection.peer.origin):
             return False
         self.accepted += 1
@@ -148,7 +148,7 @@ class Listener:
             del self._origins[key]
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Note that a connection has ended."""
         if self.connections.pop(connection, connection) is None:
             self._departed(connection.peer.origin)
             self._left(connection.peer)
@@ -157,7 +157,7 @@ class Listener:
             self._idle.set()
 
     def tell_foreign(self, connection: Connection, first: bytes) -> None:
-        """A connection ended before its client had introduced itself: perhaps it meant another acceptor."""
+        """Report a connection that ended before its login if it seems meant for another acceptor."""
         protocol = strangers.spoken(first)
         if advice := strangers.advice(protocol, self._served):
             self.report(
@@ -165,20 +165,20 @@ class Listener:
             )
 
     async def idle(self) -> None:
-        """Return when nobody is connected."""
+        """Wait until there are no connections."""
         while self.connections:
             self._idle.clear()
             await self._idle.wait()
 
     def set_congested(self, congested: bool) -> None:
-        """Stop or resume reading from everybody: the journal cannot take more for now, or can again."""
+        """Stop or resume reading from all connections, as the journal falls behind or catches up."""
         if congested != self.congested:
             self.congested = congested
             for connection in self.connections:
                 connection.congestion_changed()
 
     def check(self) -> Iterator[None]:
-        """Look at the timers of all connections, some at a time: others may be served meanwhile."""
+        """Check the timers of all connections, some at a time, so that others are served in between."""
         for start, connection in enumerate(list(self.connections)):
             if start % CHECKED_AT_ONCE == 0:
                 yield
@@ -186,7 +186,7 @@ class Listener:
             connection.check(now, CHECK_PERIOD_MS)
 
     def close(self) -> None:
-        """Accept no more; those who are connected stay."""
+        """Stop accepting; existing connections stay."""
         if self._server is not None:
             self._server.close()
             self._server = None
@@ -195,12 +195,12 @@ class Listener:
             self._secure = None
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """Say goodbye to everybody.  `moved`: see Session."""
+        """End all connections gracefully.  `moved`: see Session."""
         for connection in list(self.connections):
             connection.shut_down(moved=moved)
 
     def abort(self) -> None:
-        """Cut everybody off."""
+        """Abort all connections and handshakes."""
         for connection in list(self.connections):
             connection.abort()
         for handshake in list(self.handshakes):

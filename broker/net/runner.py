@@ -1,4 +1,4 @@
-"""Slow things beside the event loop, and things for later; both end within a tick."""
+"""Runs slow work in threads, and calls for later; both call back within a tick."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from broker.sessions.tick import Tick
 
-#: Threads that hash passwords: each takes a processor and 19 MiB while it does.
+#: Threads that hash passwords: each uses a processor and 19 MiB meanwhile.
 THREADS: Final = 2
 
 Result = TypeVar("Result")
@@ -29,7 +29,7 @@ class LoopRunner:
         self._run_on(self._threads, work, then)
 
     def aside(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
-        """As `run`, for what waits for others: it keeps no login waiting."""
+        """As `run`, for work that waits for other servers: it has its own thread, and no login waits for it."""
         self._run_on(self._fetcher, work, then)
 
     def _run_on(
@@ -41,7 +41,7 @@ class LoopRunner:
 
         try:
             self._loop.run_in_executor(threads, work).add_done_callback(done)
-        except (RuntimeError, MemoryError) as fault:  # the system gives no thread
+        except (RuntimeError, MemoryError) as fault:  # no thread could be started
             self._loop.call_soon(self._call, partial(then, fault))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
@@ -55,6 +55,6 @@ class LoopRunner:
             self._tick.failed(None, error)
 
     def close(self) -> None:
-        """What still waits is told nothing any more."""
+        """Stop the threads; pending work never calls back."""
         for threads in (self._threads, self._fetcher):
             threads.shutdown(wait=False, cancel_futures=True)

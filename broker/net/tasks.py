@@ -1,7 +1,7 @@
-"""Background tasks: none dies unseen.
+"""Background tasks, whose failures are always reported.
 
-A task that fails, or that ends though it never should, is told to the event loop's exception handler at once, like an
-exception that nobody caught in a callback.  So the daemon has one place that learns of all of them, and decides.
+A task that fails, or that ends though it never should, is reported to the event loop's exception handler at once, like
+an uncaught exception in a callback.  So the daemon handles all of them in one place.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, Final
 
-#: In the context that the handler gets: the broker cannot go on without this task.
+#: The key in the handler's context: whether the broker cannot continue without this task.
 ESSENTIAL: Final = "essential"
 
 
 def supervised(name: str, work: Coroutine[Any, Any, None], *, essential: bool = False) -> asyncio.Task[None]:
-    """A task whose end is looked at; an `essential` one only ends by being cancelled."""
+    """A task whose failure is reported; an `essential` one may only end by being cancelled."""
     task = asyncio.get_running_loop().create_task(work, name=name)
 
     def ended(task: asyncio.Task[None]) -> None:

@@ -1,8 +1,8 @@
 """TLS: the context of an acceptor, and the handshake of a connection.
 
-A socket is accepted first, counted, and only then speaks TLS with the context of that moment: certificates change
-without touching anybody, and a handshake that is slow or broken off costs its own memory and nobody's time.  The clock
-of the acceptor's handshake timeout runs from the accepting, so that TLS and the login have one budget together.
+A socket is accepted and counted first; then its handshake uses the context of that moment.  So certificates can change
+without affecting connections, and a slow or broken handshake costs its own memory and no other client's time.  The
+acceptor's handshake timeout starts at the acceptance and covers both TLS and the login.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from broker.net.tasks import supervised
 if TYPE_CHECKING:
     from broker.net.listener import Listener
 
-#: Suites of TLS 1.2 unless others are asked for: forward secrecy and authenticated encryption, nothing else.
+#: The default suites of TLS 1.2: only forward secrecy and authenticated encryption.
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 
-#: How long to wait when the system gives no socket, in seconds.
+#: Seconds to wait when a socket cannot be accepted.
 RETRY_SECONDS: Final = 0.2
 
-#: What OpenSSL says of a file in which it finds nothing.
+#: OpenSSL's reasons for a file without usable contents.
 _NOT_PEM: Final = frozenset({"BAD_BASE64_DECODE", "NO_CERTIFICATE_OR_CRL_FOUND", "NO_START_LINE", "PEM_LIB"})
 
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 
 class TlsUnusable(Exception):
-    """A certificate, key or list cannot be used; the text says which and why."""
+    """A certificate, key or revocation list cannot be used; the text says which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class TlsSettings:
-    """What an acceptor's TLS is made of; files are PEM.
+    """The TLS settings of an acceptor; files are PEM.
 
-    `clients`: the authorities of client certificates, None to ask for none; `required`: whether one must be shown;
-    `revoked`: their revocation lists; `hosts`: the names that clients may ask for (SNI), `*.` before a domain for any
-    one label, empty for any.
+    `clients`: the authorities of client certificates, None to request none; `required`: whether a client needs one;
+    `revoked`: their revocation lists; `hosts`: the server names that clients may send (SNI), with `*.` before a domain
+    for any one label; empty: any.
     """
 
     certificate: Path
@@ -58,12 +58,12 @@ class TlsSettings:
 
     @property
     def files(self) -> list[Path]:
-        """All files that it is read from."""
+        """All files that the settings name."""
         return [path for path in (self.certificate, self.key, self.clients, self.revoked) if path is not None]
 
 
 def make_context(settings: TlsSettings) -> ssl.SSLContext:
-    """The context that new connections use.  Raises TlsUnusable."""
+    """The context for new connections.  Raises TlsUnusable."""
     context = Context(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = min(_VERSIONS[version] for version in settings.versions)
     context.maximum_version = max(_VERSIONS[version] for version in settings.versions)
@@ -72,7 +72,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
     try:
         context.set_ciphers(settings.ciphers or CIPHERS)
     except ssl.SSLError:
-        raise TlsUnusable(f"ciphers {settings.ciphers!r}: OpenSSL knows none of them") from None
+        raise TlsUnusable(f"ciphers {settings.ciphers!r}: OpenSSL supports none of them") from None
     clients, revoked = settings.clients, settings.revoked
     if clients is not None:
         _use(clients, lambda: context.load_verify_locations(clients))
@@ -81,7 +81,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
                 f"{clients} contains no certificate of an authority: name the one that issues the clients' certificates"
             )
         context.verify_mode = ssl.CERT_REQUIRED if settings.required else ssl.CERT_OPTIONAL
-        # A resumed session would not look at the certificate, nor at the revocation list, again.
+        # A resumed session would not check the certificate and the revocation list again.
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
     if revoked is not None:
@@ -95,7 +95,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def make_client_context(ca: Path | None, certificate: Path | None, key: Path | None) -> ssl.SSLContext:
-    """The context of connections to other brokers, whose names are checked.  Raises TlsUnusable."""
+    """The context for connections to other brokers, which checks their host names.  Raises TlsUnusable."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca is not None:
@@ -106,7 +106,7 @@ def make_client_context(ca: Path | None, certificate: Path | None, key: Path | N
 
 
 def _use_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
-    """Certificate and key are read in one go, so that which of them is wrong has to be found out."""
+    """Load certificate and key.  OpenSSL reads both together, so on an error this finds out which one is wrong."""
     try:
         _use(certificate, lambda: context.load_cert_chain(certificate, key, _no_password))
     except TlsUnusable as error:
@@ -145,7 +145,7 @@ def _unusable(error: ssl.SSLError) -> str:
 
 
 def _no_password() -> str:
-    """Instead of asking on the terminal."""
+    """Raise an error instead of prompting on the terminal."""
     raise TlsUnusable("the key is encrypted: store it without a passphrase, readable by the broker only")
 
 
@@ -156,7 +156,7 @@ def _host_check(hosts: tuple[str, ...]) -> HostCheck:
     wanted = [host.lower().removesuffix(".") for host in hosts]
 
     def check(connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> int | None:
-        """A client that names no host is let in, as in ActiveMQ Artemis."""
+        """Accept clients that send a listed name, or none, as in ActiveMQ Artemis."""
         if name is None:
             return None
         plain = name.lower().removesuffix(".")
@@ -169,7 +169,7 @@ def _host_check(hosts: tuple[str, ...]) -> HostCheck:
 
 
 class SecuredConnection(Connection):
-    """A connection whose handshake is over once it is made."""
+    """A connection made by a successful handshake."""
 
     __slots__ = ("_handshake",)
 
@@ -178,13 +178,13 @@ class SecuredConnection(Connection):
         self._handshake = handshake
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It counts as a connection now, no longer as a handshake."""
+        """Count it as a connection, and no longer as a handshake."""
         self._handshake.over()
         super().connection_made(transport)
 
 
 class Handshake:
-    """A socket that has been accepted and does not yet speak our protocol."""
+    """An accepted socket in its TLS handshake."""
 
     def __init__(self, listener: Listener, tick: Ticking, client: socket.socket, address: object) -> None:
         self.remote, self.origin = "local", ""
@@ -196,15 +196,15 @@ class Handshake:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, context: ssl.SSLContext) -> None:
-        """Shake hands; what becomes of it is a connection of the listener."""
+        """Begin the handshake; if it succeeds, it makes a connection of the listener."""
         self._task = supervised(f"handshake with {self.remote}", self._shake(context))
 
     def over(self) -> None:
-        """It has become a connection."""
+        """The handshake has succeeded: its connection replaces it."""
         self._listener.forget_handshake(self)
 
     def abort(self) -> None:
-        """Cut it off."""
+        """Abort the handshake."""
         if self._task is not None:
             self._task.cancel()
 
@@ -229,7 +229,7 @@ class Handshake:
 
 
 class SecureServer:
-    """Listening sockets whose connections speak TLS first; `shake` gets each socket, and where it comes from."""
+    """Listening sockets for TLS; `shake` gets each accepted socket and its peer's address."""
 
     def __init__(self, shake: Callable[[socket.socket, object], None], report: Callable[[OSError], None]) -> None:
         self._shake = shake
@@ -238,7 +238,7 @@ class SecureServer:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def open(self, host: str, port: int, backlog: int) -> list[tuple[str, int]]:
-        """Listen; the addresses really bound.  Raises OSError."""
+        """Listen, and return the addresses bound.  Raises OSError."""
         loop = asyncio.get_running_loop()
         found = await loop.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         try:
@@ -252,7 +252,7 @@ class SecureServer:
         return [listening.getsockname()[:2] for listening in self._sockets]
 
     def serve(self, sockets: list[socket.socket]) -> None:
-        """Accept on sockets that listen; they are closed with this."""
+        """Accept on listening sockets, and own them from now on."""
         self._sockets = sockets
         for listening in sockets:
             listening.setblocking(False)
@@ -264,20 +264,20 @@ class SecureServer:
             try:
                 client, address = await loop.sock_accept(listening)
             except OSError as error:
-                self._report(error)  # no more files, as a rule: connections that end give some back
+                self._report(error)  # usually no free descriptors: ending connections free some
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             try:
                 client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._shake(client, address)
-            except OSError:  # the peer has gone already
+            except OSError:  # the peer has already disconnected
                 client.close()
-            except Exception as error:  # one socket's trouble; the next one is accepted
+            except Exception as error:  # affects only this socket; accept the next one
                 client.close()
-                loop.call_exception_handler({"message": "a socket was not taken", "exception": error})
+                loop.call_exception_handler({"message": "an accepted socket could not be handled", "exception": error})
 
     def close(self) -> None:
-        """Accept no more."""
+        """Stop accepting."""
         for task in self._tasks:
             task.cancel()
         for listening in self._sockets:

@@ -1,1 +1,1 @@
-"""Who may come in: users and their passwords, certificates, failed logins, the audit log."""
+"""Authentication: users and their passwords, certificates, tokens, throttling of failed logins, the audit log."""

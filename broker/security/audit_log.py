@@ -1,7 +1,7 @@
-"""The audit log: who came in, who did not, what was denied, what operators did; JSON lines in a file of its own.
+"""The audit log: accepted and refused logins, denials, and operators' actions, as JSON lines in a file of its own.
 
-It says what the log says of the same events, whatever the log's level, and leaves none out.  It is readable by its
-owner only, and bounded: a full file is set aside as `FILE.1` and so on, the oldest of them goes.
+It has the fields that the log has for the same events, whatever the log's level, and leaves none out.  It is readable
+only by its owner, and bounded: a full file is rotated to `FILE.1` and so on, and the oldest one deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Final
 
-#: The events that an auditor asks for.
+#: The events that auditors need.
 AUDITED: Final = frozenset(
     {
         "access.denied",
@@ -62,13 +62,13 @@ AUDITED: Final = frozenset(
     }
 )
 
-#: Bytes of one file, and how many are kept beside it: some 10 million events.
+#: Bytes of one file, and how many rotated files are kept: some 10 million events.
 FILE_BYTES_MAX: Final = 64 << 20
 FILES_MAX: Final = 16
 
 
 class AuditLog(RotatingFileHandler):
-    """The file.  Raises OSError."""
+    """The audit log's file.  Raises OSError."""
 
     def __init__(self, path: Path, *, bytes_max: int = FILE_BYTES_MAX, files_max: int = FILES_MAX) -> None:
         super().__init__(path, maxBytes=bytes_max, backupCount=files_max, encoding="utf-8")
@@ -79,10 +79,10 @@ class AuditLog(RotatingFileHandler):
         return super()._open()
 
     def write(self, time: str, code: str, fields: Mapping[str, str | int]) -> None:
-        """One event; what cannot be written is noted in `failed`."""
+        """Write one event; an error is noted in `failed`."""
         line = json.dumps({"time": time, "code": code, **fields}, ensure_ascii=True)
         self.emit(logging.LogRecord("audit", logging.INFO, "", 0, line, (), None))
 
     def handleError(self, record: logging.LogRecord) -> None:  # the standard library's name
-        """A disk that fails must not end what is audited; the log tells."""
+        """Note the failure: a failing disk must not stop audited actions, and the log reports it."""
         self.failed = OSError(f"the audit log {self.baseFilename} cannot be written")

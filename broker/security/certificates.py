@@ -1,13 +1,13 @@
-"""From the subject of a client certificate to a user, by rules.
+"""Maps the subject of a client certificate to a user, by rules.
 
-A rule is a subject as RFC 4514 writes it, the most specific attribute first, and the user that it stands for:
+A rule is a subject in the notation of RFC 4514, the most specific attribute first, and the user it stands for:
 
     subject = "CN=orders-service,OU=services,O=Example"       user = "orders"
     subject = "CN=*,OU=devices,O=Example"                     user = "device-%cn"
 
-All attributes have to be there, in this order, and no others; `*` in a value is any text within it.  `%cn` is the
-certificate's common name.  The first rule that fits decides.  Values are compared as they are, never as one text, so
-that a name with a comma in it cannot pretend to be two attributes.
+A certificate must have exactly these attributes, in this order; `*` in a value matches any text.  `%cn` is the
+certificate's common name.  The first rule that matches applies.  Values are compared one by one, never as one text, so
+that a name with a comma in it cannot pose as two attributes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def subject_of(certificate: Mapping[str, Any] | None) -> Subject:
 
 
 class Rule:
-    """One rule.  Raises ValueError for a subject that is none."""
+    """One rule.  Raises ValueError for an invalid subject."""
 
     def __init__(self, subject: str, user: str) -> None:
         self._user = user
@@ -55,7 +55,7 @@ class Rule:
             raise ValueError(f"a user with {COMMON_NAME} needs one CN in the subject")
 
     def user(self, subject: Subject) -> str | None:
-        """The user of a certificate with this subject; None: the rule does not fit."""
+        """The user of a certificate with this subject; None: the rule does not match."""
         if len(subject) != len(self._wanted):
             return None
         for (name, value), (wanted, pattern) in zip(subject, self._wanted, strict=True):
@@ -67,12 +67,12 @@ class Rule:
 
 
 def user_of(rules: Iterable[Rule], subject: Subject) -> str | None:
-    """The user that the first fitting rule names."""
+    """The user of the first matching rule."""
     return next((user for rule in rules if (user := rule.user(subject)) is not None), None)
 
 
 def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
-    """The attributes of a written subject; a value's characters, escaped ones as two.  Raises ValueError."""
+    """The attributes of a subject in text; values as characters, escaped ones as two.  Raises ValueError."""
     parts: list[list[str]] = [[]]
     escaped = False
     for character in text:
@@ -89,7 +89,7 @@ def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
     found: list[tuple[str, Sequence[str]]] = []
     for part in parts:
         if "=" not in part:
-            raise ValueError('a subject is written as "CN=name,OU=unit,O=organisation"')
+            raise ValueError('write a subject as "CN=name,OU=unit,O=organisation"')
         at = part.index("=")
         name = "".join(part[:at]).strip().upper()
         value = part[at + 1 :]

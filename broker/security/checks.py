@@ -1,7 +1,7 @@
-"""What `bartleby config check` finds in the files that a configuration names: what the start would, and all at once.
+"""The checks of `bartleby config check` on the files that a configuration names: those of the start, all at once.
 
-The files are read by the code that the start reads them with, one by one and without doing anything with them.  What
-only gets worse with time (a certificate that ends soon) is a warning: the start does not look at it.
+The files are read by the same code as at the start, one by one, without applying them.  What only gets worse with time
+(a certificate that expires soon) is a warning, which the start does not check.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from broker.security.reload import acceptor_context, read_keys, tls_settings
 from broker.security.users_file import UnusableFile
 from broker.security.validity import Span, certificates, revocation_lists
 
-#: A setting, its value as far as it is one file, and what reads it.
+#: A setting, its value if it is one file, and the function that reads it.
 _Check = tuple[str, str, Callable[[], object]]
 
 _OK: Final = ""
@@ -39,7 +39,7 @@ def problems(config: Config, source: str) -> list[Problem]:
 
 
 def warnings(config: Config, source: str, now: datetime) -> list[Problem]:
-    """What will, or does already, keep clients out of a broker that starts."""
+    """What will keep clients out of a broker that starts, or already does."""
     return [
         Problem(source, key, str(path), doubt)
         for key, path, spans in _lasting(config)
@@ -72,7 +72,7 @@ def _told(read: Callable[[], object]) -> str:
 
 
 def _writable(path: Path) -> None:
-    """Raises UnusableFile: as the log opens it, but without making it."""
+    """Check that a log can open the file, without creating it.  Raises UnusableFile."""
     place = path if path.exists() else path.parent
     if not place.exists():
         raise UnusableFile(f"{path}: there is no directory {path.parent}: create it, writable by the broker's user")
@@ -81,7 +81,7 @@ def _writable(path: Path) -> None:
 
 
 def _lasting(config: Config) -> Iterator[tuple[str, Path, list[Span]]]:
-    """Settings and files, with what is in them that has an end; files that cannot be read are problems, told apart."""
+    """Settings and files, with the validity of their contents; unreadable files are `problems`, reported separately."""
     for name, tls in _sections(config):
         settings = tls_settings(tls)
         for key, path, spans in (

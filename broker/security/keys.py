@@ -1,8 +1,8 @@
-"""The issuer's keys by URL: fetched beside the event loop, again from time to time, and when a token names a new one.
+"""The issuer's keys by URL: fetched off the event loop, periodically, and when a token names a new key.
 
-The last set that was good stays in force, whatever the issuer answers later.  A token with an unknown key makes the set
-be fetched at once, but not more often than `UNKNOWN_MS`, so that nobody can make the broker call its issuer at will;
-those who come meanwhile wait for the same answer.
+The last valid set stays in force, whatever the issuer answers later.  A token with an unknown key triggers a fetch, but
+not more often than every `UNKNOWN_MS`, so that clients cannot make the broker call its issuer at will; logins in the
+meantime wait for the same answer.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from broker.engine.model.report import Report
 from broker.security.tokens import KeySet
 from broker.sessions.login import tell_all
 
-#: Milliseconds between two fetches for keys that nobody knows.
+#: Milliseconds between fetches for unknown keys.
 UNKNOWN_MS: Final = 30_000
 
-#: Logins that wait for keys at once; more are refused, and may come back.
+#: Logins that wait for keys at once; further ones are refused, and can be retried.
 WAITING_MAX: Final = 256
 
 #: Gets the bytes of a URL.  Raises OSError, ValueError.
@@ -25,13 +25,10 @@ Fetch = Callable[[], bytes]
 
 
 class Aside(Protocol):
-    """Where a fetch is done."""
+    """Runs fetches in a thread."""
 
     def aside(self, work: Callable[[], bytes], then: Callable[[bytes | BaseException], None]) -> None:
-        """Do something that may take seconds on a thread of its own; hand over what came of it, or what it raised.
-
-        Within a tick.
-        """
+        """Run `work`, which may take seconds, in a thread; pass its result or exception to `then`, within a tick."""
 
 
 class FetchedKeys:
@@ -49,13 +46,13 @@ class FetchedKeys:
         self._fetching = False
 
     def look(self) -> None:
-        """Called from time to time: fetches when that is due."""
+        """Fetch if it is due; called periodically."""
         due = self._refresh if self.present is not None else UNKNOWN_MS
         if not self._fetching and (self._asked_at is None or self._now() - self._asked_at >= due):
             self._begin()
 
     def renew(self, then: Callable[[], None]) -> None:
-        """Call when the keys are as new as they may be: after a fetch, or at once if the last was just now."""
+        """Call `then` once the keys are fresh: after a fetch, or at once if the last one was just done."""
         if len(self._waiting) >= WAITING_MAX:
             then()
             return
@@ -81,7 +78,7 @@ class FetchedKeys:
                 self.present = KeySet(answer)
             except Exception as error:
                 fault = error
-        if fault is not None:  # whatever it is: the keys stay, and those that wait are told
+        if fault is not None:  # whatever it is, the keys stay, and waiting logins continue
             self._report("security.keys_failed", error=str(fault) or type(fault).__name__)
         waiting, self._waiting = self._waiting, []
         tell_all(waiting)

@@ -1,6 +1,6 @@
-"""Passwords as they are kept: an argon2id hash, and keys for SCRAM beside it.
+"""Passwords as stored: an argon2id hash, and keys for SCRAM.
 
-The hash takes some 20 ms and 19 MiB, so it is computed beside the event loop.  What SCRAM needs is computed once, when
+The hash takes some 20 ms and 19 MiB, so it is computed off the event loop.  The keys for SCRAM are computed once, when
 the password is set: the server's side of an exchange is then a few HMACs.
 """
 
@@ -18,31 +18,31 @@ from scramp import ScramMechanism
 from broker.sessions.login import ScramKeys
 from broker.sessions.sasl import SCRAMS
 
-#: OWASP's choice for argon2id where many logins share a machine: 19 MiB, two passes, one lane.
+#: OWASP's parameters for argon2id where many logins share a machine: 19 MiB, two passes, one lane.
 _HASHER: Final = PasswordHasher(time_cost=2, memory_cost=19 << 10, parallelism=1, type=Type.ID)
 
-#: Iterations of SCRAM's PBKDF2.  The client computes them at each login, some ms of its time; RFC 7677 asks for 4096.
+#: Iterations of SCRAM's PBKDF2, which cost the client some ms at each login; RFC 7677 asks for at least 4096.
 SCRAM_ITERATIONS: Final = 20_000
 SALT_BYTES: Final = 16
 
-#: Bytes of a password: a passphrase, or a token that somebody uses as one.
+#: Bytes of a password: a passphrase, or a token used as one.
 PASSWORD_BYTES_MAX: Final = 1_024
 
 _DIGESTS: Final = {"SCRAM-SHA-512": "sha512", "SCRAM-SHA-256": "sha256"}
 
-#: Compared with for users that do not exist or have no password, so that they take the same time.
+#: The hash to verify for users that do not exist or have no password, so that they take the same time.
 DECOY: Final = "$argon2id$v=19$m=19456,t=2,p=1$YmFydGxlYnkgZGVjb3kh$2nZQfNTyJvXq3uAWWB4hWCrlfp8G4gqbOWZbKO0v8dE"
 
 
 def hashed(password: str) -> str:
-    """The argon2id hash, in the usual form, with a salt of its own."""
+    """The argon2id hash in its standard form, with a new salt."""
     return _HASHER.hash(password)
 
 
 def fits(password: bytes, stored: str) -> bool:
-    """Whether a password is the one of a hash.  Takes long: not for the event loop.
+    """Whether a password matches a hash.  Too slow for the event loop.
 
-    Raises Argon2Error, InvalidHashError where that cannot be found out: no memory, no hash of this kind.
+    Raises Argon2Error, InvalidHashError if it cannot be verified: no memory, or not such a hash.
     """
     if not 0 < len(password) <= PASSWORD_BYTES_MAX:
         return False
@@ -63,13 +63,13 @@ def check_hash(stored: str) -> None:
 
 
 def scram_keys(mechanism: str, password: str, salt: bytes) -> ScramKeys:
-    """What the server keeps for a SCRAM mechanism (RFC 5802, 3)."""
+    """The keys that the server stores for a SCRAM mechanism (RFC 5802, 3)."""
     keys: ScramKeys = ScramMechanism(mechanism).make_auth_info(password, SCRAM_ITERATIONS, salt)
     return keys
 
 
 def decoy_keys(mechanism: str, name: str, secret: bytes) -> ScramKeys:
-    """Keys that no password fits, the same whenever a name is asked for."""
+    """Keys that no password matches, always the same for a name."""
     digest = _DIGESTS[mechanism]
 
     def made(what: str) -> bytes:

@@ -1,4 +1,4 @@
-"""From the configuration and its files of secrets to who may log in and what each may do."""
+"""Makes the login policy and the permissions from the configuration and its files of secrets."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from broker.security.certificates import Rule
 from broker.security.login import Policy
 from broker.security.users_file import NAME, UnusableFile, Users, read_users
 
-#: The role that may do everything as shipped, by Artemis's name.
+#: The role that may do everything as shipped, named as in Artemis.
 SHIPPED_ROLE: Final = "amq"
 
 
 def users_path(config: Config) -> Path:
-    """Where the users are."""
+    """The path of the users file."""
     return config.security.users_file or Path(config.broker.data_directory) / NAME
 
 
 def load_policy(config: Config) -> Policy:
-    """Who may come in, from the configuration and the users file.  Raises UnusableFile."""
+    """The login policy from the configuration and the users file.  Raises UnusableFile."""
     path = users_path(config)
     try:
         found = path.exists()
-    except OSError as error:  # its directory cannot be looked into
+    except OSError as error:  # its directory cannot be read
         why = f"{error.strerror}: let the broker's user read its directory"
         raise UnusableFile(f"{path}: the users file cannot be found: {why}") from None
     if not found and config.security.users_file is not None and not config.security.anonymous:
@@ -35,7 +35,7 @@ def load_policy(config: Config) -> Policy:
 
 
 def policy(config: Config, users: Users | None) -> Policy:
-    """Who may come in, with these users; None: there is no users file.  Raises UnusableFile."""
+    """The login policy with these users; None: there is no users file.  Raises UnusableFile."""
     security = config.security
     named = None if security.anonymous_roles is None else frozenset(security.anonymous_roles)
     anonymous: frozenset[str] | None
@@ -55,13 +55,13 @@ def policy(config: Config, users: Users | None) -> Policy:
 
 
 def allot(config: Config, quotas: QueueQuotas) -> None:
-    """How many queues users may have made."""
+    """Set how many queues users may create."""
     queues = {each.match: each.max_queues for each in config.resource_limit_settings if each.max_queues is not None}
     quotas.change(config.limits.queues_per_user_max, queues)
 
 
 def permission_table(config: Config) -> PermissionTable:
-    """What roles may do.  Raises InvalidMatch."""
+    """The permissions of roles.  Raises InvalidMatch."""
     return PermissionTable(
         [
             (setting.match, {permission: frozenset(getattr(setting, permission.value)) for permission in Permission})

@@ -1,8 +1,8 @@
-"""The guard of a running broker: the gate, the permissions and the certificates of its acceptors, and their reloading.
+"""The security of a running broker: logins, permissions and the acceptors' certificates, and their reloading.
 
-Everything is read and checked before anything changes: a file that is missing, empty where it must not be, readable
-for others or wrong in itself leaves the old state in force and is logged (`security.refused`).  What was in force is
-never loosened by a file that has gone.
+Everything is read and checked before anything changes: if a file is missing, empty where it must not be, readable for
+others or invalid, the old state stays in force, and that is logged (`security.refused`).  A file that disappears never
+loosens what was in force.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from broker.security.tokens import KEYS_BYTES_MAX, KeySet, TokenRules, Tokens
 from broker.security.users_file import StoredUser, UnusableFile, read_secret, with_password, write_users
 from broker.sessions.sasl import SCRAMS
 
-#: The first user, who may do everything, and the random bytes in its password.
+#: The first user, who may do everything, and the random bytes in the password.
 ADMIN: Final = "admin"
 PASSWORD_BYTES: Final = 18
 
-#: How often the files are looked at for changes, in ms: a certificate is renewed days before its end.
+#: Ms between checks of the files for changes: certificates are renewed days before they expire.
 LOOK_PERIOD_MS: Final = 5_000
 
 #: Bytes of a key file.
@@ -50,9 +50,9 @@ Stamp = tuple[tuple[int, int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What a configuration and its files say, read and checked.
+    """The security state of a configuration and its files, read and checked.
 
-    `certificate_ends`: when the first certificate of an acceptor's file ends, in ms since the epoch; 0: not known.
+    `certificate_ends`: when the first certificate of an acceptor's file expires, in ms since the epoch; 0: unknown.
     """
 
     config: Config
@@ -65,7 +65,7 @@ class Prepared:
 
 
 class Guard:
-    """`now` is the monotonic time in ms.  Raises UnusableFile, OSError (the first password cannot be kept)."""
+    """The security of one broker.  `now` is the monotonic time in ms.  Raises UnusableFile, OSError."""
 
     def __init__(
         self, config: Config, engine: Engine, runner: LoopRunner, *, report: Report, now: Callable[[], int]
@@ -75,7 +75,7 @@ class Guard:
         self._report = report
         self._now = now
         self._looked_at = now()
-        self._told = ""  # why the files cannot be used: said once
+        self._told = ""  # why the files cannot be used, to report it once
         self._runner = runner
         self._fetched: FetchedKeys | None = None
         self._fetched_by: JwtSection | None = None
@@ -92,19 +92,19 @@ class Guard:
         engine.security.change(self._prepared.table)
 
     def context(self, acceptor: str) -> Callable[[], ssl.SSLContext] | None:
-        """What gives an acceptor's present TLS context; None if it speaks no TLS."""
+        """A function that returns an acceptor's current TLS context; None if it does not use TLS."""
         return (lambda: self._prepared.contexts[acceptor]) if acceptor in self._prepared.contexts else None
 
     def certificate_end(self, acceptor: str) -> int:
-        """When an acceptor's certificate ends, in ms since the epoch; 0 without one."""
+        """When an acceptor's certificate expires, in ms since the epoch; 0 without one."""
         return self._prepared.certificate_ends.get(acceptor, 0)
 
     def prepare(self, config: Config) -> Prepared:
-        """Read what another configuration says.  Raises UnusableFile, InvalidMatch."""
+        """Read and check another configuration.  Raises UnusableFile, InvalidMatch."""
         return prepare(config, known=self._prepared.policy.users is not None)
 
     def apply(self, prepared: Prepared) -> None:
-        """Take over what was prepared, within a tick: rights that are gone end what was made with them."""
+        """Apply what was prepared, within a tick; removed permissions end what was created with them."""
         self._prepared = prepared
         self._throttle.delay = prepared.config.security.login_failure_delay
         self.gate.change(self._with_tokens(prepared))
@@ -113,9 +113,9 @@ class Guard:
         self._report("security.changed", ended=ended)
 
     def look(self, enter: Callable[[], None]) -> bool:
-        """See whether the files have changed since they were read, and take over what they say; whether they had.
+        """Apply files that have changed since they were read; return whether any had.
 
-        Files that cannot be used leave all as it was, and are tried again each time.
+        Unusable files change nothing, and are tried again each time.
         """
         if self._now() - self._looked_at < LOOK_PERIOD_MS:
             return False
@@ -139,7 +139,7 @@ class Guard:
         return True
 
     def _with_tokens(self, prepared: Prepared) -> Policy:
-        """The policy, with whose tokens are taken; keys of the same URL as before stay."""
+        """The policy with the rules for tokens; fetched keys stay if their URL does."""
         section = prepared.config.security.jwt
         if not section.issuer or section.keys_url != (self._fetched_by or section).keys_url:
             self._fetched = None
@@ -172,7 +172,7 @@ class Guard:
 
 
 def prepare(config: Config, *, known: bool) -> Prepared:
-    """Read and check it all; `known`: there was a users file, so that there has to be one.
+    """Read and check everything; `known`: there was a users file before, so there must be one.
 
     Raises UnusableFile, InvalidMatch.
     """
@@ -206,7 +206,7 @@ def read_keys(path: Path | None) -> KeySet | None:
 
 
 def tls_settings(tls: TlsSection) -> TlsSettings:
-    """What a section asks for."""
+    """The TLS settings of a section."""
     asked = tls.need_client_auth or tls.want_client_auth
     return TlsSettings(
         tls.certificate,
@@ -221,7 +221,7 @@ def tls_settings(tls: TlsSection) -> TlsSettings:
 
 
 def acceptor_context(tls: TlsSection) -> ssl.SSLContext:
-    """What a section asks for, its files read.  Raises UnusableFile."""
+    """The TLS context of a section, with its files read.  Raises UnusableFile."""
     read_secret(tls.key, "the key", KEY_BYTES_MAX)
     try:
         return make_context(tls_settings(tls))
@@ -230,7 +230,7 @@ def acceptor_context(tls: TlsSection) -> ssl.SSLContext:
 
 
 def lasting_context(name: str, tls: TlsSection | None) -> Callable[[], ssl.SSLContext] | None:
-    """What gives an acceptor's TLS context, which stays as its files are now; None if it speaks no TLS.
+    """A function that returns an acceptor's TLS context, fixed to its present files; None if it does not use TLS.
 
     Raises UnusableFile.
     """
@@ -248,13 +248,13 @@ def _context(name: str, tls: TlsSection) -> ssl.SSLContext:
 
 
 def _certificate_end(tls: TlsSection) -> int:
-    from broker.security.validity import first_end  # what it needs is large, and a broker without TLS does without it
+    from broker.security.validity import first_end  # imported here: it is large, and only needed with TLS
 
     return first_end(tls.certificate)
 
 
 def _stamp(config: Config) -> Stamp:
-    """What changes when one of the files does."""
+    """A value that changes when one of the files does."""
     paths = [users_path(config)]
     if config.security.jwt.keys_file is not None:
         paths.append(config.security.jwt.keys_file)
@@ -273,7 +273,7 @@ def _stat(path: Path) -> tuple[int, int, int]:
 
 
 def _first_password(config: Config) -> str:
-    """Make the first user if other machines can connect and nobody is known; its password, else nothing."""
+    """Create the first user if other machines can connect and there are no users; return its password, else empty."""
     path = users_path(config)
     open_to_others = not all(acceptor.is_loopback for acceptor in config.messaging_acceptors.values())
     security = config.security

@@ -1,8 +1,8 @@
-"""Failed logins of one origin make its next ones wait: trying passwords out gets slow, and costs nobody else.
+"""Throttling of logins: failed logins of one origin delay its next ones, which slows guessing without affecting others.
 
-After the n-th failure in a row an origin waits `delay * 2^(n-1)`, at most `WAIT_MS_MAX`; its attempts then come one
-after the other, however many connections they come by, and one that would have to wait longer than that is refused
-without being looked at.  A right login, or ten minutes of silence, forget the failures.
+After the n-th failure in a row an origin waits `delay * 2^(n-1)`, at most `WAIT_MS_MAX`.  Its attempts are then handled
+one after the other, over all of its connections; one that would have to wait longer than that is refused unchecked.  A
+successful login, or ten minutes of silence, clears the failures.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ WAIT_MS_MAX: Final = 5_000
 #: Silence after which failures are forgotten, in ms.
 FORGET_MS: Final = 600_000
 
-#: Origins remembered, some 200 bytes each; beyond it the one that failed first is forgotten.
+#: Origins remembered, some 200 bytes each; above this the one that failed first is forgotten.
 ORIGINS_MAX: Final = 10_000
 
 
 @dataclass(slots=True, eq=False)
 class _Failures:
     count: int = 0
-    free_at: int = 0  # when the next attempt may be looked at
+    free_at: int = 0  # when the next attempt may be checked
     last: int = 0
 
 
 class Throttle:
-    """`delay` is the wait after a first failure, in ms; 0: nobody ever waits."""
+    """Delays logins by origin.  `delay` is the wait after a first failure, in ms; 0: no waits."""
 
     def __init__(self, monotonic_ms: Callable[[], int], delay: int) -> None:
         self._now = monotonic_ms
@@ -50,7 +50,7 @@ class Throttle:
         return wait
 
     def failed(self, origin: str) -> int:
-        """An attempt failed; how long to wait before saying so, in ms."""
+        """Note a failed attempt; return how long to wait before answering, in ms."""
         if not self.delay:
             return 0
         key = block(origin)
@@ -66,7 +66,7 @@ class Throttle:
         return wait
 
     def succeeded(self, origin: str) -> None:
-        """A right login."""
+        """Clear the failures after a successful login."""
         self._origins.pop(block(origin), None)
 
     def _penalty(self, failures: _Failures) -> int:
@@ -82,7 +82,7 @@ class Throttle:
 
 
 def block(origin: str) -> str:
-    """Whom an address belongs to: of IPv6, where everybody has 2^64, the first half."""
+    """The block of addresses that belongs to one client: for IPv6, where each client has 2^64, the first half."""
     if ":" not in origin:
         return origin
     try:

@@ -1,12 +1,12 @@
-"""Bearer tokens: JWTs (RFC 7519) that somebody else issued, and what has to hold before one of them is believed.
+"""Bearer tokens: JWTs (RFC 7519) of another issuer, and the checks before one is accepted.
 
-1. The signature is checked with a public key of the issuer, by an algorithm that is allowed and that the key is for.
-   Symmetric keys are no keys here: nothing that everybody may know can sign.
-2. A header that wants to be understood (`crit`) is not, and no key is taken from a token, nor from where it points.
-3. Issuer and audience are ours, it has begun, has not expired, and says when it will.
+1. The signature is verified with a public key of the issuer, by an algorithm that is allowed and that the key is for.
+   Symmetric keys are not accepted: a key that is published must not be able to sign.
+2. A header that must be understood (`crit`) is refused, and no key is taken from a token, nor from a URL in it.
+3. Issuer and audience are as configured; the token is already valid, has not expired, and has an expiry.
 4. The user and its roles are in the claims that the configuration names.
 
-Time is handed in, so that what is checked can be tested.
+Time is passed in, so that the checks can be tested.
 """
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from typing import Any, Final
 
 from broker.security.users_file import check_user_name
 
-#: Bytes of a token: what a password of MQTT may have.  What somebody unknown may send is bounded before, by
-#: limits.connect-bytes-max.
+#: Bytes of a token: the most that an MQTT password may have.  What a client may send before its login is already
+#: limited by limits.connect-bytes-max.
 TOKEN_BYTES_MAX: Final = 64 << 10
 
-#: Bytes of a key set, and its keys: issuers have a handful, new and old.
+#: Bytes of a key set, and its number of keys: issuers have a handful, old and new.
 KEYS_BYTES_MAX: Final = 256 << 10
 KEYS_MAX: Final = 64
 
-#: Bits of an RSA key: shorter ones can be broken.
+#: The fewest bits of an RSA key: shorter ones can be broken.
 RSA_BITS_MIN: Final = 2048
 
-#: Roles of a token, and the times that a number may be: the year 9999.
+#: Roles of a token, and the latest time in one: the year 9999.
 ROLES_MAX: Final = 1_000
 _TIME_MAX: Final = 253_402_300_800
 
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 
-#: Which algorithms a kind of key (kty, crv) is for.
+#: The algorithms for each kind of key (kty, crv).
 _FITTING: Final[dict[tuple[str, str], tuple[str, ...]]] = {
     ("RSA", ""): ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
     ("EC", "P-256"): ("ES256",),
@@ -47,16 +47,16 @@ _FITTING: Final[dict[tuple[str, str], tuple[str, ...]]] = {
 
 
 class BadToken(Exception):
-    """A token that is not believed; the text is for the log."""
+    """A token is not accepted; the text is for the log."""
 
 
 class UnknownKey(BadToken):
-    """It names a key that is not in the set: the issuer may have a new one."""
+    """A token names a key that is not in the set: the issuer may have a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRules:
-    """Whose tokens count, and how they are read.  `leeway_ms`: how wrong the clocks may be."""
+    """The issuer whose tokens are accepted, and how to read them.  `leeway_ms`: how far the clocks may differ."""
 
     issuer: str
     audience: str
@@ -76,7 +76,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who a token is for, until when (ms since the epoch); by which rules and which key it was believed."""
+    """The user and roles of an accepted token, its expiry (ms since the epoch), and the rules and key that apply."""
 
     user: str
     roles: frozenset[str]
@@ -86,7 +86,7 @@ class Bearer:
 
 
 class KeySet:
-    """The issuer's public keys (JWKS, RFC 7517).  Raises ValueError for what is no key set, or has no usable key."""
+    """The issuer's public keys (JWKS, RFC 7517).  Raises ValueError if it is not a key set or has no usable key."""
 
     def __init__(self, content: bytes) -> None:
         if len(content) > KEYS_BYTES_MAX:
@@ -104,7 +104,7 @@ class KeySet:
         self.only = found[0][1] if len(found) == 1 else None
 
     def find(self, id: object) -> Key:
-        """The key that a token names; one that names none has the only key.  Raises BadToken, UnknownKey."""
+        """The key that a token names; if it names none, the only key.  Raises BadToken, UnknownKey."""
         if id is None and self.only is not None:
             return self.only
         if not isinstance(id, str):
@@ -116,13 +116,13 @@ class KeySet:
 
 
 def _key(entry: Mapping[str, Any]) -> Key | None:
-    """A key of a set; None for one that is not for signatures, not public, or too weak."""
+    """A key of a set; None if it is not for signatures, not public, or too weak."""
     fitting = _FITTING.get((str(entry.get("kty")), str(entry.get("crv", ""))), ())
     said = entry.get("alg")
     algorithms = fitting if said is None else tuple(each for each in fitting if each == said)
     if not algorithms or entry.get("use", "sig") != "sig" or "d" in entry:
         return None
-    import jwt  # here, since it brings much that a broker without tokens can do without
+    import jwt  # imported here: it is large, and only needed with tokens
 
     try:
         key = jwt.PyJWK(dict(entry), algorithms[0]).key
@@ -134,12 +134,12 @@ def _key(entry: Mapping[str, Any]) -> Key | None:
 
 
 def looks_like_token(text: bytes) -> bool:
-    """Whether a password is a token: three parts, the first of which begins as JSON does in base64."""
+    """Whether a password is a token: three parts, the first of which begins like JSON in base64."""
     return text.startswith(b"eyJ") and text.count(b".") == 2
 
 
 class Tokens:
-    """Checks tokens.  `keys` gives the present key set, None as long as there is none; `now` the time in ms."""
+    """Checks tokens.  `keys` returns the present key set, None while there is none; `now` returns the time in ms."""
 
     def __init__(self, rules: TokenRules, keys: Callable[[], KeySet | None], now: Callable[[], int]) -> None:
         self.rules = rules
@@ -148,18 +148,19 @@ class Tokens:
 
     @property
     def present(self) -> KeySet | None:
-        """The keys that count now."""
+        """The present key set."""
         return self._keys()
 
     def believes(self, bearer: Bearer) -> bool:
-        """Whether a token that was believed before still would be, but for the time: by the same rules, with a key
-        that is still there.  As long as there are no keys at all, nothing is known against it.
+        """Whether a token accepted before still would be, apart from its expiry: same rules, and its key still there.
+
+        While there are no keys at all, it is.
         """
         keys = self.present
         return bearer.rules == self.rules and (keys is None or bearer.key in keys.keys.values())
 
     def check(self, token: bytes) -> Bearer:
-        """Who it is.  Raises BadToken, UnknownKey."""
+        """Check a token and return its user.  Raises BadToken, UnknownKey."""
         claims, key = self._claims(token)
         rules = self.rules
         now, leeway = self._now() / 1000, rules.leeway_ms / 1000
@@ -196,7 +197,7 @@ class Tokens:
                 raise BadToken("its header has extensions")
             key = keys.find(header.get("kid"))
             if algorithm not in key.algorithms:
-                raise BadToken("its algorithm does not fit its key")
+                raise BadToken("its algorithm does not match its key")
             payload = jwt.PyJWS(algorithms=[algorithm]).decode(token, key.key, algorithms=[algorithm])
             claims = json.loads(payload)
         except (jwt.PyJWTError, ValueError, TypeError, RecursionError):
@@ -216,14 +217,14 @@ class Tokens:
         return user
 
     def _roles(self, claims: Mapping[str, Any]) -> frozenset[str]:
-        """The roles: a list, or texts with blanks between them, as `scope` is; without the claim none."""
+        """The roles: a list, or a space-separated text like `scope`; none without the claim."""
         roles = _claim(claims, self.rules.roles_claim)
         named = roles.split() if isinstance(roles, str) else roles if isinstance(roles, list) else []
         return frozenset(role for role in named[:ROLES_MAX] if isinstance(role, str))
 
 
 def _claim(claims: Mapping[str, Any], name: str) -> object:
-    """A claim by its name, or by the way to it: `realm_access.roles`."""
+    """A claim by its name, or by its path: `realm_access.roles`."""
     if name in claims:
         return claims[name]
     found: object = claims

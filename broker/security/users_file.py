@@ -1,12 +1,12 @@
-"""The users file: one table a user, in TOML, written by `bartleby user` and read by the broker.
+"""The users file: one table per user, in TOML, written by `bartleby user` and read by the broker.
 
     [alice]
     roles = ["orders"]
-    password = "$argon2id$v=19$m=19456,t=2,p=1$..."          absent: no password fits (certificates, tokens)
+    password = "$argon2id$v=19$m=19456,t=2,p=1$..."          absent: no password login (certificates, tokens)
     scram-sha-256 = "20000$SALT$STORED-KEY$SERVER-KEY"       absent: not by this mechanism
 
-It is a secret: others than its owner and group must not be able to read it, nor anybody but its owner to write it.
-A file without users lets nobody in.  It is replaced whole, so that a reader sees the old one or the new one.
+It is secret: only its owner and group may be able to read it, and only its owner to write it.  With a file without
+users no client can log in.  The file is replaced as a whole, so that readers see the old or the new one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class UnusableFile(Exception):
 
 @dataclass(frozen=True, slots=True)
 class StoredUser:
-    """A user.  `password` is a hash, empty if no password fits."""
+    """A user.  `password` is a hash, empty if there is no password login."""
 
     roles: frozenset[str] = frozenset()
     password: str = ""
@@ -54,7 +54,7 @@ Users = Mapping[str, StoredUser]
 def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]) -> StoredUser:
     """The user with a new password; `salts` has one for each SCRAM mechanism that may be used.  Takes 100 ms.
 
-    Raises ValueError for a password that cannot be.
+    Raises ValueError for an empty or too long password.
     """
     if not password or len(password.encode()) > passwords.PASSWORD_BYTES_MAX:
         raise ValueError(f"a password must have 1 to {passwords.PASSWORD_BYTES_MAX} bytes")
@@ -63,7 +63,7 @@ def with_password(user: StoredUser, password: str, *, salts: Mapping[str, bytes]
 
 
 def check_user_name(name: str) -> None:
-    """Raises ValueError for what cannot be the name of a user, or of a role."""
+    """Raises ValueError for an invalid name of a user or role."""
     if not name or len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX or name != name.strip():
         raise ValueError(f"a name must have 1 to {NAME_BYTES_MAX} bytes, and no blanks at its ends")
     if not name.isprintable():
@@ -74,7 +74,7 @@ def check_user_name(name: str) -> None:
 
 
 def read_secret(path: Path, what: str, bytes_max: int = FILE_BYTES_MAX) -> bytes:
-    """The content of a file of secrets.  Raises UnusableFile if it cannot be read, or too many can."""
+    """The content of a file of secrets.  Raises UnusableFile if it cannot be read, or if other users can access it."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())
@@ -103,7 +103,7 @@ def read_users(path: Path) -> Users:
 
 
 def read_table(name: str, table: object) -> StoredUser:
-    """One user's table.  Raises ValueError, which never quotes a value: it may be a password in the wrong place."""
+    """Parse a user's table.  Raises ValueError, which never quotes a value: it may be a misplaced password."""
     try:
         check_user_name(name)
         if not isinstance(table, dict):
@@ -130,9 +130,9 @@ def read_table(name: str, table: object) -> StoredUser:
 
 
 def write_users(path: Path, users: Users) -> None:
-    """Replace the file, for its owner only; on disk when it returns.  Raises OSError.
+    """Replace the file, readable only by its owner; it is on disk on return.  Raises OSError.
 
-    What root writes belongs to whom the file belonged to, or the directory: that broker could not read it otherwise.
+    A file written by root gets the owner of the old file, else of the directory, so that the broker can read it.
     """
     owner = (path if path.exists() else path.parent).stat()
     text = "# The users of the broker: change them with `bartleby user`.\n" + "".join(
@@ -169,5 +169,5 @@ def _table(name: str, user: StoredUser) -> str:
 
 
 def _quoted(text: str | list[str]) -> str:
-    """A basic string, or an array of them: names are printable, so that JSON's and TOML's are the same."""
+    """A TOML string, or an array of them: names are printable, so they look as in JSON."""
     return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""How long certificates and revocation lists last: for warnings, as TLS itself looks only when somebody connects."""
+"""How long certificates and revocation lists are valid: for warnings, as TLS checks only when a client connects."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cryptography import x509
 
 from store.counted import counted
 
-#: Days before its end at which a certificate is worth a warning: automatic renewal has come before (clients of ACME
-#: renew a third of the lifetime before, 30 days of 90), and there is time to do it by hand.
+#: Days before its expiry from which a certificate is worth a warning: automatic renewal should have happened (ACME
+#: clients renew at a third of the lifetime, 30 days of 90), and there is time to renew by hand.
 SOON_DAYS: Final = 21
 
 _LIST_BEGIN: Final = b"-----BEGIN X509 CRL-----"
@@ -21,14 +21,14 @@ _LIST_END: Final = b"-----END X509 CRL-----"
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """From when until when something is valid; `what` names it."""
+    """The period in which something is valid; `what` names it."""
 
     what: str
     begin: datetime
     end: datetime | None
 
     def doubt(self, now: datetime) -> str:
-        """What is wrong with it at this time, or soon will be; else nothing."""
+        """What is wrong with it now or soon; empty if nothing is."""
         if now < self.begin:
             return f"{self.what} is not valid before {_shown(self.begin)}: check the clock, or the file"
         if self.end is None:
@@ -42,7 +42,7 @@ class Span:
 
 
 def certificates(path: Path) -> list[Span]:
-    """Those of a PEM file.  Raises OSError; ValueError for what cannot be read."""
+    """The validity of the certificates in a PEM file.  Raises OSError; ValueError if it cannot be parsed."""
     return [
         Span(
             f"the certificate of {each.subject.rfc4514_string() or 'nobody'}",
@@ -54,7 +54,7 @@ def certificates(path: Path) -> list[Span]:
 
 
 def first_end(path: Path) -> int:
-    """When the first certificate of a PEM file ends, in ms since the epoch; 0 for what cannot be read."""
+    """When the first certificate of a PEM file expires, in ms since the epoch; 0 if it cannot be read."""
     try:
         ends = [span.end.timestamp() for span in certificates(path) if span.end is not None]
     except (OSError, ValueError):
@@ -63,7 +63,7 @@ def first_end(path: Path) -> int:
 
 
 def revocation_lists(path: Path) -> list[Span]:
-    """Those of a PEM file.  Raises OSError; ValueError for what cannot be read."""
+    """The validity of the revocation lists in a PEM file.  Raises OSError; ValueError if it cannot be parsed."""
     pieces = [piece.partition(_LIST_END)[0] for piece in path.read_bytes().split(_LIST_BEGIN)[1:]]
     lists = [x509.load_pem_x509_crl(_LIST_BEGIN + piece + _LIST_END + b"\n") for piece in pieces]
     return [

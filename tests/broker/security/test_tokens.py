@@ -135,11 +135,11 @@ def test_a_token_that_nobody_signed_and_one_signed_with_the_public_key() -> None
 
 
 def test_a_key_is_for_its_own_algorithms_only() -> None:
-    with pytest.raises(BadToken, match="does not fit its key"):
+    with pytest.raises(BadToken, match="does not match its key"):
         tokens().check(token("RS256", id="1"))
     only = KeySet(key_set(public_jwk("RS256", "2", alg="RS256")))
     assert tokens(keys=only).check(token("RS256", id="2")).user == "alice"
-    with pytest.raises(BadToken, match="does not fit its key"):
+    with pytest.raises(BadToken, match="does not match its key"):
         tokens(keys=only).check(token("PS256", id="2", key=private_key("RS256")))
 
 
