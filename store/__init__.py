@@ -1,1 +1,1 @@
-"""The journal.  `journal` is what the engine calls, `log` is where the bytes go, `files` is the disk."""
+"""The journal.  The engine calls `journal`, `log` stores the bytes, and `files` is the disk."""

@@ -5,14 +5,14 @@
 
 Rules:
 
-1. A file is whole, and durable with its name if its message is, before a record refers to it: the message is published
-   when `changed` has told so.
-2. A file that no living record refers to is removed: what was not finished at once, what was at the next start.
-3. A file goes when the last object that stands for it is gone, and not before the entry is durable that made it
-   needless: the writer works in order.  Records that share a file (a message and what became of it) are so independent.
-4. With retention on, a file that a record refers to is kept like a segment: under the day on which it became needless.
-5. A body never takes the room that the journal needs: an upload is refused, also half way, when less than a segment of
-   disk would be left.
+1. A file is complete, and durable with its name if its message is, before a record refers to it: the message is
+   published once `changed` has reported that.
+2. A file that no live record refers to is removed: an unfinished one at once, any other by the next start.
+3. A file is removed after the last object that represents it, and not before the entry that made it unneeded is
+   durable: the writer works in order.  So records that share a file (a message and its successor) are independent.
+4. With retention on, a file that a record refers to is kept like a segment, under the day on which it became unneeded.
+5. A body never takes room that the journal needs: an upload is refused, even half way, if less than the size of a
+   segment would be left on the disk.
 
 `BodyFiles` is the writer's side, `Bodies` that of the thread that owns the broker.
 """
@@ -34,7 +34,7 @@ from store.files import NO_ROOM, File, Files, write_all
 DIRECTORY: Final = "bodies"
 SUFFIX: Final = ".body"
 
-#: Bytes of a file that are written between two syncs: what the last sync, for which others wait, has to do at most.
+#: Bytes of a file written between two syncs: bounds the work of the last sync, for which others wait.
 SYNC_EVERY_BYTES: Final = 8 << 20
 
 
@@ -44,17 +44,18 @@ def body_name(id: int) -> str:
 
 
 def body_id(name: str) -> int:
-    """The number of the body in the file of this name, 0 if it is none."""
+    """The number of the body in the file of this name, 0 if it is not a body's file."""
     stem = name.removesuffix(SUFFIX)
     return int(stem) if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit() else 0
 
 
 @dataclass(slots=True, eq=False)
 class Upload:
-    """A body on its way to its file.
+    """A body being written to its file.
 
-    `nbytes` is what came, `pending` what of it is not yet written.  `reference` is there once the file is whole, and
-    durable if that was asked; `refusal` says why it never will be.  `changed` is called when any of these did.
+    `nbytes` is how much has arrived, `pending` how much of it is not yet written.  `reference` is set once the file is
+    complete, and durable if requested; `refusal` says why it never will be.  `changed` is called when any of these
+    changes.
     """
 
     id: int
@@ -69,7 +70,7 @@ class Upload:
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """Work: bytes of an upload; `last`: then it is whole."""
+    """Work: write bytes of an upload; `last`: they complete it."""
 
     upload: Upload
     data: bytes
@@ -79,15 +80,15 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class Abort:
-    """Work: an upload will never be whole."""
+    """Work: abort an upload that will never be complete."""
 
     upload: Upload
 
 
 @dataclass(slots=True, eq=False)
 class Drop:
-    """Work: files that nothing needs once everything submitted before is durable; `recorded`: those of them that some
-    record refers to, and that retention may keep.
+    """Work: drop files that are unneeded once everything submitted before is durable; `recorded`: those of them that
+    records refer to, which retention may keep.
     """
 
     ids: list[int]
@@ -95,13 +96,13 @@ class Drop:
 
 
 class BodyStore(Protocol):
-    """Where else the bodies of durable messages go, so that they outlive the machine.  Methods raise LogError."""
+    """A second store for the bodies of durable messages, so that they outlive the machine.  Methods raise LogError."""
 
     def put(self, id: int, data: bytes, *, last: bool) -> None:
-        """More of a body; `last`: then it is whole, and durable when this returns."""
+        """Add bytes to a body; `last`: they complete it, and it is durable when this returns."""
 
     def drop(self, ids: Sequence[int]) -> None:
-        """These are not needed, whether they are whole, or there at all, or not."""
+        """Drop unneeded bodies, complete or not, existing or not."""
 
 
 # -- the writer's side -------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ class BodyStore(Protocol):
 
 @dataclass(slots=True, eq=False)
 class _Open:
-    """A file that is being written."""
+    """A file being written."""
 
     file: File
     offset: int = field(init=False, default=0)
@@ -118,11 +119,11 @@ class _Open:
 
 
 class BodyFiles:
-    """The files.  `keep_free` is how much of the disk is not for bodies, in bytes; `nbytes` what they take now.  With
-    retention on, `keep` takes a file to where segments are kept; `find` finds one there by its name, for what reads
-    what is over.  `elsewhere` gets what is durable too.
+    """The files.  `keep_free` is how much of the disk bodies may not use, in bytes; `nbytes` how much they use now.
+    With retention on, `keep` moves a file to the kept segments; `find` finds one there by its name, for readers of old
+    messages.  `elsewhere` also gets the bodies of durable messages.
 
-    `results` are for the other side: an upload, how many of its bytes were dealt with, and its reference.
+    `results` are for the other side: an upload, how many of its bytes were handled, and its reference.
     """
 
     def __init__(
@@ -147,11 +148,11 @@ class BodyFiles:
         self._made = False
 
     def path(self, id: int) -> str:
-        """Where a body is."""
+        """The path of a body's file."""
         return f"{self.directory}/{body_name(id)}"
 
     def sizes(self) -> dict[int, int]:
-        """The bytes of each file that is there, by its number.  Raises LogFailed."""
+        """The size of each existing file, by its number.  Raises LogFailed."""
         try:
             names = self._files.list_dir(self.directory)
             found = {id: self._files.size(self.path(id)) for id in map(body_id, names) if id}
@@ -163,7 +164,7 @@ class BodyFiles:
         return found
 
     def read(self, id: int, offset: int, nbytes: int) -> bytes:
-        """Bytes of a file, wherever it is now.  Raises BodyUnreadable."""
+        """Read bytes of a file, wherever it is now.  Raises BodyUnreadable."""
         try:
             try:
                 data = self._files.read_range(self.path(id), offset, nbytes)
@@ -244,9 +245,9 @@ class BodyFiles:
                 self._elsewhere.drop([upload.id])
 
     def drop(self, needless: Drop) -> None:
-        """Remove files, or keep them.  That they are gone need not be durable: a start does it again.
+        """Remove files, or move them to retention.  A removal need not be durable: a start repeats it.
 
-        A disk without room for what keeping needs keeps nothing.  Raises LogFailed.
+        Files that a full disk has no room to keep are removed.  Raises LogFailed.
         """
         if self._elsewhere is not None:
             self._elsewhere.drop(needless.ids)
@@ -273,7 +274,7 @@ class BodyFiles:
         return True
 
     def close(self) -> None:
-        """Let go of what is not whole; the next start removes it."""
+        """Close incomplete files; the next start removes them."""
         for opened in self._open.values():
             opened.file.close()
         self._open.clear()
@@ -287,7 +288,7 @@ def _failed(doing: str, path: str, error: OSError) -> LogFailed:
 
 
 class Bodies:
-    """The bodies of a journal: uploads, and how many objects stand for each file."""
+    """The bodies of a journal: uploads, and the number of objects for each file."""
 
     def __init__(
         self, files: BodyFiles, submit: Callable[[Part | Abort | Drop], None], allocate: Callable[[], int]
@@ -296,10 +297,10 @@ class Bodies:
         self._submit = submit
         self._allocate = allocate
         self._holders: dict[int, int] = {}
-        self._expected: dict[int, int] = {}  # bytes that a file must have, until the start has looked
+        self._expected: dict[int, int] = {}  # the size that each file must have, until the start has checked
         self._started = False
         self._dropped: deque[int] = deque()
-        self._recorded: set[int] = set()  # some record refers to them
+        self._recorded: set[int] = set()  # bodies that a record refers to
 
     @property
     def nbytes(self) -> int:
@@ -308,22 +309,22 @@ class Bodies:
 
     @property
     def count(self) -> int:
-        """Files that something stands for."""
+        """The number of files that are in use."""
         return len(self._holders)
 
     # -- objects ---------------------------------------------------------------------------------------------------
 
     def stored(self, reference: BodyReference) -> LargeBody:
-        """The body that a record refers to."""
+        """The object for a body that a record refers to."""
         self._recorded.add(reference.id)
         return LargeBody(self, reference)
 
     def recorded(self, id: int) -> None:
-        """A record refers to this body."""
+        """Note that a record refers to this body."""
         self._recorded.add(id)
 
     def held(self, reference: BodyReference) -> None:
-        """Also where a record will be needed again, and no object is kept for it."""
+        """Count one more user of a file: an object, or a record that is needed without one."""
         self._holders[reference.id] = self._holders.get(reference.id, 0) + 1
         if not self._started:
             self._expected[reference.id] = reference.nbytes
@@ -335,7 +336,7 @@ class Bodies:
         return self._files.read(id, offset, nbytes)
 
     def sweep(self) -> None:
-        """Remove the files that nothing stands for any more.  Call when the journal has been committed."""
+        """Remove files that are no longer in use.  Call after a commit of the journal."""
         needless = self._settle() if self._dropped else []
         if needless:
             self._drop(needless)
@@ -361,7 +362,7 @@ class Bodies:
     # -- start -----------------------------------------------------------------------------------------------------
 
     def restored(self) -> None:
-        """Everything that the journal says stands: each body must be there, and what else is there goes.
+        """Check that each body exists, after the journal was restored, and remove all other files.
 
         Raises Corrupt, LogFailed.
         """
@@ -381,23 +382,23 @@ class Bodies:
     # -- uploads ---------------------------------------------------------------------------------------------------
 
     def begin(self, changed: Callable[[], None], *, durable: bool) -> Upload:
-        """A new body.  `changed` is called within a tick."""
+        """Begin an upload.  `changed` is called within a tick."""
         return Upload(self._allocate(), changed, durable=durable)
 
     def write(self, upload: Upload, data: bytes, *, last: bool = False) -> None:
-        """More of it.  Nothing is refused here: its writer watches `pending` and `refusal`."""
-        assert upload.reference is None, "a body that is whole gets no more"
+        """Add bytes to an upload.  Nothing is refused here: the caller watches `pending` and `refusal`."""
+        assert upload.reference is None, "a complete body gets no more bytes"
         upload.nbytes += len(data)
         upload.pending += len(data)
         self._submit(Part(upload, data, last=last))
 
     def abort(self, upload: Upload) -> None:
-        """It will never be whole."""
+        """Abort an upload that will never be complete."""
         upload.changed = _nobody
         self._submit(Abort(upload))
 
     def collect(self) -> None:
-        """Tell the uploads what became of them.  Call within a tick."""
+        """Update the uploads from the writer's results, and call their `changed`.  Call within a tick."""
         results = self._files.results
         told: dict[Upload, None] = {}
         while results:
@@ -406,20 +407,20 @@ class Bodies:
             upload.reference = reference
             told[upload] = None
             if reference is not None and upload.changed is _nobody:
-                self._submit(Drop([upload.id]))  # given up when it was as good as whole
+                self._submit(Drop([upload.id]))  # aborted when its last part had been submitted already
         for upload in told:
             upload.changed()
 
     def finished(self, upload: Upload) -> LargeBody:
-        """The body of an upload that is whole.  Raises JournalFull if it was refused."""
+        """The body of a complete upload.  Raises JournalFull if it was refused."""
         if upload.refusal:
             raise JournalFull(upload.refusal)
-        assert upload.reference is not None, "an upload is finished when it is whole"
+        assert upload.reference is not None, "an upload is finished once it is complete"
         return LargeBody(self, upload.reference)
 
 
 def to_read(files: BodyFiles) -> Bodies:
-    """The bodies of a journal that is only read."""
+    """Read-only access to the bodies of a journal."""
 
     def submit(work: Part | Abort | Drop) -> None:
         raise AssertionError("nothing is written")

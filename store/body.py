@@ -1,8 +1,8 @@
-"""A body in a file of its own: what stands for it in the record of its message, and in memory.
+"""A body in a file of its own: the reference to it in its message's record, and its object in memory.
 
-The record (MESSAGE or COPIED of version 2) has 24 bytes in the place of the body: the number of the file, its length,
-its checksum.  In memory a `LargeBody` stands for the bytes.  As long as one exists the file does; when the last one of
-a file is gone, the file is removed once the journal has committed what made it needless (`bodies`).
+The record (MESSAGE or COPIED of version 2) has 24 bytes in place of the body: the number of the file, its length,
+its checksum.  In memory a `LargeBody` represents it.  The file exists as long as one of its objects does; after the
+last one, it is removed once the journal has committed whatever made it unneeded (`bodies`).
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ REFERENCE_BYTES: Final = _REFERENCE.size
 
 @dataclass(frozen=True, slots=True)
 class BodyReference:
-    """The file of a body: its number, its length in bytes, and the CRC32C of what is in it."""
+    """The file of a body: its number, its length in bytes, and the CRC32C of its contents."""
 
     id: int
     nbytes: int
     crc: int
 
     def encode(self) -> bytes:
-        """As it stands in a record."""
+        """The reference as it is stored in a record."""
         return _REFERENCE.pack(self.id, self.nbytes, self.crc)
 
 
@@ -41,20 +41,20 @@ def decode_reference(data: bytes) -> BodyReference:
 
 
 class InternalOwner(Protocol):
-    """Who keeps the files of bodies."""
+    """The owner of bodies' files, which counts their objects."""
 
     def held(self, reference: BodyReference) -> None:
-        """One more object stands for this file."""
+        """Count one more object of this file."""
 
     def dropped(self, id: int) -> None:
-        """One less: called at any time, by any thread."""
+        """Count one object less: called at any time, by any thread."""
 
     def read(self, id: int, offset: int, nbytes: int) -> bytes:
-        """So many bytes of the file.  Raises BodyUnreadable."""
+        """Read `nbytes` of the file.  Raises BodyUnreadable."""
 
 
 class LargeBody:
-    """A body that is in a file.  Immutable; `len` tells its bytes."""
+    """A body that is in a file.  Immutable; `len` is its length in bytes."""
 
     __slots__ = ("_keeper", "reference")
 
@@ -70,11 +70,11 @@ class LargeBody:
         self._keeper.dropped(self.reference.id)
 
     def read(self, offset: int, nbytes: int) -> bytes:
-        """Bytes from `offset` on, fewer only at the end.  Raises BodyUnreadable."""
+        """Read bytes from `offset` on, fewer only at the end.  Raises BodyUnreadable."""
         return self._keeper.read(self.reference.id, offset, min(nbytes, self.reference.nbytes - offset))
 
     def whole(self) -> bytes:
-        """All of it, in memory: for bodies known to be small enough.  Raises BodyUnreadable."""
+        """Read the whole body into memory: for bodies known to be small enough.  Raises BodyUnreadable."""
         checksum = Checksum(self)
         data = self.read(0, self.reference.nbytes)
         checksum.passed(data)
@@ -82,7 +82,7 @@ class LargeBody:
 
 
 class Checksum:
-    """That of a body that is read from beginning to end, piece by piece: damage is told, and never passed on whole."""
+    """Checks a body that is read from beginning to end, piece by piece, so a damaged body is never passed on whole."""
 
     __slots__ = ("_body", "_crc", "_left")
 
@@ -92,7 +92,7 @@ class Checksum:
         self._left = body.reference.nbytes
 
     def passed(self, data: bytes) -> None:
-        """The next piece.  Raises BodyUnreadable at the last one if all of them are not what was written."""
+        """Check the next piece.  Raises BodyUnreadable at the last one if the body's checksum is wrong."""
         self._crc = crc32c(data, self._crc)
         self._left -= len(data)
         if not self._left and self._crc != self._body.reference.crc:

@@ -1,7 +1,7 @@
-"""Whether the files of large bodies are what the journal says: for those who look at it from outside.
+"""Checks the files of large bodies against the journal, for programs that inspect it from outside.
 
-A body is needed as long as a message is on a queue whose record refers to it.  That is folded here from the few records
-that matter, so that a journal of millions of messages costs nothing but its large ones.
+A body is needed as long as a message whose record refers to it is on a queue.  That is folded here from the few records
+that matter, so that a journal of millions of messages costs nothing except for its large ones.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ from store.decode import RawRecord
 from store.files import Files
 from store.record import LARGE_VERSION, RecordType
 
-#: Bytes of a file that are checked at a time.
+#: Bytes of a file checked at a time.
 PIECE_BYTES: Final = 1 << 20
 
-#: Where the version of a record stands.
+#: The offset of the version in a record.
 _VERSION_AT: Final = 5
 
 
 class Needed:
-    """The messages with large bodies that are on queues, as far as the records were read."""
+    """The messages with large bodies that are on queues, by the records read so far."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[BodyReference, set[int]]] = {}
 
     def note(self, raw: RawRecord) -> None:
-        """The next record."""
+        """Fold the next record."""
         type, buffer, offset = raw[3:]
         if type in decode.LARGE_TYPES:
             if buffer[offset + _VERSION_AT] == LARGE_VERSION:
@@ -60,7 +60,7 @@ class Needed:
 
     @property
     def bodies(self) -> dict[int, BodyReference]:
-        """The bodies that must be there, by their numbers."""
+        """The bodies that must exist, by their numbers."""
         return {reference.id: reference for reference, _ in self._held.values()}
 
     @property
@@ -71,7 +71,7 @@ class Needed:
 
 @dataclass(slots=True)
 class BodyReport:
-    """The files of bodies: how many and their bytes, which are missing or wrong (number and why), which not needed."""
+    """The files of bodies: their number and bytes, the missing or wrong ones (number and why), the unneeded ones."""
 
     files: int = 0
     nbytes: int = 0
@@ -95,7 +95,7 @@ def sizes(files: Files, directory: str) -> dict[int, int]:
 
 
 def check_bodies(files: Files, directory: str, needed: Needed, *, contents: bool) -> BodyReport:
-    """Compare the files with what is needed; with `contents` each is read, else its length will do."""
+    """Compare the files with the needed bodies: by their contents, or else only by their lengths."""
     there = sizes(files, directory)
     report = BodyReport(len(there), sum(there.values()))
     bodies = needed.bodies

@@ -1,7 +1,7 @@
-"""Records as values: the inverse of `record`.
+"""Decodes records to values: the inverse of `record`.
 
-A decoder takes a buffer that holds the whole record and the record's offset.  It raises RecordError when the lengths
-inside the record do not add up; the checksum of the entry around it makes that a fault of the writer, not of the disk.
+A decoder takes a buffer that holds the whole record, and the record's offset.  It raises RecordError if the lengths
+inside the record do not add up; as the entry's checksum was right, that is a fault of the writer, not of the disk.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from store.record_tables import TABLES, unpack_numbers
 #: segment, position, timestamp (ms), record type, buffer, offset of the record in it
 RawRecord = tuple[int, int, int, int, bytes, int]
 
-#: Where a segment ended, if the one that names it does not say it.
+#: The end of a segment, if the segment that names it does not give it.
 UNTOLD: Final = -1
 
 
 @dataclass(slots=True)
 class MessageFacts:
-    """What a run of messages has in common.  Times in ms since the epoch, 0: none."""
+    """The facts that the messages of a run share.  Times in ms since the epoch, 0: none."""
 
     timestamp: int
     expiration: int
@@ -43,7 +43,7 @@ class MessageFacts:
 
 @dataclass(slots=True)
 class Message:
-    """A message and the queues that took it.  Messages of one run share their `facts` object."""
+    """A message and the queues that accepted it.  Messages of one run share their `facts` object."""
 
     id: int
     flags: int
@@ -54,7 +54,7 @@ class Message:
 
 @dataclass(slots=True)
 class Copied:
-    """A message that lay in segment `previous`, and the queues on which it still was when it was copied forward."""
+    """A message copied forward from segment `previous`, and the queues on which it still was then."""
 
     id: int
     flags: int
@@ -75,7 +75,7 @@ class Removed:
 
 @dataclass(slots=True)
 class Counts:
-    """Messages that came back have this delivery count now; `redelivered`: they had left, whatever the count."""
+    """Returned messages have this delivery count now; `redelivered`: they had been sent, whatever the count."""
 
     queue_id: int
     count: int
@@ -85,7 +85,7 @@ class Counts:
 
 @dataclass(slots=True)
 class Delivering:
-    """Messages are about to leave for a consumer (strict mode): each counts one delivery more."""
+    """Messages are about to be sent to a consumer (strict mode): each counts one more delivery."""
 
     queue_id: int
     consumer_id: int
@@ -103,7 +103,7 @@ class Scheduled:
 
 @dataclass(slots=True)
 class DeadLettered:
-    """A message died as `old_id`, and lives on as `new_id` (0: it was killed).  Times in ms since the epoch."""
+    """A message died as `old_id`, and continues as `new_id` (0: it was killed).  Times in ms since the epoch."""
 
     queue_id: int
     old_id: int
@@ -121,7 +121,7 @@ class DeadLettered:
 
 @dataclass(slots=True)
 class Expired:
-    """A message expired as `old_id`, and lives on as `new_id` (0: nowhere).  Times in ms since the epoch."""
+    """A message expired as `old_id`, and continues as `new_id` (0: it was removed).  Times in ms since the epoch."""
 
     queue_id: int
     old_id: int
@@ -136,7 +136,7 @@ class Expired:
 
 @dataclass(slots=True)
 class Dropped:
-    """`count` messages of together `size` bytes were accepted, but no queue got them."""
+    """`count` messages with `size` bytes in all were accepted, but no queue got them."""
 
     reason: int
     count: int
@@ -146,7 +146,7 @@ class Dropped:
 
 @dataclass(slots=True)
 class Definition:
-    """What is defined (an address, queue, session ...), made, changed or deleted (the record's type says which)."""
+    """The definition of an address, queue, session ..., created, changed or deleted (the record's type says which)."""
 
     id: int
     flags: int
@@ -155,7 +155,7 @@ class Definition:
 
 @dataclass(slots=True)
 class Opened:
-    """First record of a segment: ids from `next_id` on are unused; `segments` are the older ones still needed."""
+    """The first record of a segment: ids from `next_id` on are unused; `segments` are the older ones still needed."""
 
     next_id: int
     segments: tuple[int, ...]
@@ -163,7 +163,7 @@ class Opened:
 
     @property
     def ends(self) -> dict[int, int]:
-        """The position behind the last record of each of these segments, UNTOLD where it is not said.
+        """The position behind the last record of each of these segments, UNTOLD where it is not given.
 
         Raises RecordError.
         """
@@ -175,12 +175,12 @@ class Opened:
 
 @dataclass(slots=True)
 class Closed:
-    """The broker stopped in good order."""
+    """The broker stopped properly."""
 
 
 @dataclass(slots=True)
 class Lost:
-    """Stands where a record was that a repair could not save."""
+    """Replaces a record that a repair could not save."""
 
 
 @dataclass(slots=True)
@@ -208,7 +208,7 @@ class DuplicateId:
 
 @dataclass(slots=True)
 class Inflight:
-    """Messages of a queue leave for a session's client, each under a packet id of its own."""
+    """Messages of a queue are sent to a session's client, each under a packet id of its own."""
 
     session_id: int
     queue_id: int
@@ -220,7 +220,7 @@ class Inflight:
 class Packets:
     """Packet ids of a session: RELEASED, RECEIVED or COMPLETED (the record's type says which).
 
-    `sent`: they are of the broker's giving, else of the client's.
+    `sent`: the broker chose them, else the client.
     """
 
     session_id: int
@@ -251,7 +251,7 @@ Record = (
 
 
 class MessageDecoder:
-    """Decodes MESSAGE and COPIED records.  Equal facts in a row, as a run has them, come back as the same object."""
+    """Decodes MESSAGE and COPIED records.  Equal facts in a row, as a run has them, share one object."""
 
     __slots__ = ("_bytes", "_facts")
 
@@ -313,7 +313,7 @@ def decode_facts(facts: bytes) -> MessageFacts:
 def find_annotations(buffer: bytes, offset: int) -> tuple[int, int, int, int]:
     """The id and the timestamp of the MESSAGE or COPIED record at `offset`, and where its annotations begin and end.
 
-    These are bytes from the record's start, of which `buffer` need only have the fixed fields.  Raises RecordError.
+    The last two are offsets from the record's start; `buffer` need only have the fixed fields.  Raises RecordError.
     """
     length, type, _, _, id, head_bytes, body_bytes = MESSAGE_FIXED.unpack_from(buffer, offset)
     if type not in (RecordType.MESSAGE, RecordType.COPIED):
@@ -340,7 +340,7 @@ Value = TypeVar("Value")
 
 
 class Decoder(Generic[Value]):
-    """Reads records of a type, or of several that have the same table, into values.  Raises RecordError."""
+    """Decodes records of one type, or of several with the same table.  Raises RecordError."""
 
     __slots__ = ("_make", "_table")
 
@@ -402,13 +402,13 @@ _DECODERS: Final[dict[int, Callable[[bytes, int], Record]]] = {
     RecordType.COMPLETED: decode_packets,
 }
 
-#: The types that a reader of this version understands, and those of which it understands version 2.
+#: The types that this version can read, and those of which it can read version 2.
 KNOWN_TYPES: Final = frozenset(_DECODERS)
 LARGE_TYPES: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
 
 
 def decode(buffer: bytes, offset: int) -> Record:
-    """The record at `offset`, whatever its type.  Raises RecordError, also for a type that is not known."""
+    """The record at `offset`, whatever its type.  Raises RecordError, also for an unknown type."""
     if len(buffer) - offset < HEAD.size:
         raise RecordError("a record is cut off")
     length, type, _, _ = HEAD.unpack_from(buffer, offset)

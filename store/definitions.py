@@ -1,9 +1,9 @@
 """Definitions (addresses, queues, sessions ...): the latest record of each, and the segments that have one.
 
-A segment can be read alone, so a definition that its records refer to is repeated in it (`mentioned`).  A segment goes
-although definitions lie in it: those whose latest record it had are repeated elsewhere first (`lost_with`).  One that
-is half full of them stays until the cleaner writes them anew: else, where there are more definitions than a segment
-holds, each new segment would be filled by them, and they be written for ever.
+A segment can be read alone, so a definition that its records refer to is repeated in it (`mentioned`).  Definitions do
+not keep a segment: those whose latest record it has are first repeated elsewhere (`lost_with`).  A segment more than
+half full of them stays until the cleaner writes them again: otherwise, with more definitions than fit into a segment,
+each new segment would be filled with them, and they would be rewritten for ever.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from store.space import Space
 
 @dataclass(slots=True, eq=False)
 class _Definition:
-    """Its record, the segment with the latest, and all segments that have one."""
+    """The latest record, the segment that has it, and all segments that have a record of this definition."""
 
     record: bytes = b""
     latest: int = 0
@@ -23,14 +23,14 @@ class _Definition:
 
 
 class Definitions:
-    """Those of one journal, by id.  `mentioned` are those that the segment under way has."""
+    """The definitions of one journal, by id.  `mentioned` are those that the current segment has."""
 
     def __init__(self, space: Space, *, segment_bytes: int) -> None:
         self.mentioned: set[int] = set()
         self._space = space
         self._stays_above = segment_bytes // 2
         self._by_key: dict[int, _Definition] = {}
-        # Bytes of the definitions that are latest, by their segment, and which complete segments stay for them.
+        # Bytes of the latest definitions, by segment; and of the complete segments that stay for them.
         self._bytes: dict[int, int] = {}
         self._staying: dict[int, int] = {}
 
@@ -39,7 +39,7 @@ class Definitions:
         return self._by_key[key].record
 
     def defined(self, key: int, record: bytes, segment: int) -> None:
-        """A record in this segment defines the key from now on."""
+        """Note that a record in this segment is the latest definition of the key."""
         definition = self._by_key.get(key)
         if definition is None:
             definition = self._by_key[key] = _Definition()
@@ -51,7 +51,7 @@ class Definitions:
         definition.segments.add(segment)
 
     def undefined(self, key: int, segment: int) -> None:
-        """A record in this segment deletes the key: it must stay as long as any segment that says otherwise."""
+        """Note that a record in this segment deletes the key: it must stay as long as any segment that defines it."""
         self.mentioned.discard(key)
         definition = self._by_key.pop(key, None)
         if definition is not None:
@@ -67,7 +67,7 @@ class Definitions:
             self._space.unpin(segment, self._staying.pop(segment))
 
     def completed(self, segment: int) -> None:
-        """A segment gets no more: it stays if it is full of definitions."""
+        """Note that a segment is complete: it stays if it is more than half full of definitions."""
         nbytes = self._bytes.get(segment, 0)
         if nbytes > self._stays_above:
             self._staying[segment] = nbytes
@@ -78,7 +78,7 @@ class Definitions:
         return self._latest_in({segment}) if segment in self._staying else []
 
     def lost_with(self, segments: set[int]) -> list[int]:
-        """These segments go: the definitions whose latest record goes with them."""
+        """The definitions whose latest record is in these segments, which are about to be dropped."""
         for definition in self._by_key.values():
             definition.segments -= segments
         return self._latest_in(segments)

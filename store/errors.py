@@ -1,29 +1,29 @@
-"""What can go wrong with the journal.
+"""The journal's errors.
 
 JournalError
 +-- JournalFull       refused before anything changed: no room on the disk; try again when there is
 +-- DirectoryLocked   another broker owns the directory
-+-- DatabaseUnfit     the database that is to keep the log would not keep it safe, or not at all: the start stops
++-- DatabaseUnfit     the database would not store the log safely, or not at all: the start stops
 +-- IsCopy            the directory is a copy of a log that is elsewhere: the start stops
 +-- CopyAhead         the copy has confirmed entries that the database has lost: the start stops
-+-- Corrupt           damage that recovery must not repair by itself: the start stops
++-- Corrupt           damage that recovery must not repair on its own: the start stops
 +-- BodyUnreadable    the file of one body cannot be read: its message cannot be delivered, all others can
-+-- LogError          the log cannot go on
-    +-- LogFailed     a write or sync failed: what was submitted may or may not be on disk, nothing more is confirmed
-    +-- LogFull       no room even for what must not be refused
++-- LogError          the log cannot continue
+    +-- LogFailed     a write or sync failed: submitted work may or may not be on disk, nothing more is confirmed
+    +-- LogFull       no room even for records that must not be refused
     +-- LogFenced     another writer has taken over (replicated logs)
-    +-- LogUnknown    the outcome of an append is not known and cannot be asked (replicated logs)
+    +-- LogUnknown    the outcome of an append is unknown and cannot be found out (replicated logs)
 """
 
 from __future__ import annotations
 
 
 class JournalError(Exception):
-    """Base of everything this package raises on purpose."""
+    """Base of all errors that this package raises on purpose."""
 
 
 class JournalFull(JournalError):
-    """There is no room for what was to be stored.  Nothing has changed; removals are still accepted."""
+    """There is no room for new records.  Nothing has changed; removals are still accepted."""
 
 
 class DirectoryLocked(JournalError):
@@ -36,15 +36,15 @@ class DirectoryLocked(JournalError):
 
 
 class DatabaseUnfit(JournalError):
-    """The log must not be kept in this database as it is set up; the message says why, and what to do."""
+    """The database's set-up is unfit for storing the log; the message says why, and what to do."""
 
 
 class IsCopy(JournalError):
-    """The directory is a copy of a log that is elsewhere: written by itself, it would no longer be one."""
+    """The directory is a copy of a log that is elsewhere: a broker that writes to it would make it differ."""
 
 
 class CopyAhead(JournalError):
-    """The copy of a replicated log has entries that are not in the database, although they were confirmed.
+    """The copy of a replicated log has confirmed entries that are not in the database.
 
     So the database has lost them: a standby was promoted that was not synchronous, or a backup was restored.
     """
@@ -53,7 +53,7 @@ class CopyAhead(JournalError):
 class Corrupt(JournalError):
     """A segment is damaged in a way that recovery must not hide.
 
-    `path` and `offset` (bytes) say where, `what` says what was found, `command` what to run to repair it.
+    `path` and `offset` (bytes) say where, `what` describes the damage, `command` repairs it.
     """
 
     def __init__(self, path: str, offset: int, what: str) -> None:
@@ -67,7 +67,7 @@ class Corrupt(JournalError):
 
 
 class NewerFormat(Corrupt):
-    """A newer version of this software wrote the journal: nothing is damaged, and to repair it would destroy it."""
+    """A newer version of this software wrote the journal: nothing is damaged, and a repair would destroy it."""
 
     def __str__(self) -> str:
         return f"{self.path}, byte {self.offset}: {self.what}; nothing is damaged: start that version"
@@ -76,7 +76,7 @@ class NewerFormat(Corrupt):
 class BodyUnreadable(JournalError):
     """The file of a body, `path`, cannot be read, for the reason `what`.
 
-    `passing`: the system refused it, and may not the next time; nothing is known to be damaged.
+    `passing`: an error of the system that may not recur; no damage is known.
     """
 
     def __init__(self, path: str, what: str, *, passing: bool = False) -> None:
@@ -87,14 +87,14 @@ class BodyUnreadable(JournalError):
 
 
 class ReadFailed(JournalError):
-    """The system did not give what was to be read (no more files, an error of the disk): it may the next time.
+    """The system refused a read (too many open files, a disk error); the next attempt may succeed.
 
-    Nothing is known to be damaged.
+    No damage is known.
     """
 
 
 class LogError(JournalError):
-    """The log cannot go on: the broker must stop without confirming anything more."""
+    """The log cannot continue: the broker must stop without confirming anything more."""
 
 
 class LogFailed(LogError):
@@ -102,12 +102,12 @@ class LogFailed(LogError):
 
 
 class LogFull(LogError):
-    """There is no room for records that were not refused beforehand."""
+    """There is no room even for records that must not be refused."""
 
 
 class LogFenced(LogError):
-    """Another writer has taken over the log.  Files never raise it; a replicated log does."""
+    """Another writer has taken over the log.  Only a replicated log raises it."""
 
 
 class LogUnknown(LogError):
-    """Whether an append happened cannot be known.  Files never raise it; a replicated log does."""
+    """It cannot be known whether an append happened.  Only a replicated log raises it."""

@@ -1,8 +1,8 @@
 """The disk: the only place that touches the operating system.
 
-`Files` is what the journal needs of a file system, no more, so that a simulated disk can stand in for it.  Paths are
-plain strings.  Every method raises OSError as the operating system does.  Nothing here retries, and nothing is
-durable before `sync` (a file's bytes) or `sync_dir` (names: after create, rename and remove) has returned.
+`Files` has the operations that the journal needs, no more, so that a simulated disk can replace it.  Paths are plain
+strings.  Every method raises OSError as the operating system does.  Nothing here retries, and nothing is durable before
+`sync` (a file's bytes) or `sync_dir` (names: after create, rename and remove) has returned.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from store.errors import DirectoryLocked
 #: Zeros written at a time where the file system cannot preallocate: large enough to be fast, small in memory.
 ZEROS_BYTES: Final = 1 << 20
 
-#: What a file system says that cannot preallocate.
+#: The errors of a file system that cannot preallocate.
 _CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
-#: What the operating system says that cannot make one write durable.
+#: The errors of an operating system that cannot make one write durable.
 _CANNOT_SYNC_WRITES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
-#: What a file system says that has no room, or whose owner's share is used up.
+#: The errors of a full file system, or of an exhausted quota.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
@@ -32,36 +32,36 @@ class File(Protocol):
     """A file open for writing."""
 
     def write_at(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """Write at `offset`; returns how many bytes were taken, which may be fewer than given."""
+        """Write at `offset`; returns how many bytes were written, which may be fewer than given."""
 
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """The same, and return when what was taken is durable; says nothing about earlier writes."""
+        """The same, and return once the written bytes are durable; this says nothing about earlier writes."""
 
     def allocate(self, nbytes: int) -> None:
         """Reserve room up to `nbytes`; bytes never written read as zero."""
 
     def sync(self) -> None:
-        """Return when the file's bytes are durable."""
+        """Return once the file's bytes are durable."""
 
     def truncate(self, nbytes: int) -> None:
         """Cut the file to `nbytes`."""
 
     def close(self) -> None:
-        """Let go of the file; says nothing about durability."""
+        """Close the file; this says nothing about durability."""
 
 
 class Lock(Protocol):
     """A lock held by this process."""
 
     def release(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
 
 
 class Files(Protocol):
     """A file system."""
 
     def make_dir(self, path: str) -> None:
-        """Make a directory and its parents, durably; harmless if it exists."""
+        """Create a directory and its parents, durably; no effect if it exists."""
 
     def list_dir(self, path: str) -> list[str]:
         """The names in a directory, sorted."""
@@ -76,22 +76,22 @@ class Files(Protocol):
         """The first `nbytes` of a file, or all if it is shorter."""
 
     def space(self, path: str) -> tuple[int, int]:
-        """Used and free bytes of the file system that has a directory; what only root may use is neither."""
+        """Used and free bytes of a directory's file system; space reserved for root is neither."""
 
     def read_range(self, path: str, offset: int, nbytes: int) -> bytes:
-        """So many bytes of a file from `offset`, fewer if it ends before."""
+        """Read `nbytes` of a file from `offset`, fewer if it ends before."""
 
     def will_need(self, path: str, offset: int, nbytes: int) -> None:
-        """This part of a file will soon be read: the disk may begin."""
+        """Announce that this part of a file will soon be read, so that the disk may begin."""
 
     def create(self, path: str) -> File:
-        """A new, empty file; an old one of that name loses its bytes."""
+        """Create an empty file, truncating an existing one of that name."""
 
     def open(self, path: str) -> File:
-        """A file that exists, for writing."""
+        """Open an existing file for writing."""
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file another name, replacing what had it."""
+        """Rename a file, replacing any file of the new name."""
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -100,14 +100,14 @@ class Files(Protocol):
         """Remove an empty directory."""
 
     def sync_dir(self, path: str) -> None:
-        """Return when the names in a directory are durable."""
+        """Return once the names in a directory are durable."""
 
     def lock(self, path: str) -> Lock:
         """Lock a file for this process and write its pid into it.  Raises DirectoryLocked."""
 
 
 def write_all(file: File, data: bytes | bytearray, offset: int, *, durably: bool = False) -> None:
-    """Write all of `data`.  Raises OSError, also for a file that takes nothing any more."""
+    """Write all of `data`.  Raises OSError, also if the file accepts no more bytes."""
     write = file.write_durably if durably else file.write_at
     written = write(data, offset)
     if written == len(data):
@@ -132,7 +132,7 @@ class OsFile:
         return os.pwrite(self._fd, data, offset)
 
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """One system call where there is one: between two, another thread may hold the interpreter for a while."""
+        """Use one system call if possible: between two, another thread may hold the interpreter for a while."""
         try:
             return os.pwritev(self._fd, (data,), offset, os.RWF_DSYNC)
         except OSError as error:
@@ -143,7 +143,7 @@ class OsFile:
         return written
 
     def allocate(self, nbytes: int) -> None:
-        """Where the file system cannot preallocate, zeros are written and synced instead."""
+        """Preallocate or, where the file system cannot, write and sync zeros instead."""
         try:
             os.posix_fallocate(self._fd, 0, nbytes)
         except OSError as error:
@@ -176,7 +176,7 @@ class OsLock:
         self._fd = fd
 
     def release(self) -> None:
-        """The file stays: removing it would let two processes lock two files of the same name."""
+        """Release the lock.  The file stays: removing it would let two processes lock two files of the same name."""
         os.close(self._fd)
 
 

@@ -1,13 +1,13 @@
-"""A copy of a replicated log that follows it, and recovery that goes on while the copy grows.
+"""Follows a replicated log with a copy, and recovers from the copy while it grows.
 
-    database -> Copying: rows into the files of the copy -> Following: its records, as recovery gives them
+    database -> Copying: rows into the files of the copy -> Following: its records, as recovery reads them
 
-The copy gets only what is known to be replicated: a row is when a later one exists, when the owner says so with its
-lease, or when a new epoch was claimed behind it.  So it never has what the database may lose; and if it has more than
-the database, entries are gone that were confirmed.  That is told, and nothing is changed.
+The copy gets only rows known to be replicated: those followed by a later row, those that the lease's owner reports, or
+those before a new epoch's claim.  So it never has entries that the database may still lose.  If it has more than the
+database, confirmed entries are lost: that is reported, and nothing is changed.
 
-Its files need not be synced: what a machine that lost its power has not kept is fetched again.  So before anything
-else each segment is compared with the database: its good part must be the beginning of what the database has.
+Its files need not be synced: anything lost in a power failure is fetched again.  So before anything else each segment
+is compared with the database: its valid part must be the beginning of the database's.
 """
 
 from __future__ import annotations
@@ -26,23 +26,22 @@ from store.recovery import Recovery, State, Verdict, check_follows, ends_closed
 from store.segment import BadHeader, EntryHead, decode_header, read_entry, scan
 from store.segment_directory import SegmentDirectory, Source, raw_records
 
-#: Where a log ends that has no segment yet.
+#: The end of a log that has no segment yet.
 NEW: Final = Place(0, 0)
 
-#: Bytes that are fetched at a time, about.
+#: Bytes fetched at a time, approximately.
 FETCH_BYTES: Final = 8 << 20
 
 
 class Copying:
-    """Brings the copy up to the database.  Methods raise Doubtful, Unavailable, CopyAhead and LogFailed.
+    """Brings the copy up to date with the database.  Methods raise Doubtful, Unavailable, CopyAhead and LogFailed.
 
-    `end`: how far the copy reaches, `entries` how many the log has up to there.  `known`: the log's head when it was
-    last looked at; `copied`: bytes that were fetched; `gaps`: how often the log had let go of what was to be fetched.
-    `read_to`: how far somebody has read the copy, who is to set it; None if nobody reads it.
+    `end`: how far the copy reaches; `entries`: how many the log has up to there.  `known`: the log's head when last
+    read; `copied`: bytes fetched; `gaps`: how often rows to be fetched had been dropped from the log already.
+    `read_to`: how far the copy has been read, set by its reader; None if it has no reader.
 
-    The log lets go of a segment once its records say so.  A copy that has let go of one as well, or could not fetch it
-    any more, does not make sense before it has these records too: see `coherent`.  A segment that is still to be read
-    stays, needless or not (`Following`).
+    The log drops a segment once its records say so.  A copy that has dropped one too, or could not fetch it in time, is
+    inconsistent until it has these records: see `coherent`.  A segment not read yet stays, needed or not (`Following`).
     """
 
     def __init__(self, files: Files, copy: FileLog, database: Database) -> None:
@@ -63,13 +62,13 @@ class Copying:
 
     @property
     def coherent(self) -> bool:
-        """Whether the segments that the copy names as needed are there."""
+        """Whether the copy has all segments that it names as needed."""
         return self.end >= self._coherent_from
 
     # -- the start -------------------------------------------------------------------------------------------------
 
     def compare(self) -> None:
-        """Compare the copy with the database, cut off what is not good, and fetch older segments that are missing.
+        """Compare the copy with the database, cut off invalid tails, and fetch older segments that are missing.
 
         Raises Corrupt for a copy of another broker's log.
         """
@@ -77,7 +76,7 @@ class Copying:
         head = self._database.head()
         self.known = head
         if head.end == NEW:
-            if here and self._copy.copy_name():  # else it is a log in files, which the database is to get
+            if here and self._copy.copy_name():  # without a name, it is a log in files to be moved to the database
                 raise CopyAhead(
                     f"the copy in {self._copy.directory} has segment {here[-1]}, but the log in the database is empty"
                     " (is it another database or schema than before?)"
@@ -109,8 +108,8 @@ class Copying:
         if Place(segment, found.end) > head.end:
             raise _ahead(f"{path} ends at byte {found.end}", head)
         last = found.entries[-1].offset if found.entries else 0
-        rows = self._database.rows(Place(segment, last), 1)  # its checksum covers what is in it, and its position
-        if not rows and segment not in self._database.segments():  # it has gone since they were listed
+        rows = self._database.rows(Place(segment, last), 1)  # its checksum covers its contents and its position
+        if not rows and segment not in self._database.segments():  # dropped since they were listed
             self._let_go(segment)
             self._coherent_from = self._database.head().end
             return
@@ -121,16 +120,16 @@ class Copying:
             self._copy.cut(segment, found.end, max(len(data.rstrip(b"\0")) - found.end, 0))
 
     def _let_go(self, segment: int) -> None:
-        """A segment that the log does not need any more."""
+        """Drop a segment that the log no longer needs."""
         try:
             decode_header(self._copy.read(segment))
         except BadHeader:
-            self._files.remove(self._copy.path(segment))  # nothing of it was ever here
+            self._files.remove(self._copy.path(segment))  # it was never written
             return
         self._copy.trim([segment])
 
     def _resume(self, segment: int) -> None:
-        """Go on in this segment, of which there may be nothing yet."""
+        """Continue in this segment, which may not exist in the copy yet."""
         self.end = Place(segment, 0)
         if segment not in self._copy.segments():
             return
@@ -146,7 +145,7 @@ class Copying:
     # -- following -------------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Copy what is known to be replicated; let go of segments and bodies that the log has let go of."""
+        """Copy everything known to be replicated."""
         head, lease = self._database.head(), self._database.lease()
         if head.end < self.end:
             raise _ahead(f"the copy in {self._copy.directory} ends at {self.end}", head)
@@ -154,11 +153,11 @@ class Copying:
         self.fetch(max(head.replicated, lease.replicated))
 
     def fetch(self, replicated: Place) -> None:
-        """Copy what is below this."""
+        """Copy everything below this place."""
         while self.end < replicated:
             before = self.end
             self._fetch(replicated)
-            if self.end < replicated:  # there is no more of this segment
+            if self.end < replicated:  # this segment is complete
                 following = [segment for segment in self._database.segments() if segment > self.end.segment]
                 if following:
                     self.end = Place(following[0], 0)
@@ -166,7 +165,7 @@ class Copying:
                 return
 
     def _fetch(self, replicated: Place) -> None:
-        """Copy what there is of the present segment."""
+        """Copy the available rows of the current segment."""
         while True:
             rows = self._database.rows(self.end, FETCH_BYTES)
             taken = 0
@@ -209,7 +208,7 @@ class Copying:
         return entries
 
     def tidy(self) -> None:
-        """Let go of segments and bodies that the log has let go of, and fetch bodies that are missing."""
+        """Drop segments and bodies that the log has dropped, and fetch missing bodies."""
         self._let_go_of_needless()
         there = self._database.segments()
         self._needless_from = self._database.head().end
@@ -225,7 +224,7 @@ class Copying:
             self._needless = []
 
     def fetch_bodies(self) -> None:
-        """Fetch large bodies that are missing; those that the log has let go of go here too."""
+        """Fetch missing large bodies, and drop those that the log has dropped."""
         bodies = self._copy.bodies
         there, here = self._database.bodies(), bodies.sizes()
         needless = [id for id in here if id not in there]
@@ -247,7 +246,7 @@ class Copying:
                 file.sync()
             finally:
                 file.close()
-            if offset != nbytes:  # the log has let go of it meanwhile
+            if offset != nbytes:  # the log has dropped it meanwhile
                 self._files.remove(path)
         except OSError as error:
             raise LogFailed(f"writing {path}: {error.strerror or error}") from error
@@ -262,14 +261,14 @@ def _damaged(row: Row) -> LogFailed:
 
 
 class UpTo:
-    """The segments of a copy, up to where it is complete at the moment; another thread goes on with it."""
+    """The segments of a copy up to its present end, while another thread extends it."""
 
     def __init__(self, files: Files, directory: str, end: Callable[[], Place]) -> None:
         self._directory = SegmentDirectory(files, directory)
         self._end = end
 
     def segments(self) -> list[int]:
-        """Listed before it is asked for the end: what is missing then, the copy knows to be needless."""
+        """List the segments before reading the end: any that is missing by then was dropped as no longer needed."""
         present = self._directory.segments()
         end = self._end()
         return [n for n in present if Place(n, 0) < end]
@@ -284,12 +283,13 @@ class UpTo:
 
 
 class Following(Recovery):
-    """Recovery of a copy that grows: its records come to an end when `more` says so.
+    """Recovery of a growing copy: its records end when `more` says so.
 
-    `more` returns True when the copy may have grown, and False when it will not any more.  The verdict is there then.
+    `more` returns True when the copy may have grown, and False when it will not grow any more.  Then the verdict is
+    final.
 
-    The log lets go of records that take away only what it has let go of before; but here that may have been read.  So
-    no record that came may be missed: FileNotFoundError says that some went before they were read.
+    The log drops records that only remove what it has dropped before; but here those earlier records may have been
+    read.  So no record may be missed: FileNotFoundError means that some were dropped before they were read.
     """
 
     def __init__(self, source: Source, more: Callable[[], bool]) -> None:
@@ -303,7 +303,7 @@ class Following(Recovery):
         behind = self._last(number, self.ends[number]) if number else None
         growing = True
         while growing:
-            growing = self._more()  # what came before it says no is still read
+            growing = self._more()  # records copied before it returns False are still read
             for following in self._source.segments():
                 if following < number:
                     continue

@@ -1,17 +1,17 @@
-"""Which messages the records of a segment speak of: a small file for each segment that is complete.
+"""Indexes of segments: which messages the records of a complete segment are about, in a small file for each.
 
-A search for a message opens only the segments that speak of it.  The files lie in `index/` beside the segments,
-`0000000001.ids` for segment 1, wherever that is: in the journal or kept in retention/.
+A search for a message opens only the segments with records about it.  The files are in `index/` beside the segments,
+`0000000001.ids` for segment 1, wherever that is: in the journal or in retention/.
 
     magic, version, reserved, crc and bytes of the segment, runs, bytes of names | first ids | last ids | names | crc
 
-Ids are those of messages that are stored, moved, removed, delivered or told of, and of the messages that they were
-before; runs of ids that follow each other are told by their first and last.  Names are those of queues and sessions
-that the segment defines, a JSON object.
+Ids are those of messages that are stored, moved, removed, delivered or mentioned, and of the messages that they were
+before; each run of consecutive ids is stored as its first and last.  Names are those of queues and sessions that the
+segment defines, a JSON object.
 
-Everything here is derived from segments, and none of it is needed.  An index that is missing, damaged or of another
-segment of that number is as good as none: then the segment itself is searched.  One of a segment with damage is never
-written, so that what lies behind the damage is looked for.
+Everything here is derived from segments, and nothing depends on it.  If an index is missing, damaged or belongs to
+another segment with the same number, the segment itself is searched.  A damaged segment never gets an index, so that
+the part behind the damage is searched too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from store.segment_directory import is_known, open_segment
 DIRECTORY: Final = "index"
 SUFFIX: Final = ".ids"
 
-#: How a copy names the message that it was made of, in its annotations.
+#: The annotation in which a copy names the message that it was made from.
 ORIGIN: Final = b'"_AMQ_ORIG_MESSAGE_ID":'
 
 _MAGIC: Final = b"BARTLIDS"
@@ -47,21 +47,21 @@ _VERSION: Final = 1
 _HEAD: Final = Struct("<8sHHIQII")
 _CRC: Final = Struct("<I")
 
-#: Records that are looked at without a rest: about 1 ms.
+#: Records looked at between two rests: about 1 ms.
 _REST_RECORDS: Final = 1_024
 
-#: Of a record: its length, its type and version together, and of a MESSAGE the id.
+#: The start of a record: its length, its type and version as one number, and in a MESSAGE the id.
 _KIND: Final = Struct("<IH2x")
 _START: Final = Struct("<IH2xQ")
 _PLAIN: Final = RecordType.MESSAGE | VERSION << 8
 
-#: Where a MESSAGE has the length of its annotations, and what stands there if it has none.
+#: The offset of the length of a MESSAGE's annotations, and its bytes if there are none.
 _NOTES_AT: Final = 64
 _NO_NOTES: Final = bytes(4)
 
 _DIGITS: Final = re.compile(rb"\d{1,20}")
 
-#: Types of records that have ids of messages in them, but for MESSAGE and COPIED; and those that name queues, sessions.
+#: Types of records that contain ids of messages, except MESSAGE and COPIED; and types that name queues and sessions.
 SPEAKING: Final = frozenset(
     {
         RecordType.REMOVED,
@@ -79,12 +79,12 @@ _Run = tuple[int, int]
 
 
 def nothing() -> None:
-    """No rest."""
+    """Do nothing: the rest of callers that need none."""
 
 
 @dataclass(frozen=True, slots=True)
 class IdIndex:
-    """The index of one segment, told by the checksum of its header and its size in bytes; `names` are by id."""
+    """The index of one segment, identified by the checksum of its header and its size in bytes; `names` are by id."""
 
     segment_crc: int
     segment_bytes: int
@@ -93,7 +93,7 @@ class IdIndex:
     names: dict[int, str]
 
     def has(self, id: int) -> bool:
-        """Whether the segment speaks of this message."""
+        """Whether the segment has records about this message."""
         at = bisect_right(self.firsts, id) - 1
         return at >= 0 and id <= self.lasts[at]
 
@@ -106,8 +106,8 @@ def build(
 ) -> IdIndex | None:
     """The index of segment `number`; None if it is damaged, or a newer version wrote it.
 
-    It takes 0.2 s for 64 MiB; `rest` is called about every millisecond.  `torn`: what follows the last whole entry does
-    not matter, as in the newest segment.
+    It takes 0.2 s for 64 MiB; `rest` is called about every millisecond.  `torn`: ignore what follows the last whole
+    entry, as in the newest segment.
     """
     try:
         segment = open_segment(path, number, data)
@@ -131,7 +131,7 @@ def build(
 
 
 class _Collected:
-    """What the records of a segment speak of, as far as they were looked at."""
+    """The ids and names collected from the records of a segment so far."""
 
     __slots__ = ("_data", "names", "runs")
 
@@ -141,10 +141,10 @@ class _Collected:
         self.runs: list[_Run] = []
 
     def look(self, entry: EntryHead) -> None:
-        """The records of an entry.  Raises RecordError, StructError, ValueError.  This is what an index costs."""
+        """Collect from the records of an entry: the hot loop.  Raises RecordError, StructError, ValueError."""
         data, unpack, plain, notes, none = self._data, _START.unpack_from, _PLAIN, _NOTES_AT, _NO_NOTES
         offset, bound = entry.offset + ENTRY_HEADER_BYTES, len(data) - _START.size
-        first, last = 1, 0  # messages that are stored one behind the other
+        first, last = 1, 0  # the current run of consecutive ids
         for _ in range(entry.count):
             if offset > bound:
                 length, kind, id = *_KIND.unpack_from(data, offset), 0
@@ -178,7 +178,7 @@ class _Collected:
 
 
 def origin_in(data: bytes, start: int, end: int) -> int:
-    """The message that a copy was made of, by annotations in these bytes; 0: none is told."""
+    """The message that a copy was made from, by the annotations in these bytes; 0: they name none."""
     at = data.find(ORIGIN, start, end)
     if at < 0:
         return 0
@@ -187,7 +187,7 @@ def origin_in(data: bytes, start: int, end: int) -> int:
 
 
 def ids_of(record: decode.Record) -> Sequence[int]:
-    """The messages that a record of one of the `SPEAKING` types speaks of."""
+    """The messages that a record of one of the `SPEAKING` types is about."""
     if isinstance(record, decode.DeadLettered | decode.Expired):
         return [id for id in (record.old_id, record.new_id) if id]
     assert isinstance(record, decode.Removed | decode.Counts | decode.Delivering | decode.Scheduled | decode.Inflight)
@@ -201,7 +201,7 @@ def _runs(ids: Sequence[int]) -> Iterable[_Run]:
 
 
 def _merged(runs: Iterable[_Run]) -> Iterator[_Run]:
-    """The same without overlaps, and as few as can be."""
+    """The same runs, merged where they overlap or adjoin."""
     first, last = 1, 0
     for low, high in runs:
         if low > last + 1:
@@ -225,7 +225,7 @@ def encode(index: IdIndex) -> bytes:
 
 
 def decode_index(data: bytes) -> IdIndex | None:
-    """The inverse; None for what is no whole index of this version."""
+    """The inverse of `encode`; None if the bytes are not a whole index of this version."""
     if len(data) < _HEAD.size + _CRC.size:
         return None
     magic, version, _, segment_crc, segment_bytes, n, names_bytes = _HEAD.unpack_from(data)
@@ -250,7 +250,7 @@ def numbers_in(view: memoryview, *, swapped: bool = BIG_ENDIAN) -> array[int]:
 
 
 class IdIndexes:
-    """The indexes of a journal directory.  Every method raises OSError as the file system does, unless it says so."""
+    """The indexes of a journal directory.  Every method raises OSError as the file system does, unless noted."""
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -260,7 +260,7 @@ class IdIndexes:
         return f"{self._directory}/{number:010d}{SUFFIX}"
 
     def numbers(self) -> list[int]:
-        """The segments for which there is a file."""
+        """The numbers of the segments that have an index file."""
         try:
             names = self._files.list_dir(self._directory)
         except FileNotFoundError:
@@ -268,7 +268,7 @@ class IdIndexes:
         return [int(name.removesuffix(SUFFIX)) for name in names if name.removesuffix(SUFFIX).isdigit()]
 
     def read(self, number: int, path: str) -> IdIndex | None:
-        """The index of the segment that lies at `path`; None if there is none that can be relied on.  Never raises."""
+        """The index of the segment at `path`; None if there is no valid one.  Never raises."""
         try:
             index = decode_index(self._files.read(self._path(number)))
             if index is None or self._files.size(path) != index.segment_bytes:
@@ -279,7 +279,7 @@ class IdIndexes:
         return index if header.crc == index.segment_crc else None
 
     def write(self, number: int, index: IdIndex) -> None:
-        """Keep an index.  It need not be durable: half of one is none."""
+        """Store an index.  It need not be durable: a partial one is ignored."""
         self._files.make_dir(self._directory)
         path = self._path(number)
         file = self._files.create(f"{path}.part")
@@ -290,5 +290,5 @@ class IdIndexes:
         self._files.rename(f"{path}.part", path)
 
     def remove(self, number: int) -> None:
-        """Its segment has gone."""
+        """Remove the index of a segment that no longer exists."""
         self._files.remove(self._path(number))

@@ -1,6 +1,6 @@
-"""Keeping the indexes of a journal (see `id_index`): one for each segment that is complete, none for one that has gone.
+"""Maintains the indexes of a journal (see `id_index`): one for each complete segment, none for a removed one.
 
-It is done beside a running broker, a little at a time: nothing waits for it.
+This is done beside a running broker, a little at a time; nothing waits for it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from store.files import Files
 from store.id_index import IdIndexes, build, nothing
 from store.reading import Segments
 
-#: Free bytes of the disk below which no index is written: two segments, which the broker needs more.
+#: Free bytes of the disk below which no index is written: two segments' worth, which the broker needs more.
 FREE_BYTES_MIN: Final = 128 << 20
 
 
 class Indexer:
-    """Keeps the indexes of the journal in a directory; `rest` is called every few milliseconds of its work."""
+    """Maintains the indexes of the journal in a directory; `rest` is called every few milliseconds of work."""
 
     def __init__(self, files: Files, directory: str, rest: Callable[[], None] = nothing) -> None:
         self._files = files
@@ -26,10 +26,10 @@ class Indexer:
         self._rest = rest
         self._segments = Segments(files, directory)
         self._indexes = IdIndexes(files, directory)
-        self._done: set[int] = set()  # there is an index, or there can be none
+        self._done: set[int] = set()  # segments that have an index, or cannot have one
 
     def work(self) -> int:
-        """Look at all segments once; returns how many indexes were made.  Raises OSError."""
+        """Check all segments once; returns how many indexes were made.  Raises OSError."""
         numbers = self._segments.numbers()
         self._done &= {*numbers}
         for number in {*self._indexes.numbers()} - {*numbers}:
@@ -42,7 +42,7 @@ class Indexer:
         return made
 
     def _index(self, number: int) -> bool:
-        """Make the index of a segment unless there is one, or cannot be; whether one was made."""
+        """Make the index of a segment if it is missing; returns whether one was made."""
         index = None
         if self._indexes.read(number, self._segments.path(number)) is None:
             if self._files.space(self._directory)[1] < FREE_BYTES_MIN:

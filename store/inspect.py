@@ -1,7 +1,8 @@
-"""Looking at a journal without touching it, whether a broker writes it or not.
+"""Inspects a journal without changing it, whether a broker writes it or not.
 
 Nothing here takes the lock or writes.  While a broker runs, the tail of the newest segment may be half written (status
-TORN, which is normal then), and segments may vanish between listing and reading (they were trimmed; looked at again).
+TORN, which is normal then), and segments may vanish between listing and reading (they were trimmed; the check is
+repeated).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _DEATHS: Final[dict[int, str]] = {reason: reason.word for reason in DeadLetterRe
 
 
 class Status(Enum):
-    """What a segment is like."""
+    """The condition of a segment."""
 
     OK = "ok"
     TORN = "torn tail"
@@ -46,7 +47,7 @@ class Status(Enum):
 class SegmentReport:
     """One segment.  Sizes in bytes, times in ms since the epoch; positions are those of its first and last record.
 
-    `kept`: it lies under retention/.  `error_offset` and `error` say what is wrong; `unread_bytes` what lies behind.
+    `kept`: it is under retention/.  `error_offset` and `error` describe a problem, `unread_bytes`: how much follows it.
     """
 
     path: str
@@ -71,10 +72,10 @@ class SegmentReport:
 
 @dataclass(slots=True)
 class Report:
-    """What `verify` found.  `problems` are sentences for people, none if all is well; the other lists segment numbers.
+    """The result of `verify`.  `problems` are sentences for people, none if all is well; the others list segments.
 
     `missing`: a broker needs them; `leftovers`: it removes them at its next start; `kept_missing`: the manifests of
-    retention list them and they are not there, which matters to audits alone.
+    retention list them but they are not there, which matters only to audits.
     """
 
     broker_id: str = ""
@@ -99,7 +100,7 @@ class Report:
 
 @dataclass(slots=True)
 class Line:
-    """One record, readable.  `fields` are plain values; bytes are shown by their size unless `bodies` was asked."""
+    """One record, readable.  `fields` are plain values; bytes are shown as their size unless `bodies` was requested."""
 
     segment: int
     offset: int
@@ -131,7 +132,7 @@ class Stat:
 
 
 def verify(files: Files, directory: str) -> Report:
-    """Check every segment, kept ones too, and whether all are there.  Raises OSError if the directory is not there."""
+    """Check every segment, kept ones too, and whether any is missing.  Raises OSError if the directory is missing."""
     files.list_dir(directory)
     attempt = 0
     while True:
@@ -144,14 +145,14 @@ def verify(files: Files, directory: str) -> Report:
             if attempt == ATTEMPTS_MAX:
                 raise Corrupt(f"{directory}/", 0, "segments keep vanishing") from None
     for path in kept(files, directory):
-        with suppress(FileNotFoundError):  # a limit took it
+        with suppress(FileNotFoundError):  # removed by a limit
             _add(report, _check_kept(files, path))
     _miss_kept(files, directory, report)
     return report
 
 
 def _miss_kept(files: Files, directory: str, report: Report) -> None:
-    """Note kept segments that are not there.  Read last: what moves or goes meanwhile is in the manifests before."""
+    """Note missing kept segments.  Manifests are read last: they record a move or removal before it happens."""
     expected = read_manifests(files, directory).expected
     there = {segment.number for segment in report.segments}.union(report.leftovers)
     newest = max(there, default=0)
@@ -175,7 +176,7 @@ def _verify(files: Files, directory: str) -> Report:
         _add(report, found)
         if found.broker_id:
             report.broker_id = report.broker_id or found.broker_id
-            whole = found.status is Status.OK  # what follows damage follows nothing known
+            whole = found.status is Status.OK  # behind damage no position is known
             _compare(report, found, previous, position, wanted.get(number, decode.UNTOLD) if whole else decode.UNTOLD)
             previous, position = (number, found.last_position + 1) if whole else (0, 0)
     report.bodies = check_bodies(files, directory, needed, contents=True)
@@ -184,7 +185,7 @@ def _verify(files: Files, directory: str) -> Report:
 
 
 def _compare(report: Report, found: SegmentReport, previous: int, position: int, told: int) -> None:
-    """Whether a segment belongs to the others, and ends where it is told."""
+    """Check that a segment follows the others, and ends where the newest one says."""
     if found.broker_id != report.broker_id:
         _problem(report, found.path, 0, "the segment belongs to another broker")
     try:
@@ -201,13 +202,13 @@ def _problem(report: Report, path: str, offset: int, what: str) -> None:
 
 
 def _needed(source: SegmentDirectory, report: Report) -> dict[int, int]:
-    """Which segments there must be, and where they end if that is told; empty when the journal cannot say."""
+    """The segments that there must be, and where they end if known; empty if the journal cannot say."""
     try:
         recovery = Recovery(source, strict=False)
     except Corrupt as corrupt:
         _problem(report, corrupt.path, corrupt.offset, corrupt.what)
         return {}
-    except OSError:  # reported with its segment, or looked at again if that is gone
+    except OSError:  # reported with its segment, or checked again if that is gone
         return {}
     report.broker_id = recovery.broker_id.hex()
     report.closed = recovery.verdict.closed
@@ -283,7 +284,7 @@ def _count_types(segment: Segment, needed: Needed) -> Counter[str]:
 
 
 def iter_records(files: Files, directory: str, *, bodies: bool = False) -> Iterator[Line]:
-    """Every record of the segments that are there, oldest first, torn tail left out.  Raises Corrupt at damage."""
+    """Every record of the existing segments, oldest first, without a torn tail.  Raises Corrupt at damage."""
     source = SegmentDirectory(files, directory)
     present = source.segments()
     for number in present:
@@ -341,7 +342,7 @@ def stat(files: Files, directory: str) -> Stat:
         result.bytes += len(data)
         _count(result, source.path(number), number, data)
     for path in kept(files, directory):
-        with suppress(FileNotFoundError):  # a limit took it
+        with suppress(FileNotFoundError):  # removed by a limit
             result.kept_bytes += files.size(path)
             result.kept_segments += 1
     bodies = sizes(files, directory)
@@ -370,7 +371,7 @@ def _count(result: Stat, path: str, number: int, data: bytes) -> None:
     try:
         for raw in segment.records():
             _count_record(result, raw[3], data, raw[5])
-    except (Corrupt, RecordError):  # what comes behind is not known
+    except (Corrupt, RecordError):  # the rest of the segment is unknown
         return
 
 

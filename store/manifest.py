@@ -1,17 +1,18 @@
-"""The manifest of a day's kept segments: what an audit knows of them without opening one, and what was let go.
+"""The manifest of a day's kept segments: describes them, for audits, and records which were removed.
 
-`manifest.jsonl` lies beside the segments, one JSON object a line.  Every line counts, in whatever day's manifest it is:
+`manifest.jsonl` is beside the segments, one JSON object on each line.  Every line is valid, whichever day's manifest it
+is in:
 
-    {"segment": 7, "broker_id": ..., "first_position": ..., ...}      it is kept, and this is in it
-    {"segment": 7, "removed": "age"}                                  it was let go, and why
-    {"segment": 2, "through": 5, "removed": "gone"}                   all of these were
+    {"segment": 7, "broker_id": ..., "first_position": ..., ...}      it is kept, and has these contents
+    {"segment": 7, "removed": "age"}                                  it was removed, and why
+    {"segment": 2, "through": 5, "removed": "gone"}                   all of these were removed
 
-1. A line is durable before what it tells is done.  So after a crash at any point a segment is where it was, or where
-   the line says; it is never gone without a word.  A segment that is there counts, whatever a line says.
-2. A line about segments that are let go is in the manifest of the newest day, so that it stays as long as anything
-   that is kept beside them.
-3. Lines are only appended.  What a power cut leaves of an unfinished one is no JSON: readers pass over it, and the
-   next line is written in its place.
+1. A line is durable before the action it describes.  So after a crash at any point a segment is where it was, or where
+   the line says; it never disappears without a record.  A segment that exists counts, whatever a line says.
+2. A line about removed segments is in the manifest of the newest day, so that it stays as long as any segment kept
+   beside them.
+3. Lines are only appended.  The remains of a line unfinished at a power failure are not JSON: readers skip them, and
+   the next line overwrites them.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from store.files import Files, write_all
 
 MANIFEST: Final = "manifest.jsonl"
 
-#: Why a segment was let go: it was too old, all together were too large, retention was off; or it was gone already,
+#: Why a segment was removed: it was too old, all together were too large, or retention was off; or it was gone already,
 #: for whatever reason, when an older one began to be kept.
 AGE: Final = "age"
 BYTES: Final = "bytes"
@@ -35,9 +36,9 @@ GONE: Final = "gone"
 
 @dataclass(frozen=True, slots=True)
 class KeptSegment:
-    """What a manifest says about a segment that is kept.
+    """A manifest's description of a kept segment.
 
-    Its positions are `first_position` to below `next_position`; `created`, and `first_time` and `last_time`, the
+    Its positions are `first_position` to below `next_position`.  `created`, and `first_time` and `last_time`, the
     lowest and highest time of its entries, are in ms since the epoch (0: it has none); `bytes` is its size.
     """
 
@@ -53,7 +54,7 @@ class KeptSegment:
 
 @dataclass(slots=True)
 class Manifest:
-    """All that manifests say: segments that were kept, which were let go and why, and how many lines are no lines."""
+    """The combined contents of manifests: kept segments, removed ones and why, and the number of unreadable lines."""
 
     kept: dict[int, KeptSegment] = field(default_factory=dict)
     removed: dict[int, str] = field(default_factory=dict)
@@ -62,15 +63,15 @@ class Manifest:
 
     @property
     def expected(self) -> set[int]:
-        """The segments that must be kept, if they are not still in the journal."""
+        """The segments that must be in retention, unless they are still in the journal."""
         return {segment for segment in self.kept if not self.why_removed(segment)}
 
     def why_removed(self, segment: int) -> str:
-        """Why a segment was let go, "" if no line says that it was."""
+        """Why a segment was removed, "" if no line says that it was."""
         return self.removed.get(segment) or next((why for run, why in self.runs if segment in run), "")
 
     def add(self, data: bytes) -> None:
-        """Take in the bytes of a manifest file."""
+        """Add the contents of a manifest file."""
         *lines, _unfinished = data.split(b"\n")
         for line in lines:
             try:
@@ -79,7 +80,7 @@ class Manifest:
                 self.unreadable += 1
 
     def _add(self, told: Any) -> None:
-        """Members that this software does not know are ignored.  Raises TypeError, ValueError."""
+        """Add a line, ignoring unknown members.  Raises TypeError, ValueError."""
         if not isinstance(told, dict) or not isinstance(told.get("segment"), int):
             raise ValueError("not about a segment")
         if "removed" in told:
@@ -98,12 +99,12 @@ _TYPES: Final = {each.name: str if each.name == "broker_id" else int for each in
 
 
 def kept_line(kept: KeptSegment) -> bytes:
-    """The line about a segment that is kept."""
+    """The line for a kept segment."""
     return _line(asdict(kept))
 
 
 def removed_line(segment: int, why: str, *, through: int = 0) -> bytes:
-    """The line about a segment that is let go, or about all `through` another one."""
+    """The line for a removed segment, or for all `through` another one."""
     return _line({"segment": segment, "removed": why} | ({"through": through} if through > segment else {}))
 
 
@@ -112,7 +113,7 @@ def _line(members: dict[str, Any]) -> bytes:
 
 
 def append(files: Files, day: str, lines: Iterable[bytes]) -> None:
-    """Add lines to the manifest in a day's directory; they are durable when this returns.  Raises OSError."""
+    """Append lines to the manifest in a day's directory; they are durable when this returns.  Raises OSError."""
     path = f"{day}/{MANIFEST}"
     try:
         written = files.read(path)

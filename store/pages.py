@@ -1,12 +1,12 @@
-"""Messages read back one by one: what paging needs of the disk.
+"""Reads messages back one by one, for paging, and writes non-durable ones to scratch files.
 
 A message that waits beyond the memory limit is known by its place: segment, offset and length of its record.  Durable
-messages lie in the journal's segments.  Others are written to scratch files beside them, one behind the other, as
-MESSAGE records; their segments have numbers from SCRATCH_FIRST on.  A scratch file goes when nothing in it is needed,
-and the next run of the broker removes what is left.
+messages are in the journal's segments.  Others are written to scratch files beside them, one behind the other, as
+MESSAGE records; their segments have numbers from SCRATCH_FIRST on.  A scratch file is removed when nothing in it is
+needed, and the next run of the broker removes any that are left.
 
-Nothing here changes the journal.  What is not there, or not whole, is told (None), and lies where it lay.  When the
-system does not let it be read, nothing is known of it (ReadFailed).
+Nothing here changes the journal.  A record that is missing or incomplete is returned as None, and left where it is.  If
+the system refuses to read it, nothing is known of it (ReadFailed).
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from store.segment import SCRATCH_SUFFIX
 #: The first number of a scratch segment; the journal's would reach it after 128 PiB.
 SCRATCH_FIRST: Final = 1 << 31
 
-#: Bytes of a scratch file: as a segment, so that one message that stays does not keep much.
+#: Bytes of a scratch file: as a segment, so that one remaining message does not keep much.
 SCRATCH_BYTES: Final = 64 << 20
 
-#: Bytes between two records that are read and thrown away rather than read around: as much as a disk's read-ahead.
+#: The largest gap between two records, in bytes, that is read along with them: as much as a disk's read-ahead.
 GAP_BYTES_MAX: Final = 32 << 10
 
-#: Bytes of one read at most, unless a record is larger: two such buffers are in memory at a time.
+#: The most bytes of one read, unless a record is larger: two such buffers are in memory at a time.
 READ_BYTES_MAX: Final = 4 << 20
 
-#: Some of the records asked for, from one number of them to another: they lie in this buffer, which begins with the
-#: first of them; None: it is not there.
+#: A buffer, and the range of indexes (start, stop) of the requested records in it; it begins with the first of them.
+#: None: they are not there.
 Found = tuple[bytes | None, int, int]
 
 
 class Pages:
-    """Those in the directory of a journal; `path` tells where a segment of it is.
+    """The messages on disk of one journal; `path` says where a segment is.
 
-    `full`: the last attempt to write failed, most likely for want of room.
+    `full`: the last attempt to write failed, most likely for lack of room.
     """
 
     def __init__(
@@ -62,9 +62,9 @@ class Pages:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def read(self, segments: Sequence[int], offsets: Sequence[int], sizes: Sequence[int]) -> list[Found]:
-        """The records at these places, all of them in their order, each whole or not at all.  Raises ReadFailed.
+        """The records at these places, in order, each whole or not at all.  Raises ReadFailed.
 
-        Neighbours are read together; if that fails, one by one.
+        Neighbours are read together or, if that fails, one by one.
         """
         found: list[Found] = []
         start, count = 0, len(segments)
@@ -93,7 +93,7 @@ class Pages:
         return len(segments)
 
     def read_range(self, segment: int, offset: int, nbytes: int) -> bytes | None:
-        """The bytes of a segment in which records lie; None if they are not there, or not all.  Raises ReadFailed."""
+        """A range of a segment's bytes; None if they are not all there.  Raises ReadFailed."""
         path = self._where(segment)
         try:
             data = self._files.read_range(path, offset, nbytes)
@@ -104,7 +104,7 @@ class Pages:
         return data if len(data) == nbytes else None
 
     def will_need(self, segment: int, offset: int, nbytes: int) -> None:
-        """Records in this part of a segment are read soon.  Whatever is wrong there, reading will find out."""
+        """Announce that this part of a segment will be read soon.  Errors are left for the read to find."""
         try:
             self._files.will_need(self._where(segment), offset, nbytes)
         except OSError:
@@ -113,9 +113,9 @@ class Pages:
     # -- scratch files ---------------------------------------------------------------------------------------------
 
     def write(self, parts: list[bytes], count: int) -> tuple[int, int] | None:
-        """Keep `count` records, one behind the other, in a scratch file; its segment and the first one's offset.
+        """Write `count` records, one behind the other, to a scratch file; returns its segment and the first's offset.
 
-        None if that failed: what it left is overwritten by the next.
+        None if that failed: the next write overwrites what it left.
         """
         data = b"".join(parts)
         try:
@@ -133,7 +133,7 @@ class Pages:
         return place
 
     def _begin(self) -> None:
-        """Go on in another file."""
+        """Continue in a new file."""
         file = self._files.create(self._where(self._scratch + 1))
         if self._file is not None:
             self._file.close()
@@ -144,14 +144,14 @@ class Pages:
         self._needed[self._scratch] = 0
 
     def release(self, segment: int, count: int) -> None:
-        """So many records in a scratch file are no longer needed."""
+        """Release `count` records in a scratch file that are no longer needed."""
         left = self._needed[segment] - count
         assert left >= 0, "more records released than written"
         self._needed[segment] = left
         self._drop_if_unneeded(segment, current=segment == self._scratch)
 
     def _drop_if_unneeded(self, segment: int, *, current: bool) -> None:
-        """A file that nothing needs goes; the one that is written begins anew instead."""
+        """Remove a file if nothing in it is needed; the current one is overwritten from its start instead."""
         if self._needed[segment]:
             return
         if current:

@@ -1,6 +1,6 @@
-"""Reading a journal with its kept segments, oldest first, whether a broker runs on it or not.  Nothing is written.
+"""Reads a journal with its kept segments, oldest first, whether a broker runs on it or not.  Nothing is written.
 
-A segment may move to retention/, or go, between two looks: it is read where it is by then, or is one that is not there.
+A segment may be moved to retention/ or removed between listing and reading: it is read from its new place, or skipped.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Segments:
         self._last: tuple[int, str, bytes] = (0, "", b"")
 
     def numbers(self) -> list[int]:
-        """The numbers of all that are there, kept ones too, ascending.  Raises OSError."""
+        """The numbers of all segments, kept ones too, ascending.  Raises OSError."""
         self._look()
         return sorted(self._paths)
 
     def _look(self) -> None:
-        """Kept ones first: what moves meanwhile is found where it was."""
+        """List kept segments first: one that is moved meanwhile is still found at its old place."""
         paths = kept(self._files, self._directory)
         live = self._live.segments()
         self._in_use = frozenset(live)
@@ -42,20 +42,20 @@ class Segments:
 
     @property
     def in_use(self) -> frozenset[int]:
-        """Those that are not in retention/: whatever is on a queue was stored, or copied, in one of them."""
+        """The segments not in retention/: all messages on queues were stored, or copied, in one of them."""
         return self._in_use
 
     def path(self, number: int) -> str:
-        """Where a segment was when it was last looked for."""
+        """The path of a segment when last listed."""
         return self._paths[number]
 
     @property
     def newest(self) -> int:
-        """The segment to which a broker writes, or wrote last; 0: there is none."""
+        """The segment that a broker writes to, or last wrote to; 0: there is none."""
         return self._newest
 
     def first_position(self, number: int) -> int | None:
-        """Where a segment begins; None if it is not there, or its header cannot be read."""
+        """The position where a segment begins; None if it is missing, or its header cannot be read."""
         path = self._paths.get(number)
         try:
             head = self._files.read_head(path, SEGMENT_HEADER_BYTES) if path else b""
@@ -64,11 +64,11 @@ class Segments:
             return None
 
     def forget(self) -> None:
-        """Give back the memory of the segment that was read last."""
+        """Free the memory of the segment that was read last."""
         self._last = (0, "", b"")
 
     def data(self, number: int) -> bytes:
-        """All bytes of a segment; none if it has gone meanwhile.  Raises OSError."""
+        """All bytes of a segment; none if it was removed meanwhile.  Raises OSError."""
         if self._last[0] != number:
             self._last = (number, *self._read(number))
         return self._last[2]
@@ -85,7 +85,7 @@ class Segments:
         return "", b""
 
     def records(self, number: int) -> Iterator[RawRecord]:
-        """The records of a segment; of the newest, without a torn tail.  Raises Corrupt, OSError."""
+        """The records of a segment, without a torn tail in the newest.  Raises Corrupt, OSError."""
         data = self.data(number)
         if not data:
             return

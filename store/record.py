@@ -1,15 +1,15 @@
-"""Records: what the journal says, one fact each, as bytes.
+"""Records: the journal's facts, one each, encoded as bytes.
 
-Everything is little-endian.  A record begins with the same eight bytes:
+Everything is little-endian.  All records begin with the same eight bytes:
 
      0        4      5        6       8
     +--------+------+---------+-------+------------------------------------
     | length | type | version | flags | fixed fields ... variable fields
     +--------+------+---------+-------+------------------------------------
 
-`length` is that of the whole record.  Fixed fields stand at fixed offsets before all variable ones, so that a reader
-can gather a column without walking the fields.  docs/journal-format.md draws every type; `record_tables` has
-the fields of each, and `decode` is the way back.
+`length` is that of the whole record.  Fixed fields are at fixed offsets before all variable ones, so that a reader can
+collect a column without walking the fields.  docs/journal-format.md draws every type; `record_tables` has the fields of
+each, and `decode` is the inverse.
 
 A record never changes its meaning: a new meaning is a new type or a new version.
 """
@@ -39,7 +39,7 @@ from store.record_types import DeadLetterReason as DeadLetterReason
 from store.record_types import RecordType as RecordType
 from store.record_types import RemovalReason as RemovalReason
 
-#: The version of MESSAGE and COPIED records whose body is in a file: where it would be is a reference.
+#: The version of MESSAGE and COPIED records whose body is in a file: they have a reference in its place.
 LARGE_VERSION: Final = 2
 
 # Flags of a MESSAGE or COPIED record.
@@ -51,7 +51,7 @@ VOLATILE: Final = 0x0010  # the message is not durable: never in the journal, on
 #: Flag of a record of a defining type that repeats a definition so that the segment can be read alone.
 REPEATED: Final = 0x8000
 
-#: Flag of COUNTS: the messages had left for a consumer, though none of their deliveries may have failed.
+#: Flag of COUNTS: the messages were sent to a consumer, even if none of their deliveries has failed.
 COUNTS_REDELIVERED: Final = 1
 
 _FLAGS: Final = Struct("<H")
@@ -65,7 +65,7 @@ _KIND: Final = Struct("<BBH")
 
 
 class StoredMessage:
-    """What is stored of a message, which derives from it."""
+    """The stored part of a message; the engine's Message derives from it."""
 
     __slots__ = ("body", "head", "id")
 
@@ -76,9 +76,9 @@ class StoredMessage:
 
 
 class MessageLead:
-    """What the MESSAGE records of a run share: `facts` from message_facts, and flags.
+    """The part that the MESSAGE records of a run share: `facts` from message_facts, and flags.
 
-    `nbytes` are those of a record without head and body.
+    `nbytes` is the length of a record without head and body.
     """
 
     __slots__ = ("facts", "kind", "nbytes")
@@ -106,7 +106,7 @@ def message_facts(
     origin: str = "",
     annotations: bytes = b"",
 ) -> bytes:
-    """The part of a MESSAGE record that a run shares.  Raises RecordError when a string is longer than 65,535 bytes."""
+    """The facts of a MESSAGE record, which a run shares.  Raises RecordError if a string exceeds 65,535 bytes."""
     where, who, source = encode_string("address", address), encode_string("user", user), encode_string("origin", origin)
     fixed = FACTS_FIXED.pack(
         timestamp,
@@ -132,14 +132,14 @@ def encode_messages(out: list[bytes], facts: bytes, flags: int, messages: Sequen
 def encode_mixed(out: list[bytes], leads: list[MessageLead], messages: Sequence[StoredMessage]) -> int:
     """Append the MESSAGE records of messages with a lead each to `out`, in parts; returns their bytes.
 
-    `encode_large` is for those whose body is in a file.
+    Use `encode_large` for messages whose body is in a file.
     """
     numbers, ready, octets = _NUMBERS, len(_NUMBERS), _OCTETS
-    block, high = -1, b""  # of an id, which is one more than the last mostly, all but the lowest byte
+    block, high = -1, b""  # the upper seven bytes of the last id, which the next one mostly shares
     total = 0
     for at, message in enumerate(messages):
         lead, id, head, body = leads[at], message.id, message.head, message.body
-        assert isinstance(body, bytes), "a body that is here"
+        assert isinstance(body, bytes), "a body in memory"
         head_bytes = len(head)
         body_bytes = len(body)
         length = lead.nbytes + head_bytes + body_bytes
@@ -158,7 +158,7 @@ def encode_mixed(out: list[bytes], leads: list[MessageLead], messages: Sequence[
 
 
 def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> int:
-    """Append COPIED records: messages that lay in segment `previous`, with the queues on which they still are.
+    """Append COPIED records: messages that were in segment `previous`, with the queues on which they still are.
 
     Returns their bytes.
     """
@@ -166,7 +166,7 @@ def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence
     total = 0
     for message in messages:
         head, body = message.head, message.body
-        assert isinstance(body, bytes), "a body that is here"
+        assert isinstance(body, bytes), "a body in memory"
         length = fixed + len(head) + len(body)
         total += length
         start = COPIED_FIXED.pack(length, RecordType.COPIED, VERSION, flags, message.id, len(head), len(body), previous)
@@ -177,7 +177,7 @@ def encode_copies(out: list[bytes], facts: bytes, flags: int, messages: Sequence
 def encode_large(
     out: list[bytes], facts: bytes, flags: int, id: int, head: bytes, body: BodyReference, previous: int
 ) -> int:
-    """Append a MESSAGE record whose body is in a file, or a COPIED one of `previous`; returns its bytes."""
+    """Append a MESSAGE record whose body is in a file, or, with `previous`, a COPIED one; returns its bytes."""
     reference = body.encode()
     fixed = COPIED_FIXED if previous else MESSAGE_FIXED
     length = fixed.size + len(facts) + len(head) + len(reference)
@@ -188,7 +188,7 @@ def encode_large(
     return length
 
 
-# -- what becomes of them ----------------------------------------------------------------------------------------------
+# -- events of messages ------------------------------------------------------------------------------------------------
 
 _removed: Final = TABLES[RecordType.REMOVED].encode
 _counts: Final = TABLES[RecordType.COUNTS].encode
@@ -205,12 +205,12 @@ def removed(queue_id: int, reason: int, ids: Sequence[int]) -> bytes:
 
 
 def counts(queue_id: int, count: int, ids: Sequence[int], *, redelivered: bool = False) -> bytes:
-    """Messages that came back have this delivery count now; with 0 they may be `redelivered` all the same."""
+    """Returned messages have this delivery count now; even with 0 they may be `redelivered`."""
     return _counts(COUNTS_REDELIVERED if redelivered else 0, (queue_id, count), ids)
 
 
 def delivering(queue_id: int, consumer_id: int, ids: Sequence[int]) -> bytes:
-    """Messages are about to leave for a consumer: each counts one delivery more."""
+    """Messages are about to be sent to a consumer: each counts one more delivery."""
     return _delivering(0, (queue_id, consumer_id), ids)
 
 
@@ -234,7 +234,7 @@ def dead_lettered(
     remote: str,
     user: str,
 ) -> bytes:
-    """A message died.  Raises RecordError when a string is longer than 65,535 bytes."""
+    """A message died.  Raises RecordError if a string is longer than 65,535 bytes."""
     fields = (queue_id, old_id, new_id, enqueued, first_failure, attempts, reason)
     return _dead_lettered(0, fields, address, text, client, remote, user)
 
@@ -253,7 +253,7 @@ def expired(
 ) -> bytes:
     """A message expired.  `source` is the rule that set its expiration, `consumers` how many the queue had.
 
-    Raises RecordError when the address is longer than 65,535 bytes.
+    Raises RecordError if the address is longer than 65,535 bytes.
     """
     fields = (queue_id, old_id, new_id, enqueued, expiration, attempts, source, min(consumers, 0xFFFF))
     return _expired(0, fields, address)
@@ -268,7 +268,7 @@ def dropped(reason: int, count: int, size: int, address: str) -> bytes:
 
 DEFINITION_FIXED: Final = TABLES[RecordType.ADDRESS].fixed
 
-#: The record of a definition under an id, or of its deletion, whose definition says the name for readers.
+#: Encodes the record of a definition under an id, or of its deletion, whose definition has the name for readers.
 Define = Callable[[int, Json], bytes]
 
 
@@ -300,21 +300,21 @@ def repeated(record: bytes) -> bytes:
 
 
 def opened(next_id: int, segments: Mapping[int, int], about: Json) -> bytes:
-    """First record of a segment: the older ones that are needed, each with the position behind its last record.
+    """The first record of a segment: the older segments still needed, each with the position behind its last record.
 
-    Where the one behind it is needed too, that one's header says it, and it is left out.
+    The position is left out if the next segment is needed too, as that one's header has it.
     """
     ends = {str(n): end for n, end in segments.items() if n + 1 not in segments}
     return TABLES[RecordType.OPENED].encode(0, (next_id,), [*segments], {**about, "ends": ends})
 
 
 def closed() -> bytes:
-    """The broker stops in good order."""
+    """The broker stops properly."""
     return TABLES[RecordType.CLOSED].encode(0, ())
 
 
 def lost() -> bytes:
-    """Stands where a record was that a repair could not save."""
+    """Replaces a record that a repair could not save."""
     return TABLES[RecordType.LOST].encode(0, ())
 
 
@@ -340,23 +340,23 @@ _duplicate_id: Final = TABLES[RecordType.DUPLICATE_ID].encode
 
 
 def inflight(session_id: int, queue_id: int, ids: Sequence[int], packet_ids: Sequence[int]) -> bytes:
-    """Messages of a queue leave for a session's client, each under a packet id of its own."""
+    """Messages of a queue are sent to a session's client, each under a packet id of its own."""
     assert len(ids) == len(packet_ids), "a packet id for each message"
     return _inflight(0, (session_id, queue_id), ids, packet_ids)
 
 
 def released(session_id: int, packet_ids: Sequence[int]) -> bytes:
-    """The client has these messages: their packet ids are to be released, and no message is sent for them again."""
+    """The client has these messages: their packet ids await release, and the messages are not sent again."""
     return _released(0, (session_id, True), packet_ids)
 
 
 def received(session_id: int, packet_ids: Sequence[int]) -> bytes:
-    """Messages came from the client under these packet ids: what comes under them again is a repetition."""
+    """Messages arrived from the client under these packet ids: messages with these ids are repetitions from now on."""
     return _received(0, (session_id, False), packet_ids)
 
 
 def completed(session_id: int, packet_ids: Sequence[int], *, sent: bool) -> bytes:
-    """These packet ids are free again: ids that the broker gave (`sent`), or the client."""
+    """These packet ids are free again: ids chosen by the broker (`sent`), or by the client."""
     return _completed(0, (session_id, sent), packet_ids)
 
 

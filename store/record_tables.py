@@ -1,11 +1,11 @@
-"""Where the fields of each record type are: a table a type, and the one loop that writes and the one that reads them.
+"""The fields of each record type: a table for each type, one loop that writes records and one that reads them.
 
-A table is its record's fixed fields in their order, `name:code` with struct's codes (`3x`: three bytes that are
-reserved), and the pieces behind them.  How many elements a piece has, a fixed field says: `n` of numbers, `NAME_bytes`
-of all others; a JSON object without such a field goes to the end of the record.
+A table lists its record's fixed fields in order, `name:code` with struct's codes (`3x`: three reserved bytes), and the
+pieces behind them.  A fixed field has the number of elements of a piece: `n` for numbers, `NAME_bytes` for all others;
+a JSON object without such a field extends to the end of the record.
 
-Writing and reading name the pieces and the fixed fields in their order, without those that count.  Only MESSAGE and
-COPIED are written and read by hand, for speed (`record`, `decode`).
+Encoding takes, and decoding returns, the fixed fields and the pieces in order, without the counting fields.  Only
+MESSAGE and COPIED are written and read by hand, for speed (`record`, `decode`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STRING_BYTES_MAX: Final = 0xFFFF
 
 BIG_ENDIAN: Final = sys.byteorder == "big"
 
-#: Up to so many numbers are packed together with the fields before them: faster than an array, which wins with more.
+#: Up to so many numbers are packed together with the fields before them; for more, an array is faster.
 TOGETHER_MAX: Final = 128
 
 Json = dict[str, object]
@@ -37,7 +37,7 @@ _HEAD: Final = "length:I type:B version:B flags:H "
 
 
 class RecordError(ValueError):
-    """A record's bytes contradict themselves, or a field does not fit into its record."""
+    """A record's bytes are inconsistent, or a field does not fit into its record."""
 
 
 # -- pieces ------------------------------------------------------------------------------------------------------------
@@ -47,14 +47,14 @@ _ENCODE_JSON: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")
 
 
 def pack_numbers(code: str, numbers: Sequence[int]) -> bytes:
-    """Numbers of 64 bits ("Q") or 16 ("H"), one behind the other."""
+    """Pack numbers of 64 bits ("Q") or 16 ("H"), one behind the other."""
     if len(numbers) <= TOGETHER_MAX:
         return _TOGETHER[code][len(numbers)].pack(*numbers)
     return pack_array(code, numbers)
 
 
 def pack_array(code: str, numbers: Sequence[int], *, swapped: bool = BIG_ENDIAN) -> bytes:
-    """The same for any count; `swapped`: arrays of this machine have the highest byte first."""
+    """The same for any count; `swapped`: this machine's arrays have the highest byte first."""
     packed = array(code, numbers)
     if swapped:
         packed.byteswap()
@@ -68,19 +68,19 @@ def unpack_numbers(code: str, buffer: bytes, offset: int, n: int) -> tuple[int, 
 
 
 def encode_json(value: Json | dict[str, str | int]) -> bytes:
-    """A JSON object as the journal writes it: compact, UTF-8, keys in their order."""
+    """A JSON object as the journal writes it: compact, UTF-8, keys in order."""
     return _ENCODE_JSON(value).encode()
 
 
 def fitting(what: str, data: bytes) -> bytes:
-    """The same bytes, if a 16-bit length field can say how many they are.  Raises RecordError."""
+    """The same bytes, checked to fit a 16-bit length field.  Raises RecordError."""
     if len(data) > STRING_BYTES_MAX:
         raise RecordError(f"{what} of {len(data)} bytes exceeds {STRING_BYTES_MAX}")
     return data
 
 
 def encode_string(what: str, text: str) -> bytes:
-    """A string with a 16-bit length field.  Raises RecordError when it is longer than 65,535 bytes."""
+    """A string with a 16-bit length field.  Raises RecordError if it is longer than 65,535 bytes."""
     return fitting(what, text.encode())
 
 
@@ -99,7 +99,7 @@ def _read_json(buffer: bytes, offset: int, n: int) -> Any:
 class Piece:
     """A piece of the variable part: elements of `size` bytes, as many as the fixed field `counted` says ("": the rest).
 
-    `code` is that of numbers, "" if it has none.
+    `code` is struct's code for numbers, "" for other pieces.
     """
 
     __slots__ = ("code", "counted", "name", "read", "size", "write")
@@ -140,15 +140,14 @@ def _json(counted: str = "") -> Piece:
 
 
 def struct_of(fields: str, *, head: bool = True) -> Struct:
-    """The struct of fixed fields, with the eight bytes before them that all records begin with."""
+    """The struct of fixed fields, preceded by the eight bytes with which all records begin."""
     return Struct("<" + "".join(field.rpartition(":")[2] for field in f"{_HEAD if head else ''}{fields}".split()))
 
 
 class Table:
     """A record type's fields.  `fixed` is the struct of the fixed part, `names` its fields from `length` on.
 
-    The fields that count come last, in the order of the pieces.  Reading records that are `flagged` yields their flags
-    first.
+    The counting fields come last, in the order of the pieces.  Decoding `flagged` records returns their flags first.
     """
 
     __slots__ = ("_counted", "_nbytes", "_pick", "_reads", "fixed", "names", "pieces", "type")
@@ -166,8 +165,8 @@ class Table:
         self._counted = counting != {""}
 
     def encode(self, flags: int, fields: tuple[int, ...], *pieces: Any) -> bytes:
-        """The record with these fields and pieces.  Raises RecordError when a piece is too long."""
-        if len(pieces) == 1:  # as most have, and faster than the loop
+        """The record with these fields and pieces.  Raises RecordError if a piece is too long."""
+        if len(pieces) == 1:  # the usual case, and faster than the loop
             data = self.pieces[0].write(pieces[0])
             counts = (len(data),) if self._counted else ()
             return self.fixed.pack(self._nbytes + len(data), self.type, VERSION, flags, *fields, *counts) + data
@@ -202,7 +201,7 @@ class Table:
 
 
 class NumbersTable(Table):
-    """A record type of which all pieces are numbers, `n` of each: written as one struct if there are few of them."""
+    """A record type whose pieces are all numbers, `n` of each: written as one struct if there are few of them."""
 
     __slots__ = ("_each", "_n_at", "_together")
 
@@ -233,7 +232,7 @@ class NumbersTable(Table):
 
 
 def _picker(places: list[int]) -> Callable[[tuple[int, ...]], tuple[int, ...]]:
-    """What takes these elements of a tuple."""
+    """A function that picks these elements of a tuple."""
     if len(places) > 1:
         return itemgetter(*places)
     return itemgetter(slice(places[0], places[0] + 1) if places else slice(0))

@@ -1,4 +1,4 @@
-"""The types of records, and the codes in them; `record` has their bytes."""
+"""The types of records, and the codes in them; `record` encodes them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 class RecordType(IntEnum):
-    """The types written today.  Reserved numbers stand in docs/journal-format.md."""
+    """The types written today.  docs/journal-format.md lists reserved numbers."""
 
     MESSAGE = 1
     REMOVED = 2
@@ -42,10 +42,10 @@ class RecordType(IntEnum):
     SESSION_PART_DELETED = 73
 
 
-#: The encodings of a message's head, as the protocols that they come from.
+#: The encodings of a message's head, by the names of their protocols.
 FORMATS: Final = {1: "stomp", 2: "amqp", 3: "mqtt"}
 
-#: The types that define something under an id of its own, and those that end it.
+#: The types that define something under an id of its own, and those that delete it.
 DEFINING: Final = frozenset(
     {
         RecordType.ADDRESS,

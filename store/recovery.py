@@ -1,26 +1,26 @@
-"""Recovery: what the segments say after a stop of any kind.
+"""Recovery: judges and reads the segments after a stop of any kind.
 
 A crash can leave the last, unconfirmed batch of the newest segment incomplete in any way: sectors missing, cut off,
-in any combination.  Everything else is damage.  The two are told apart by one fact that every entry carries: up to
-which position everything was durable when it was written.
+in any combination.  Everything else is damage.  One fact in every entry distinguishes the two: the position up to which
+everything was durable when it was written.
 
     newest    what follows the last good entry                                   verdict
     -------   -----------------------------------------------------------------  --------------------------------
     any       nothing, or zeros                                                  good
-    yes       damage, and no valid entry behind it knew the damaged one durable  torn: cut, with a copy, and told
+    yes       damage, and no valid entry behind it knew the damaged one durable  torn: copied, cut off, reported
     yes       damage, and a valid entry behind it knew the damaged one durable   corrupt
     yes       damage full of bytes that only look like entries                   corrupt
     no        damage                                                             corrupt: it was complete once
     any       a valid entry out of order, a bad header, a segment of another     corrupt
               broker, a segment missing, an unknown format or record
 
-What cannot be told from a torn write is damage to the very last batch with nothing behind it; it is reported as torn,
+Damage to the very last batch with nothing behind it cannot be distinguished from a torn write; it is reported as torn,
 and the copy is kept.
 
-Which segments there must be is written in the newest segment that has entries: its first record (OPENED) names the
-older ones needed then, and TRIMMED records take away from that.  A segment that was trimmed but is still there (a
-crash came first) is ignored and trimmed again.  OPENED also says where each of them ended, so that one that was cut
-between two entries is told even if the segment behind it is no longer there.
+The newest segment that has entries says which segments there must be: its first record (OPENED) names the older ones
+needed then, and TRIMMED records remove some of them.  A segment that was trimmed but is still there (a crash came
+first) is ignored and trimmed again.  OPENED also has the position where each of them ended, so that one cut off between
+two entries is noticed even if the segment behind it no longer exists.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from store.segment_directory import Segment, Source, read_segment
 
 
 class State(Enum):
-    """What the newest segment looked like."""
+    """The condition of the newest segment."""
 
     EMPTY = "empty"
     CLEAN = "clean"
@@ -48,10 +48,10 @@ class State(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How the journal was found.
+    """The condition in which the journal was found.
 
-    `closed`: the broker had stopped in good order.  `segment`, `end`: where the valid part of the newest segment ends,
-    in bytes; `torn_bytes`: how much behind that was written but is not valid; `position`: the next one.
+    `closed`: the broker had stopped properly.  `segment`, `end`: where the valid part of the newest segment ends, in
+    bytes; `torn_bytes`: how much behind that was written but is invalid; `position`: the next one.
     """
 
     state: State
@@ -63,11 +63,11 @@ class Verdict:
 
 
 class Recovery:
-    """The verdict, and every record that counts.  `leftovers` are segments that were trimmed but are still there.
+    """The verdict, and every valid record.  `leftovers` are segments that were trimmed but are still there.
 
-    `told` says where older segments ended, by the newest one, `ends` where those that were read do, as positions;
-    `sizes`: in bytes.
-    Not `strict`: a missing segment is no error yet, only reading the records will find it.
+    `told` has the positions where older segments ended, according to the newest one; `ends` those where the segments
+    that were read ended; `sizes` their bytes.
+    Not `strict`: a missing segment is not an error until its records are read.
     """
 
     def __init__(self, source: Source, *, strict: bool = True) -> None:
@@ -113,7 +113,7 @@ class Recovery:
         return segment
 
     def _needed(self, present: list[int], segment: Segment) -> set[int]:
-        """The segments that must be there, by the newest one that says so, and those begun after it."""
+        """The segments that must be there: those that the newest one with entries names, and those begun after it."""
         later: set[int] = set()
         for number in reversed(present):
             if number != segment.number:
@@ -150,9 +150,9 @@ class Recovery:
 
 
 def named_segments(segment: Segment) -> dict[int, int]:
-    """The older segments that this one says are needed beside it, each with the position behind its last record.
+    """The older segments that this one names as needed, each with the position behind its last record.
 
-    The position is UNTOLD where older software began the segment.  Raises Corrupt.
+    The position is UNTOLD if older software began this segment.  Raises Corrupt.
     """
     named: dict[int, int] = {}
     trims = any(type == RecordType.TRIMMED for type, _ in segment.count_types())
@@ -168,19 +168,22 @@ def named_segments(segment: Segment) -> dict[int, int]:
 
 
 def check_follows(path: str, segment: int, first: int, previous: int, position: int) -> None:
-    """A segment begins where the one before it ends, or later if segments between were trimmed.  Raises Corrupt."""
+    """Check that a segment begins where the one before it ends, or later if segments between were trimmed.
+
+    Raises Corrupt.
+    """
     if first < position or (segment == previous + 1 and previous and first != position):
         raise Corrupt(path, 0, f"the segment begins at position {first} where {position} must follow")
 
 
 def check_end(path: str, offset: int, position: int, told: int) -> None:
-    """A segment ends where the newest one says that it does.  Raises Corrupt."""
+    """Check that a segment ends where the newest one says.  Raises Corrupt."""
     if told not in (decode.UNTOLD, position):
         raise Corrupt(path, offset, f"the segment ends at position {position} instead of {told}: its end is missing")
 
 
 def torn_bytes(segment: Segment) -> int:
-    """Bytes of the newest segment's torn tail, 0 if there is none.  Raises Corrupt when it is more than that."""
+    """Bytes of the newest segment's torn tail, 0 if there is none.  Raises Corrupt for any other damage."""
     path, data, found = segment.path, segment.data, segment.found
     if not found.damage:
         return 0
@@ -206,5 +209,5 @@ def ends_closed(data: bytes, entry: EntryHead) -> bool:
 
 
 def recover(source: Source) -> Recovery:
-    """Look at what a log holds.  Raises Corrupt, LogFailed."""
+    """Recover a log.  Raises Corrupt, LogFailed."""
     return Recovery(source)

@@ -1,19 +1,19 @@
-"""Repairing a journal on which a broker does not start: all that is valid stays, what is lost is named, and counted.
+"""Repairs a journal on which a broker does not start: everything valid stays, and losses are listed and counted.
 
-`plan` only reads.  It finds the segments that there must be, saves what can be saved of each (`salvage`), and knows:
+`plan` only reads.  It finds the segments that there must be, salvages each (`salvage`), and plans:
 
-    in a segment            LOST records take the places of what is gone
-    a missing segment       is made anew, of LOST records
+    in a segment            LOST records replace lost records
+    a missing segment       is recreated from LOST records
     a bad header            the same: without its checksum no entry of the segment can be trusted
-    a large body            its message leaves its queues by name (killed), the record of it stays
-    the end                 a new segment follows.  It says which segments there are, from where on ids are unused (far
-                            above all that can have been given out: the record that said so may be among the lost), and
-                            makes the definitions fit together: of queues on which messages lie, of their addresses
+    a large body            its message leaves its queues by name (killed), its record stays
+    the end                 a new segment follows.  It names the existing segments and the first unused id (far above
+                            all that can have been used, as the record of that may be among the lost), and completes
+                            the definitions of queues that have messages, and of their addresses
 
 `apply` first copies every file that it will replace, durably, and then replaces them one by one, each in one step, the
-new segment last; what is left of a large body goes to torn/.  Stopped at any point, it can be run again.
+new segment last; the remains of a large body go to torn/.  Stopped at any point, it can be run again.
 
-What a loss means is for people to judge: a message that is lost is gone, and one whose removal is lost is back.
+People must judge what a loss means: a lost message is gone, and a message whose removal is lost is back.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from store.segment import (
 )
 from store.segment_directory import SegmentDirectory, unreadable
 
-#: Ids left unused for each record that is lost: it may have announced a block of so many.
+#: Ids left unused for each lost record: it may have reserved a block of so many.
 IDS_PER_RECORD: Final = 1 << 22
 
 _DEFINITIONS: Final = frozenset(
@@ -55,21 +55,21 @@ _DEFINITIONS: Final = frozenset(
 #: The members of a queue's definition (docs/journal-format.md) beside name and address.
 _PLAIN_QUEUE: Final[record.Json] = {"routing-type": "ANYCAST", "filter": "", "no-local": "", "auto-created": False}
 
-#: What a replaced file is called until it is whole.
+#: The suffix of a new file's name until it is complete.
 PARTIAL_SUFFIX: Final = ".repair"
 
 
 class CannotRepair(Exception):
-    """There is nothing to repair, or nothing to repair with; the message says what."""
+    """There is nothing to repair, or a repair is impossible; the message says why."""
 
 
 @dataclass(slots=True)
 class Plan:
-    """What a repair does.
+    """The plan of a repair.
 
-    `written`: the new bytes of segments by number, `missing` those of them that are not there; `added` is the number
-    of the new segment.  `queues`: names of queues that are defined anew since messages lie on them.  `messages`: ids of
-    those whose large bodies, of the numbers `bodies`, are lost.
+    `written`: the new bytes of segments by number; `missing`: those of them that do not exist; `added`: the number of
+    the new segment.  `queues`: names of queues that are defined again because they have messages.  `messages`: ids of
+    messages whose large bodies, with the numbers `bodies`, are lost.
     """
 
     losses: list[Loss] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Plan:
 
 
 def plan(files: Files, directory: str, now: int) -> Plan:
-    """What to do about a journal.  Raises CannotRepair, OSError, NewerFormat, Corrupt."""
+    """Plan the repair of a journal.  Raises CannotRepair, OSError, NewerFormat, Corrupt."""
     source = SegmentDirectory(files, directory)
     present = source.segments()
     if not present:
@@ -122,7 +122,7 @@ def plan(files: Files, directory: str, now: int) -> Plan:
 
 
 def _read(source: SegmentDirectory, number: int, made: Plan) -> Salvage | None:
-    """What can be saved of a segment, None if that is nothing.  Raises NewerFormat."""
+    """Salvage a segment; None if nothing of it can be saved.  Raises NewerFormat."""
     data = source.read(number)
     try:
         header = header_of(number, data)
@@ -135,9 +135,9 @@ def _read(source: SegmentDirectory, number: int, made: Plan) -> Salvage | None:
 
 
 def _needed(source: SegmentDirectory, saved: dict[int, Salvage | None]) -> dict[int, int]:
-    """The segments that there must be: by the newest one that says so, those it names and all after it.
+    """The segments that there must be: those that the newest one with such a record names, and all after it.
 
-    Each has the position behind its last record, as far as that is told.
+    Each has the position behind its last record, UNTOLD if that is unknown.
     """
     later: dict[int, int] = {}
     for number in sorted(saved, reverse=True):
@@ -158,7 +158,7 @@ def _needed(source: SegmentDirectory, saved: dict[int, Salvage | None]) -> dict[
 
 
 def _segment(number: int, saved: dict[int, Salvage | None], like: SegmentHeader, made: Plan) -> Salvage:
-    """A needed segment, or an empty one in its place, whose first position is to be found out."""
+    """A needed segment, or an empty one in its place, whose first position is yet to be found."""
     found = saved.get(number)
     if found is not None:
         return found
@@ -170,7 +170,7 @@ def _segment(number: int, saved: dict[int, Salvage | None], like: SegmentHeader,
 
 
 def _join(segments: list[Salvage], ends: dict[int, int], made: Plan) -> None:
-    """Segments that follow each other meet, and end where that is told: where they do not, records are lost."""
+    """Note records lost where a segment does not reach the next one, or its known end."""
     before: Salvage | None = None
     for at, each in enumerate(segments):
         if each.header.first_position < 0:
@@ -187,7 +187,7 @@ def _join(segments: list[Salvage], ends: dict[int, int], made: Plan) -> None:
     last = segments[-1]
     if last.cut and last.data.count(0, last.end) < len(last.data) - last.end:
         made.losses.append(Loss(last.number, last.end, last.position, -1, NOTHING_BEHIND))
-    # What is lost of a segment whose beginning was not known is known now, if its neighbours are.
+    # The losses of a segment with an unknown beginning are known now if those of its neighbours are.
     told = {loss.segment for each in segments for loss in each.losses}
     made.losses = [loss for loss in made.losses if loss.segment not in told]
 
@@ -196,7 +196,7 @@ def _join(segments: list[Salvage], ends: dict[int, int], made: Plan) -> None:
 
 
 class _Kept:
-    """What the records that are saved say of ids, addresses and queues."""
+    """The ids, addresses and queues found in the saved records."""
 
     def __init__(self, raws: Iterator[RawRecord]) -> None:
         self.next_id = 1
@@ -236,18 +236,18 @@ class _Kept:
 
     @property
     def undefined(self) -> list[int]:
-        """Queues on which messages lie, and that no record defines or deletes."""
+        """Queues that have messages but that no record defines or deletes."""
         known = self.queues.keys() | self._deleted
         return sorted(queue for queue, held in self._held.items() if held and queue not in known)
 
 
 def _amend(kept: _Kept, next_id: int, made: Plan) -> tuple[list[bytes], int]:
-    """Records that make the definitions fit together again, and the next unused id."""
+    """Records that complete the definitions, and the next unused id."""
     amending: list[bytes] = []
     for table, delete in ((kept.addresses, record.address_deleted), (kept.queues, record.queue_deleted)):
         latest = {definition["name"]: id for id, definition in table.items()}
         for id, definition in list(table.items()):
-            if latest[definition["name"]] != id:  # another one has the name: this one was deleted
+            if latest[definition["name"]] != id:  # another one has the name: this one must have been deleted
                 amending.append(delete(id, {"name": definition["name"]}))
                 del table[id]
     for queue in kept.undefined:
@@ -267,7 +267,7 @@ def _amend(kept: _Kept, next_id: int, made: Plan) -> tuple[list[bytes], int]:
 
 
 def _send_to_dla(files: Files, directory: str, kept: _Kept, made: Plan) -> list[bytes]:
-    """The removals of messages whose large bodies are missing or damaged."""
+    """Records that remove messages whose large bodies are missing or damaged."""
     wrong = check_bodies(files, directory, kept.large, contents=True).wrong
     burying = []
     for id, reference, queues in kept.large.messages:
@@ -325,7 +325,7 @@ def apply(files: Files, directory: str, made: Plan, backup: str) -> None:
 
 
 def _write(files: Files, path: str, data: bytes) -> None:
-    """A file, whole or not at all."""
+    """Write a file, whole or not at all."""
     partial = f"{path}{PARTIAL_SUFFIX}"
     file = files.create(partial)
     try:

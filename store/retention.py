@@ -1,16 +1,16 @@
-"""Retention: segments that are no longer needed, kept for audits.
+"""Retention: keeps segments that the broker no longer needs, for audits.
 
-Large bodies that such segments refer to are kept beside them, without a line in the manifest: what an audit asks of
+Large bodies that such segments refer to are kept beside them, without a line in the manifest: what an audit needs of
 them, length and checksum, is in their records.
 
-A segment moves to `retention/date=YYYY-MM-DD/`, the UTC day on which it was created, and the manifest of that day says
-what is in it.  Two limits apply after each move, by age and by bytes; what exceeds them goes oldest first.  A day's
-directory goes with its last segment.
+A segment is moved to `retention/date=YYYY-MM-DD/`, the UTC day on which it was created, and the manifest of that day
+describes it.  Two limits apply after each move, by age and by bytes; the oldest segments beyond them are removed first.
+A day's directory is removed with its last segment.
 
-An audit takes a segment for missing when it is neither in the journal nor kept although an older one is kept, and no
-manifest says why.  So a word is written, durably and before, whenever a segment above the oldest kept one goes: by a
-limit, because retention is off at the moment, or because the oldest kept one has just become older (a segment that was
-needed for long is trimmed, and newer ones went before it).
+An audit considers a segment missing if it is neither in the journal nor kept although an older one is kept, and no
+manifest says why.  So a line is written, durably and beforehand, whenever a segment above the oldest kept one is
+removed: by a limit, because retention is off at the moment, or because the oldest kept one has just become older (a
+segment that was needed for long is trimmed after newer ones).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ DAY_PREFIX: Final = "date="
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """`age_days` counts from the end of a segment's day, `bytes_max` all kept segments; -1: no limit."""
+    """The limits: `age_days` counts from the end of a segment's day, `bytes_max` is for all kept segments; -1: none."""
 
     enabled: bool = False
     age_days: int = -1
@@ -44,9 +44,9 @@ class RetentionSettings:
 
 @dataclass(slots=True)
 class Extent:
-    """How far a segment reaches: the position behind its last record, the lowest and highest time of its entries.
+    """The extent of a segment: the position behind its last record, the lowest and highest time of its entries.
 
-    The writer of the segment knows it without reading.  Times in ms since the epoch, 0: there are no entries.
+    The writer of the segment knows it without reading it.  Times in ms since the epoch, 0: there are no entries.
     """
 
     next_position: int
@@ -54,18 +54,18 @@ class Extent:
     last_time: int = 0
 
     def grow(self, entries: Sequence[Entry] | Sequence[EntryHead]) -> None:
-        """These entries were written."""
-        times = [entry.timestamp for entry in entries]  # a clock that is set back makes a later one lower
+        """Extend it by entries that were written."""
+        times = [entry.timestamp for entry in entries]  # not sorted if the clock was set back
         self.next_position = entries[-1].first + entries[-1].count
         self.first_time = min(self.first_time or times[0], *times)
         self.last_time = max(self.last_time, *times)
 
 
-# -- what is kept ------------------------------------------------------------------------------------------------------
+# -- kept segments -----------------------------------------------------------------------------------------------------
 
 
 def day_name(created: int) -> str:
-    """The name of the directory in which a segment is kept that was created then (ms since the epoch)."""
+    """The name of the directory for kept segments that were created then (ms since the epoch)."""
     return f"{DAY_PREFIX}{_day(created)}"
 
 
@@ -76,7 +76,7 @@ def _day(ms: int) -> str:
 def _days(files: Files, directory: str) -> dict[str, list[str]]:
     """The directories of the days, oldest first, each with the names in it.
 
-    What looks beside a broker may find that a day went since its name was listed.
+    Beside a running broker, a day may be removed after its name was listed.
     """
     root = f"{directory}/{DIRECTORY}"
     days: dict[str, list[str]] = {}
@@ -99,7 +99,7 @@ def kept_numbers(files: Files, directory: str) -> list[int]:
 
 
 def read_manifests(files: Files, directory: str) -> Manifest:
-    """What the manifests of all days say together.  Raises OSError."""
+    """The combined manifests of all days.  Raises OSError."""
     found = Manifest()
     for day, names in _days(files, directory).items():
         if MANIFEST in names:
@@ -108,11 +108,11 @@ def read_manifests(files: Files, directory: str) -> Manifest:
     return found
 
 
-# -- a segment is trimmed ----------------------------------------------------------------------------------------------
+# -- trimming a segment ------------------------------------------------------------------------------------------------
 
 
 def retain(files: Files, directory: str, segment: int, extent: Extent | None = None) -> None:
-    """Move a segment out of the journal, durably.  Without its `extent` it is read for it.  Raises OSError."""
+    """Move a segment from the journal to retention, durably.  Without `extent` the segment is read.  Raises OSError."""
     path = SegmentDirectory(files, directory).path(segment)
     told = _describe(files, path, extent)
     lines = [
@@ -128,10 +128,11 @@ def retain(files: Files, directory: str, segment: int, extent: Extent | None = N
 
 
 def keep_body(files: Files, directory: str, path: str, now: int) -> None:
-    """Move a large body out of the journal, to the day on which it became needless.  Raises OSError.
+    """Move a large body from the journal to retention, under the day on which it became unneeded.  Raises OSError.
 
     So it stays at least as long as the segment with its message, which is kept under an earlier day or the same.
-    Durably: the segment may move next, and then no record of the journal would speak for a body that came back.
+    The move is durable: the segment may be moved next, and then no record of the journal would refer to a body that
+    reappeared.
     """
     day = f"{directory}/{DIRECTORY}/{day_name(now)}"
     home, _, name = path.rpartition("/")
@@ -142,7 +143,7 @@ def keep_body(files: Files, directory: str, path: str, now: int) -> None:
 
 
 def find_body(files: Files, directory: str, name: str) -> str:
-    """Where a large body is kept.  Raises FileNotFoundError."""
+    """The path of a kept large body.  Raises FileNotFoundError."""
     for day, names in _days(files, directory).items():
         if name in names:
             return f"{day}/{name}"
@@ -150,7 +151,7 @@ def find_body(files: Files, directory: str, name: str) -> str:
 
 
 def _gone_above(files: Files, directory: str, segment: int) -> list[range]:
-    """Runs of segments that are nowhere, between this one and the oldest that is kept or the newest in the journal."""
+    """Runs of segments that no longer exist, between this one and the oldest kept one or the newest in the journal."""
     there = {number for number in SegmentDirectory(files, directory).segments() if number > segment}
     oldest = min(kept_numbers(files, directory), default=max(there, default=0))
     if oldest < segment:
@@ -198,7 +199,7 @@ def discard(files: Files, directory: str, segment: int) -> None:
 
 
 def enforce(files: Files, directory: str, settings: RetentionSettings, now: int) -> None:
-    """Remove kept segments, and large bodies, that are too old or too many.  Raises OSError."""
+    """Remove kept segments and large bodies beyond the limits of age and bytes.  Raises OSError."""
     days = {day: [name for name in names if name != MANIFEST] for day, names in _days(files, directory).items()}
     sizes = {f"{day}/{name}": files.size(f"{day}/{name}") for day, names in days.items() for name in names}
     total = sum(sizes.values())
@@ -232,14 +233,14 @@ def _let_go(files: Files, paths: Sequence[str], old: Collection[str], *, newest:
 
     _tell_and(remove, files, newest, lines)
     for day in dict.fromkeys(path.rpartition("/")[0] for path in paths):
-        files.sync_dir(day)  # the lines may go when the last day does: no segment must come back after that
+        files.sync_dir(day)  # a segment must not reappear once the lines are removed with the last day
 
 
 def _tell_and(remove: Callable[[], None], files: Files, day: str, lines: Sequence[bytes]) -> None:
-    """Say what is removed, then remove it.
+    """Write the lines about a removal, then remove.
 
-    On a full disk it is the other way round, as the removal makes the room; if there is none even then, an audit will
-    miss what the disk had no room to explain.
+    On a full disk the order is reversed, as the removal makes room; if there is none even then, an audit will report
+    the segments as missing.
     """
     try:
         manifest.append(files, day, lines)
@@ -261,7 +262,7 @@ def _append_if_room(files: Files, day: str, lines: Sequence[bytes]) -> None:
 
 
 def _clear(files: Files, day: str, directory: str, *, too_old: bool) -> None:
-    """Remove the directory of a day without segments, unless its manifest misses one that no limit took."""
+    """Remove the directory of a day without segments, unless its manifest lists one that no limit has removed."""
     if MANIFEST in files.list_dir(day):
         found = Manifest()
         found.add(files.read(f"{day}/{MANIFEST}"))
@@ -269,5 +270,5 @@ def _clear(files: Files, day: str, directory: str, *, too_old: bool) -> None:
             return
         files.remove(f"{day}/{MANIFEST}")
     if not files.list_dir(day):
-        files.sync_dir(day)  # a name must not come back into a directory that is gone
+        files.sync_dir(day)  # a name must not reappear in a removed directory
         files.remove_dir(day)

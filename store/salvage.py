@@ -1,8 +1,8 @@
-"""What can be saved of one segment: its valid entries, and how many records are lost between them.
+"""Salvages one segment: its valid entries, and the number of records lost between them.
 
-Positions are dense, so a gap between two valid entries says exactly how many records it has swallowed.  A repaired
-segment has its valid entries as they were, byte by byte, and LOST records in place of what is gone: positions stay
-dense, and counting shows what is missing.
+Positions are dense, so a gap between two valid entries shows exactly how many records are lost.  A repaired segment has
+its valid entries unchanged, byte by byte, and LOST records in place of lost ones: positions stay dense, and counting
+shows what is missing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ NOTHING_BEHIND: Final = "no valid entry up to the end of the segment"
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """Records that are gone: from byte `offset` of a segment, `records` of them; -1: it cannot be known."""
+    """Records that are lost: `records` of them, from byte `offset` of a segment; -1: their number is unknown."""
 
     segment: int
     offset: int
@@ -47,7 +47,7 @@ class Loss:
 
 @dataclass(slots=True)
 class Salvage:
-    """A segment as it can be saved.  `kept` are its valid entries, `position` the one that follows the last of them."""
+    """A salvaged segment.  `kept` are its valid entries, `position` is the one that follows the last of them."""
 
     number: int
     header: SegmentHeader
@@ -55,15 +55,15 @@ class Salvage:
     kept: list[EntryHead] = field(default_factory=list)
     losses: list[Loss] = field(default_factory=list)
     position: int = 0
-    cut: bool = False  # bytes that are no entries stand between two of them, or behind the last
+    cut: bool = False  # there are invalid bytes between two entries, or behind the last
 
     @property
     def damaged(self) -> bool:
-        """Whether the segment has to be written anew."""
+        """Whether the segment must be rewritten."""
         return bool(self.losses) or self.cut
 
     def records(self, path: str) -> Iterator[RawRecord]:
-        """The records that are saved.  Raises Corrupt for one that this software cannot read."""
+        """The saved records.  Raises Corrupt for one that this software cannot read."""
         return raw_records(path, self.number, self.data, Scan(self.kept, 0, self.position))
 
     @property
@@ -72,14 +72,14 @@ class Salvage:
         return self.kept[-1].end if self.kept else self.header.header_bytes
 
     def lose_to(self, position: int) -> None:
-        """Everything up to this position is gone: the next segment begins there."""
+        """Note everything up to this position as lost: the next segment begins there."""
         if position > self.position:
             count = position - self.position
             self.losses.append(Loss(self.number, self.end, self.position, count, NOTHING_BEHIND))
             self.position = position
 
     def rebuilt(self) -> bytes:
-        """The segment's bytes: what is kept, and LOST records for what is not."""
+        """The bytes of the repaired segment: the valid entries, and LOST records for the rest."""
         header = self.header
         encoded = encode_header(
             number=header.number,
@@ -121,7 +121,7 @@ def lost_entries(number: int, seed: int, first: int, count: int, time: int) -> I
 
 
 def salvage(path: str, number: int, data: bytes, header: SegmentHeader) -> Salvage:
-    """Everything of a segment that is valid.  Raises Corrupt for what newer software may have written."""
+    """Salvage everything valid in a segment.  Raises Corrupt for records that newer software may have written."""
     found = Salvage(number, header, data, position=header.first_position)
     offset = header.header_bytes
     with memoryview(data) as view:
@@ -163,8 +163,8 @@ def _keep(path: str, found: Salvage, entry: EntryHead) -> None:
 
 
 def _following(data: bytes, header: SegmentHeader, offset: int, position: int) -> EntryHead | None:
-    """The first valid entry behind the damage that is not older than what is known."""
+    """The first valid entry behind the damage whose position is at least this one."""
     try:
         return next((entry for entry in later_entries(data, header, offset) if entry.first >= position), None)
-    except BadHeader:  # bytes made to look like entries: what is behind them is given up
+    except BadHeader:  # bytes made to look like entries: give up everything behind them
         return None

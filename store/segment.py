@@ -1,4 +1,4 @@
-"""Segments and entries: how records lie in a file.
+"""Segments and entries: the layout of records in a file.
 
 A segment file has a header of 64 bytes and then entries, one behind the other, up to zeros or the end of the file.
 An entry is the atomic unit: all of its records count, or none.
@@ -6,11 +6,11 @@ An entry is the atomic unit: all of its records count, or none.
     segment header   magic "BARTLEBY", version, header bytes, number, broker id, created, first position, crc
     entry            magic, length, crc | record count, first position, timestamp, durable, reserved | records | zeros
 
-The checksum of an entry covers all behind the checksum field, padding included, and starts from the checksum of its
-segment's header.  So an entry that got into another segment, or comes from another broker, is never taken for valid.
+The checksum of an entry covers everything behind the checksum field, including padding, and starts from the checksum of
+its segment's header.  So an entry in the wrong segment, or from another broker, is never valid.
 
-`durable` says which positions (all below it) were known to be on disk when the entry was written.  It is what tells a
-torn write from corruption: see `recovery`.
+All positions below `durable` were known to be on disk when the entry was written.  It distinguishes a torn write from
+corruption: see `recovery`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COVERED_AT: Final = 12
 _ALIGNMENT: Final = 8
 _SMALLEST_ENTRY: Final = ENTRY_HEADER_BYTES + _ALIGNMENT
 _BLANK_HEADER: Final = bytes(ENTRY_HEADER_BYTES)
-#: What pieces of a segment are compared with: a processor's cache holds both.
+#: Zeros that pieces of a segment are compared with: small enough for both to fit a processor's cache.
 ZEROS: Final = bytes(256 << 10)
 _PADDING: Final = tuple(bytes(n) for n in range(_ALIGNMENT))
 
@@ -53,16 +53,16 @@ LATER_BYTES_MAX: Final = 16 << 30
 
 
 class BadHeader(Exception):
-    """A segment's header is not one; the message says why."""
+    """The header of a segment is invalid; the message says why."""
 
 
 class NewerHeader(BadHeader):
-    """A header that is whole, of a format that this software does not know yet."""
+    """The header is intact, but of a newer format than this software knows."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentHeader:
-    """A segment's header.  `created` is in ms since the epoch; `crc` is also where its entries' checksums start."""
+    """A segment's header.  `created` is in ms since the epoch; `crc` is also the seed of its entries' checksums."""
 
     number: int
     broker_id: bytes
@@ -96,7 +96,7 @@ class Entry:
 
 @dataclass(slots=True)
 class EntryHead:
-    """An entry that was read and is valid.  `offset` and `end` are in bytes from the start of the segment."""
+    """A valid entry that was read.  `offset` and `end` are in bytes from the start of the segment."""
 
     offset: int
     end: int
@@ -108,10 +108,10 @@ class EntryHead:
 
 @dataclass(slots=True)
 class Scan:
-    """What a segment holds: its valid entries in order, where they end, the next position, and what is wrong there.
+    """The contents of a segment: its valid entries in order, where they end, the next position, and any damage there.
 
-    `damage` is "" when nothing but zeros, or nothing at all, follows the last entry.  `gap`: the damage is an entry
-    which is valid in itself but out of order, so no torn write explains it.
+    `damage` is "" if nothing but zeros, or nothing at all, follows the last entry.  `gap`: the damage is an entry that
+    is valid in itself but out of order, which no torn write explains.
     """
 
     entries: list[EntryHead]
@@ -127,7 +127,7 @@ def segment_name(number: int) -> str:
 
 
 def spare_name(number: int) -> str:
-    """The file name of a segment that is allocated but not begun."""
+    """The file name of a segment that is allocated but not in use yet."""
     return f"{number:010d}{SPARE_SUFFIX}"
 
 
@@ -150,7 +150,7 @@ def encode_header(*, number: int, broker_id: bytes, created: int, first_position
 
 
 def decode_header(data: bytes) -> SegmentHeader:
-    """The header at the start of `data`.  Raises BadHeader, of which NewerHeader says that nothing is damaged."""
+    """The header at the start of `data`.  Raises BadHeader; its subclass NewerHeader means that nothing is damaged."""
     if len(data) < SEGMENT_HEADER_BYTES:
         raise BadHeader(f"segment of {len(data)} bytes is shorter than its header")
     magic, version, header_bytes, _, number, broker_id, created, first, _, crc = _SEGMENT.unpack_from(data)
@@ -176,7 +176,7 @@ def header_of(number: int, data: bytes) -> SegmentHeader:
 
 
 def pack_entries(entries: Sequence[Entry], seed: int, durable: int) -> bytearray:
-    """The bytes of entries, one behind the other.  `seed` is their segment's checksum, `durable` goes into each."""
+    """The bytes of entries, one behind the other.  `seed` is their segment's checksum; each gets `durable`."""
     parts: list[bytes] = []
     for entry in entries:
         parts.append(_BLANK_HEADER)
@@ -211,13 +211,13 @@ def read_entry(view: memoryview, offset: int, seed: int) -> EntryHead | None:
 
 
 def only_zeros(data: bytes, offset: int) -> bool:
-    """Whether nothing but zeros follows: compared piece by piece, ten times as fast as byte by byte."""
+    """Whether nothing but zeros follows; compared piece by piece, ten times as fast as byte by byte."""
     piece = len(ZEROS)
     return all(ZEROS.startswith(data[at : at + piece]) for at in range(offset, len(data), piece))
 
 
 def scan(data: bytes, header: SegmentHeader, behind: EntryHead | None = None) -> Scan:
-    """Walk a segment's entries, or those `behind` one, to their end or to the first thing that is not right."""
+    """Read a segment's entries, or those `behind` one, to their end or to the first damage."""
     position = header.first_position if behind is None else behind.first + behind.count
     offset = header.header_bytes if behind is None else behind.end
     entries: list[EntryHead] = []
@@ -240,7 +240,7 @@ def scan(data: bytes, header: SegmentHeader, behind: EntryHead | None = None) ->
 def later_entries(
     data: bytes, header: SegmentHeader, offset: int, bytes_max: int = LATER_BYTES_MAX
 ) -> Iterator[EntryHead]:
-    """Valid entries anywhere behind `offset`.  Raises BadHeader when too much only looks like entries."""
+    """Valid entries anywhere behind `offset`.  Raises BadHeader if too many bytes only look like entries."""
     allowed = bytes_max
     at = data.find(ENTRY_MAGIC, offset)
     with memoryview(data) as view:

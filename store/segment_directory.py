@@ -1,7 +1,7 @@
-"""The segments of a journal's directory: which there are, and how each is opened and read.
+"""Lists, opens and reads the segments of a journal's directory.
 
-Segments are listed and opened here, by the broker as well as by what looks at a journal beside it.  A segment may
-move to retention/, or go, between two looks; `read` raises FileNotFoundError then.
+Both the broker and programs that inspect its journal list and open segments here.  A segment may be moved to retention/
+or removed between listing and reading; then `read` raises FileNotFoundError.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from store.segment import (
 )
 
 _RECORD_HEAD_BYTES: Final = HEAD.size
-#: Of a record: its length, its type and version together.
+#: The start of a record: its length, its type and version as one number.
 _START: Final = Struct("<IH")
-#: What this software reads, as they are there.
+#: The types and versions that this software reads, as such numbers.
 _KNOWN: Final = frozenset(
     [type | 1 << 8 for type in decode.KNOWN_TYPES] + [type | LARGE_VERSION << 8 for type in decode.LARGE_TYPES]
 )
@@ -46,7 +46,7 @@ class Source(Protocol):
         """The numbers of all segments, ascending."""
 
     def path(self, segment: int) -> str:
-        """Where a segment is, for people."""
+        """The path of a segment, for messages."""
 
     def read(self, segment: int) -> bytes:
         """All bytes of a segment."""
@@ -71,7 +71,7 @@ class SegmentDirectory:
 
 @dataclass(slots=True)
 class Segment:
-    """A segment that was read.  `found` is what it holds, up to its end or to where it is damaged."""
+    """A segment that was read.  `found` are its entries, up to its end or to the first damage."""
 
     path: str
     number: int
@@ -80,7 +80,7 @@ class Segment:
     found: Scan
 
     def records(self) -> Iterator[RawRecord]:
-        """The records of the valid entries.  Raises Corrupt when one is not what this software can read."""
+        """The records of the valid entries.  Raises Corrupt for one that this software cannot read."""
         return raw_records(self.path, self.number, self.data, self.found)
 
     def count_types(self) -> Counter[tuple[int, int]]:
@@ -102,17 +102,17 @@ class Segment:
             sound = sound and offset <= entry.end
         found = Counter({(kind & 0xFF, kind >> 8): n for kind, n in counts.items()})
         if not (sound and counts.keys() <= _KNOWN):
-            deque(self.records(), maxlen=0)  # it raises at the first that cannot be read
+            deque(self.records(), maxlen=0)  # raises at the first one that cannot be read
         return found
 
     def check_undamaged(self) -> None:
-        """Raises Corrupt if anything but zeros follows the valid entries: the newest segment alone may be torn."""
+        """Raises Corrupt if anything but zeros follows the valid entries: only the newest segment may be torn."""
         if self.found.damage:
             raise Corrupt(self.path, self.found.end, self.found.damage)
 
 
 def open_segment(path: str, number: int, data: bytes) -> Segment:
-    """The segment with these bytes.  Raises Corrupt, NewerFormat for a header that is not its own, or not readable."""
+    """The segment with these bytes.  Raises Corrupt, NewerFormat if its header is unreadable or another segment's."""
     try:
         header = header_of(number, data)
     except BadHeader as bad:
@@ -121,12 +121,12 @@ def open_segment(path: str, number: int, data: bytes) -> Segment:
 
 
 def read_segment(source: Source, number: int) -> Segment:
-    """A segment of a source.  Raises as `open_segment`, and as the source does."""
+    """A segment of a source.  Raises the errors of `open_segment` and of the source."""
     return open_segment(source.path(number), number, source.read(number))
 
 
 def unreadable(path: str, bad: BadHeader) -> Corrupt:
-    """What to raise for a segment without a header that this software reads."""
+    """The error for a segment whose header this software cannot read."""
     return (NewerFormat if isinstance(bad, NewerHeader) else Corrupt)(path, 0, str(bad))
 
 
@@ -136,7 +136,7 @@ def is_known(type: int, version: int) -> bool:
 
 
 def raw_records(path: str, number: int, data: bytes, found: Scan) -> Iterator[RawRecord]:
-    """The records of a scanned segment.  Raises Corrupt when one is not what this software can read."""
+    """The records of a scanned segment.  Raises Corrupt for one that this software cannot read."""
     unpack, known, shortest = _START.unpack_from, _KNOWN, _RECORD_HEAD_BYTES
     for entry in found.entries:
         timestamp, end = entry.timestamp, entry.end

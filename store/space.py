@@ -1,18 +1,18 @@
-"""Which segments are still needed.
+"""Tracks which segments are still needed.
 
-A segment may go when nothing on disk needs what it says:
+A segment may be dropped when nothing on disk needs its records:
 
-1. no message stored in it is alive,
-2. no other record in it is needed for what it says itself (`pin`: remembered duplicate ids), and
-3. every older segment that its records speak about (removals, counts, schedules, deletions of definitions) is gone
-   itself: otherwise what they say about its messages would be forgotten while the messages are still there.
+1. no message stored in it is live,
+2. no other record in it is needed in its own right (`pin`: remembered duplicate ids), and
+3. every older segment that its records are about (removals, counts, schedules, deletions of definitions) has been
+   dropped: otherwise these facts about its messages would be forgotten while the messages are still there.
 
-Definitions that only it holds are the journal's business: it repeats them before the segment goes.
+Definitions that only this segment has are repeated by the journal before the segment is dropped.
 
-By the third rule one message that nobody ever consumes would keep all segments behind it.  So the journal is a ring:
-when little of it is alive, what lives in the oldest segment is copied to the newest, and the oldest goes.  If that is
-done only while at most the part p of all bytes is alive, then for each byte that is copied, (1 - p) / p bytes of others
-have been written since the last round: at p = 40 % a byte of new records causes 0.67 copied ones at most.
+By the third rule one message that is never consumed would keep all segments behind it.  So the journal is a ring: when
+little of it is live, the live part of the oldest segment is copied to the newest, and the oldest is dropped.  If that
+is done only while at most the fraction p of all bytes is live, then for each copied byte (1 - p) / p bytes of other
+records have been written since the last round: at p = 40 % a byte of new records causes at most 0.67 copied ones.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ from collections.abc import Iterable
 
 
 class Space:
-    """Live messages per segment, and which segment speaks about which older one."""
+    """Live messages per segment, and which segments have records about which older ones."""
 
     __slots__ = ("_bounds", "_bytes", "_ends", "_live", "_pinned", "_refers", "_stored", "changed")
 
     def __init__(self) -> None:
         self._live: dict[int, int] = {}
         self._refers: dict[int, set[int]] = {}
-        self._stored: dict[int, int] = {}  # all that were ever held, alive or not
-        self._pinned: dict[int, int] = {}  # bytes of records that are needed though they are no messages
-        # Of segments that are complete: their bytes, an id above those of all live messages in them, and the position
-        # behind their last record.
+        self._stored: dict[int, int] = {}  # all messages that were ever held, live or not
+        self._pinned: dict[int, int] = {}  # bytes of needed records that are not messages
+        # Of complete segments: their bytes, an id above those of all live messages in them, and the position behind
+        # their last record.
         self._bytes: dict[int, int] = {}
         self._bounds: dict[int, int] = {}
         self._ends: dict[int, int] = {}
-        #: Something happened since the last `take_dead` that may have made a segment dispensable.
+        #: Whether a segment may have become unneeded since the last `take_dead`.
         self.changed = False
 
     def opened(self, segment: int) -> None:
-        """A segment exists from now on."""
+        """Add a new segment."""
         assert segment not in self._live, "a segment is opened once"
         self._live[segment] = 0
         self._stored[segment] = 0
@@ -47,12 +47,12 @@ class Space:
         self.changed = True
 
     def found(self, segment: int) -> None:
-        """There is a segment: it was opened before, or is now."""
+        """Add a segment unless it is known already."""
         if segment not in self._live:
             self.opened(segment)
 
     def completed(self, segment: int, nbytes: int, bound: int, end: int) -> None:
-        """A segment has so many bytes now and gets no more.
+        """Note that a segment is complete, with `nbytes` bytes.
 
         The ids of all live messages in it are below `bound`, the positions of its records below `end`.
         """
@@ -61,12 +61,12 @@ class Space:
         self._ends[segment] = end
 
     def hold(self, segment: int, n: int) -> None:
-        """`n` messages that are alive lie in this segment."""
+        """Count `n` live messages in this segment."""
         self._live[segment] += n
         self._stored[segment] += n
 
     def release(self, segment: int, n: int) -> None:
-        """`n` of them are no longer alive: they have left every queue."""
+        """Count `n` of them as no longer live: they have left every queue."""
         left = self._live[segment] - n
         assert left >= 0, "more messages released than held"
         self._live[segment] = left
@@ -74,11 +74,11 @@ class Space:
             self.changed = True
 
     def pin(self, segment: int, nbytes: int) -> None:
-        """A record of so many bytes, not a message, is needed as long as it is not unpinned."""
+        """Count a needed record of `nbytes` bytes that is not a message, until it is unpinned."""
         self._pinned[segment] = self._pinned.get(segment, 0) + nbytes
 
     def unpin(self, segment: int, nbytes: int) -> None:
-        """Such a record is no longer needed, or was written anew elsewhere."""
+        """Release a pinned record that is no longer needed, or was written again elsewhere."""
         left = self._pinned[segment] - nbytes
         assert left >= 0, "more unpinned than pinned"
         self._pinned[segment] = left
@@ -87,26 +87,26 @@ class Space:
             self.changed = True
 
     def pinned(self, segment: int) -> int:
-        """Bytes of such records in a segment."""
+        """Bytes of pinned records in a segment."""
         return self._pinned.get(segment, 0)
 
     def refer(self, here: int, segment: int) -> None:
-        """A record in segment `here` speaks about something in `segment`."""
+        """Note that a record in segment `here` is about something in `segment`."""
         if here != segment and segment in self._live:
             self._refers[here].add(segment)
 
     def live(self, segment: int) -> int:
-        """How many messages in a segment are alive; none if it is gone."""
+        """How many live messages are in a segment; none if it was dropped."""
         return self._live.get(segment, 0)
 
     def bound(self, segment: int) -> int:
-        """An id above those of all live messages in a segment that is complete."""
+        """An id above those of all live messages in a complete segment."""
         return self._bounds[segment]
 
     def to_clean(self, *, files_min: int, percentage: int) -> int | None:
-        """The oldest segment, if there are at least `files_min` complete ones and too little in them is alive.
+        """The oldest segment, if there are at least `files_min` complete ones and too little of them is live.
 
-        How many bytes of a segment are alive is estimated by the part of its messages that are.
+        The live bytes of a segment are estimated from the fraction of its messages that are live.
         """
         if len(self._bytes) < files_min:
             return None
@@ -123,11 +123,11 @@ class Space:
         return sorted(self._live)
 
     def end(self, segment: int) -> int:
-        """The position behind the last record of a segment that is complete."""
+        """The position behind the last record of a complete segment."""
         return self._ends[segment]
 
     def take_dead(self, current: int) -> list[int]:
-        """Segments older than `current` that may go, oldest first; they are forgotten here."""
+        """Remove and return the segments older than `current` that may be dropped, oldest first."""
         self.changed = False
         dead: list[int] = []
         found = True
@@ -142,7 +142,7 @@ class Space:
         return sorted(dead)
 
     def trimmed(self, segments: Iterable[int]) -> None:
-        """A record says that these are gone."""
+        """Forget segments that a record says were dropped."""
         for segment in segments:
             if segment in self._live:
                 self._forget(segment)

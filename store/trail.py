@@ -1,9 +1,9 @@
 """A message's trail: every record of the journal about one message, under all the ids that it had.
 
-A message gets a new id when it dies, expires, is moved or brought back.  Its old id and the new one stand in one entry,
-or the new message's annotations tell the old one; so from any id of the chain the others are found, in both directions.
+A message gets a new id when it dies, expires, is moved or replayed.  Its old id and the new one are in one entry, or
+the new message's annotations name the old one; so from any id of the chain the others are found, in both directions.
 
-This is what a trail consists of, and how records become its steps; `trail_search` finds them.
+This module defines trails and turns records into their steps; `trail_search` finds the records.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from store.record import FORMATS, DeadLetterReason, RecordType, RemovalReason
 
 
 class StepKind(StrEnum):
-    """What a record says of a message."""
+    """The event that a record describes."""
 
     STORED = "stored"
     COPIED = "copied"  # forward, to free an old segment
-    DELIVERING = "delivering"  # it is about to leave for a consumer
+    DELIVERING = "delivering"  # it is about to be sent to a consumer
     IN_FLIGHT = "in-flight"  # the same for a session's client, under a packet id
-    RETURNED = "returned"  # it came back
+    RETURNED = "returned"  # its delivery was returned
     SCHEDULED = "scheduled"  # it waits
     DIED = "died"
     EXPIRED = "expired"
@@ -34,13 +34,13 @@ class StepKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrailStep:
-    """One record about a message.  Times in ms since the epoch; what a record does not say is 0, "" or empty.
+    """One record about a message.  Times in ms since the epoch; fields that a record does not have are 0, "" or empty.
 
     time, position, segment, offset     of the record
-    queues              the names of those that took it, or of the one that the record is about
+    queues              the names of the queues that accepted it, or of the one that the record is about
     protocol            by which it was sent: stomp, amqp, mqtt
-    address             where it was stored; of a death, where it had been sent
-    sent                when the broker first took it; expiration, scheduled: when it expires, until when it waits
+    address             where it was stored; of a death, the address it was sent to
+    sent                when the broker first accepted it; expiration, scheduled: when it expires, until when it waits
     attempts            failed deliveries so far
     old_id, new_id      the message that it was before, and the one that it became
     user                its sender's
@@ -85,11 +85,11 @@ class Place:
 
 @dataclass(slots=True)
 class Trail:
-    """What the journal knows of a message.
+    """Everything that the journal has about a message.
 
     `ids` are all that it had, oldest first, and `steps` the records, in the order of the journal.  `places` is where it
-    is now; if it is nowhere, `ended` is why it left last, "" if the journal does not know.  `problems` are sentences.
-    Of the journal's `segments`, `opened` were searched.
+    is now; if it is on no queue, `ended` is why it last left one, "" if the journal does not say.  `problems` are
+    sentences.  Of the journal's `segments`, `opened` were searched.
     """
 
     ids: list[int]
@@ -103,20 +103,20 @@ class Trail:
 
 @dataclass(frozen=True, slots=True)
 class FoundStep:
-    """A step whose queues and session have no names yet."""
+    """A step whose queues and session are known by id only."""
 
     step: TrailStep
     queue_ids: tuple[int, ...]
     session_id: int = 0
 
     def named(self, names: Mapping[int, str]) -> TrailStep:
-        """The step with the names that these ids have; an id without one stands for itself."""
+        """The step with names for these ids; an id without a name is shown as such."""
         client = names.get(self.session_id, f"session {self.session_id}") if self.session_id else self.step.client
         return replace(self.step, client=client, queues=tuple(names.get(id, f"queue {id}") for id in self.queue_ids))
 
 
 def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
-    """What a record says of the messages that are wanted: a step for each.  Raises RecordError."""
+    """A step for each wanted message that a record is about.  Raises RecordError."""
     segment, position, time, type, data, offset = raw
     at: dict[str, Any] = {"segment": segment, "position": position, "time": time, "offset": offset}
     found = decode.decode(data, offset)
@@ -135,12 +135,12 @@ def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
 
 
 def _told_of(found: decode.Record) -> Sequence[int]:
-    """The messages that a record tells of: of one that died or expired, not the one that it became."""
+    """The messages that a record is about; for a death or an expiry, not the message that it became."""
     return (found.old_id,) if isinstance(found, decode.DeadLettered | decode.Expired) else ids_of(found)
 
 
 def links_of(type: int, data: bytes, offset: int) -> tuple[int, ...]:
-    """The ids of one and the same message that a record tells, if it tells two.  Raises RecordError."""
+    """The two ids of one message, if a record links two.  Raises RecordError."""
     if type in decode.LARGE_TYPES:
         id, _, start, end = decode.find_annotations(data, offset)
         origin = origin_in(data, offset + start, offset + end) if end > start else 0

@@ -1,12 +1,12 @@
-"""Finding a message's trail in a journal: which segments are opened, and what is read of them.
+"""Searches a journal for a message's trail.
 
-1. Segments whose index (see `id_index`) does not have an id are not opened for it.  One without an index is.
-2. Of a segment all bytes are read, but only the entry around each place where the id's bytes stand is checked and
-   decoded; what is not about the message is passed over.
-3. An id leads to others (`trail.links_of`), which are then looked for in all segments, this one included.
-4. The id's bytes outside of any valid entry are damage, and told: what stood there may have been about the message.
-   Not so behind the end of the newest segment, where the broker is writing.  Of a complete segment without an index
-   all is checked: nothing else says whether something about the message is missing there.
+1. A segment whose index (see `id_index`) does not have the id is not opened.  A segment without an index is.
+2. All bytes of an opened segment are read, but only the entry around each occurrence of the id's bytes is checked and
+   decoded; records about other messages are skipped.
+3. An id leads to others (`trail.links_of`), which are then searched for in all segments, including this one.
+4. An occurrence outside of any valid entry is damage, and reported: it may have been a record about the message.
+   Behind the end of the newest segment it is not, as the broker is writing there.  A complete segment without an index
+   is checked as a whole: nothing else shows whether records about the message are missing there.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from store.segment import ENTRY_MAGIC, ZEROS, BadHeader, EntryHead, Scan, header
 from store.segment_directory import raw_records
 from store.trail import FoundStep, Place, StepKind, Trail, links_of, steps_of
 
-#: Ids of one message that are followed: one that was moved so often is in a circle.
+#: The most ids of one message that are followed: a message moved so often is in a circle.
 IDS_MAX: Final = 1_000
 
-#: Steps that are told, the first ones: a message that is delivered over and over has one a delivery.
+#: The most steps returned, the first ones: a message that is delivered over and over has one for each delivery.
 STEPS_MAX: Final = 10_000
 
-#: Bytes that are searched without a rest: some 2 ms.
+#: Bytes searched between two rests: some 2 ms.
 PIECE_BYTES: Final = 4 << 20
 
-#: Places at which the entry around some bytes may begin that are tried; then all entries of the segment are checked.
+#: How many possible starts of the entry around some bytes are tried, before all entries of the segment are checked.
 _TRIES_MAX: Final = 16
 
-#: How often a segment is searched for the ids that turn up in it one after the other; then all its entries are read.
+#: How often a segment is searched again for ids newly found in it, before all its entries are read.
 _PASSES_MAX: Final = 4
 
 _ID: Final = Struct("<Q")
@@ -47,10 +47,10 @@ _ID: Final = Struct("<Q")
 def find_trail(
     files: Files, directory: str, id: int, *, names: Mapping[int, str] | None = None, rest: Callable[[], None] = nothing
 ) -> Trail:
-    """The trail of a message, from the journal in a directory and its kept segments, broker or no broker on it.
+    """The trail of a message in a journal directory and its kept segments, whether a broker runs on it or not.
 
-    `names` of queues and sessions by id are those that the caller knows.  `rest` is called every few milliseconds.
-    Raises OSError as the file system does.
+    `names` are the names of queues and sessions, by id, that the caller knows.  `rest` is called every few
+    milliseconds.  Raises OSError as the file system does.
     """
     return _Search(files, directory, id, names or {}, rest).run()
 
@@ -68,10 +68,10 @@ class _Search:
         self._ids = {id}
         self._looked: dict[int, set[int]] = {}  # the ids that were looked for in each segment
         self._found: dict[tuple[int, int], FoundStep] = {}  # by position and message
-        self._problems: dict[str, None] = {}  # in their order
+        self._problems: dict[str, None] = {}  # an ordered set
 
     def run(self) -> Trail:
-        """All of it."""
+        """Do the whole search."""
         numbers = self._segments.numbers()
         self._in_use = self._segments.in_use
         for number in numbers:
@@ -93,7 +93,7 @@ class _Search:
         return self._told(numbers)
 
     def _look(self, number: int, ids: set[int]) -> set[int]:
-        """Take in what a segment says of these ids, and of those that they lead to in it.  Returns the latter."""
+        """Collect a segment's records about these ids and those that they lead to in it.  Returns the latter."""
         looked = self._looked.setdefault(number, set())
         looked |= ids
         path = self._segments.path(number)
@@ -127,7 +127,7 @@ class _Search:
         self._problems[problem] = None
 
     def _read(self, haystack: _Haystack, entry: EntryHead, ids: set[int]) -> set[int]:
-        """Take in what an entry says of these ids; returns those that they lead to and that are new."""
+        """Collect an entry's records about these ids; returns the new ids that they lead to."""
         led_to: set[int] = set()
         try:
             records = [raw for raw in haystack.records(entry) if raw[3] in SPEAKING or raw[3] in decode.LARGE_TYPES]
@@ -147,7 +147,7 @@ class _Search:
             self._tell(f"{haystack.path}: an entry at byte {entry.offset} cannot be read: {wrong}")
         return led_to
 
-    # -- what it comes to ------------------------------------------------------------------------------------------
+    # -- the result ------------------------------------------------------------------------------------------------
 
     def _told(self, numbers: list[int]) -> Trail:
         found = [self._found[key] for key in sorted(self._found)]
@@ -176,7 +176,7 @@ class _Search:
         )
 
     def _learn_names(self, found: list[FoundStep]) -> None:
-        """Read the definitions of segments without an index, as far as they are needed."""
+        """Read the needed definitions of segments without an index."""
         for each in found:
             ids = {*each.queue_ids, each.session_id} - {0}
             number = each.step.segment
@@ -189,7 +189,7 @@ class _Search:
 
 
 def _tells_of_start(found: FoundStep) -> bool:
-    """Whether a step says how its message began: it was stored, or had no queue and was never stored."""
+    """Whether a step shows how its message began: it was stored, or had no queue and was never stored."""
     kind = found.step.kind
     return kind in (StepKind.STORED, StepKind.COPIED) or (kind is StepKind.DIED and not found.queue_ids)
 
@@ -201,7 +201,10 @@ def _led(links: tuple[int, ...], ids: set[int]) -> tuple[int, ...]:
 def _places(
     found: Iterable[FoundStep], names: Mapping[int, str], in_use: frozenset[int]
 ) -> tuple[list[Place], list[Place]]:
-    """Where the message is, and where it is not though no step says that it left: kept segments have no live one."""
+    """Where the message is, and the queues that it has left without a record of that.
+
+    Kept segments have no live messages, so a message stored only there has left.
+    """
     there: dict[tuple[int, int], bool] = {}  # whether a segment in use has it
     for each in found:
         keys = [(each.step.message, queue) for queue in each.queue_ids]
@@ -217,9 +220,9 @@ def _places(
 
 
 def _written_bytes(data: bytes) -> int:
-    """Bytes of a segment before the zeros that it was allocated with, in which a search takes six times as long.
+    """Bytes of a segment before the zeros of its allocation, in which a search takes six times as long.
 
-    Up to a piece of zeros counts with them.
+    Less than a piece of zeros may be included.
     """
     end = len(data)
     while end >= len(ZEROS) and data[end - len(ZEROS) : end] == ZEROS:
@@ -228,7 +231,7 @@ def _written_bytes(data: bytes) -> int:
 
 
 class _Haystack:
-    """A segment that is searched.  `problems` tell of damage where something was looked for.  Raises BadHeader."""
+    """A segment being searched.  `problems` report damage at places that were searched for.  Raises BadHeader."""
 
     def __init__(self, path: str, number: int, data: bytes, *, newest: bool, rest: Callable[[], None]) -> None:
         self.path = path
@@ -242,7 +245,7 @@ class _Haystack:
         self._end = _written_bytes(data)
 
     def entries_with(self, ids: Iterable[int], index: IdIndex | None) -> list[EntryHead]:
-        """The valid entries in which the bytes of these ids stand, in order."""
+        """The valid entries that contain the bytes of these ids, in order."""
         found: dict[int, EntryHead] = {}
         for id in ids:
             before = len(found)
@@ -256,12 +259,12 @@ class _Haystack:
                     else:
                         found[entry.offset] = entry
                         at = entry.end
-            if len(found) == before and index is not None and index.has(id):  # it was here when the index was made
+            if len(found) == before and index is not None and index.has(id):  # found when the index was made
                 self._tell_damage(self._header.header_bytes)
         return [found[offset] for offset in sorted(found)]
 
     def _find(self, needle: bytes, start: int) -> int:
-        """The next place of some bytes, -1 if there is none."""
+        """The next occurrence of some bytes, -1 if there is none."""
         for at in range(start, self._end, PIECE_BYTES):
             found = self._data.find(needle, at, at + PIECE_BYTES + len(needle) - 1)
             if found >= 0:
@@ -270,7 +273,7 @@ class _Haystack:
         return -1
 
     def _around(self, at: int) -> EntryHead | None:
-        """The valid entry that has a byte; None if none has."""
+        """The valid entry that contains this byte; None if there is none."""
         begin = at + 1
         with memoryview(self._data) as view:
             for _ in range(_TRIES_MAX):
@@ -307,7 +310,7 @@ class _Haystack:
         self.problems[f"{self.path} is damaged at byte {at}: records about the message may be lost there"] = None
 
     def check_whole(self, position: int | None) -> None:
-        """See whether its entries reach its end, which is the `position` at which the next begins, if that is known."""
+        """Report damage unless the entries reach the segment's end; `position`: where the next one begins, if known."""
         found = self._scanned()
         self._tell_damage(found.end)
         if position is not None and found.position < position:

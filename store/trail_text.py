@@ -1,4 +1,4 @@
-"""The steps of a message's trail as sentences, for people."""
+"""Renders the steps of a message's trail as sentences."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def told(step: TrailStep) -> str:
-    """What a record says of the message."""
+    """A step as a sentence."""
     return _TELL[step.kind](step)
 
 
 def told_unknown(id: int, next_id: int, problems: Sequence[str] = ()) -> str:
-    """Why nothing is known of a message; ids from `next_id` on were never given, `problems` are the trail's."""
+    """Why nothing is known of a message; ids from `next_id` on were never used, `problems` are the trail's."""
     if id >= next_id:
         return f"there never was a message {id}: ids count from 1, and this broker's have come to {next_id - 1} so far"
     found = (
         f"the journal knows nothing of message {id}: it was not durable, or it has left and the journal has dropped "
-        "what told of it, or the number is no message's: queues, addresses and tasks have ids too"
+        "its records, or this is not the id of a message: queues, addresses and tasks have ids too"
     )
     return "; ".join([found, *problems])
 

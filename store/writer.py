@@ -1,7 +1,7 @@
-"""The writer: what the journal submits becomes durable, and is announced.
+"""The writer: makes the journal's submitted work durable, and announces that.
 
-While one batch is being written and synced, what is submitted gathers, and is the next batch: group commit without a
-timer.  Work is done strictly in order.  The first failure is told once; after it nothing is written and nothing is
+While one batch is being written and synced, submitted work is collected for the next batch: group commit without a
+timer.  Work is done strictly in order.  The first failure is reported once; after it nothing is written and nothing is
 announced.
 """
 
@@ -17,7 +17,7 @@ from store.bodies import Abort, Drop, Part
 from store.log import Log
 from store.segment import Entry
 
-#: What goes into one write and sync at most, in bytes: a burst's first confirmations need not wait for its last byte.
+#: The most bytes of one write and sync: a burst's first confirmations need not wait for its last byte.
 BATCH_BYTES_MAX: Final = 8 << 20
 
 
@@ -32,7 +32,7 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Let go of segments that nothing needs once everything submitted before is durable."""
+    """Drop segments that are unneeded once everything submitted before is durable."""
 
     segments: Sequence[int]
 
@@ -43,25 +43,25 @@ Failed = Callable[[Exception], None]
 
 
 class Writer(Protocol):
-    """What the journal needs of a writer.  `error` is why it stopped, if it did."""
+    """The writer's interface for the journal.  `error` is why it stopped, if it did."""
 
     error: Exception | None
 
     def submit(self, work: Work) -> None:
-        """Take work; returns at once."""
+        """Accept work; returns at once."""
 
     def prepare(self, segment: int) -> None:
-        """Ask for room for a segment; returns at once."""
+        """Request room for a segment; returns at once."""
 
     def wait_ready(self, segment: int) -> None:
-        """Return when there is room for a segment, or it is known that there is none."""
+        """Return once there is room for a segment, or it is known that there is none."""
 
     def close(self) -> None:
         """Finish everything submitted, announce it, and stop."""
 
 
 class Worker:
-    """Does the work; both writers share it.
+    """Does the work of both kinds of writers.
 
     `announce` is called with each ticket that became durable, and with the last one again when a part of a large body
     was written: that has no ticket, as nothing in the journal refers to it yet.
@@ -74,7 +74,7 @@ class Worker:
         self._ticket = 0
 
     def work(self, items: Sequence[Work]) -> None:
-        """Do work in order.  Raises LogError; then what was not announced must be taken for lost."""
+        """Do work in order.  Raises LogError; then all unannounced work must be considered lost."""
         batch: list[Entry] = []
         nbytes = 0
         room = False
@@ -85,7 +85,7 @@ class Worker:
                 batch.append(item)
                 nbytes += item.length
                 continue
-            if isinstance(item, Part):  # no entry says anything about it yet, so that none need be written before
+            if isinstance(item, Part):  # no entry refers to it yet, so it need not wait for the batch
                 self._log.bodies.put(item)
                 self._announce(self._ticket)
                 continue
@@ -99,7 +99,7 @@ class Worker:
             else:
                 self._body(item)
         self._flush(batch)
-        if room and self._segment:  # after the entries: nobody waits for a confirmation meanwhile
+        if room and self._segment:  # after the entries, so that no confirmation waits for it
             self._log.allocate(self._segment + 1)
 
     def _body(self, item: Abort | Drop) -> None:
@@ -118,7 +118,7 @@ class Worker:
 
 
 class InlineWriter:
-    """A writer without a thread: the work is done, and announced, by `step`, by its caller."""
+    """A writer without a thread: `step` does the work, and announces it, in its caller's thread."""
 
     def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
         self._log = log
@@ -135,7 +135,7 @@ class InlineWriter:
         self._durable.append(ticket)
 
     def submit(self, work: Work) -> None:
-        """After a failure there is nothing to be done with it."""
+        """Accept work; after a failure it is ignored."""
         if self.error is None:
             self._items.append(work)
 
@@ -143,7 +143,7 @@ class InlineWriter:
         self._wanted = segment
 
     def wait_ready(self, segment: int) -> None:
-        """What becomes durable by it is announced by the next step: the caller is not ready for that."""
+        """Work done here is announced by the next step: the caller is not ready for it."""
         self._wanted = segment
         self._work()
 
@@ -181,11 +181,11 @@ class Room:
 
 
 class WriterThread:
-    """The thread that owns the disk.  `announce` and `failed` are called by it.
+    """The thread that owns the disk.  It calls `announce` and `failed`.
 
-    Work comes to it through a queue made in C: `submit` takes no lock that the thread also wants, and wakes it only
-    where it sleeps.  Both threads share the interpreter's lock, so that each further step between them may cost a
-    turn of the event loop.
+    Work reaches it through a queue implemented in C: `submit` takes no lock that the thread also needs, and wakes it
+    only if it sleeps.  Both threads share the interpreter's lock, so each further step between them could cost a turn
+    of the event loop.
     """
 
     def __init__(self, log: Log, announce: Announce, failed: Failed) -> None:
@@ -193,16 +193,16 @@ class WriterThread:
         self._failed = failed
         self._worker = Worker(log, announce)
         self._queue: SimpleQueue[Work | Room | None] = SimpleQueue()  # None: close
-        self._room = threading.Condition()  # for those who wait for room
+        self._room = threading.Condition()  # for callers that wait for room
         self._system_thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
         self.error: Exception | None = None
 
     def start(self) -> None:
-        """Begin to work."""
+        """Start the thread."""
         self._system_thread.start()
 
     def submit(self, work: Work) -> None:
-        """After a failure there is nothing to be done with it."""
+        """Accept work; after a failure it is ignored."""
         if self.error is None:
             self._queue.put(work)
 
@@ -231,7 +231,7 @@ class WriterThread:
                 self._worker.work([item for item in gathered if item is not None and not isinstance(item, Room)])
                 if wanted:
                     self._log.allocate(wanted[-1])
-            except BaseException as error:  # a thread that dies in silence would leave everybody waiting
+            except BaseException as error:  # if the thread died silently, all callers would wait for ever
                 self._stop(error if isinstance(error, Exception) else RuntimeError(repr(error)))
                 return
             if wanted:
@@ -239,7 +239,7 @@ class WriterThread:
                     self._room.notify_all()
 
     def _stop(self, error: Exception) -> None:
-        """Nothing is written after a failure; what waits is let go."""
+        """Stop after a failure: nothing more is written, and waiting callers are released."""
         with self._room:
             self.error = error
             self._room.notify_all()

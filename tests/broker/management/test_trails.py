@@ -73,7 +73,7 @@ async def test_a_message_that_the_journal_does_not_know(broker: TestBroker, clie
     assert (unknown.status, unknown.json["code"]) == (404, "not-found")
     assert unknown.json["detail"] == (
         f"the journal knows nothing of message {message.id}: it was not durable, or it has left and the journal has "
-        "dropped what told of it, or the number is no message's: queues, addresses and tasks have ids too"
+        "dropped its records, or this is not the id of a message: queues, addresses and tasks have ids too"
     )
     assert (await client.call("GET", "/api/v1/messages/0/trail")).status == 400
 
