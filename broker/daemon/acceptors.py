@@ -29,6 +29,7 @@ class Acceptors:
         self._http: dict[str, HttpServer] = {}
         self._listening: dict[str, list[Listening]] = {}
         self._origins: dict[str, int] = {}
+        self._congested = False
 
     # -- open ------------------------------------------------------------------------------------------------------
 
@@ -62,6 +63,7 @@ class Acceptors:
             left=left,
             served=served,
         )
+        listener.set_congested(self._congested)
         with opening(name, acceptor.host, acceptor.port):
             self._opened(name, await listener.open(acceptor.host, acceptor.port))
 
@@ -119,7 +121,8 @@ class Acceptors:
                 self._tick.failed(None, error)
 
     def set_congested(self, congested: bool) -> None:
-        """See Listener."""
+        """See Listener; those that are opened later, too."""
+        self._congested = congested
         for listener in self._listeners.values():
             listener.set_congested(congested)
 

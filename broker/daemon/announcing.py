@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 from broker import __version__
 from broker.build import COMPILED
 from broker.config import Config
 from broker.daemon.systemd import Notifier
 from broker.log import Log
-from broker.management.runtime import TOKEN_FILE, Listening, Runtime, create_token, write_runtime_file
+from broker.management.runtime import (
+    TOKEN_FILE,
+    Listening,
+    Runtime,
+    create_token,
+    remove_runtime_file,
+    write_runtime_file,
+)
 from broker.security.policy import users_path
+from broker.security.reload import ADMIN
 
 
 class Announcer:
@@ -33,6 +42,20 @@ class Announcer:
         write_runtime_file(
             self._config.broker.data_directory, pid=os.getpid(), started=self._started, listening=listening
         )
+
+    def withdraw(self) -> None:
+        """The command line finds it no more.  A disk that cannot be written keeps what is no longer true."""
+        with suppress(OSError):
+            remove_runtime_file(self._config.broker.data_directory)
+
+    def first_user(self, password: str) -> None:
+        """Say who the first user is."""
+        sys.stdout.write(
+            f"The first user is {ADMIN}, the password {password} (not shown again; "
+            "change it with `bartleby user passwd`)\n"
+        )
+        sys.stdout.flush()
+        self._log("security.first_user", user=ADMIN, file=str(users_path(self._config)))
 
     def ready(self, listening: Sequence[Listening]) -> None:
         """Say READY, and where the console is."""

@@ -14,8 +14,9 @@ from typing import Final
 from broker.config import Config
 from broker.config.sections import PostgresqlSection
 from broker.daemon.lease import LeaseKeeper
-from broker.daemon.standby import UNASKED, Owned, Standby, StandbyState
+from broker.daemon.standby import UNASKED, Owned, Standby
 from broker.daemon.wiring import Broker, Environment, file_log
+from broker.management.ports import Replicated
 from store.bodies import BodyStore
 from store.errors import DatabaseUnfit
 from store.log import FileLog
@@ -58,6 +59,7 @@ class Replication:
         self._ending = threading.Event()
         self._lease: LeaseKeeper | None = None
         self._standby: Standby | None = None
+        self.stands_by = True
         self._database = Postgres(self._settings)
         self._leases = Postgres(self._settings, lease_only=True)
 
@@ -124,6 +126,7 @@ class Replication:
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait((ended, stopping), return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
+        self.stands_by = False
         result = ended.result() if ended.done() else None
         if not isinstance(result, Owned):
             await asyncio.to_thread(standby.stop)
@@ -132,10 +135,12 @@ class Replication:
             raise result
         return result
 
-    @property
-    def standby_state(self) -> StandbyState:
-        """How far it is while it stands by."""
-        return UNASKED if self._standby is None else self._standby.state
+    def replicated(self) -> Replicated:
+        """What this broker is, and how far it is while it stands by."""
+        if not self.stands_by:
+            return Replicated("owner", self.log.epoch)
+        state = UNASKED if self._standby is None else self._standby.state
+        return Replicated("standby", state.epoch, state.lag_entries, state.lag_seconds, state.trouble)
 
     # -- owning ----------------------------------------------------------------------------------------------------
 
@@ -150,15 +155,19 @@ class Replication:
         since = self.log.waiting_since
         return since is not None and (self._outside.monotonic() - since) * 1000 > self._section.stall_timeout
 
-    @property
-    def epoch(self) -> int:
-        """Under which it owns the log; 0 before it does."""
-        return self.log.epoch
-
     def interrupt(self) -> None:
         """Nothing is tried any more: what waits for the database gives up."""
         self._ending.set()
         self._database.interrupt()
+
+    async def let_go(self, broker: Broker) -> None:
+        """Let go of the log, so that another can own it, or this process in its next life."""
+        fine = not broker.journal.abandoned
+        if not fine:  # the writer's thread may wait for the database
+            self.interrupt()
+        await asyncio.to_thread(broker.writer.close)
+        await asyncio.to_thread(self.end, give_up=fine)
+        broker.log.close()
 
     def end(self, *, give_up: bool) -> None:
         """Let go of the lease; another may have it at once if it is given up."""

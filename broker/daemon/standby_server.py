@@ -7,47 +7,49 @@ from collections.abc import Callable
 from broker import clock
 from broker.config import Config
 from broker.daemon.acceptors import Acceptors
-from broker.daemon.redirecting import Redirecting
+from broker.daemon.redirecting import Flushing, Redirecting
+from broker.engine.model.report import Report
 from broker.management.http import HttpServer
 from broker.management.ports import Broker, Replicated
+from broker.management.runtime import Listening
 from broker.management.standby import StandbyApi
 from broker.net.tasks import supervised
 from broker.security.reload import lasting_context
 
 
 class StandbyServer:
-    """Opens the acceptors of a standby.  `token`: what the command line shows; `replicated`: how far the standby is."""
+    """Opens the acceptors of a standby.  `replicated`: how far it is."""
 
-    def __init__(
-        self, broker: Broker, config: Config, token: str, replicated: Callable[[], Replicated], acceptors: Acceptors
-    ) -> None:
+    def __init__(self, broker: Broker, config: Config, report: Report, replicated: Callable[[], Replicated]) -> None:
         self._broker = broker
         self._config = config
-        self._token = token
-        self._api = StandbyApi(
-            replicated, token, name=broker.name, version=broker.version, started=broker.started, now=clock.wall_ms
-        )
-        self._acceptors = acceptors
+        self._replicated = replicated
+        self._acceptors = Acceptors(config, Flushing(report), report)
         self._redirecting = Redirecting(config)
         self._checks = supervised("checks of a standby's connections", self._check(), essential=True)
 
-    async def open(self) -> None:
-        """Listen.  Raises CannotListen, UnusableFile."""
+    async def open(self, token: str) -> list[Listening]:
+        """Listen; where.  `token`: what the command line shows.  Raises CannotListen, UnusableFile."""
+        broker = self._broker
+        api = StandbyApi(
+            self._replicated, token, name=broker.name, version=broker.version, started=broker.started, now=clock.wall_ms
+        )
         for name, acceptor in self._config.http_acceptors.items():
             server = HttpServer(
-                self._broker,
-                self._token,
+                broker,
+                token,
                 name=name,
                 context=lasting_context(name, acceptor.tls),
                 open_metrics=acceptor.open_metrics,
                 allowed_hosts=acceptor.allowed_hosts,
-                standby=self._api.application,
+                standby=api.application,
             )
             await self._acceptors.open_http(name, server)
         if self._config.journal.postgresql.redirect:
             for name, messaging in self._redirecting.acceptors.items():
                 context = lasting_context(name, messaging.tls)
                 await self._acceptors.open(name, self._redirecting.sessions(messaging), context=context)
+        return self._acceptors.addresses
 
     async def close(self) -> None:
         """Listen no more, and cut everybody off."""

@@ -5,12 +5,26 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from store.errors import CopyAhead, DirectoryLocked, JournalFull, LogFull
+from broker.engine import UnknownFormat
+from broker.engine.model.errors import EngineError
+from broker.engine.model.report import Report
+from broker.reasons.exit_status import ExitStatus
+from broker.security.users_file import UnusableFile
+from store.errors import (
+    CopyAhead,
+    Corrupt,
+    DatabaseUnfit,
+    DirectoryLocked,
+    JournalError,
+    JournalFull,
+    LogFull,
+    NewerFormat,
+)
 from store.files import NO_ROOM
 
 _LISTENING: Final = {
@@ -44,6 +58,30 @@ class CannotListen(Exception):
         super().__init__(why)
         self.acceptor = acceptor
         self.address = address
+
+
+#: What keeps a broker from starting: the status with which it ends, and the code of the log.  The first that fits.
+CODES: Final[Mapping[type[Exception], tuple[ExitStatus, str]]] = {
+    CannotListen: (ExitStatus.FAILED, "start.listen"),
+    UnusableFile: (ExitStatus.USAGE, "start.security"),
+    EngineError: (ExitStatus.USAGE, "start.refused"),
+    DirectoryLocked: (ExitStatus.IN_USE, "start.locked"),
+    DatabaseUnfit: (ExitStatus.USAGE, "start.database"),
+    CopyAhead: (ExitStatus.DISK_FAILED, "start.database"),
+    NewerFormat: (ExitStatus.DISK_FAILED, "start.newer"),
+    Corrupt: (ExitStatus.DISK_FAILED, "start.corrupt"),
+    JournalError: (ExitStatus.DISK_FAILED, "start.journal"),
+    UnknownFormat: (ExitStatus.DISK_FAILED, "start.journal"),
+    OSError: (ExitStatus.DISK_FAILED, "start.journal"),
+}
+START_ERRORS: Final = tuple(CODES)
+
+
+def tell(report: Report, directory: Path, error: Exception) -> ExitStatus:
+    """Say what keeps a broker with this data directory from starting.  Returns its exit status."""
+    status, code = next(found for kind, found in CODES.items() if isinstance(error, kind))
+    report(code, **fields(directory, error))
+    return status
 
 
 @contextmanager

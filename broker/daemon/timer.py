@@ -47,6 +47,12 @@ class Timer:
         self._at = at  # a handle does not always know: what is due at once has no time in uvloop
         self._handle = self._loop.call_at(at, self._guarded, self._ring)
 
+    def stop(self) -> None:
+        """Call nothing any more, until it is set again."""
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+
     def _ring(self) -> None:
         self._handle = None
         due = self._next_due()

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker import log
-from broker.daemon.run import _CANNOT_START
+from broker.daemon import start_errors
 from broker.log import (
     CODES,
     LINES_PER_PERIOD_MAX,
@@ -301,7 +301,7 @@ def _codes(argument: ast.expr) -> list[str]:
 
 def test_every_code_is_in_the_table_and_every_entry_is_used() -> None:
     reported = {code for _, call in _calls() for code in _codes(call.args[0])}
-    reported |= {code for _, code in _CANNOT_START.values()}
+    reported |= {code for _, code in start_errors.CODES.values()}
     own = {"audit.failed", "library.message", "log.suppressed"}
     assert reported - set(CODES) == set()
     assert set(CODES) - reported - own == set()

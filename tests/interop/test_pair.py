@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from itertools import count
 from pathlib import Path
 from shutil import rmtree
@@ -187,6 +187,50 @@ def test_a_standby_is_reloaded_once_it_owns_the_journal(brokers: Brokers) -> Non
     two.await_ready()
     two.await_log("reload.done")
     assert "late" in two.queue_names()
+
+
+def test_a_reload_is_not_forgotten_by_one_that_is_fenced_as_it_takes_over(brokers: Brokers) -> None:
+    one, two = brokers.both()
+    two.config.write_text(brokers.settings + '\n[addresses.late.queues.late]\nrouting-type = "ANYCAST"\n')
+    two.signal(signal.SIGHUP)
+    # What is left of an upload goes at once, before it serves: so it learns of the fence.
+    brokers.sql("INSERT INTO {schema}.bodies VALUES (77, 1)", "INSERT INTO {schema}.chunks VALUES (77, 0, 'x')")
+    brokers.move_the_epoch_after(2)
+    assert one.stop() == 0
+    two.await_log(" replication.stepped_down ")
+    two.await_ready()
+    two.await_log("reload.done")
+    assert "late" in two.queue_names()
+
+
+def test_one_that_hands_over_does_not_stop_for_the_service_manager(
+    brokers: Brokers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which would end it, once it has waited as long as a service may take to stop."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        one = brokers.make("one")
+        one.start()
+        monkeypatch.delenv("NOTIFY_SOCKET")
+        two = brokers.make("two")
+        two.begin()
+        two.await_standby()
+        one.post("failover")
+        one.await_standby()
+        assert one.stop() == 0
+        told = list(received(manager))
+    assert told.count(b"READY=1") == 3, "as a standby, as the owner, as a standby"
+    assert b"STOPPING=1" not in told[: -1 - told[::-1].index(b"READY=1")]
+    assert told[-1] == b"STOPPING=1", "since it was told to"
+
+
+def received(manager: socket.socket) -> Iterator[bytes]:
+    """What a service manager has been told."""
+    manager.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            yield manager.recv(4096)
 
 
 # -- what is refused ---------------------------------------------------------------------------------------------------

@@ -2,11 +2,13 @@
 
 deliver     a STOMP session fails when it is handed a message with the body `poison`
 move        the engine fails when a dead letter's copy is written and the original is to be removed
-sync        the disk fails at the first sync after the file `sync-fails` has appeared beside the configuration
+sync        the disk fails at the first sync after the file `sync-fails` has appeared beside the configuration, and
+            nothing can be removed from it once the file `read-only` has
 task        the task that looks after connections dies when the file `task-dies` has appeared there
     users       the directory of the users file cannot be looked into while the file `users-hidden` is there
     stuck       no tick ends any more once the file `ticks-stuck` has appeared
     reload      a reload fails with what no part of it expects
+    recovery    the journal is being read (the broker says `reading`) as long as the file `recovery-waits` is there
 """
 
 from __future__ import annotations
@@ -46,14 +48,15 @@ def _move() -> None:
 
 def _sync() -> None:
     for name in ("fdatasync", "pwritev"):  # which writes and syncs
-        setattr(os, name, _failing(getattr(os, name)))
+        setattr(os, name, _failing(getattr(os, name), "sync-fails", errno.EIO))
+    os.unlink = _failing(os.unlink, "read-only", errno.EROFS)  # type: ignore[assignment]
 
 
-def _failing(original: Callable[..., object]) -> Callable[..., object]:
-    def failing(*arguments: object) -> object:
-        if _beside("sync-fails"):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        return original(*arguments)
+def _failing(original: Callable[..., object], since: str, number: int) -> Callable[..., object]:
+    def failing(*arguments: object, **options: object) -> object:
+        if _beside(since):
+            raise OSError(number, os.strerror(number))
+        return original(*arguments, **options)
 
     return failing
 
@@ -114,6 +117,21 @@ def _stuck() -> None:
     Tick.end = end  # type: ignore[method-assign]
 
 
+def _recovery() -> None:
+    from broker.clock import rest
+    from broker.daemon import wiring
+
+    original = wiring.restore
+
+    def restore(*arguments: Any) -> Any:
+        sys.stderr.write("reading\n")
+        while _beside("recovery-waits"):
+            rest(0.01)
+        return original(*arguments)
+
+    setattr(wiring, "restore", restore)  # noqa: B010
+
+
 def _configuration() -> str:
     return sys.argv[sys.argv.index("--config") + 1]
 
@@ -130,6 +148,7 @@ _FAULTS: dict[str, Callable[[], None]] = {
     "users": _users,
     "reload": _reload,
     "stuck": _stuck,
+    "recovery": _recovery,
 }
 
 if __name__ == "__main__":

@@ -1,0 +1,74 @@
+"""The broker as management sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from broker import __version__, clock
+from broker.config import Config
+from broker.daemon.server import Server
+from broker.daemon.wiring import Broker
+from broker.engine import Engine
+from broker.log import Log
+from broker.management.ports import AcceptorState, Replicated
+from broker.sessions.links.links import Links
+from broker.sessions.login import Gate
+from broker.sessions.tick import Tick
+from store.log import Counters
+
+
+class Managed:
+    """One broker, from its start on: `management.ports.Broker`.  It has a `server` once it serves."""
+
+    server: Server
+
+    def __init__(
+        self,
+        config: Config,
+        log: Log,
+        broker: Broker,
+        *,
+        replicated: Callable[[], Replicated | None],
+        hand_over: Callable[[], None],
+    ) -> None:
+        self.broker = broker
+        self.name = config.broker.name
+        self.version = __version__
+        self.started = clock.wall_ms()
+        self.data_directory = config.broker.data_directory
+        self.events: Mapping[str, int] = log.counts
+        self.replicated = replicated
+        self.hand_over = hand_over
+        #: Why clients should not be sent here, beside what the disk says; in sentences.
+        self.reasons = ["the journal is being recovered"]
+
+    @property
+    def engine(self) -> Engine:
+        return self.broker.engine
+
+    @property
+    def tick(self) -> Tick:
+        return self.broker.tick
+
+    @property
+    def counters(self) -> Counters:
+        return self.broker.log.counters
+
+    @property
+    def gate(self) -> Gate:
+        return self.server.guard.gate
+
+    @property
+    def links(self) -> Links:
+        return self.server.links
+
+    def acceptors(self) -> Sequence[AcceptorState]:
+        return self.server.acceptors()
+
+    def unready(self) -> list[str]:
+        disk = self.engine.usage.disk
+        if not self.broker.journal.accepting:
+            return [*self.reasons, "the disk is full"]
+        if disk.full:
+            return [*self.reasons, f"{disk.percent} % of the disk is used: producers wait"]
+        return list(self.reasons)

@@ -1,0 +1,69 @@
+"""A reload: what the configuration says now is put into force, as far as that is possible in a broker that serves.
+
+Addresses, queues, diverts, settings, rules for dead letters, security and log level.  What contradicts itself is
+refused as a whole; a queue that contradicts the one that exists is left as it is.
+"""
+
+from __future__ import annotations
+
+from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
+from broker.daemon.server import Server
+from broker.daemon.systemd import Notifier
+from broker.daemon.wiring import Broker, declare, settings_table
+from broker.engine.model.errors import EngineError
+from broker.log import Log
+from broker.security.users_file import UnusableFile
+from broker.sessions.tick import described
+
+
+class Reloading:
+    """Reloads one broker.  `config`: what is in force; `read` reads what the configuration says."""
+
+    def __init__(
+        self, config: Config, read: Reload, broker: Broker, server: Server, log: Log, notifier: Notifier
+    ) -> None:
+        self.config = config
+        self._read = read
+        self._broker = broker
+        self._server = server
+        self._log = log
+        self._notifier = notifier
+
+    def __call__(self) -> None:
+        """Reload, and tell the service manager."""
+        tick = self._broker.tick
+        self._notifier.reloading()
+        tick.enter()
+        try:
+            self._reload()
+        except BaseException as error:
+            self._log("reload.failed", error=described(error))
+            tick.failed(None, error)
+        finally:
+            self._notifier.ready()
+
+    def _reload(self) -> None:
+        engine, guard = self._broker.engine, self._server.guard
+        try:
+            config = self._read()
+            wanted = self.config.with_reloaded(config)
+            settings = settings_table(wanted)
+            security = guard.prepare(wanted)
+        except (ConfigError, UnusableFile, ValueError, OSError) as error:
+            self._log("reload.refused", error=str(error))
+            return
+        changed = self.config.changed_sections(config)
+        self._broker.tick.enter()
+        engine.operators.change_settings(settings)
+        guard.apply(security)
+        self._server.expel()
+        self._log.set_level(config.log.level)
+        self.config = wanted
+        try:
+            declare(engine, wanted)
+        except EngineError as error:
+            self._log("reload.undeclared", error=str(error))
+        if "dead-letter-rules" in changed:
+            engine.dead_letter_rules.use(rules_of(wanted))
+        needing = sorted(changed - RELOADED)
+        self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))

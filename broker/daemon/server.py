@@ -1,0 +1,134 @@
+"""What a broker that owns its journal serves: who may come in, its acceptors, and its links to other brokers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from broker import clock
+from broker.config import Config
+from broker.console.console import Console
+from broker.daemon.accepting import Accepting
+from broker.daemon.acceptors import Acceptors
+from broker.daemon.linking import LinkSessions, link_settings, make_dialer
+from broker.daemon.wiring import Broker
+from broker.log import Log
+from broker.management.http import HttpServer
+from broker.management.ports import AcceptorState
+from broker.management.ports import Broker as BrokerPort
+from broker.management.runtime import Listening
+from broker.management.shared import Shared
+from broker.net.runner import LoopRunner
+from broker.net.tls import TlsUnusable
+from broker.security.audit_log import AuditLog
+from broker.security.reload import Guard
+from broker.security.users_file import UnusableFile
+from broker.sessions.links.links import Links
+
+
+class Server:
+    """Serves one broker.  Raises UnusableFile."""
+
+    def __init__(self, config: Config, broker: Broker, log: Log) -> None:
+        self._config = config
+        self._broker = broker
+        self._log = log
+        self._acceptors = Acceptors(config, broker.tick, log)
+        self._runner = LoopRunner(broker.tick)
+        try:
+            if config.security.audit_file is not None:
+                log.audit = AuditLog(config.security.audit_file)
+            self.guard = Guard(config, broker.engine, self._runner, report=log, now=clock.monotonic_ms)
+            self.links = Links(broker.engine, link_settings(config))
+            self._accepting = Accepting(config, broker.tick, self.guard.gate)
+            self._link_sessions = LinkSessions(config, broker.tick, self.links, self._accepting.mqtt_sessions)
+            self.dialer = make_dialer(config, broker.tick, self.links, self._link_sessions, log)
+        except (TlsUnusable, OSError) as error:
+            raise UnusableFile(str(error)) from None
+
+    async def open(self, managed: BrokerPort, token: str) -> list[Listening]:
+        """Take over what clients have left in an earlier run, and listen; where.  Raises CannotListen."""
+        config = self._config
+        self._broker.tick.enter()
+        self._broker.disk.start()
+        self._accepting.restore()
+        self._link_sessions.restore()
+        for name, acceptor in config.messaging_acceptors.items():
+            await self._acceptors.open(
+                name,
+                self._accepting.sessions(acceptor),
+                context=self.guard.context(name),
+                left=self.guard.gate.left,
+                served=self._accepting.served(acceptor),
+            )
+        shared = Shared(managed)
+        console = Console(managed, token, reports=config.broker.audit_reports, shared=shared)
+        for name, http_acceptor in config.http_acceptors.items():
+            server = HttpServer(
+                managed,
+                token,
+                name=name,
+                context=self.guard.context(name),
+                open_metrics=http_acceptor.open_metrics,
+                allowed_hosts=http_acceptor.allowed_hosts,
+                console=console if http_acceptor.console else None,
+                shared=shared,
+            )
+            await self._acceptors.open_http(name, server)
+        return self._acceptors.addresses
+
+    def acceptors(self) -> Sequence[AcceptorState]:
+        """All acceptors that are open."""
+        return list(self._acceptors.states(self.guard.certificate_end))
+
+    def set_congested(self, congested: bool) -> None:
+        """Read nobody any more for now, or go on: the journal cannot take more, or can again."""
+        self._acceptors.set_congested(congested)
+        self.dialer.set_congested(congested)
+
+    # -- rights ----------------------------------------------------------------------------------------------------
+
+    async def check(self) -> None:
+        """Wait for a moment, then look at the timers of connections, and at whose rights have gone."""
+        await self._acceptors.check()
+        tick, gate = self._broker.tick, self.guard.gate
+        try:
+            if self.guard.look(tick.enter) or gate.any_expired(clock.wall_ms()) or gate.any_withdrawn():
+                self.expel()
+        except BaseException as error:
+            tick.failed(None, error)
+
+    def expel(self) -> None:
+        """Cut off those whose user, certificate's rule or token is gone."""
+        gate, now = self.guard.gate, clock.wall_ms()
+        for connection in self._acceptors.connections():
+            gone = gate.gone(connection.peer)
+            if gone or gate.expired(connection.peer, now):
+                self._log("login.revoked" if gone else "login.expired", remote=connection.remote)
+                connection.abort()
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Accept no more clients of messages; those who are connected stay."""
+        self._acceptors.close()
+
+    def give_up(self, told: str, *, moved: bool) -> None:
+        """Nothing is confirmed any more: clients are told so.  `moved`: see Session."""
+        self._acceptors.close()
+        for connection in self._acceptors.connections():
+            self._broker.tick.give_up(connection, told, moved=moved)
+
+    async def say_goodbye(self, *, moved: bool) -> None:
+        """Say goodbye to everybody, and return when all clients have gone.  `moved`: see Session."""
+        self.dialer.shut_down()
+        await self._acceptors.say_goodbye(moved=moved)
+
+    async def idle(self) -> None:
+        """Return when all clients have gone."""
+        await self._acceptors.idle()
+
+    async def abort(self) -> None:
+        """Cut everybody off, and listen no more."""
+        await self._acceptors.abort()
+        self.dialer.abort()
+        self._runner.close()

@@ -1,0 +1,164 @@
+"""What drives the tick of a running broker: the event loop, and the writer's thread, which speaks through it.
+
+Whatever nobody caught, in a callback or in a task, comes here too (`_on_uncaught`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from broker import clock
+from broker.daemon.memory import FreeMemory, system_trim
+from broker.daemon.timer import Timer
+from broker.daemon.wiring import Broker
+from broker.engine.model.report import Report
+from broker.net.tasks import ESSENTIAL
+from broker.sessions.tick import described
+from store.log import Log
+from store.writer import WriterThread
+
+
+class TickDriver:
+    """Drives one broker at a time.
+
+    `pending_max`: bytes that may wait for the disk before clients are no longer read; `failed` is told why the writer's
+    thread has stopped.
+    """
+
+    _broker: Broker
+    _timer: Timer
+
+    def __init__(self, report: Report, pending_max: int, failed: Callable[[Exception], None]) -> None:
+        #: Told when clients are no longer to be read, and when they are again.
+        self.set_congested: Callable[[bool], None] = lambda _: None
+        self.drives = False
+        self._report = report
+        self._pending_max = pending_max
+        self._failed = failed
+        self._loop = asyncio.get_running_loop()
+        self._loop.set_exception_handler(self._on_uncaught)
+        self._memory = FreeMemory(system_trim())
+        self._all_durable = asyncio.Event()
+        self._congested = False
+        self._stalled = False  # the database does not answer
+        self._full = False  # the disk has no room for messages, and the log says so
+        self._stopping = False
+        self._beaten = 0  # how many ticks had ended when `lives` was asked last
+
+    def drive(self, broker: Broker) -> None:
+        """From now on this one."""
+        self.drives = True
+        self._broker = broker
+        self._timer = Timer(self._loop, broker.engine.ticks.next_due, broker.tick.enter, self.must)
+
+    # -- what the parts of a broker call ---------------------------------------------------------------------------
+
+    def make_writer(self, log: Log) -> WriterThread:
+        """The writer's thread tells the loop, which alone may touch the engine."""
+
+        def announce(ticket: int) -> None:
+            self._loop.call_soon_threadsafe(self._durable, ticket)
+
+        def failed(error: Exception) -> None:
+            self._loop.call_soon_threadsafe(self._failed, error)
+
+        return WriterThread(log, announce, failed)
+
+    def wake(self) -> None:
+        """End the tick once this turn of the loop is over."""
+        self._loop.call_soon(self.must, self._end_tick)
+
+    def must(self, call: Callable[[], None]) -> None:
+        """Call what the broker cannot go on without, and no client can be blamed for."""
+        try:
+            call()
+        except BaseException as error:
+            self._broker.tick.end_process(error)
+
+    def _end_tick(self) -> None:
+        broker, journal = self._broker, self._broker.journal
+        broker.tick.end()
+        self._memory.look(broker.engine.usage.bytes)
+        if self._stopping:
+            return
+        pending = journal.pending_bytes
+        if pending > self._pending_max:
+            self._congest(True)
+        elif pending < self._pending_max // 4 and not self._stalled:
+            self._congest(False)
+        if journal.accepting is self._full:
+            self._full = not journal.accepting
+            self._report("journal.full" if self._full else "journal.room", pending=pending)
+        self._timer.set()
+
+    def _durable(self, ticket: int) -> None:
+        journal = self._broker.journal
+        if not journal.abandoned:
+            self._broker.tick.durable(ticket)
+            if not journal.pending_bytes:
+                self._all_durable.set()
+
+    def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error, message, tick = context.get("exception"), str(context["message"]), self._broker.tick
+        if error is None or (isinstance(error, OSError) and not context.get(ESSENTIAL)):
+            # Of sockets: no more files, a peer that has gone.
+            self._report("broker.error", error=message if error is None else f"{message}: {described(error)}")
+        elif context.get(ESSENTIAL):
+            self._report("broker.task_died", error=f"{message}: {described(error)}")
+            tick.end_process(error)
+        else:
+            tick.failed(None, error)
+
+    # -- clients ---------------------------------------------------------------------------------------------------
+
+    def stall(self, stalled: bool) -> None:
+        """Whether the database takes so long to answer that clients are not read."""
+        if stalled is not self._stalled:
+            self._stalled = stalled
+            self._report("replication.stalled" if stalled else "replication.goes_on")
+            self._congest(stalled)
+
+    def _congest(self, congested: bool) -> None:
+        if congested is not self._congested:
+            self._congested = congested
+            self.set_congested(congested)
+
+    # -- from time to time -----------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """Give memory back once a burst is over."""
+        usage = self._broker.engine.usage
+        self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms())
+
+    def lives(self) -> bool:
+        """Whether a tick has ended since it was asked last, for which one was begun: the writer lives too."""
+        tick = self._broker.tick
+        since, self._beaten = self._beaten, tick.ended
+        tick.enter()
+        return since != self._beaten
+
+    # -- the end ---------------------------------------------------------------------------------------------------
+
+    def abandon(self) -> None:
+        """Nothing is written or confirmed any more."""
+        self.drives = False
+        self._stopping = True
+        self._broker.journal.abandon()
+        self._all_durable.set()
+
+    async def drain(self) -> None:
+        """Read no client any more, and return when all that is in flight is durable."""
+        self._congest(True)
+        self._stopping = True
+        self._all_durable.clear()
+        self._end_tick()
+        if self._broker.journal.pending_bytes:
+            await self._all_durable.wait()
+
+    def stop(self) -> None:
+        """What the event loop still calls concerns nobody any more."""
+        self.drives = False
+        self._timer.stop()
+        self._loop.set_exception_handler(None)
