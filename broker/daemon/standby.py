@@ -290,9 +290,15 @@ class Standby:
     def _readable(self) -> bool:
         return not self._comparing and self._copying.coherent
 
+    def _readable_to(self) -> Place:
+        """Asked for each segment.  Raises _Stopped: to read a long journal takes minutes."""
+        if self._stopping:
+            raise _Stopped
+        return self._copying.end
+
     def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
         """Read the journal until it is complete, and ours.  Raises _Again, _Stopped, and what `restore` does."""
-        source = UpTo(self._files, self._log.directory, lambda: self._copying.end)
+        source = UpTo(self._files, self._log.directory, self._readable_to)
         self._copying.read_to = NEW
         self._read_to = self._copying.end
         self._read_at = self._monotonic()

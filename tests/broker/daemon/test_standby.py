@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn
 
+import pytest
+
+from broker.daemon import standby as standing_by
 from broker.daemon.standby import Standby
+from store.following import Following
 from tests.store.replicas import Replica
 from tests.support.sim_database import SimDatabase
 
@@ -24,8 +29,15 @@ def never(*arguments: object) -> NoReturn:
     raise AssertionError("this is not asked for")
 
 
-def standby(shared: SimDatabase, clock: Clock, *, patience_s: float) -> Standby:
-    replica = Replica(shared, "me")
+def standby(
+    shared: SimDatabase,
+    clock: Clock,
+    *,
+    patience_s: float = 0,
+    replica: Replica | None = None,
+    make_broker: Callable[[], Any] = never,
+) -> Standby:
+    replica = replica or Replica(shared, "me")
     return Standby(
         replica.log,
         replica.database,
@@ -34,7 +46,7 @@ def standby(shared: SimDatabase, clock: Clock, *, patience_s: float) -> Standby:
         name="me",
         lease_ms=LEASE_MS,
         patience_s=patience_s,
-        make_broker=never,
+        make_broker=make_broker,
         keep_lease=never,
         check=never,
         ended=never,
@@ -75,3 +87,27 @@ def test_it_is_patient_until_another_has_had_it() -> None:
     assert not me._may_own()
     other.give_up_lease("other")
     assert me._may_own()
+
+
+def test_one_that_is_told_to_stop_reads_no_further_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A long journal is read for minutes."""
+    shared = SimDatabase()
+    replica = Replica(shared, "me")
+    replica.compare()
+    replica.take_over()
+    while len(replica.log.segments()) < 4:
+        replica.send()
+        replica.step()
+    me = standby(shared, Clock(), replica=replica, make_broker=lambda: None)
+    me._copying.compare()
+    read = set()
+
+    def restore(broker: None, recovery: Following) -> None:
+        for segment, *_ in recovery.records():
+            read.add(segment)
+            me._stopping = True
+
+    monkeypatch.setattr(standing_by, "restore", restore)
+    with pytest.raises(standing_by._Stopped):
+        me._read_all(0)
+    assert read == {1}

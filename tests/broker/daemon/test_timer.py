@@ -82,6 +82,17 @@ def test_what_is_due_later_leaves_it_as_it_is() -> None:
     assert scene.woken == [1_000_200], "it looked at 100 ms and slept on"
 
 
+def test_it_wakes_nobody_once_it_is_stopped() -> None:
+    scene = Scene()
+    scene.set(100)
+    scene.timer.stop()
+    assert scene.waiting == 0
+    scene.timer.stop()
+    scene.set(100)
+    scene.after(100)
+    assert scene.woken == [1_000_100]
+
+
 def test_it_looks_at_the_wall_clock_now_and_then() -> None:
     scene = Scene()
     scene.set(3_600_000)
