@@ -184,11 +184,16 @@ class Journal:
         """
         self.abandoned = True
 
-    def close(self) -> None:
-        """Write CLOSED, wait until everything is durable, give up the log."""
+    def finish(self) -> None:
+        """Write CLOSED, and nothing after it; all of it is durable when the writer is closed."""
         self.commit()
         self.add(record.closed())
         self._seal()
+        self.abandoned = True
+
+    def close(self) -> None:
+        """Write CLOSED, wait until everything is durable, give up the log."""
+        self.finish()
         self._writer.close()
         self._log.close()
 

@@ -160,13 +160,12 @@ class Replication:
         self._ending.set()
         self._database.interrupt()
 
-    async def let_go(self, broker: Broker) -> None:
-        """Let go of the log, so that another can own it, or this process in its next life."""
-        fine = not broker.journal.abandoned
-        if not fine:  # the writer's thread may wait for the database
+    async def let_go(self, broker: Broker, *, give_up: bool) -> None:
+        """Let go of the log: another can own it, at once if it is given up, or this process in its next life."""
+        if not give_up:  # the writer's thread may wait for the database
             self.interrupt()
         await asyncio.to_thread(broker.writer.close)
-        await asyncio.to_thread(self.end, give_up=fine)
+        await asyncio.to_thread(self.end, give_up=give_up)
         broker.log.close()
 
     def end(self, *, give_up: bool) -> None:

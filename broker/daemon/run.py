@@ -74,6 +74,7 @@ class Ending:
         self.begun = asyncio.Event()
         self.status = ExitStatus.OK
         self.cause = ""  # unless it was told to end
+        self.lost = False  # what is not confirmed by now is not written, or nobody knows whether it is
         self.handed_over = False  # because an operator said so
         self.stepped_down = False  # another may own the journal: this life ends, the process does not
 
@@ -110,7 +111,7 @@ class Daemon:
     def goes_on(self) -> bool:
         """Whether another life follows."""
         ending = self._ending
-        handed_over = ending.handed_over and not self._broker.journal.abandoned
+        handed_over = ending.handed_over and not ending.lost
         return (ending.stepped_down or handed_over) and not self._signals.told_to_stop
 
     @property
@@ -144,7 +145,7 @@ class Daemon:
         if self._recover(owned):
             await self._serve()
         if self._replication is not None:
-            await self._replication.let_go(self._broker)
+            await self._replication.let_go(self._broker, give_up=not self._ending.lost)
         return self._end()
 
     async def _stand_by(self, replication: Replication) -> Owned | None:
@@ -254,7 +255,7 @@ class Daemon:
 
     def _check_lease(self, replication: Replication) -> None:
         """Step down in time; stop producers while the database does not answer."""
-        if self._ending.begun.is_set():
+        if self._ending.lost or not self._driver.drives:
             return
         if replication.over:
             self._step_down("the lease could not be renewed")
@@ -285,7 +286,7 @@ class Daemon:
 
     def _step_down(self, why: str) -> None:
         """Another broker may own the journal: what is not confirmed will not be, here."""
-        if self._broker.journal.abandoned:
+        if self._ending.lost:
             return
         assert self._replication is not None, "files have one owner"
         self._ending.stepped_down = True
@@ -295,6 +296,7 @@ class Daemon:
 
     def _give_up(self, told: str, *, moved: bool) -> None:
         """Nothing is written any more, and nothing confirmed: clients are told so.  `moved`: see Session."""
+        self._ending.lost = True
         self._driver.abandon()
         if self._server is not None:
             self._server.give_up(told, moved=moved)
@@ -310,7 +312,7 @@ class Daemon:
 
     async def _say_goodbye(self, server: Server) -> None:
         """What is in flight becomes durable and is confirmed, if it can; then everybody gets time to read a goodbye."""
-        ending, lost = self._ending, self._broker.journal.abandoned
+        ending, lost = self._ending, self._ending.lost
         self._managed.reasons.append("the broker is stopping")
         self._signals.reload_with(None)
         self._tell_stopping()
@@ -335,10 +337,13 @@ class Daemon:
         if self._server is not None:
             await self._server.abort()
         self._announcer.withdraw()
-        if not self._broker.journal.abandoned:
+        if not self._ending.lost:
             self._broker.tick.end()
-            self._broker.journal.close()
-            await asyncio.sleep(0)  # the writer may have failed even then
+            self._broker.journal.finish()
+            await asyncio.to_thread(
+                self._broker.writer.close
+            )  # which may fail, and have to be told that the lease is over
+            self._broker.log.close()
 
     def _end(self) -> ExitStatus:
         """Say so, unless it goes on in another life.  Returns the exit status."""

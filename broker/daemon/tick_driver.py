@@ -121,7 +121,7 @@ class TickDriver:
             self._congest(stalled)
 
     def _congest(self, congested: bool) -> None:
-        if congested is not self._congested:
+        if congested is not self._congested and not self._stopping:
             self._congested = congested
             self.set_congested(congested)
 

@@ -189,6 +189,23 @@ def test_a_standby_is_reloaded_once_it_owns_the_journal(brokers: Brokers) -> Non
     assert "late" in two.queue_names()
 
 
+@pytest.mark.parametrize("unconfirmed", [b"a message", b""])
+def test_an_owner_whose_database_is_silent_ends_with_its_lease(brokers: Brokers, unconfirmed: bytes) -> None:
+    """Without a message it is the last entry that the database does not answer."""
+    broker = brokers.make("one")
+    broker.start()
+    with StompSocket(broker.port) as client:
+        client.connect()
+        brokers.server.pause()
+        try:
+            if unconfirmed:
+                client.send(QUEUE, unconfirmed, persistent="true")
+            assert broker.stop() == 0
+        finally:
+            brokers.server.resume()
+    assert ' replication.stepped_down cause="the lease could not be renewed"' in broker.log
+
+
 def test_a_reload_is_not_forgotten_by_one_that_is_fenced_as_it_takes_over(brokers: Brokers) -> None:
     one, two = brokers.both()
     two.config.write_text(brokers.settings + '\n[addresses.late.queues.late]\nrouting-type = "ANYCAST"\n')
