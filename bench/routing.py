@@ -168,8 +168,8 @@ def seconds(engine: Engine, names: Iterator[str], messages: int, *, binding: boo
     codec.events()
     codec.send_connected("1.2", ())
     destinations = Destinations(engine, Prefixes(), UNRESTRICTED, "")
-    transactions = Transactions(engine, 0)
-    sends = Sends(engine, destinations, engine.formats[_FORMAT], transactions, lambda destination: None, codec.expect)
+    transactions, expect = Transactions(engine, 0), codec.leads.expect
+    sends = Sends(engine, destinations, engine.formats[_FORMAT], transactions, lambda destination: None, expect)
     producer = _Producer()
     wildcards = registry.create_address(engine._state, "made.#", {RoutingType.MULTICAST}) if binding else None
     frames = [

@@ -22,19 +22,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final, cast
+from typing import Final
 
 from protocols.stomp.errors import StompError, shown
-from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Known, Lead, Part, Source, encode
+from protocols.stomp.frames import HEARTBEAT, Acks, Begun, Frame, Part, encode
 from protocols.stomp.headers import escape
-from protocols.stomp.heads import Headers, first_too_large, head_reader, headers_too_large, is_plain
+from protocols.stomp.heads import Headers, first_too_large, head_reader, headers_too_large
+from protocols.stomp.leads import Leads
 from protocols.stomp.limits import Limits
+from protocols.stomp.output import Output
 from protocols.stomp.state import BODIES, TRANSITIONS, State
 
 VERSIONS: Final = ("1.2", "1.1", "1.0")
 
 _CR: Final = 13
-_BACKSLASH: Final = 92
 _NOT_EOL: Final = re.compile(rb"[^\r\n]").search
 _HEAD_END: Final = re.compile(rb"\n\r?\n").search
 _DEFAULT_LIMITS: Final = Limits()
@@ -44,14 +45,6 @@ _ACK_RUN: Final = re.compile(rb"(?>ACK\nid:[0-9]{1,20}+,[0-9]{1,20}+\n\n\0\n?+){
 _ACK_LEAD: Final = b"ACK\nid:"
 _BETWEEN_ACKS: Final = b"\n\n\0" + _ACK_LEAD
 _A: Final = ord("A")
-
-#: SENDs in a row are cut at their NULs, so many bytes at a time; more each time that all of them began as expected.
-_WINDOW_BYTES_MIN: Final = 512
-_WINDOW_BYTES_MAX: Final = 16 << 10
-
-#: Leads that are expected: some 150 KiB a connection; and their different lengths, each of which is looked for.
-_LEADS_MAX: Final = 256
-_LEAD_LENGTHS_MAX: Final = 8
 
 #: Bytes of line ends that may stand where a frame has no body: hand-written clients send an empty line too many.
 _LINE_ENDS_MAX: Final = 4
@@ -64,22 +57,23 @@ _MS_DIGITS_MAX: Final = 10
 
 
 class StompConnection:
-    """One connection.  Sessions append ready-made MESSAGE frames to `out`; everything else goes through `send_*`.
+    """One connection.
 
-    A frame of `out` is in one piece, or in three: its head, its body and NUL.
+    Sessions add ready-made MESSAGE frames to `output`; everything else goes through `send_*`.  Those SENDs whose
+    beginnings are among `leads` come as Known.
     """
 
     def __init__(self, limits: Limits = _DEFAULT_LIMITS) -> None:
         self.version = "1.0"
         self.error: StompError | None = None
         self.close_expected = False
-        self.out: list[bytes | Source] = []
-        self._sources = 0  # in `out`
+        self.output = Output()
         self._left: int | None = None  # bytes that a body in parts still has, -1: up to a NUL; None: there is none
         self._came = 0  # of that body
         self._held = False  # it has come whole, and nobody has resumed
         self._limits = limits
         self._whole_bytes_max = min(limits.whole_bytes_max, limits.body_bytes_max)
+        self.leads = Leads(self._whole_bytes_max)
         self._buffer = b""
         self._at = 0  # where the next frame begins in `_buffer`
         self._pending = bytearray()  # what came since, while a frame was not complete
@@ -87,8 +81,6 @@ class StompConnection:
         self._wanted = 0  # ... with as many bytes in `_pending`
         self._marks = b""  # ... or with one of these
         self._ended = False
-        self._leads: dict[bytes, Lead] = {}
-        self._lead_lengths: list[int] = []
         self._enter(State.CONNECTING)
 
     def _enter(self, state: State) -> None:
@@ -168,6 +160,7 @@ class StompConnection:
         read_head = self._read_head
         whole_bytes_max = self._whole_bytes_max
         first_of_run = self._first_of_run
+        leads = self.leads
         while True:
             if at < end and buffer[at] <= _CR:
                 first = _NOT_EOL(buffer, at)
@@ -214,8 +207,8 @@ class StompConnection:
                     return self._begin_parts(frames, headers, lines, body_at)
                 frames.append(Frame(command, headers, buffer[body_at:stop], lines))
                 at = stop + 1
-                if self._leads:
-                    at = self._read_known(frames, at)
+                if leads.known:
+                    at = leads.read(frames, buffer, at, self._reader.plain_bytes_max)
                 continue
             if stop > body_at:
                 self._check_body(command, stop - body_at, headers)
@@ -228,60 +221,6 @@ class StompConnection:
                 return
             frames.append(Frame(command, headers))
             at = stop + 1
-
-    def expect(self, lead: Lead) -> None:
-        """From the next read on SENDs that begin with this come as Known, if all that follows is plain."""
-        if lead.begins in self._leads:
-            return
-        if len(self._leads) >= _LEADS_MAX:
-            self._leads.clear()
-        self._leads[lead.begins] = lead
-        self._prefer(len(lead.begins))
-
-    def _prefer(self, length: int) -> None:
-        """Look for leads of this length first, and no longer for those that were not met for long."""
-        self._lead_lengths = [length, *[other for other in self._lead_lengths if other != length]][:_LEAD_LENGTHS_MAX]
-
-    def _read_known(self, frames: list[Frame], at: int) -> int:
-        """Append the SENDs with a known lead that are next; where the first other frame begins."""
-        buffer = self._buffer
-        window = _WINDOW_BYTES_MIN
-        while True:
-            part = buffer[at : at + window]
-            clean = _BACKSLASH not in part and _CR not in part and part.isascii()
-            pieces = part.split(b"\0")
-            del pieces[-1]  # has no end yet
-            for piece in pieces:
-                known = self._known(piece[1:] if piece[:1] == b"\n" else piece, clean=clean)
-                if known is None:
-                    return at
-                frames.append(known)
-                at += len(piece) + 1
-            if not pieces:
-                return at
-            window = min(2 * window, _WINDOW_BYTES_MAX)
-
-    def _known(self, frame: bytes, *, clean: bool) -> Known | None:
-        """The frame without its NUL, if it is a SEND with a known lead, and as plain as most; `clean`: it is."""
-        lead: Lead | None = None
-        for length in self._lead_lengths:
-            lead = self._leads.get(frame[:length])
-            if lead is not None:
-                break
-        if lead is None:
-            return None
-        start = len(lead.begins)
-        stop = frame.find(b"\n\n", start - 1) + 1
-        if not 0 < stop <= self._reader.plain_bytes_max:
-            return None
-        lines, body = frame[start:stop], frame[stop + 1 :]
-        if len(body) > self._whole_bytes_max or not is_plain(lines, body, lead.excluded):
-            return None
-        if not clean and (_BACKSLASH in lines or _CR in lines or not lines.isascii()):
-            return None
-        if self._lead_lengths[0] != start:
-            self._prefer(start)
-        return Known(lead, lines, body)
 
     def _begin_parts(self, frames: list[Frame], headers: Headers, lines: bytes | None, at: int) -> None:
         """The body that begins at `at` comes in parts.  Raises StompError."""
@@ -383,85 +322,22 @@ class StompConnection:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Everything to send since the last call."""
-        out = self.out
-        if self._sources:
-            return self._data_to_read()
-        data = b"".join(cast(list[bytes], out))
-        out.clear()
-        return data
-
-    def frames_to_send(self) -> list[bytes]:
-        """The same, frame by frame; a heart-beat counts as one.  While `streaming`, the last one is not complete."""
-        frames: list[bytes] = []
-        out, at = self.out, 0
-        while at < len(out):
-            lead = out[at]
-            head = lead if isinstance(lead, bytes) else b""
-            # Only the head of a frame whose body was not worth copying ends so; its body and END follow.
-            if head and not head.endswith(b"\n\n"):
-                frames.append(head)
-                at += 1
-                continue
-            at += bool(head)  # else the body had begun before
-            body, end = out[at : at + 2]
-            assert isinstance(end, bytes), "a body is followed by its END"
-            if not isinstance(body, bytes):
-                source, body = body, body.read()
-                if source.left:
-                    frames.append(head + body)
-                    break
-                self._sources -= 1
-            frames.append(b"".join((head, body, end)))
-            at += 2
-        del out[:at]
-        return frames
-
-    @property
-    def streaming(self) -> bool:
-        """Whether a body is still to be read: call `data_to_send` again when what it gave has left."""
-        return self._sources > 0
-
-    def _data_to_read(self) -> bytes:
-        """What comes before the first body that a piece does not end, and the piece."""
-        parts: list[bytes] = []
-        out, done = self.out, 0
-        for each in out:
-            if isinstance(each, bytes):
-                parts.append(each)
-            else:
-                parts.append(each.read())
-                if each.left:
-                    break
-                self._sources -= 1
-            done += 1
-        del out[:done]
-        return b"".join(parts)
-
-    def send_body(self, source: Source) -> None:
-        """A body that is read while it goes out, between the head of its frame and its NUL."""
-        self.out.append(source)
-        self._sources += 1
-
-    def take_back(self, parts: int) -> None:
-        """Send nothing of what was appended to `out` when it had so many parts."""
-        self._sources -= sum([not isinstance(part, bytes) for part in self.out[parts:]])
-        del self.out[parts:]
+        """Everything to send since the last call; there is more while `output` is streaming."""
+        return self.output.read()
 
     def abandon(self) -> None:
         """Send nothing of what waits: a body ends in the middle."""
-        self.out.clear()
-        self._sources = 0
+        self.output.clear()
         self.close_expected = True
         self._enter(State.DISCONNECTED)
         self._drop()
 
     def discard(self) -> None:
         """Send nothing of what waits, whole frames or not: an ERROR may follow, unless a body is on its way."""
-        if self._sources:
+        if self.output.streaming:
             self.abandon()
         else:
-            self.out.clear()
+            self.output.clear()
 
     def send_connected(self, version: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Accept the connection; from now on `version` rules.  The headers of CONNECTED are not escaped."""
@@ -470,11 +346,11 @@ class StompConnection:
         self._enter(State.CONNECTED)
         self._ready = True  # what followed CONNECT can be read now
         plain = [(name, escape(value, "1.0")) for name, value in headers]
-        self.out.append(encode(b"CONNECTED", [(b"version", version.encode()), *plain]))
+        self.output.parts.append(encode(b"CONNECTED", [(b"version", version.encode()), *plain]))
 
     def send_receipt(self, receipt_id: bytes) -> None:
         """A frame with this receipt header is done."""
-        self.out.append(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % escape(receipt_id, self.version))
+        self.output.parts.append(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % escape(receipt_id, self.version))
 
     def send_error(self, error: StompError) -> None:
         """Say what is wrong.  Nothing may follow: nothing more is read, and of several errors the first is sent."""
@@ -489,14 +365,14 @@ class StompConnection:
         if error.redirect:
             headers.append((b"redirect", escape(error.redirect.encode(), self.version)))
         headers += [(b"content-type", b"text/plain;charset=utf-8"), (b"content-length", b"%d" % len(body))]
-        self.out.append(encode(b"ERROR", headers, body))
+        self.output.parts.append(encode(b"ERROR", headers, body))
         self.close_expected = True
         self._enter(State.DISCONNECTED)
         self._drop()
 
     def send_heartbeat(self) -> None:
         """An empty line."""
-        self.out.append(HEARTBEAT)
+        self.output.parts.append(HEARTBEAT)
 
 
 def negotiate(accept_version: bytes | None) -> str:

@@ -10,9 +10,9 @@ from broker.engine import AckMode, DeliveryOutcome, Engine, SubscribeRequest
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.unsendable import report_render_fault
-from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import encode
 from protocols.stomp.headers import escape
+from protocols.stomp.output import Output
 
 
 class Browser(Rendering):
@@ -43,7 +43,7 @@ class Browser(Rendering):
         self._messages = (message for message, place in found if place != "scheduled")
         self._next = next(self._messages, None)
 
-    def show(self, codec: StompConnection, bytes_max: int) -> tuple[int, bool]:
+    def show(self, output: Output, bytes_max: int) -> tuple[int, bool]:
         """Send frames until they have so many bytes, the last may exceed them; how many, and whether all came.
 
         What STOMP has no words for is left out.  Raises EngineError.
@@ -51,7 +51,7 @@ class Browser(Rendering):
         taken = 0
         while self._next is not None and taken < bytes_max:
             taken += self._next.size
-            for message, why in self.encode(codec, [self._next]):
+            for message, why in self.encode(output, [self._next]):
                 report_render_fault(self._engine, message, why)
             self._next = next(self._messages, None)
         if self._next is not None:
@@ -61,7 +61,7 @@ class Browser(Rendering):
         headers = [(b"subscription", escape(self.id, self._version)), (b"message-id", id)]
         if self._ack_lead:
             headers.append((b"ack", id))
-        codec.out.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
+        output.parts.append(encode(b"MESSAGE", [*headers, (b"destination", destination), (b"browser", b"end")]))
         return taken, True
 
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:

@@ -19,9 +19,9 @@ from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_
 from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_length
 from broker.sessions.stomp.headers import message_common
 from broker.sessions.stomp.large import to_large_stomp
-from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import END
 from protocols.stomp.headers import escape
+from protocols.stomp.output import Output
 
 _BACKSLASH: Final = 92
 _LF: Final = 10
@@ -63,23 +63,23 @@ class Rendering:
         self._lead = b"MESSAGE\nsubscription:%b\nmessage-id:%b," % (escape(id, version), number)
         self._ack_lead = b"\nack:%b," % number if acknowledged and version == "1.2" else b""
 
-    def encode(self, codec: StompConnection, messages: list[Message]) -> list[Refusal]:
+    def encode(self, output: Output, messages: list[Message]) -> list[Refusal]:
         """Send the frames of these messages; back come those that cannot be sent, and why."""
-        mark = len(codec.out)
+        mark = len(output.parts)
         try:
-            return self._encode(codec, messages)
+            return self._encode(output, messages)
         except Exception as error:  # our bug costs one message: which, they tell one by one
-            codec.take_back(mark)
+            output.take_back(mark)
             if len(messages) == 1:
                 return [(messages[0], unsaid(error))]
-        return [refusal for message in messages for refusal in self.encode(codec, [message])]
+        return [refusal for message in messages for refusal in self.encode(output, [message])]
 
-    def _encode(self, codec: StompConnection, messages: list[Message]) -> list[Refusal]:
+    def _encode(self, output: Output, messages: list[Message]) -> list[Refusal]:
         refused: list[Refusal] = []
         prefix, version = self._prefix, self._version
         thousands = -1  # of an id, which is one more than the last mostly
         lead = ack_lead = b""  # up to them
-        out = codec.out
+        out = output.parts
         states = self._queue.states
         header: MessageHeader | None = None
         common = again = b""
@@ -118,7 +118,7 @@ class Rendering:
                 if isinstance(body, bytes):
                     out.append(body)
                 else:
-                    codec.send_body(Stream(body) if isinstance(body, LargeBody) else body)
+                    output.add_body(Stream(body) if isinstance(body, LargeBody) else body)
                 out.append(END)
             elif ack_lead:
                 out.append(b"%b%b%b%b%b\n%b%b\n%b\0\n" % (lead, last, ack_lead, last, shared, head, length, body))

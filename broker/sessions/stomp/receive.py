@@ -51,7 +51,7 @@ class Receiver:
             engine.formats[STOMP_FORMAT],
             transactions,
             self._expect_reply,
-            port.codec.expect,
+            port.codec.leads.expect,
         )
         self._large: Begun | None = None  # whose body is coming in parts
         self._uploading = Uploading(engine, port.reading, self._uploaded, port.proceed)

@@ -76,7 +76,7 @@ class StompSession(Port):
     def close_expected(self) -> bool:
         """After an ERROR, or once the receipt of DISCONNECT is out."""
         if self._leaving:
-            return not self._receipts.waiting and not self.codec.streaming
+            return not self._receipts.waiting and not self.codec.output.streaming
         return self.codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
@@ -136,11 +136,11 @@ class StompSession(Port):
 
     def frames_to_send(self) -> tuple[list[bytes], bool]:
         """The same, frame by frame, and whether the last one goes on."""
-        return self._read(self.codec.frames_to_send, []), self.codec.streaming
+        return self._read(self.codec.output.read_frames, []), self.codec.output.streaming
 
     def _read(self, read: Callable[[], Read], nothing: Read) -> Read:
         self.unsendable.dead_letter()
-        if self.window.socket_full and self.codec.streaming:
+        if self.window.socket_full and self.codec.output.streaming:
             return nothing
         try:
             return read()
@@ -160,7 +160,7 @@ class StompSession(Port):
     def flushed(self) -> None:
         """The bytes are with the operating system."""
         self.window.socket_full = False
-        if self.codec.streaming:  # there is more, and what follows it waits
+        if self.codec.output.streaming:  # there is more, and what follows it waits
             self.touch()
             return
         self.window.flushed()

@@ -143,12 +143,12 @@ class Subscriptions:
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         """Messages for a subscription become MESSAGE frames."""
         port = self._port
-        for message, why in self._by_number[b"%d" % consumer.id].encode(port.codec, messages):
+        for message, why in self._by_number[b"%d" % consumer.id].encode(port.codec.output, messages):
             port.unsendable.add(consumer, message, why)
         if consumer.ack_mode is AckMode.AUTO:
             self._automatic[consumer] = None
         port.sent(size_of(messages))
-        if port.codec.streaming:
+        if port.codec.output.streaming:
             port.window.close()
 
     def flushed(self) -> None:
@@ -166,7 +166,7 @@ class Subscriptions:
         """Show more to those who browse, as much as may wait for the operating system.  Raises EngineError."""
         port = self._port
         while self._showing and not port.window.paused:
-            nbytes, done = self._showing[0].show(port.codec, port.window.room)
+            nbytes, done = self._showing[0].show(port.codec.output, port.window.room)
             port.sent(nbytes)
             if done:
                 del self._showing[0]

@@ -166,7 +166,7 @@ def test_sends_that_begin_as_expected_are_read_as_others_are(
 ) -> None:
     known, others = connected(version), connected(version)
     for lead in leads:
-        known.expect(Lead(b"SEND\ndestination:a\n" + lead, frozenset({b"d"})))
+        known.leads.expect(Lead(b"SEND\ndestination:a\n" + lead, frozenset({b"d"})))
     frames = feed(known, [b"".join(stream)])
     single = [received for raw in stream for received in feed(others, [raw])]
     assert [whole(received) for received in frames] == [whole(received) for received in single]
@@ -177,7 +177,7 @@ def test_sends_that_begin_as_expected_are_read_as_others_are(
 def test_sends_with_an_expected_lead_are_known_from_the_second_on() -> None:
     connection = connected()
     lead = Lead(b"SEND\ndestination:a\n", frozenset({b"receipt"}))
-    connection.expect(lead)
+    connection.leads.expect(lead)
     raws = [frame("SEND", {"destination": "a", "n": f"{n}"}, b"body") for n in range(1000)]
     first, *more = feed(connection, [b"".join(raws)])
     assert not isinstance(first, Known)
@@ -191,6 +191,6 @@ def test_sends_with_an_expected_lead_are_known_from_the_second_on() -> None:
 def test_of_many_leads_the_last_are_expected() -> None:
     connection = connected()
     for n in range(1000):
-        connection.expect(Lead(b"SEND\ndestination:%d\n" % n, frozenset()))
+        connection.leads.expect(Lead(b"SEND\ndestination:%d\n" % n, frozenset()))
     raws = [frame("SEND", {"destination": f"{n}"}) for n in (0, 1, 999)]
     assert [type(received) for received in feed(connection, [b"".join(raws)])] == [Frame, Frame, Known]

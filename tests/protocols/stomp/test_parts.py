@@ -148,14 +148,14 @@ class Pieces:
 
 def test_bodies_go_out_in_pieces_and_in_order() -> None:
     connection = connected("1.2", LIMITS)
-    connection.out.append(b"head1 ")
-    connection.send_body(Pieces(b"a", b"b", b"c"))
-    connection.out += [b" nul1 ", b"head2 "]
-    connection.send_body(Pieces(b"d"))
-    connection.out.append(b" nul2")
+    connection.output.parts.append(b"head1 ")
+    connection.output.add_body(Pieces(b"a", b"b", b"c"))
+    connection.output.parts += [b" nul1 ", b"head2 "]
+    connection.output.add_body(Pieces(b"d"))
+    connection.output.parts.append(b" nul2")
     connection.send_heartbeat()
     sent = []
-    while connection.streaming:
+    while connection.output.streaming:
         sent.append(connection.data_to_send())
     assert sent == [b"head1 a", b"b", b"c nul1 head2 d nul2\n"]
     assert connection.data_to_send() == b""
@@ -163,15 +163,15 @@ def test_bodies_go_out_in_pieces_and_in_order() -> None:
 
 def test_frames_one_by_one() -> None:
     connection = connected("1.2", LIMITS)
-    connection.out += [b"RECEIPT\n\n\0", b"HEAD1\n\n"]
-    connection.send_body(Pieces(b"a", b"b", b"c"))
-    connection.out += [b"\0", b"HEAD2\n\n", b"body", b"\0", b"HEAD3\n\n"]
-    connection.send_body(Pieces(b"d"))
-    connection.out.append(b"\0")
+    connection.output.parts += [b"RECEIPT\n\n\0", b"HEAD1\n\n"]
+    connection.output.add_body(Pieces(b"a", b"b", b"c"))
+    connection.output.parts += [b"\0", b"HEAD2\n\n", b"body", b"\0", b"HEAD3\n\n"]
+    connection.output.add_body(Pieces(b"d"))
+    connection.output.parts.append(b"\0")
     connection.send_heartbeat()
     sent = []
-    while connection.out:
-        sent.append((connection.frames_to_send(), connection.streaming))
+    while connection.output.parts:
+        sent.append((connection.output.read_frames(), connection.output.streaming))
     assert sent == [
         ([b"RECEIPT\n\n\0", b"HEAD1\n\na"], True),
         ([b"b"], True),
@@ -181,7 +181,7 @@ def test_frames_one_by_one() -> None:
 
 def test_abandon() -> None:
     connection = connected("1.2", LIMITS)
-    connection.send_body(Pieces(b"a", b"b"))
+    connection.output.add_body(Pieces(b"a", b"b"))
     connection.data_to_send()
     connection.abandon()
     assert connection.data_to_send() == b""

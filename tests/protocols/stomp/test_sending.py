@@ -118,8 +118,8 @@ def test_heartbeats_and_frames_go_out_in_order() -> None:
     assert connection.data_to_send() == b"\n"
     connection.send_receipt(b"1")
     connection.send_heartbeat()
-    connection.out.append(b"MESSAGE\nsubscription:0\nmessage-id:4,17\ndestination:a\nn:v\n\nb\0\n")
-    connection.out += (b"MESSAGE\nmessage-id:18\n\n", b"body", END)
+    connection.output.parts.append(b"MESSAGE\nsubscription:0\nmessage-id:4,17\ndestination:a\nn:v\n\nb\0\n")
+    connection.output.parts += (b"MESSAGE\nmessage-id:18\n\n", b"body", END)
     reader = FrameReader("1.2")
     receipt, first, second = reader.feed(connection.data_to_send())
     assert receipt.headers == {"receipt-id": "1"}
