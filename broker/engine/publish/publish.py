@@ -16,10 +16,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain, groupby
 
-from broker.engine.model.errors import DiskFull, EngineError, NoQueue
+from broker.engine.model.errors import AddressFull, DiskFull, EngineError, NoQueue
 from broker.engine.model.message import Message
 from broker.engine.publish import publish_multi, sending
 from broker.engine.publish.send import PublishResult, Refusal, Send
+from broker.engine.queues import arrival
 from broker.engine.queues.address import Producer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -44,7 +45,7 @@ def publish(
     """
     result = PublishResult()
     try:
-        parts = in_turn(state, sends, arrived)
+        parts = in_turn(state, sends, arrived, stop=stop)
     except DiskFull as error:
         result.refusals = [Refusal(send, send.messages, error) for send in sends]
         parts = []
@@ -67,12 +68,14 @@ def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Se
         tracer.refused(refusal.messages, refusal.error)
 
 
-def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message]) -> list[Part]:
+def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message], *, stop: bool = False) -> list[Part]:
     """Publish these sends together if necessary and possible; otherwise return the parts in which to publish them.
+
+    If it is to `stop` at the first refusal, those in which nothing comes before what arrived before it.
 
     Raises DiskFull, before anything changed.
     """
-    if len(sends) == 1 or _follow(state, arrived, sends):
+    if len(sends) == 1 or (_follow(state, arrived, sends) and not (stop and _may_be_refused(state, sends))):
         return [(send, send.messages) for send in sends]
     if publish_multi.publish(state, arrived, sends):
         return []
@@ -98,6 +101,24 @@ def _follow(state: State, arrived: Sequence[Message], sends: Sequence[Send]) -> 
                     return False
             reached[queue] = send
     return True
+
+
+def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
+    """Whether messages of these sends may be refused.  Raises DiskFull if there is no room for all."""
+    need = 0
+    try:
+        for send in sends:
+            sending.check(state, send.address)
+            sending.check_routed(state, send.address, send.queue, send.routing_type, send.messages)
+            if sending.fills_up(state, send.address, send.messages):
+                return True
+            if send.messages[0].header.durable:
+                need += sending.needed(send.address, send.messages)
+    except (AddressFull, NoQueue):
+        return True
+    if need:
+        arrival.reserve_bytes(state, need, essential=False)
+    return False
 
 
 def _comes_later(arrived: Sequence[Message], one: Message, other: Message) -> bool:

@@ -264,7 +264,7 @@ class Sends:
     def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
         """Publish what was gathered, up to the first refusal: that, if any, and whether the producer must stop for now.
 
-        What came after a refused send does not count.
+        What came after a refused send is not done: of a transaction nothing will be, as its connection ends.
         """
         if not self._runs:
             return None, False
@@ -276,7 +276,7 @@ class Sends:
         counting = len(arrived)  # up to the first refusal
         for tx, own, messages in _by_transaction(runs, order):
             if failure is not None:
-                break  # nobody will commit the transaction
+                own, messages = _before(own, messages, arrived[:counting])
             if tx is None:
                 result = self._engine.publish(own, messages, producer=producer, stop=True)
                 refusals, blocked = result.refusals, result.blocked
@@ -312,7 +312,7 @@ def _refused(refusals: list[Refusal]) -> StompError:
 def _by_transaction(
     runs: list[_Run], order: list[Message] | None
 ) -> Sequence[tuple[Transaction | None, list[_Run], list[Message]]]:
-    """Each transaction's runs, with their messages in their order; those of none come first."""
+    """Each transaction's runs, with their messages in their order; those of none come last."""
     tx = runs[0].tx
     if order is None:
         return [(tx, runs, runs[0].messages)]
@@ -321,6 +321,13 @@ def _by_transaction(
     of = {message: run.tx for run in runs for message in run.messages}
     return [
         (tx, [run for run in runs if run.tx is tx], [message for message in order if of[message] is tx])
-        for tx in dict.fromkeys([None, *(run.tx for run in runs)])
-        if tx in of.values()
+        for tx in sorted(dict.fromkeys([run.tx for run in runs]), key=lambda tx: tx is None)
     ]
+
+
+def _before(runs: list[_Run], messages: list[Message], earlier: list[Message]) -> tuple[list[_Run], list[Message]]:
+    """What of these runs and of their messages is among the earlier ones."""
+    among = set(earlier)
+    for run in runs:
+        run.messages = [message for message in run.messages if message in among]
+    return [run for run in runs if run.messages], [message for message in messages if message in among]

@@ -151,8 +151,10 @@ def test_an_error_that_waits_is_forgotten_with_its_connection(end: str) -> None:
     assert held(broker, "a") == [b"0"]
 
 
-@pytest.mark.parametrize(("destinations", "refused"), [("aab", 1), ("aba", 2), ("bbacab", 4)])
-def test_receipts_say_what_was_taken_before_a_refusal(destinations: str, refused: int) -> None:
+@pytest.mark.parametrize(
+    ("destinations", "refused"), [("aab", 1), ("aba", 2), ("bbacab", 4), ("abab", 2), ("babab", 3), ("bcabcabc", 5)]
+)
+def test_receipts_say_what_was_taken_before_a_refusal_and_nothing_else_is(destinations: str, refused: int) -> None:
     broker = SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"}))
     client = broker.connect()
     client.raw(pipelined(*(f"/queue/{each}" for each in destinations)))
@@ -160,4 +162,28 @@ def test_receipts_say_what_was_taken_before_a_refusal(destinations: str, refused
     assert client.take("ERROR")[0].headers["receipt-id"] == str(refused)
     broker = broker.restart()
     kept = {body for name in broker.engine.queues for body in held(broker, name)}
-    assert kept >= {b"%d" % n for n in range(refused)}
+    assert kept == {b"%d" % n for n in range(refused)}
+
+
+@pytest.mark.parametrize("transaction", [False, True])
+def test_what_came_behind_a_refusal_is_not_done_whatever_it_belongs_to(transaction: bool) -> None:
+    """A transaction takes no more; what was sent outside of it, or within, behind that is nobody's."""
+    broker = SimBroker(small({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"}))
+    client = broker.connect()
+    client.confirmed("/queue/full", b"0")
+    client.do("BEGIN", {"transaction": "t"})
+    broker.advance(broker.config.broker.transaction_timeout)
+    into = {"transaction": "t"} if transaction else {"persistent": "true"}
+    client.raw(
+        b"".join(
+            frame("SEND", {"destination": destination, "receipt": receipt, **headers})
+            for receipt, destination, headers in [
+                ("before", "/queue/a", {}),
+                ("refused", "/queue/full", into),
+                ("behind", "/queue/a", {}),
+            ]
+        )
+    )
+    assert said(client) == ["before", "ERROR"]
+    assert client.take("ERROR")[0].headers["receipt-id"] == "refused"
+    assert broker.engine.queue("a").message_count == 1
