@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 
-from store.database import Database, Doubtful, Unavailable
+from store.database import Doubtful, Leases, Unavailable
 from store.errors import LogFailed
 from store.log import Place
 
@@ -23,7 +23,7 @@ class LeaseKeeper:
 
     def __init__(
         self,
-        leases: Database,
+        leases: Leases,
         *,
         name: str,
         epoch: int,

@@ -20,7 +20,8 @@ from broker.management.ports import Replicated
 from store.bodies import BodyStore
 from store.errors import DatabaseUnfit
 from store.log import FileLog
-from store.postgresql import Postgres, PostgresSettings, check_dsn
+from store.postgresql import Postgres, PostgresLease
+from store.postgresql_server import PostgresSettings, check_dsn
 from store.replicated_log import ReplicatedLog
 
 #: How long a writer waits before it tries again, in seconds.
@@ -61,7 +62,7 @@ class Replication:
         self._standby: Standby | None = None
         self.stands_by = True
         self._database = Postgres(self._settings)
-        self._leases = Postgres(self._settings, lease_only=True)
+        self._leases = PostgresLease(self._settings)
 
         def make_copy(bodies: BodyStore) -> FileLog:
             return file_log(config, outside, elsewhere=bodies)

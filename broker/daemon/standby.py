@@ -19,7 +19,7 @@ from broker.daemon.lease import LeaseKeeper
 from broker.daemon.wiring import Broker, restore
 from broker.engine import Restored
 from broker.engine.model.report import Report
-from store.database import Database, Doubtful, Unavailable
+from store.database import Database, Doubtful, Leases, Unavailable
 from store.errors import Corrupt, LogFailed
 from store.files import Files
 from store.following import NEW, Copying, Following, UpTo
@@ -88,7 +88,7 @@ class Standby:
         self,
         log: ReplicatedLog,
         database: Database,
-        leases: Database,
+        leases: Leases,
         files: Files,
         *,
         name: str,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from store import decode, record
 from store.bodies import BodyStore
-from store.database import Database, Doubtful, Unavailable
+from store.database import Database, Doubtful, Leases, Unavailable
 from store.following import NEW, Copying, Following, UpTo
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
@@ -27,6 +27,9 @@ class Shared(Protocol):
 
     def connect(self) -> Database:
         """A connection of one thread."""
+
+    def leases(self) -> Leases:
+        """Another one, for the lease."""
 
     def pass_time(self, ms: int) -> None:
         """So much later, as far as the lease goes."""
@@ -54,6 +57,7 @@ class Replica:
         self.name = name
         self.files = files or SimFiles()
         self.database = shared.connect()
+        self.leases = shared.leases()
         self.troubles: list[str] = []
         self.tries = 0
         self._segment_bytes = segment_bytes
@@ -90,7 +94,7 @@ class Replica:
         while True:
             self.shared.pass_time(LEASE_MS + 1)
             try:
-                assert self.database.take_lease(self.name, LEASE_MS)
+                assert self.leases.take_lease(self.name, LEASE_MS)
                 head = self.database.claim(self.name)
             except (Doubtful, Unavailable):
                 continue

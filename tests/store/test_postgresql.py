@@ -17,10 +17,11 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import DiagnosticField
 
-from store.database import Database, Doubtful, Head, Row, Unavailable
+from store.database import Database, Doubtful, Head, Leases, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
 from store.log import Place
-from store.postgresql import Postgres, PostgresSettings, check_dsn
+from store.postgresql import Postgres, PostgresLease
+from store.postgresql_server import PostgresSettings, Server, check_dsn
 from store.segment import encode_header
 from tests.support.postgresql import SYNCHRONOUS, Pair, PostgreSQL
 from tests.support.process import PATIENCE_S
@@ -29,20 +30,20 @@ from tests.support.sim_database import SimDatabase
 BROKER_ID: Final = b"a broker's id 16"
 _NUMBERS: Final = count(1)
 
-Connect = Callable[[], Database]
+Connect = Callable[[], tuple[Database, Leases]]
 
 
 @pytest.fixture(autouse=True)
 def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Whatever a test connects is closed."""
-    made: list[Postgres] = []
-    original = Postgres.__init__
+    made: list[Server] = []
+    original = Server.__init__
 
-    def init(self: Postgres, settings: PostgresSettings, *, lease_only: bool = False) -> None:
+    def init(self: Server, settings: PostgresSettings, *, lease_only: bool = False) -> None:
         original(self, settings, lease_only=lease_only)
         made.append(self)
 
-    monkeypatch.setattr(Postgres, "__init__", init)
+    monkeypatch.setattr(Server, "__init__", init)
     yield
     for each in made:
         each.close()
@@ -62,22 +63,22 @@ def settings(pair: Pair, **more: object) -> PostgresSettings:
 
 @pytest.fixture(params=["simulated", "postgresql"])
 def connect(request: pytest.FixtureRequest) -> Iterator[Connect]:
-    """Makes connections to a database that is new."""
+    """Makes connections to a database that is new: one for the log, one for the lease."""
     if request.param == "simulated":
-        yield SimDatabase().connect
+        database = SimDatabase()
+        yield lambda: (database.connect(), database.connect())
         return
     chosen = settings(request.getfixturevalue("pair"))
     first = Postgres(chosen)
     first.check()
-    made = iter([first, Postgres(chosen, lease_only=True)])
-    yield lambda: next(made)
+    yield lambda: (first, PostgresLease(chosen))
 
 
 def header(segment: int) -> bytes:
     return encode_header(number=segment, broker_id=BROKER_ID, created=1, first_position=1)
 
 
-def owned(database: Database, leases: Database, owner: str = "one") -> Head:
+def owned(database: Database, leases: Leases, owner: str = "one") -> Head:
     assert leases.take_lease(owner, 60_000)
     head = database.claim(owner)
     assert head is not None
@@ -88,7 +89,7 @@ def owned(database: Database, leases: Database, owner: str = "one") -> Head:
 
 
 def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
-    database, leases = connect(), connect()
+    database, leases = connect()
     assert database.head() == Head(0, Place(0, 0), Place(0, 0), b"", 0)
     assert database.segments() == []
     head = owned(database, leases)
@@ -105,7 +106,7 @@ def test_a_log_grows_under_one_epoch(connect: Connect) -> None:
 
 
 def test_rows_come_from_the_one_in_which_the_start_lies(connect: Connect) -> None:
-    database, leases = connect(), connect()
+    database, leases = connect()
     head = owned(database, leases)
     assert database.begin(1, head.end, 1, header(1))
     assert database.append(1, Place(1, 64), b"a" * 100, 1)
@@ -125,7 +126,7 @@ def test_rows_come_from_the_one_in_which_the_start_lies(connect: Connect) -> Non
 
 
 def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
-    database, leases = connect(), connect()
+    database, leases = connect()
     head = owned(database, leases)
     assert database.begin(1, head.end, 1, header(1))
     assert database.put_body(1, 7, 0, b"body", nbytes=4)
@@ -144,7 +145,7 @@ def test_another_epoch_or_place_changes_nothing(connect: Connect) -> None:
 
 
 def test_only_the_owner_of_the_lease_claims(connect: Connect) -> None:
-    database, leases = connect(), connect()
+    database, leases = connect()
     assert database.claim("one") is None
     owned(database, leases)
     assert not leases.take_lease("two", 60_000)
@@ -164,7 +165,7 @@ def test_only_the_owner_of_the_lease_claims(connect: Connect) -> None:
 
 
 def test_bodies_come_in_chunks_and_go_together(connect: Connect) -> None:
-    database, leases = connect(), connect()
+    database, leases = connect()
     owned(database, leases)
     for id in (7, 8):
         assert database.put_body(1, id, 0, b"a" * 1000, nbytes=-1)
@@ -179,7 +180,7 @@ def test_bodies_come_in_chunks_and_go_together(connect: Connect) -> None:
 
 
 def test_segments_go(connect: Connect) -> None:
-    database, leases = connect(), connect()
+    database, leases = connect()
     head = owned(database, leases)
     for segment in (1, 2, 3):
         assert database.begin(1, head.end, segment, header(segment))
@@ -255,7 +256,7 @@ def test_a_user_that_may_make_no_schema_takes_one_of_its_own(pair: Pair) -> None
     statement(pair, f"ALTER SCHEMA {chosen.schema} OWNER TO {user}")
     database = Postgres(chosen)
     database.check()
-    assert owned(database, database).epoch == 1
+    assert owned(database, PostgresLease(database._server.settings)).epoch == 1
     statement(pair, f"ALTER TABLE {chosen.schema}.head OWNER TO postgres")
     with pytest.raises(DatabaseUnfit, match="permission denied for table head"):
         Postgres(chosen).check()
@@ -287,7 +288,7 @@ def test_one_copy_is_enough_for_who_says_so(pair: Pair) -> None:
     pair.primary.configure(synchronous_standby_names="")
     try:
         database = postgres(pair, single_copy=True)
-        assert owned(database, database).epoch == 1
+        assert owned(database, PostgresLease(database._server.settings)).epoch == 1
         database.close()
     finally:
         pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
@@ -315,7 +316,7 @@ def test_a_pooler_is_refused(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
     """The change is made, and is doubtful."""
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     pair.primary.configure(synchronous_standby_names="")
     try:
         with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
@@ -337,7 +338,7 @@ def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
 def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair, role_says: str) -> None:
     """The server commits, and only warns: whoever took that for a success would confirm what one server has."""
     database = postgres(pair, dsn=role(pair, role_says))
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     pair.without_standby()
     try:
@@ -356,7 +357,7 @@ def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair, role_says: str) -> Non
 def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair, change: str) -> None:
     """The server lets go of all that wait, without a warning: Patroni may do so, or an operator."""
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     end = Place(1, 64)
     changes: dict[str, Callable[[], object]] = {
@@ -384,7 +385,7 @@ def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair
 
 def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     pair.without_standby()
     try:
@@ -407,10 +408,10 @@ def test_last_words_are_doubtful_before_the_connection_has_broken(pair: Pair, mo
         raise errors.AdminShutdown("terminating connection", info=LastWords())  # type: ignore[arg-type]
 
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     with monkeypatch.context() as patched:
-        patched.setattr("store.postgresql._in_one_go", say)
+        patched.setattr("store.postgresql_server._in_one_go", say)
         with pytest.raises(Doubtful, match="terminating connection"):
             database.append(1, Place(1, 64), b"x", 1)
     assert database.append(1, Place(1, 64), b"x", 1)
@@ -419,9 +420,9 @@ def test_last_words_are_doubtful_before_the_connection_has_broken(pair: Pair, mo
 def test_a_statement_that_cannot_be_sent_is_doubtful(pair: Pair) -> None:
     """libpq reads what there is before it tells of that, and calls the connection good until it finds its end."""
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
-    connection = database._connection
+    connection = database._server._connection
     assert connection is not None
     connection.execute("LISTEN something_to_read")
     statement(pair, "NOTIFY something_to_read")
@@ -444,7 +445,7 @@ def test_a_segment_that_somebody_reads_goes_later(pair: Pair) -> None:
     chosen = settings(pair)
     database = Postgres(chosen)
     database.check()
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     with psycopg.connect(pair.dsn) as reader:
         reader.execute(f"SELECT * FROM {chosen.schema}.log_0000000001")
@@ -459,7 +460,7 @@ def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
     chosen = settings(pair)
     database = Postgres(chosen)
     database.check()
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     assert database.append(1, Place(1, 64), b"x", 1)
     statement(pair, f"DROP SCHEMA {chosen.schema} CASCADE")
@@ -470,7 +471,7 @@ def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
 
 def test_a_connection_keeps_the_statement_of_one_segment(pair: Pair) -> None:
     chosen = settings(pair)
-    database, leases = Postgres(chosen), Postgres(chosen, lease_only=True)
+    database, leases = Postgres(chosen), PostgresLease(chosen)
     database.check()
     end = owned(database, leases).end
     for segment in (1, 2, 3):
@@ -478,7 +479,7 @@ def test_a_connection_keeps_the_statement_of_one_segment(pair: Pair) -> None:
         assert database.append(1, Place(segment, 64), b"ab", 1)
         assert database.append(1, Place(segment, 66), b"c", 1)
         end = Place(segment, 67)
-    with database._connected() as connection:
+    with database._server.connected() as connection:
         kept = connection.execute("SELECT statement FROM pg_prepared_statements WHERE name = 'append'").fetchall()
     assert ["log_0000000003" in statement for (statement,) in kept] == [True]
 
@@ -489,13 +490,13 @@ def test_neither_timeouts_nor_encodings_of_the_role_matter(pair: Pair) -> None:
     with psycopg.connect(dsn) as plain:
         assert {plain.execute(f"SHOW {name}").fetchone() for name in timeouts} == {(b"1min",)}
     database = postgres(pair, dsn=dsn)
-    with database._connected() as connection:
+    with database._server.connected() as connection:
         assert {connection.execute(f"SHOW {name}").fetchone() for name in timeouts} == {("0",)}
 
 
 def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pair) -> None:
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     data = os.urandom(16 << 20)
     assert database.append(1, Place(1, 64), data, 1)
@@ -506,7 +507,7 @@ def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pa
 def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """As by pg_cancel_backend, between the commit and the question whether it has waited for a standby."""
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     changes: dict[str, Callable[[], object]] = {
         "append": lambda: database.append(1, Place(1, 64), b"x", 1),
@@ -515,7 +516,7 @@ def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pyt
     }
     with monkeypatch.context() as patched:
         cancelled = b"DO $$ BEGIN RAISE query_canceled; END $$"
-        patched.setattr("store.postgresql._STANDBYS", cancelled)
+        patched.setattr("store.postgresql_server._STANDBYS", cancelled)
         with pytest.raises(Doubtful):
             changes[change]()
     assert database.head().end == {"append": Place(1, 65), "begin": Place(2, 64), "confirm": Place(1, 64)}[change]
@@ -533,7 +534,7 @@ def test_a_connection_that_cannot_be_set_up_is_closed(pair: Pair, monkeypatch: p
         made.append(connection)
         raise psycopg.OperationalError("the server went away")
 
-    monkeypatch.setattr(Postgres, "_unfit", broken)
+    monkeypatch.setattr(Server, "unfit", broken)
     with pytest.raises(Unavailable, match="the server went away"):
         Postgres(settings(pair)).head()
     assert [connection.closed for connection in made] == [True]
@@ -547,7 +548,7 @@ def test_a_server_that_is_no_primary_is_not_taken(pair: Pair) -> None:
 
 def test_a_primary_that_is_gone_is_replaced_by_its_standby(pair: Pair) -> None:
     database = postgres(pair)
-    head = owned(database, database)
+    head = owned(database, PostgresLease(database._server.settings))
     assert database.begin(1, head.end, 1, header(1))
     pair.fail_over()
     with pytest.raises(Doubtful):

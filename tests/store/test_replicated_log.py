@@ -613,7 +613,7 @@ def test_large_bodies_come_along_from_a_log_in_files() -> None:
     shared = SimDatabase()
     one = Replica(shared, "one", files)
     one.compare()
-    assert one.database.take_lease("one", 5_000)
+    assert one.leases.take_lease("one", 5_000)
     head = one.database.claim("one")
     assert head is not None
     one.log.own(head)

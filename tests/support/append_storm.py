@@ -25,7 +25,7 @@ from functools import partial
 from random import Random
 from statistics import median
 from types import FrameType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 import psycopg
 from psycopg import sql
@@ -33,7 +33,8 @@ from psycopg import sql
 from store.database import Database
 from store.errors import LogFenced
 from store.log import Place
-from store.postgresql import Postgres, PostgresSettings
+from store.postgresql import Postgres, PostgresLease
+from store.postgresql_server import PostgresSettings
 from tests.store.replicas import Replica
 from tests.support.postgresql import Pair
 from tests.support.process import PATIENCE_S, ROOT, state
@@ -47,11 +48,14 @@ TRIES: Final = 5_000
 SEGMENT_BYTES: Final = 32_768
 
 
+Opened = TypeVar("Opened", Postgres, PostgresLease)
+
+
 class RealDatabase:
     """A log in a schema of its own; see replicas.Shared.  No connection outlives it."""
 
     def __init__(self, dsn: str, schema: str) -> None:
-        self._made: list[Postgres] = []
+        self._made: list[Postgres | PostgresLease] = []
         self.schema = schema
         self._dsn = dsn
         self._tired = threading.Event()
@@ -60,8 +64,15 @@ class RealDatabase:
     def connect(self) -> Postgres:
         """A connection of one thread, which PostgreSQL knows by the schema's name."""
         settings = PostgresSettings(f"{self._dsn} application_name={self.schema}", schema=self.schema)
-        self._made.append(Postgres(settings))
-        return self._made[-1]
+        return self._open(Postgres(settings))
+
+    def leases(self) -> PostgresLease:
+        """A connection for the lease."""
+        return self._open(PostgresLease(PostgresSettings(self._dsn, schema=self.schema)))
+
+    def _open(self, connection: Opened) -> Opened:
+        self._made.append(connection)
+        return connection
 
     def pass_time(self, ms: int) -> None:
         """The lease is over."""

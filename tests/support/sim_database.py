@@ -75,6 +75,8 @@ class SimDatabase:
         """A connection of one thread."""
         return SimConnection(self)
 
+    leases = connect
+
     def pass_time(self, ms: int) -> None:
         """So much later."""
         self.now += ms

@@ -1,0 +1,346 @@
+"""A PostgreSQL server, as what keeps a log there needs it: one connection, and what its commits promise.
+
+A commit returns when a synchronous standby has the transaction (`synchronous_commit`, `synchronous_standby_names`).
+The server may end that wait early: with a warning when the statement is cancelled, and without one when no standby is
+named any more.  Both are looked at for every change, once it has returned, and count as doubtful.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from select import POLLIN, POLLOUT, poll
+from typing import Any, Final
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGconn, PGresult
+
+from store.database import Doubtful, Unavailable
+from store.errors import DatabaseUnfit, LogFailed
+
+#: The first version that may be used, of the oldest one and of each that was mended later: before, a server that had
+#: just started could confirm commits for a moment without its standby (release notes of 15.13).
+VERSIONS_MIN: Final = {15: 150013, 16: 160009, 17: 170005}
+
+#: How much each level of synchronous_commit promises.
+_LEVELS: Final = {"off": 0, "local": 1, "remote_write": 2, "on": 3, "remote_apply": 4}
+
+#: How long a removal of a segment waits for those who read it, in ms, before it is put off.
+_TRIM_WAIT_MS: Final = 200
+
+#: What a session must not take from the settings of its role or its server.  It hears every warning; and no timeout
+#: ends it, but for a transaction that its client does not end, as a stopped process: that may not keep others from the
+#: head.
+_SESSION: Final = {
+    "client_min_messages": "warning",
+    "statement_timeout": "0",
+    "lock_timeout": "0",
+    "idle_session_timeout": "0",
+    "transaction_timeout": "0",  # from 17 on
+    "idle_in_transaction_session_timeout": "2000",
+}
+
+#: Sets those that the server knows.
+_SET: Final = (
+    "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)"
+    " JOIN pg_settings USING (name)"
+)
+
+#: What a server says that will be able to do later what it cannot do now.
+_PASSING: Final = (
+    errors.ReadOnlySqlTransaction,
+    errors.InsufficientResources,
+    errors.LockNotAvailable,
+    errors.QueryCanceled,
+    errors.CannotConnectNow,
+    errors.SerializationFailure,
+    errors.DeadlockDetected,
+    errors.IoError,
+)
+
+#: Which standbys the server waits for at a commit.  It may have been told otherwise since, also while a commit waited:
+#: so this is asked once that has returned.  The server's process hears of it before whoever waits is let go.
+_STANDBYS: Final = b"SELECT current_setting('synchronous_standby_names')"
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class PostgresSettings:
+    """`dsn` as libpq takes it, with several hosts if there are; times in ms.
+
+    `synchronous_commit`: what a commit must promise at least.  `single_copy`: no standby is wanted.
+    """
+
+    dsn: str
+    schema: str = "bartleby"
+    connect_timeout: int = 2_000
+    silence: int = 5_000
+    synchronous_commit: str = "on"
+    single_copy: bool = False
+
+
+def check_dsn(dsn: str) -> None:
+    """Raises DatabaseUnfit for what libpq does not understand; nothing of it is told, as it may have a password."""
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        raise DatabaseUnfit(
+            "the dsn of the database cannot be read: give host=one,two dbname=bartleby user=bartleby password=..., or a"
+            " postgresql:// URI"
+        ) from None
+
+
+class Server:
+    """One connection, made when it is needed.  With `lease_only` no change waits for a standby.
+
+    `fit`: it was, once.
+    """
+
+    def __init__(self, settings: PostgresSettings, *, lease_only: bool = False) -> None:
+        self.settings = settings
+        self.fit = False
+        self._lease_only = lease_only
+        self._connection: Connection | None = None
+        self._warning = ""
+
+    # -- the connection --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """The connection; what goes wrong on it is translated."""
+        if self._connection is None:
+            try:
+                self._connection = self._connect()
+            except psycopg.Error as error:
+                raise Unavailable(f"connecting to PostgreSQL: {told(error)}") from error
+        connection = self._connection
+        try:
+            yield connection
+        except psycopg.Error as error:
+            # What a server says has a code.  libpq may call a connection good on which it could not send, or whose
+            # last words it has just read.
+            last = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+            broken = last or error.sqlstate is None or connection.broken or connection.closed
+            self.close()
+            if broken:
+                raise Doubtful(f"the connection to PostgreSQL broke: {told(error)}") from error
+            if isinstance(error, _PASSING):
+                raise Unavailable(f"PostgreSQL: {told(error)}") from error
+            raise LogFailed(f"PostgreSQL: {told(error)}") from error
+
+    def _connect(self) -> Connection:
+        settings = self.settings
+        given: dict[str, Any] = {
+            "target_session_attrs": "read-write",
+            "connect_timeout": max(2, -(-settings.connect_timeout // 1000)),  # libpq knows no less than two
+            "application_name": "bartleby",
+            "keepalives_idle": 1,
+            "keepalives_interval": 1,
+            "keepalives_count": max(1, settings.silence // 1000 - 1),
+            "tcp_user_timeout": settings.silence,
+            **conninfo_to_dict(settings.dsn),
+            "client_encoding": "utf8",  # by default that of the database, which may be none
+        }
+        connection = psycopg.connect(make_conninfo("", **given), autocommit=True)
+        try:
+            self._set_up(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _set_up(self, connection: Connection) -> None:
+        connection.add_notice_handler(self._on_notice)
+        connection.prepared_max = 20
+        unfit = self.unfit(connection)
+        if unfit and self.fit:  # since then the server has been set up otherwise, or it is another one
+            raise Unavailable(f"PostgreSQL: {unfit}")
+        if not unfit:
+            level = "local" if self._lease_only else self.settings.synchronous_commit
+            wanted = _SESSION | {"synchronous_commit": level}
+            connection.execute(_SET, ([*wanted], [*wanted.values()]))
+
+    def _on_notice(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warning = notice.message_primary or "a warning"
+
+    def unfit(self, connection: Connection) -> str:
+        """Why the log must not be kept there; empty if it may."""
+        version = connection.info.server_version
+        if version < VERSIONS_MIN.get(version // 10000, min(VERSIONS_MIN.values())):
+            least = ", ".join(f"{each // 10000}.{each % 10000}" for each in VERSIONS_MIN.values())
+            return f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later ones"
+        fsync, level, names, process = self.one(
+            connection,
+            "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
+            " current_setting('synchronous_standby_names'), pg_backend_pid()",
+        )
+        if process != connection.info.backend_pid:  # what is set for the lease might be in force for the log
+            return (
+                "a connection pooler is between the broker and the server, and may give the broker's sessions to"
+                " others: name the server itself in the dsn"
+            )
+        if fsync != "on":
+            return "the server's fsync is off, so that it may lose what it has committed: set fsync = on"
+        if self.settings.single_copy:
+            if level == "off":
+                return "synchronous_commit is off, so that commits are lost in a crash: set it to on"
+            return ""
+        if not names:
+            return (
+                "the server has no synchronous standby: set synchronous_standby_names, on the standby too, which may be"
+                " promoted; or say in the broker's configuration that one copy is enough:"
+                " journal.postgresql.single-copy = true"
+            )
+        asked = self.settings.synchronous_commit
+        if not self._lease_only and _LEVELS[level] < _LEVELS[asked]:
+            return f"the server's synchronous_commit is {level}, which is weaker than {asked}: set it to {asked}"
+        return ""
+
+    def interrupt(self) -> None:
+        """See Database."""
+        connection = self._connection
+        with suppress(psycopg.Error, OSError):
+            if connection is not None:
+                channel = socket.socket(fileno=connection.fileno())
+                try:
+                    channel.shutdown(socket.SHUT_RDWR)
+                finally:
+                    channel.detach()  # it stays the connection's
+
+    def close(self) -> None:
+        """See Database."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    # -- statements ------------------------------------------------------------------------------------------------
+
+    def query(self, text: str, **parts: sql.Composable) -> sql.Composed:
+        """A statement about the tables of the schema."""
+        return sql.SQL(text).format(schema=sql.Identifier(self.settings.schema), **parts)
+
+    def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
+        """The rows that a query gives."""
+        with self.connected() as connection:
+            return connection.execute(self.query(text), values, binary=True).fetchall()
+
+    def one(self, connection: Connection, text: str, *values: object) -> tuple[Any, ...]:
+        """The one row that a query gives."""
+        row = connection.execute(self.query(text), values).fetchone()
+        assert row is not None, "the tables have their rows"
+        return row
+
+    def change(self, query: sql.Composed, *values: object) -> tuple[Any, ...] | None:
+        """A change, and the row that it returns; None if it changed nothing.  It is replicated, unless of the lease.
+
+        Raises Doubtful, Unavailable, LogFailed.
+        """
+        with self.connected() as connection:
+            self._warning = ""
+            row = connection.execute(query, values, prepare=True).fetchone()
+            if row is not None:
+                self._look(connection)
+            return row
+
+    def run(self, query: sql.Composed) -> bool:
+        """The same in several statements; False if they say that nothing was found."""
+        with self.connected() as connection:
+            self._warning = ""
+            try:
+                connection.execute(query)
+            except errors.NoDataFound:
+                return False
+            self._look(connection)
+            return True
+
+    def change_at_once(self, statement: bytes, values: Sequence[bytes | bytearray], formats: Sequence[Format]) -> bool:
+        """As `change`, of a statement that the connection has prepared; whether it changed something.
+
+        By libpq itself: a cursor of psycopg's takes as long in Python as the server takes for the statement.
+        """
+        with self.connected() as connection:
+            self._warning = ""
+            changed, *looked = _in_one_go(connection.pgconn, statement, values, formats)
+            if not looked:
+                raise errors.error_from_result(changed)
+            if not changed.command_tuples:
+                return False
+            if looked[0].status != ExecStatus.TUPLES_OK:
+                raise self._not_looked(errors.error_from_result(looked[0]))
+            self._judge((looked[0].get_value(0, 0) or b"").decode())
+            return True
+
+    def _look(self, connection: Connection) -> None:
+        """Whether a commit that has returned is replicated.  Raises Doubtful."""
+        try:
+            found = connection.execute(_STANDBYS).fetchone()
+        except psycopg.Error as error:
+            raise self._not_looked(error) from error
+        assert found is not None
+        self._judge(found[0])
+
+    def _not_looked(self, error: psycopg.Error) -> Doubtful:
+        """The commit has returned, and more is not known of it."""
+        self.close()
+        return Doubtful(f"PostgreSQL: {told(error)}")
+
+    def _judge(self, standbys: str) -> None:
+        """See `_look`; `standbys`: which are named after the commit."""
+        if self.settings.single_copy or self._lease_only:
+            return
+        if self._warning:
+            raise Doubtful(f"PostgreSQL warns: {self._warning}")
+        if not standbys:
+            raise Doubtful("PostgreSQL no longer names a synchronous standby (synchronous_standby_names)")
+
+
+def _in_one_go(
+    connection: PGconn, statement: bytes, values: Sequence[bytes | bytearray], formats: Sequence[Format]
+) -> list[PGresult]:
+    """What the server says to the statement, and to `_STANDBYS` after its commit: one way there and back.
+
+    It ends with the first that goes wrong: the connection cannot be used any more then.
+    """
+    connection.enter_pipeline_mode()
+    connection.send_query_prepared(statement, values, formats)
+    connection.pipeline_sync()
+    connection.send_query_params(_STANDBYS, None)
+    connection.pipeline_sync()
+    server = poll()
+    server.register(connection.socket, POLLIN | POLLOUT)
+    while connection.flush():
+        server.poll()
+        connection.consume_input()
+    server.modify(connection.socket, POLLIN)
+    found: list[PGresult] = []
+    for expected in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
+        result = _next(connection, server)
+        assert result is not None, "what was sent has an answer, if only libpq's"
+        found.append(result)
+        if result.status != expected:
+            return found
+        _next(connection, server)  # there are no more of it
+        _next(connection, server)  # the next one begins
+    connection.exit_pipeline_mode()
+    return found
+
+
+def _next(connection: PGconn, server: poll) -> PGresult | None:
+    """What the server says next; libpq would wait for it with the interpreter's lock."""
+    while connection.is_busy():
+        server.poll()
+        connection.consume_input()
+    return connection.get_result()
+
+
+def told(error: psycopg.Error) -> str:
+    """What libpq or the server said, in one line."""
+    primary = error.diag.message_primary
+    return primary or " ".join(str(error).split()) or type(error).__name__
