@@ -2,8 +2,7 @@
 
     no users file                everybody is anonymous, whatever they say (the daemon sees to it that only this machine
                                  can connect, or that `anonymous = true`)
-    a name and a password        argon2id beside the event loop; a password that was right is remembered by a keyed
-                                 digest in memory, so that a thousand reconnecting clients are not a thousand hashes
+    a name and a password        argon2id beside the event loop (`password_checks`)
     a token                      its issuer says which user it is, and with what roles, until it expires (`tokens`); it
                                  comes by a mechanism of its own, or as a password
     neither                      the user of the client's certificate, or anonymous, if either may be
@@ -14,43 +13,24 @@ Unknown users cost what known ones do.  Failed logins of an origin slow it (`thr
 
 from __future__ import annotations
 
-import hmac
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 from broker.engine.model.access import Identity
 from broker.engine.model.report import Report
 from broker.security import passwords
 from broker.security.certificates import Rule, user_of
+from broker.security.logged_in import LoggedIn, LoggedInPeers
+from broker.security.password_checks import HASHES_WAITING_MAX, PasswordChecks, Runner
 from broker.security.throttle import Throttle
 from broker.security.tokens import BadToken, Bearer, KeySet, Tokens, UnknownKey, looks_like_token
 from broker.security.users_file import StoredUser, Users
-from broker.sessions.login import Door, Peer, ScramKeys, Then, tell_all
+from broker.sessions.login import Door, Peer, ScramKeys, Then
 from broker.sessions.sasl import ANONYMOUS, EXTERNAL, OAUTHBEARER, PLAIN, SCRAMS, XOAUTH2
-
-#: Logins that wait for a thread: five seconds of two threads' work.  More are refused, and may come back.
-HASHES_WAITING_MAX: Final = 256
-
-#: Passwords that are remembered as right.
-REMEMBERED_MAX: Final = 1_000
 
 #: How a client can have come in, for the log.
 CERTIFICATE: Final = "certificate"
-
-Result = TypeVar("Result")
-
-
-class Runner(Protocol):
-    """Where slow things are done.  What it calls, it calls within a tick."""
-
-    def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
-        """Do something on a thread and hand over what came of it, or what it raised."""
-
-    def later(self, ms: int, call: Callable[[], None]) -> None:
-        """Call after some time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +52,6 @@ class Policy:
     renew: Callable[[Callable[[], None]], None] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Inside:
-    """As whom a peer is in, and by what."""
-
-    user: str
-    how: str
-    bearer: Bearer | None
-
-
 class UserGate:
     """Logs clients in as the users of a policy; the Gate of sessions."""
 
@@ -90,13 +61,10 @@ class UserGate:
         self._throttle = throttle
         self._report = report
         self._secret = secret
-        self._remembered: OrderedDict[tuple[bytes, str], None] = OrderedDict()
-        self._checking: dict[tuple[bytes, str], list[Callable[[bool | None], None]]] = {}
+        self._passwords = PasswordChecks(runner, secret, self._fail)
         self._asking: set[Peer] = set()  # whose login takes a while, or took one, as long as they are connected
-        self._inside: dict[Peer, _Inside] = {}
-        self._expiries: dict[Peer, int] = {}  # of those that came in by a token
+        self._peers = LoggedInPeers()
         self._doors: dict[Peer, Door] = {}  # by which peers come, where not everybody may
-        self._per_user: dict[str, int] = {}
         self._tokens_waiting = 0
         self._keys: KeySet | None = None  # when `any_withdrawn` was last asked
         #: Counts changes of the policy: what was found out under another one has to be found out again.
@@ -105,7 +73,7 @@ class UserGate:
     def change(self, policy: Policy) -> None:
         """Other users and rules; a connection stays as long as what it came in by still lets it in (`gone`)."""
         self._use(policy)
-        self._remembered.clear()
+        self._passwords.forget()
         self.version += 1
 
     def _use(self, policy: Policy) -> None:
@@ -137,7 +105,7 @@ class UserGate:
         """Whether a peer that came in could not any more: its user, the rule for its certificate, or the key of its
         token was taken away, or the role by which it may come in at its acceptor.
         """
-        inside = self._inside.get(peer)
+        inside = self._peers.get(peer)
         if inside is None:
             return False
         policy = self._policy
@@ -157,28 +125,18 @@ class UserGate:
 
     def expired(self, peer: Peer, now: int) -> bool:
         """Whether the token of a peer counts no more; `now` in ms since the epoch."""
-        inside = self._inside.get(peer)
+        inside = self._peers.get(peer)
         return inside is not None and inside.bearer is not None and inside.bearer.expires <= now
 
     def any_expired(self, now: int) -> bool:
         """Whether that is so of any peer."""
-        return any(expires <= now for expires in self._expiries.values())
+        return self._peers.any_expired(now)
 
     def left(self, peer: Peer) -> None:
         """A connection is over."""
         self._asking.discard(peer)
         self._doors.pop(peer, None)
-        self._release(peer)
-
-    def _release(self, peer: Peer) -> None:
-        inside = self._inside.pop(peer, None)
-        self._expiries.pop(peer, None)
-        if inside is not None and inside.user:
-            left = self._per_user[inside.user] - 1
-            if left:
-                self._per_user[inside.user] = left
-            else:
-                del self._per_user[inside.user]
+        self._peers.remove(peer)
 
     def _enter_if_there(
         self, peer: Peer, identity: Identity, then: Then, how: str, bearer: Bearer | None = None
@@ -195,20 +153,11 @@ class UserGate:
         if not self._admits(peer, user, identity.roles):
             self._refuse(peer, user, "may not log in at this acceptor", then)
             return
-        before = self._inside.get(peer)
-        if before is None or before.user != user:
-            most, have = self._policy.allowed.get(user, self._policy.per_user), self._per_user.get(user, 0)
-            if user and 0 <= most <= have:
-                self._report("login.too_many", remote=peer.remote, user=user, allowed=most)
-                then(None)
-                return
-            self._release(peer)
-            if user:
-                self._per_user[user] = have + 1
-        self._inside[peer] = _Inside(user, how, bearer)
-        self._expiries.pop(peer, None)
-        if bearer is not None:
-            self._expiries[peer] = bearer.expires
+        user_max = self._policy.allowed.get(user, self._policy.per_user)
+        if not self._peers.add(peer, LoggedIn(user, how, bearer), user_max):
+            self._report("login.too_many", remote=peer.remote, user=user, allowed=user_max)
+            then(None)
+            return
         self._report("login.accepted", remote=peer.remote, user=user, how=how)
         then(identity)
 
@@ -318,40 +267,18 @@ class UserGate:
     def _check(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
         stored = (self._policy.users or {}).get(name)
         hash = stored.password if stored is not None else ""
-        key = hmac.digest(self._secret, name.encode("utf-8", "replace") + b"\0" + password, "sha256")
-        compared = key, hash  # a verdict is about both: the user may have another hash when it comes
 
         def checked(right: bool | None) -> None:
             if right is None:
                 self._refuse_unchecked(peer, name, then)
-            elif right and hash:
+            elif right:
                 self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
             else:
                 self._refuse(peer, name, "wrong password" if hash else "no such user, or none with a password", then)
 
-        if compared in self._remembered:
-            self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
-        elif compared in self._checking:
-            self._checking[compared].append(checked)
-        elif len(self._checking) >= HASHES_WAITING_MAX:
+        if not self._passwords.check(name, password, hash, checked):
             self._report("login.refused", remote=peer.remote, user=name, reason="too many logins at once")
             then(None)
-        else:
-            self._checking[compared] = [checked]
-            self._runner.run(
-                lambda: passwords.fits(password, hash or passwords.DECOY), lambda right: self._tell(compared, right)
-            )
-
-    def _tell(self, compared: tuple[bytes, str], found: bool | BaseException) -> None:
-        waiting = self._checking.pop(compared)
-        right = None if isinstance(found, BaseException) else found
-        if isinstance(found, BaseException):
-            self._fail(found)
-        elif found and compared[1]:
-            if len(self._remembered) >= REMEMBERED_MAX:
-                self._remembered.popitem(last=False)
-            self._remembered[compared] = None
-        tell_all([partial(checked, right) for checked in waiting])
 
     def _fail(self, fault: BaseException) -> None:
         """Whether a password or a token is right could not be found out, by the broker's fault."""

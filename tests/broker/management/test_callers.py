@@ -309,7 +309,7 @@ async def test_one_login_a_connection_and_it_is_counted_while_it_lasts(broker: T
     head = f"GET /api/v1/status HTTP/1.1\r\nHost: b\r\nAuthorization: {ALICE['Authorization']}\r\n"
     await client.raw((f"{head}\r\n{head}\r\n{head}Connection: close\r\n\r\n").encode())
     assert [code for code, _ in broker.reports] == ["login.accepted"]
-    while broker.gate._per_user:
+    while broker.gate._peers._per_user:
         await broker.settled()
 
 

@@ -12,7 +12,8 @@ from scramp import ScramClient
 from broker.engine.model.access import Identity
 from broker.security import passwords
 from broker.security.certificates import Rule, subject_of, user_of
-from broker.security.login import HASHES_WAITING_MAX, Policy
+from broker.security.login import Policy
+from broker.security.password_checks import HASHES_WAITING_MAX
 from broker.security.throttle import WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
 from broker.sessions.login import Peer, tell_all

@@ -18,7 +18,8 @@ from jwt.algorithms import RSAAlgorithm
 
 from broker.engine.model.access import Identity
 from broker.security.keys import UNKNOWN_MS, WAITING_MAX, FetchedKeys
-from broker.security.login import HASHES_WAITING_MAX, Policy
+from broker.security.login import Policy
+from broker.security.password_checks import HASHES_WAITING_MAX
 from broker.security.tokens import (
     ALGORITHMS,
     KEYS_MAX,

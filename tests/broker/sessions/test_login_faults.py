@@ -85,7 +85,7 @@ def hello(protocol: str) -> bytes:
 def test_the_connection_that_fails_is_closed_and_the_others_are_told(protocol: str) -> None:
     broker = SimBroker(small(), users={"bob": "secret"}, tolerant=True)
     threads = Threads(broker)
-    broker.gate._runner = threads
+    broker.gate._passwords._runner = threads
     first = Visitor(broker, "stomp")
     victim = Visitor(broker, protocol, faulty=True)
     last = Visitor(broker, "amqp")
