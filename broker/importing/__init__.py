@@ -1,11 +1,11 @@
-"""Other brokers' configurations become a broker.toml, with a report of what became of each thing in them.
+"""Translates other brokers' configurations to a broker.toml, with a report on each part of them.
 
-xml.py and mosquitto_file.py read; artemis.py, classic.py and mosquitto.py walk through what they know, most of it
-tables; draft.py keeps what came out and asks the models of broker/config what they take; report.py says it.
-runmqdlq_table.py and runmqdlq.py are about IBM MQ's rules for dead letters.
+xml.py and mosquitto_file.py read files; artemis.py, classic.py and mosquitto.py translate what they know, mostly by
+tables; draft.py collects the result and checks it with the models of broker/config; report.py reports it.
+runmqdlq_table.py and runmqdlq.py translate IBM MQ's rules for dead letters.
 
-What a file is, its beginning tells: XML with `<` is ActiveMQ's; `*`, or a keyword with a value in parentheses, is a
-rules table; all else is Mosquitto's, if one of its lines is a setting of Mosquitto's.
+The beginning of a file shows its kind: XML with `<` is ActiveMQ's; `*`, or a keyword with a value in parentheses, is a
+rules table; anything else is Mosquitto's, if one of its lines is a setting of Mosquitto.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ __all__ = ["XML_BYTES_MAX", "Imported", "InvalidFile", "Outcome", "Report", "tra
 
 _HEAD: Final = """\
 # Made by `bartleby import` from a configuration of {origin}: {summary}.
-# What is not here has its default: docs/configuration.md.  Check changes with `bartleby config check --config FILE`.
+# Other settings have their defaults: docs/configuration.md.  Check changes with `bartleby config check --config FILE`.
 
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """The text of a broker.toml that the models accept, and what to know about it."""
+    """The text of a broker.toml that the models accept, and the report about it."""
 
     text: str
     report: Report
@@ -63,7 +63,7 @@ def translate(data: bytes) -> Imported:
 
 
 def _activemq(root: Element, draft: Draft) -> str:
-    """Translate a file of either ActiveMQ; which of them it is."""
+    """Translate a file of either ActiveMQ, and return which of them it is."""
     if _is_artemis(root):
         artemis.translate(root, draft)
         return "ActiveMQ Artemis"

@@ -1,4 +1,4 @@
-"""Artemis's acceptors: one there speaks several protocols, here each protocol has one, and `also` shares the port."""
+"""Artemis's acceptors, each for several protocols; here each protocol has its own, and `also` shares the port."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from broker.importing.rules import Leave, leave_all
 from broker.importing.xml import Element
 
 PORT: Final = 61_616
-"""Where Artemis and ActiveMQ listen if an address does not say."""
+"""The port of Artemis and ActiveMQ if an address has none."""
 
-#: All that Artemis speaks when an acceptor does not say what.
+#: The protocols of an Artemis acceptor that does not list any.
 _ALL: Final = ("CORE", "AMQP", "STOMP", "HORNETQ", "MQTT", "OPENWIRE")
-#: The order in which protocols get the section with the acceptor's own name.
+#: The order of protocols: the first one gets the section with the acceptor's own name.
 _FIRST: Final = ("amqp", "stomp", "mqtt")
 
 _ADDRESS: Final = re.compile(
@@ -62,7 +62,7 @@ _LEFT: Final = leave_all(
             "openWireMinLargeMessageSize",
         ),
         "duplicates are found for every protocol": ("amqpDuplicateDetection",),
-        "this version is one broker": ("router", "proxyProtocolEnabled"),
+        "Bartleby has no router or proxy protocol": ("router", "proxyProtocolEnabled"),
         "Bartleby offers SCRAM, PLAIN, EXTERNAL, OAUTHBEARER and, if anonymous clients may connect, ANONYMOUS": (
             "saslMechanisms",
             "saslLoginConfigScope",
@@ -73,7 +73,7 @@ _LEFT: Final = leave_all(
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where an acceptor listens and what its address says further."""
+    """Where an acceptor listens, and the parameters of its address."""
 
     scheme: str
     host: str
@@ -82,7 +82,7 @@ class Target:
 
 
 def parse(text: str) -> Target | None:
-    """An address as Artemis and ActiveMQ write it, with parameters after `?` and between `;` or `&`."""
+    """Parse an address in the notation of Artemis and ActiveMQ, with parameters after `?`, separated by `;` or `&`."""
     found = _ADDRESS.fullmatch("".join(text.split()))
     if found is None or int(found["port"] or 0) > 65_535:
         return None
@@ -95,7 +95,7 @@ def parse(text: str) -> Target | None:
 
 
 def acceptors(element: Element, draft: Draft, _: Element) -> None:
-    """All of them."""
+    """Translate all acceptors."""
     for number, acceptor in enumerate(element.all("acceptor"), 1):
         name = acceptor.attributes.get("name") or f"acceptor-{number}"
         target = parse(acceptor.text)
@@ -103,7 +103,7 @@ def acceptors(element: Element, draft: Draft, _: Element) -> None:
             why = "this is not an address of one host and port: write the acceptor by hand"
             draft.report.left(place(acceptor, f"acceptor {name}", acceptor.text.partition("?")[0]), why)
         elif target.scheme != "tcp":
-            why = f"{target.scheme}:// is for clients inside of Artemis's own process"
+            why = f"{target.scheme}:// is for clients inside Artemis's own process"
             draft.report.left(place(acceptor, f"acceptor {name}", acceptor.text.partition("?")[0]), why)
         else:
             _acceptor(acceptor, draft, name, target)
@@ -115,7 +115,7 @@ def _acceptor(element: Element, draft: Draft, name: str, target: Target) -> None
     spoken, foreign = split(protocols)
     what = f"acceptor {name}"
     if foreign:
-        why = "Bartleby does not speak that: its clients must use AMQP or another of Bartleby's protocols"
+        why = "Bartleby does not speak these: their clients must use AMQP or another of Bartleby's protocols"
         draft.report.left(place(element, f"{what}: protocols", ", ".join(foreign)), why)
     if not spoken:
         return
@@ -130,14 +130,14 @@ def _acceptor(element: Element, draft: Draft, name: str, target: Target) -> None
 
 
 def split(protocols: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Those that this version speaks, in the order of their sections, and the others."""
+    """The protocols that this version speaks, in the order of their sections, and the others."""
     known = [each for each in _FIRST if each in acceptor_keys()]
     wanted = [each.lower() for each in protocols]
     return [each for each in known if each in wanted], [each for each in wanted if each not in known]
 
 
 def listen(draft: Draft, found: Place, name: str, target: Target, protocols: list[str]) -> dict[str, str]:
-    """Put the sections of an acceptor; their names with their protocols."""
+    """Put the sections of an acceptor; return their names with their protocols."""
     first, *others = protocols
     names = {name: first} | {f"{name}-{each}": each for each in others}
     for section, protocol in names.items():
@@ -152,7 +152,7 @@ def listen(draft: Draft, found: Place, name: str, target: Target, protocols: lis
 
 
 def parameters(draft: Draft, element: Element, what: str, names: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """Put what an acceptor's address says beside host, port and protocols."""
+    """Put the parameters of an acceptor's address other than its protocols."""
     for parameter, text in given.items():
         if parameter == "protocols":
             continue
@@ -162,7 +162,7 @@ def parameters(draft: Draft, element: Element, what: str, names: Mapping[str, st
             draft.report.left(found, rule.why)
         else:
             _parameter(draft, found, names, parameter, text)
-    # Artemis has no prefixes unless they are given; the default here is each protocol's habit.
+    # Artemis has no prefixes unless they are given; here each protocol has default ones.
     for section, protocol in names.items():
         for key in ("anycast-prefix", "multicast-prefix"):
             if _from_camel(key) in acceptor_keys()[protocol] and not draft.has(("acceptors", section, key)):
@@ -179,12 +179,12 @@ def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: 
 
 
 def _from_camel(name: str) -> str:
-    """camelCase as the names of broker.toml."""
+    """Convert camelCase to the style of broker.toml."""
     return re.sub("(?<=[a-z0-9])([A-Z])", r"-\1", name).lower()
 
 
 def http_acceptor(draft: Draft, why: str) -> None:
-    """The file's acceptors take the place of the shipped ones; the command line needs that for HTTP."""
+    """Add an acceptor for HTTP, which the command line needs: the file's acceptors replace all shipped ones."""
     if draft.has(("acceptors",)):
         found = Place(0, "no acceptor for HTTP")
         draft.put(found, ("acceptors", "http", "protocol"), "http", change=f"{why}: Bartleby's own is kept")

@@ -23,20 +23,20 @@ _RENAMED: Final = {
     "last-value-queue": "default-last-value-queue",
 }
 
-#: Factors of what Artemis has in seconds where Bartleby has a duration.
+#: Settings that Artemis has in seconds and Bartleby as a duration.
 _SECONDS: Final = frozenset({"slow-consumer-check-period"})
 
-#: What a <queue> gets in Artemis when it does not say it, whatever the address settings say.
+#: The defaults of a <queue> in Artemis, whatever the address settings say.
 _QUEUE_EXPLICIT: Final[dict[str, object]] = {"ring-size": -1, "purge-on-no-consumers": False}
 
-#: The values of queue attributes that mean what a queue does anyway, also in a version that has no such attribute.
+#: The values of queue attributes that are the defaults here, even in a version without such an attribute.
 _QUEUE_PLAIN: Final = {
     kebab(name): str(each.default).lower() for name, each in ATTRIBUTES.items() if each.default != ""
 }
 
 
 def address_settings(element: Element, draft: Draft, _: Element) -> None:
-    """All of them.  The first of several with one match holds, as in Artemis."""
+    """Translate all address settings.  Of several with one match the first applies, as in Artemis."""
     seen: set[str] = set()
     for setting in element.all("address-setting"):
         match = setting.attributes.get("match", "")
@@ -61,7 +61,7 @@ def address_settings(element: Element, draft: Draft, _: Element) -> None:
 
 
 def addresses(element: Element, draft: Draft, core: Element) -> None:
-    """The addresses with their queues."""
+    """Translate the addresses with their queues."""
     for address in element.children:
         name = address.attributes.get("name", "")
         kinds = [child for child in address.children if child.name in ("anycast", "multicast")]
@@ -80,7 +80,7 @@ def addresses(element: Element, draft: Draft, core: Element) -> None:
 
 
 def _routing_types(address: Element, kinds: list[Element], draft: Draft, name: str) -> None:
-    """Those of an address; the ones of its queues need not be said."""
+    """Put the routing types of an address, except those of its queues, which are implied."""
     bare = sorted({kind.name.upper() for kind in kinds if kind.find("queue") is None})
     if bare:
         draft.put(place(address, f"address {name}", ", ".join(bare)), ("addresses", name, "routing-types"), bare)
@@ -112,7 +112,7 @@ def configured_queues(core: Element) -> dict[str, ConfiguredQueue]:
 
 
 def queues(element: Element, draft: Draft, core: Element) -> None:
-    """The older form: queues that name their address, multicast by Artemis's default."""
+    """Translate the older form: queues that name their address, multicast by Artemis's default."""
     for queue in element.all("queue"):
         name = queue.attributes.get("name", "")
         address = queue.get("address") or name
@@ -124,7 +124,7 @@ def _queue(queue: Element, draft: Draft, *, address: str, routing_type: str, cor
     label = f"queue {name}"
     key = ("addresses", address, "queues", name)
     if draft.has(key):
-        draft.report.left(place(queue, label, ""), "the address has this queue already")
+        draft.report.left(place(queue, label, ""), "the address already has this queue")
         return
     draft.put(place(queue, label, f"{routing_type} on {address}"), (*key, "routing-type"), routing_type)
     values = {child.name: child for child in queue.children if child.name not in ("filter", "address")}
@@ -152,7 +152,7 @@ def _filter(queue: Element, draft: Draft, label: str, key: Key) -> None:
 
 
 def _not_inherited(queue: Element, draft: Draft, key: Key, core: Element) -> None:
-    """Say what Artemis gives a configured queue even if an address setting has another default."""
+    """Put the defaults that Artemis uses for a configured queue even if an address setting has another default."""
     for name, value in _QUEUE_EXPLICIT.items():
         default = f"default-{name}"
         if queue.get(name) is None and known((*key, name)) and _is_set(core, default):
@@ -167,7 +167,7 @@ def _is_set(core: Element, setting: str) -> bool:
 
 
 def diverts(element: Element, draft: Draft, _: Element) -> None:
-    """The diverts, each of which goes with all it says or not at all."""
+    """Translate the diverts, each completely or not at all."""
     for divert in element.all("divert"):
         name = divert.attributes.get("name") or divert.get("routing-name") or ""
         label = f"divert {name}"
@@ -175,7 +175,7 @@ def diverts(element: Element, draft: Draft, _: Element) -> None:
             found = place(child, f"{label}: {child.name}", child.attributes.get("string", child.text))
             if child.name == "routing-name":
                 if child.text != name:
-                    draft.report.left(found, "a divert has its name alone")
+                    draft.report.left(found, "a divert only has its name")
             elif child.name in ("transformer", "transformer-class-name"):
                 _transformer(child, draft, name)
             elif child.name == "filter":
@@ -186,12 +186,12 @@ def diverts(element: Element, draft: Draft, _: Element) -> None:
 
 
 def _transformer(element: Element, draft: Draft, divert: str) -> None:
-    """Artemis's own that adds headers; others are Java code."""
+    """Translate Artemis's own transformer, which adds headers; others are Java code."""
     class_name = element.text if element.name == "transformer-class-name" else element.get("class-name") or ""
     found = place(element, f"divert {divert}: transformer", class_name)
     if class_name.rpartition(".")[2] == "AddHeadersTransformer":
         headers = [f"{each.get('key')}: {each.get('value')}" for each in element.all("property")]
         draft.put(found, ("diverts", divert, "add-headers"), headers, vital=True)
     else:
-        # The divert without it would send on what its receivers do not expect.
+        # Without it the divert would forward messages that its receivers do not expect.
         draft.put(found, ("diverts", divert, "transformer"), class_name, vital=True)

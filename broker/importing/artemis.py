@@ -21,12 +21,12 @@ _UNIT_MS: Final = {"DAYS": 86_400_000, "HOURS": 3_600_000, "MINUTES": 60_000, "S
 
 
 def translate(root: Element, draft: Draft) -> None:
-    """Put all of it into the draft, or into its report."""
+    """Translate everything into the draft, or into its report."""
     core = root if root.name == "core" else root.find("core")
-    assert core is not None, "whoever chose this translation saw a <core>"
+    assert core is not None, "the file was recognised by its <core>"
     for other in root.children:
         if other is not core and root is not core:
-            why = f"<{other.name}> is not of the broker's core: nothing in it is read"
+            why = f"<{other.name}> is outside the broker's <core>: nothing in it is read"
             draft.report.left(place(other, f"<{other.name}>", ""), why)
     for element in core.children:
         if element.name in APART:
@@ -35,7 +35,7 @@ def translate(root: Element, draft: Draft) -> None:
         found = place(element, element.name, _summary(element) if element.children else None)
         if rule is None:
             draft.report.left(
-                found, "unknown to this importer: see whether docs/configuration.md has something like it"
+                found, "unknown to this importer: check whether docs/configuration.md has something similar"
             )
         else:
             apply(draft, rule, found, element.text)
@@ -48,19 +48,19 @@ def translate(root: Element, draft: Draft) -> None:
             place(core, "no <address-settings>", ""),
             Outcome.CHANGED,
             f'address-settings["{_any_words(core)}"]',
-            "Bartleby's own stay: dead letters go to DLQ and expired messages to ExpiryQueue, where Artemis drops them",
+            "Bartleby's own stay: dead letters go to DLQ and expired messages to ExpiryQueue; Artemis would drop them",
         )
 
 
 def _any_words(core: Element) -> str:
-    """The match for everything."""
+    """The match for all addresses."""
     wildcards = core.find("wildcard-addresses")
     chosen = None if wildcards is None else wildcards.find("any-words")
     return WildcardsSection().any_words if chosen is None else chosen.text
 
 
 def _summary(element: Element) -> str:
-    """The names of what is in an element."""
+    """The names of an element's children."""
     return ", ".join(child.attributes.get("name", child.name) for child in element.children)
 
 
@@ -86,7 +86,7 @@ def _retention(element: Element, draft: Draft, _: Element) -> None:
 
 
 def _persist_counts(element: Element, draft: Draft, core: Element) -> None:
-    """Artemis has it for the broker, Bartleby for addresses: it goes to `#`."""
+    """Artemis has it for the broker, Bartleby for addresses, so it goes to `#`."""
     everything = _any_words(core)
     key = ("address-settings", everything, element.name)
     settings = core.find("address-settings")
@@ -110,7 +110,7 @@ def _security_enabled(element: Element, draft: Draft, _: Element) -> None:
         change = "all clients may connect, as in the file, until a user is created"
         draft.put(found, ("security", "anonymous"), True, change=change)
     else:
-        draft.report.add(found, Outcome.TAKEN, why="this applies once there is a user")
+        draft.report.add(found, Outcome.TAKEN, why="this applies once a user exists")
 
 
 def _wildcards(element: Element, draft: Draft, _: Element) -> None:

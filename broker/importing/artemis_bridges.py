@@ -1,7 +1,7 @@
-"""<bridges> and <connectors> of an Artemis broker.xml: each bridge becomes a link with a route, or nothing.
+"""<bridges> and <connectors> of an Artemis broker.xml: each bridge becomes a link with a route, or is left out.
 
-Bridges speak Artemis's core protocol, links AMQP.  A bridge that a filter or a transformer belongs to is left out
-whole: a route without them would pass on what it must not.
+Bridges speak Artemis's core protocol, links AMQP.  A bridge with a filter or a transformer is left out completely: a
+route without them would forward messages that it must not.
 """
 
 from __future__ import annotations
@@ -22,23 +22,25 @@ from broker.importing.targets import NoTarget, one_of
 from broker.importing.xml import Element
 
 _UNKNOWN: Final = "unknown to this importer"
-_CORE: Final = "a bridge speaks Artemis's core protocol, a link AMQP: the acceptor there must take AMQP on this port"
-_TWICE: Final = "what is under way when the connection is lost may arrive twice, unless a Bartleby is at the other end"
+_CORE: Final = "a bridge speaks Artemis's core protocol, a link AMQP: the acceptor there must accept AMQP on this port"
+_TWICE: Final = (
+    "messages in transit when the connection is lost may arrive twice, unless a Bartleby is at the other end"
+)
 
-#: What keeps a bridge from being a link, and what to do.
+#: What prevents translating a bridge to a link, and what to do.
 _VITAL: Final[dict[str, str]] = {
-    "filter": "a route passes on all that is in its queue: divert what fits the filter to a queue of its own",
-    "transformer": "a route passes messages on as they are: divert them to a queue, with add-headers if that is enough",
-    "transformer-class-name": "a route passes messages on as they are: Bartleby loads no Java code",
+    "filter": "a route forwards everything in its queue: divert what matches the filter to a queue of its own",
+    "transformer": "a route forwards messages unchanged: divert them to a queue, with add-headers if that is enough",
+    "transformer-class-name": "a route forwards messages unchanged: Bartleby loads no Java code",
     "discovery-group-ref": "a link connects to named hosts: write [links.NAME] with the url of the other broker",
 }
 
 _SETTINGS: Final[dict[str, Rule]] = leave_all(
     {
-        "a link knows no clusters: name each server of it in url": ("ha", "reconnect-attempts-same-node"),
+        "links do not support clusters: name each server of the cluster in url": ("ha", "reconnect-attempts-same-node"),
         "the other broker says how long it waits; check-period is how long this one does": ("connection-ttl",),
-        "bodies of any size are passed on as they are": ("min-large-message-size",),
-        "window is the number of messages under way": ("confirmation-window-size", "producer-window-size"),
+        "bodies of any size are forwarded unchanged": ("min-large-message-size",),
+        "window is the number of messages in transit": ("confirmation-window-size", "producer-window-size"),
         "a message that the other broker does not answer stays until the connection is lost": ("pending-ack-timeout",),
         "the link is BROKER.LINK at the other broker": ("client-id",),
         ALWAYS_TRIES: ("failover-on-server-shutdown",),
@@ -46,13 +48,13 @@ _SETTINGS: Final[dict[str, Rule]] = leave_all(
 ) | {
     "reconnect-attempts": Always("-1", ALWAYS_TRIES),
     "initial-connect-attempts": Always("-1", ALWAYS_TRIES),
-    "concurrency": Always("1", "a route is one connection: raise window, the number of messages under way"),
+    "concurrency": Always("1", "a route is one connection: raise window, the number of messages in transit"),
     "use-duplicate-detection": Always("false", _TWICE),
 }
 
 
 def bridges(element: Element, draft: Draft, core: Element) -> None:
-    """All of them."""
+    """Translate all bridges."""
     for bridge in element.children:
         what = f"{bridge.name} {bridge.attributes.get('name', '')}".strip()
         culprit = _culprit(bridge, core)
@@ -63,7 +65,7 @@ def bridges(element: Element, draft: Draft, core: Element) -> None:
 
 
 def connectors(element: Element, draft: Draft, core: Element) -> None:
-    """What the bridges that become links refer to."""
+    """Report the connectors: whether they are used by bridges that become links."""
     every = [bridge for section in core.all("bridges") for bridge in section.children]
     used = {name for bridge in every if _culprit(bridge, core) is None for name, _ in _references(bridge)}
     for connector in element.children:
@@ -76,7 +78,7 @@ def connectors(element: Element, draft: Draft, core: Element) -> None:
 
 
 def _culprit(bridge: Element, core: Element) -> tuple[Element, str] | None:
-    """What keeps the bridge from being a link, and why."""
+    """What prevents translating the bridge to a link, and why."""
     if bridge.name != "bridge":
         return bridge, _UNKNOWN
     for child in bridge.children:
@@ -111,7 +113,7 @@ def _references(bridge: Element) -> Iterator[tuple[str, Element]]:
 
 
 def _targets(bridge: Element, core: Element) -> list[Target]:
-    """Where its connectors are.  Raises NoTarget."""
+    """The targets of a bridge's connectors.  Raises NoTarget."""
     known = {
         each.attributes.get("name", ""): each.text for section in core.all("connectors") for each in section.children
     }
@@ -169,19 +171,19 @@ def _route(given: dict[str, Element], draft: Draft, link: Key, core: Element, pl
     else:
         bare = replace(source, what=f"{source.what}, no forwarding-address", value="")
         found = places.get("forwarding-address", bare)
-        change = "messages kept their own addresses: here all go to that of the queue"
+        change = "messages kept their own addresses; here all go to the address of the queue"
         draft.put(found, (*key, "address"), queue.address, change=change, vital=True)
     if kind in ("ANYCAST", "MULTICAST"):
         draft.put(places["routing-type"], (*key, "routing-type"), kind)
     else:
         found = places.get("routing-type", replace(source, what=f"{source.what}, no routing-type", value=""))
-        change = "messages kept their own: here all have that of the queue"
+        change = "messages kept their own type; here all have that of the queue"
         change += "" if known else ", which the file does not have: an anycast one is assumed"
         draft.put(found, (*key, "routing-type"), queue.routing_type, change=change)
 
 
 def _times(given: dict[str, Element], draft: Draft, link: Key, places: dict[str, Place]) -> None:
-    """How long to wait: Artemis multiplies the time between attempts, by 1 unless it is told, a link by 2."""
+    """Put the intervals: Artemis multiplies the time between attempts, by 1 by default, a link by 2."""
     if "check-period" in given:
         text = given["check-period"].text
         draft.put_text(places["check-period"], (*link, "idle-timeout"), "0" if text == "-1" else text)
@@ -201,7 +203,7 @@ def _times(given: dict[str, Element], draft: Draft, link: Key, places: dict[str,
         draft.put_text(places["max-retry-interval"], (*link, "retry-interval-max"), given["max-retry-interval"].text)
 
 
-#: What _bridge does not leave to the table.
+#: Elements that _bridge does not translate by the table.
 _ELSEWHERE: Final = (
     "check-period",
     "forwarding-address",

@@ -1,7 +1,8 @@
 """<broker-connections> of an Artemis broker.xml: senders and receivers become the routes of a link.
 
-A sender reads a queue here and sends to the address of that queue there; a receiver reads from that address there, into
-the same address here.  Both are for one queue of this broker, or for all whose addresses match a pattern.
+A sender reads a queue here and sends to the address of that queue on the other broker; a receiver reads from that
+address there, to the same address here.  Both are for one queue of this broker, or for all whose addresses match a
+pattern.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from broker.importing.xml import Element
 _NO_LINK: Final = "not without the addresses of its connection"
 _UNKNOWN: Final = "unknown to this importer"
 
-#: Children of a connection that are no routes, and what there is instead.
+#: Children of a connection that are not routes, and what to use instead.
 _LEFT: Final[dict[str, str]] = {
-    "mirror": "links pass messages on: they do not copy queues and acknowledgements",
-    "federation": "links follow no demand: a receive route with only-with-consumers = true and priority = -1 fetches"
-    " from a queue there, a topics route of the broker there sends what is published",
-    "bridge": "its policies follow demand: write send, receive or topics routes for what they pass on",
-    "peer": "links do not say that they serve a router's waypoint: let the router connect here, with autoLinks",
+    "mirror": "links forward messages: they do not copy queues and acknowledgements",
+    "federation": "links do not follow demand: a receive route with only-with-consumers = true and priority = -1"
+    " fetches from a queue there, a topics route of the broker there sends what is published",
+    "bridge": "its policies follow demand: write send, receive or topics routes for what they forward",
+    "peer": "links do not announce that they serve a router's waypoint: let the router connect here, with autoLinks",
 }
 
-#: Attributes of a connection that have no setting of their own.
+#: Attributes of a connection without a setting.
 _ATTRIBUTES: Final[dict[str, Rule]] = {
     "reconnect-attempts": Always("-1", ALWAYS_TRIES),
     "local-bind-port": Leave("the operating system chooses the port that a link connects from"),
@@ -42,7 +43,7 @@ _ATTRIBUTES: Final[dict[str, Rule]] = {
 
 
 def broker_connections(element: Element, draft: Draft, core: Element) -> None:
-    """All of them."""
+    """Translate all broker connections."""
     queues, syntax = configured_queues(core), _syntax(core)
     for connection in element.children:
         name = connection.attributes.get("name", "")
@@ -77,7 +78,7 @@ def _connection(
 
 
 def _parts(connection: Element, draft: Draft, what: str) -> Iterator[Place]:
-    """What a connection says besides where it goes, as far as that is not told already."""
+    """The attributes and children of a connection other than its target that are not reported yet."""
     for name, text in connection.attributes.items():
         if name not in ("name", "uri"):
             yield place(connection, f"{what}: {name}", text)
@@ -102,7 +103,7 @@ def _attributes(connection: Element, draft: Draft, link: Key, what: str) -> None
 
 
 def _left(child: Element, draft: Draft, what: str) -> None:
-    """Something that is no route, with the policies in it."""
+    """Report a child that is not a route, with its policies."""
     why = _LEFT.get(child.name, _UNKNOWN)
     draft.report.left(place(child, f"{what}: {child.name}", _pattern(child)), why)
     for policy in child.children:
@@ -113,20 +114,20 @@ def _left(child: Element, draft: Draft, what: str) -> None:
 
 
 def _pattern(element: Element) -> str:
-    """What a route, or a part of a policy, is for."""
+    """The queues or addresses that a route, or a part of a policy, is for."""
     names = ("queue-name", "address-match", "queue-match", "address-filter")
     return " ".join(element.attributes[name] for name in names if name in element.attributes)
 
 
 class _Wanted(NamedTuple):
-    """The queues of the file, how patterns are written, and which sender or receiver each queue has already."""
+    """The queues of the file, the wildcard syntax, and the sender or receiver that each queue already has."""
 
     queues: Mapping[str, ConfiguredQueue]
     syntax: WildcardSyntax
     seen: dict[tuple[str, str], Element]
 
     def of(self, child: Element) -> tuple[list[ConfiguredQueue], str]:
-        """The queues that a sender or receiver is for, and what is to be said of that."""
+        """The queues that a sender or receiver is for, and a remark for the report."""
         name, pattern = child.attributes.get("queue-name"), child.attributes.get("address-match", "")
         if name is not None and name in self.queues:
             return [self.queues[name]], ""
@@ -138,11 +139,11 @@ class _Wanted(NamedTuple):
         except InvalidMatch:
             return [], ""
         found = [queue for queue in self.queues.values() if matches(queue.address)]
-        return found, "it is for the queues of the file alone: write a route for each other one that clients make"
+        return found, "it covers only the queues in the file: write a route for each queue that clients create"
 
 
 def _routes(child: Element, draft: Draft, link: Key, what: str, wanted: _Wanted) -> None:
-    """A route for each queue that it is for; one that another is for already stays that one's, as in Artemis."""
+    """Put a route for each queue; a queue that already has a route keeps it, as in Artemis."""
     for name, text in child.attributes.items():
         if name not in ("queue-name", "address-match"):
             draft.report.left(place(child, f"{what}: {name}", text), _UNKNOWN)
@@ -151,7 +152,7 @@ def _routes(child: Element, draft: Draft, link: Key, what: str, wanted: _Wanted)
         found = place(child, f"{what} {queue.name}", "" if "queue-name" in child.attributes else _pattern(child))
         first = wanted.seen.setdefault((child.name, queue.name), child)
         if first is not child:
-            draft.report.left(found, f"line {first.line} passes on what is in it already")
+            draft.report.left(found, f"line {first.line} already forwards its messages")
         elif child.name == "sender":
             _send(draft, found, link, queue, change)
         else:
@@ -169,7 +170,7 @@ def _send(draft: Draft, found: Place, link: Key, queue: ConfiguredQueue, change:
 
 def _receive(draft: Draft, found: Place, link: Key, queue: ConfiguredQueue, change: str) -> None:
     if queue.routing_type == "MULTICAST":
-        why = "it reads a topic there, but a receive route a queue: make one on that topic, and name it in the route"
+        why = "it reads a topic there, but receive routes read queues: create one on that topic and name it"
         draft.report.left(found, why)
         return
     key = route(draft, link, "receive", queue.name)

@@ -1,6 +1,6 @@
-"""What stands directly in <core> of an Artemis broker.xml, and where it goes.
+"""The elements directly in <core> of an Artemis broker.xml, and their translations.
 
-The names are those of Artemis's schema; what is in none of these tables is told as unknown.
+The names are those of Artemis's schema; elements in none of these tables are reported as unknown.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Final
 
 from broker.importing.rules import Always, Rule, Take, leave_all
 
-_ONE_DIRECTORY: Final = "Bartleby keeps all that it writes in broker.data-directory: set that"
+_ONE_DIRECTORY: Final = "Bartleby writes everything to broker.data-directory: set that"
 _MANAGED: Final = "management goes over HTTP, with `bartleby` or any HTTP client"
 
 _LEFT: Final = leave_all(
@@ -23,7 +23,7 @@ _LEFT: Final = leave_all(
             "create-bindings-dir",
             "create-journal-dir",
         ),
-        "the journal's one writer thread gathers what waits: there is no such number to choose": (
+        "the journal's one writer thread batches whatever waits: there is nothing to tune": (
             "journal-buffer-size",
             "journal-buffer-timeout",
             "journal-device-block-size",
@@ -35,13 +35,13 @@ _LEFT: Final = leave_all(
             "read-whole-page",
             "large-message-sync",
         ),
-        "segments come and go as they are needed: there is nothing to set": (
+        "segments are created and deleted as needed: there is nothing to set": (
             "journal-min-files",
             "journal-pool-files",
             "purge-page-folders",
             "log-journal-write-rate",
         ),
-        "one broker has its data directory for itself, and waits for nobody": (
+        "one broker has its data directory to itself, and waits for no other": (
             "journal-lock-acquisition-timeout",
             "journal-lock-monitor-timeout",
             "journal-lock-monitor-max-retries",
@@ -78,7 +78,7 @@ _LEFT: Final = leave_all(
             "mirror-ack-manager-warn-unacked",
             "mirror-page-transaction",
         ),
-        "Bartleby does not look after the network": (
+        "Bartleby does not monitor the network": (
             "network-check-NIC",
             "network-check-URL-list",
             "network-check-list",
@@ -106,19 +106,19 @@ _LEFT: Final = leave_all(
             "jmx-management-enabled",
             "jmx-use-broker-name",
         ),
-        "/metrics over HTTP shows what there is": (
+        "the metrics are at /metrics over HTTP": (
             "metrics",
             "metrics-plugin",
             "message-counter-enabled",
             "message-counter-max-day-history",
             "message-counter-sample-period",
         ),
-        "passwords are stored hashed, none is in broker.toml": ("mask-password", "password-codec"),
+        "passwords are stored hashed, and none in broker.toml": ("mask-password", "password-codec"),
         "delivery counts are never forgotten, so there is nothing to set": ("max-redelivery-records",),
-        "transactions are looked through every second": ("transaction-timeout-scan-period",),
-        "the time to live of connections is watched by timers": ("connection-ttl-check-interval",),
+        "transactions are checked every second": ("transaction-timeout-scan-period",),
+        "timers check the time to live of connections": ("connection-ttl-check-interval",),
         "SIGHUP reloads": ("configuration-file-refresh-period", "file-deployment-enabled"),
-        "changes of the users file apply at once": (
+        "changes to the users file apply at once": (
             "security-invalidation-interval",
             "authentication-cache-size",
             "authorization-cache-size",
@@ -141,7 +141,7 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
         ("broker", "transaction-timeout"), change="it applies to all transactions, not only to those of XA"
     ),
     "connection-ttl-override": Take(
-        ("broker", "connection-ttl"), change="it applies to clients that do not say how long they may be silent"
+        ("broker", "connection-ttl"), change="it applies to clients that do not announce how long they may be silent"
     ),
     "global-max-size": Take(("broker", "global-max-size")),
     "global-max-messages": Take(("broker", "global-max-messages")),
@@ -149,17 +149,18 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
         ("broker", "global-max-size-percent"), change="of the machine's or container's memory: there is no JVM"
     ),
     "max-disk-usage": Take(
-        ("broker", "max-disk-usage"), change="room that the file system keeps for root is not counted"
+        ("broker", "max-disk-usage"), change="space that the file system reserves for root is not counted"
     ),
     "min-disk-free": Take(("broker", "min-disk-free")),
     "disk-scan-period": Take(("broker", "disk-scan-period")),
     "journal-file-size": Take(("journal", "segment-size")),
     "journal-compact-min-files": Take(("journal", "compact-min-files")),
     "journal-compact-percentage": Take(
-        ("journal", "compact-percentage"), change="what lives in the oldest file is copied forward, a file at a time"
+        ("journal", "compact-percentage"),
+        change="live records of the oldest file are copied forward, one file at a time",
     ),
     "id-cache-size": Take(("broker", "id-cache-size")),
-    "persist-id-cache": Always("true", "ids of duplicates are always in the journal"),
+    "persist-id-cache": Always("true", "duplicate ids are always in the journal"),
     "persistence-enabled": Always("true", "there is always a journal; non-durable messages do not go into it"),
     "journal-sync-transactional": Always(
         "true", "nothing is confirmed before it is on disk: it cannot be switched off"
@@ -181,10 +182,10 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
     ),
 }
 
-#: Of <wildcard-addresses>.
+#: The elements of <wildcard-addresses>.
 WILDCARDS: Final = ("routing-enabled", "delimiter", "any-words", "single-word")
 
-#: Elements of <core> that artemis.py takes apart itself.
+#: Elements of <core> that artemis.py translates itself.
 APART: Final = frozenset(
     {
         "acceptors",

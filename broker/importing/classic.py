@@ -28,7 +28,7 @@ _SCHEMES: Final[dict[str, tuple[str, bool]]] = {
 }
 #: What other schemes speak.
 _FOREIGN: Final = dict.fromkeys(("tcp", "nio", "ssl", "nio+ssl", "http", "https", "vm"), "OpenWire")
-#: What parameters of TLS may begin with.
+#: The prefixes that parameters of TLS may have.
 _TRANSPORT: Final = re.compile(r"^(transport|socket)\.(?=(need|want)ClientAuth|enabled|verifyHost|sni)")
 _DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 
@@ -41,9 +41,9 @@ def broker_of(root: Element) -> Element | None:
 
 
 def translate(root: Element, draft: Draft) -> None:
-    """Put all of it into the draft, or into its report."""
+    """Translate everything into the draft, or into its report."""
     broker = broker_of(root)
-    assert broker is not None, "whoever chose this translation saw a <broker>"
+    assert broker is not None, "the file was recognised by its <broker>"
     for other in root.children if root is not broker else ():
         if other is not broker:
             what = f"<{other.name}> {other.attributes.get('resource', other.attributes.get('id', ''))}".strip()
@@ -61,7 +61,7 @@ def translate(root: Element, draft: Draft) -> None:
 
 
 def _defaults(broker: Element, draft: Draft) -> None:
-    """What Classic does with every destination when nothing in the file says otherwise."""
+    """Put Classic's defaults for all destinations where the file does not override them."""
     key = ("address-settings", "#")
     for name, value, why in (
         ("dead-letter-address", _DEAD_LETTERS, ""),
@@ -75,8 +75,8 @@ def _defaults(broker: Element, draft: Draft) -> None:
         place(broker, "redelivery", ""),
         Outcome.CHANGED,
         "max-delivery-attempts",
-        "Classic's clients count redeliveries (6 unless they say else), here the broker does (10 attempts unless a"
-        " match says else)",
+        "Classic's clients count redeliveries (6 by default), here the broker does (10 attempts by default, set by"
+        " match)",
     )
 
 
@@ -133,7 +133,7 @@ def _parameter(draft: Draft, connector: Element, what: str, names: dict[str, str
     key, why = TRANSPORT.get(parameter, ("", NOT_KNOWN.why))
     takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
     if not takers:
-        draft.report.left(found, why or "not for the protocols of this acceptor")
+        draft.report.left(found, why or "not applicable to the protocols of this acceptor")
     for section in takers:
         draft.put_text(found, ("acceptors", section, key), text)
 
@@ -150,7 +150,7 @@ def _usage(element: Element, draft: Draft) -> None:
                 draft.put_text(found, ("broker", "global-max-size-percent"), text, change=change)
             else:
                 draft.report.left(
-                    found, "a full disk stops producers by itself, journal.reserve being kept for consumers"
+                    found, "a full disk stops producers automatically; journal.reserve is kept for consumers"
                 )
 
 
@@ -162,14 +162,16 @@ def _interceptors(element: Element, draft: Draft) -> None:
                 _composite(each, draft)
             else:
                 found = place(each, f"{each.name} {each.attributes.get('name', '')}".strip(), "")
-                why = "a queue on a multicast address is what a virtual topic's consumer queue is: docs/migrating.md"
+                why = (
+                    "instead of a virtual topic's consumer queue, use a queue on a multicast address: docs/migrating.md"
+                )
                 draft.report.left(found, why)
         if not composites:
             draft.report.left(place(interceptor, interceptor.name, ""), NOT_KNOWN.why)
 
 
 def _composite(composite: Element, draft: Draft) -> None:
-    """One divert for all that it forwards to, or one for each if they have selectors of their own."""
+    """Put one divert for all its targets, or one for each if they have their own selectors."""
     name = composite.attributes.get("name", "")
     only = composite.attributes.get("forwardOnly", "true").lower() == "true"
     targets = [target for each in composite.all("forwardTo") for target in each.children]
@@ -180,9 +182,9 @@ def _composite(composite: Element, draft: Draft) -> None:
     for target in targets:
         found = place(target, what, f"to {_forwarded(target)}")
         if only and len(targets) > 1:
-            # An exclusive divert takes a message from the others, too.
+            # An exclusive divert would take a message from the others too.
             draft.report.left(
-                found, "diverts with a filter of their own cannot each have all messages: write them by hand"
+                found, "exclusive diverts with different filters cannot all see each message: write them by hand"
             )
             continue
         selector = target.attributes.get("selector", "")

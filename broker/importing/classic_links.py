@@ -1,7 +1,7 @@
-"""<networkConnectors> of an ActiveMQ Classic activemq.xml: what they include statically becomes the routes of links.
+"""<networkConnectors> of an ActiveMQ Classic activemq.xml: statically included destinations become routes of links.
 
-Network connectors speak OpenWire and follow the demand of consumers.  Links speak AMQP, and pass on what their routes
-name: so the destinations that a connector forwards whether or not somebody there asks for them are taken over.
+Network connectors speak OpenWire and follow the demand of consumers.  Links speak AMQP, and forward what their routes
+name.  So the destinations that a connector forwards without demand are taken over.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from broker.importing.xml import Element
 _PLAIN: Final = ("tcp", "nio", "auto", "auto+nio")
 _SECURE: Final = ("ssl", "nio+ssl", "auto+ssl", "auto+nio+ssl")
 
-_OPENWIRE: Final = "it speaks OpenWire, a link AMQP: check that the other broker takes AMQP on {}, or change the url"
-_EACH: Final = "static: connects to each broker, so each has a link of its own"
-_DEMAND: Final = "it passes on what consumers at the other broker ask for: write a route for what a link is to pass on"
-_HELD_BACK: Final = "excludedDestinations holds it, or a part of it, back: write a route for the rest by hand"
-_RELAY: Final = "the other broker has to be one with an anonymous relay: Bartleby, Artemis or RabbitMQ 4"
+_OPENWIRE: Final = "it speaks OpenWire, a link AMQP: check that the other broker accepts AMQP on {}, or change the url"
+_EACH: Final = "static: connects to each broker, so each gets its own link"
+_DEMAND: Final = "it forwards what consumers at the other broker ask for: write a route for what a link shall forward"
+_HELD_BACK: Final = "excludedDestinations excludes it or a part of it: write a route for the rest by hand"
+_RELAY: Final = "the other broker needs an anonymous relay: Bartleby, Artemis or RabbitMQ 4"
 
-#: What the lists of a connector mean that are no routes.
+#: The lists of a connector that are not translated to routes, and why.
 _LISTS: Final[dict[str, str]] = {
     "dynamicallyIncludedDestinations": _DEMAND,
-    "excludedDestinations": "a link passes on only what its routes name",
+    "excludedDestinations": "a link forwards only what its routes name",
 }
 
-#: Parameters of the list of brokers that a link has.
+#: Parameters of the list of brokers that have a setting in a link.
 _TIMES: Final = {"initialReconnectDelay": "retry-interval", "maxReconnectDelay": "retry-interval-max"}
 
 
@@ -51,15 +51,15 @@ class _Destination(NamedTuple):
 
 
 def network_connectors(element: Element, draft: Draft) -> None:
-    """All of them."""
+    """Translate all network connectors."""
     for connector in element.children:
         what = f"{connector.name} {connector.attributes.get('name', '')}".strip()
         try:
             if connector.name != "networkConnector":
-                raise NoTarget("it does not name the brokers: they are found only while it runs")
+                raise NoTarget("it does not name the brokers: they are only discovered at run time")
             groups, parameters = each_of(connector.attributes.get("uri", ""))
             if any(target.scheme not in (*_PLAIN, *_SECURE) for group in groups for target in group):
-                raise NoTarget("only tcp, nio and ssl lead to a broker that may speak AMQP")
+                raise NoTarget("only tcp, nio and ssl lead to a broker that may support AMQP")
         except NoTarget as error:
             _leave(connector, draft, what, f"{error}: write [links.NAME] by hand")
             continue
@@ -87,7 +87,7 @@ def _leave(connector: Element, draft: Draft, what: str, why: str) -> None:
 def _link(
     connector: Element, draft: Draft, what: str, targets: Sequence[Target], change: str, first: Key | None
 ) -> Key:
-    """One link; the first one of the connector.  Of the others, what the connector says is not told again."""
+    """Put one link; return the connector's first one.  Settings are reported only for that."""
     given, quiet = connector.attributes, first is not None
     secure = any(target.scheme in _SECURE for target in targets)
     port = PORTS["amqps" if secure else "amqp"]
@@ -131,7 +131,7 @@ def _route(
             draft.report.left(found, why)
     elif each.kind == "queue":
         key = route(draft, link, "send", each.name)
-        change = "all of it is passed on, whether or not a consumer here waits"
+        change = "everything in it is forwarded, whether or not a consumer here waits"
         draft.put(found, (*key, "queue"), each.name, change=change, quiet=quiet, vital=True)
         draft.put(found, (*key, "address"), each.name, quiet=True, vital=True)
     else:
@@ -140,7 +140,7 @@ def _route(
 
 
 def _rest(connector: Element, draft: Draft, what: str) -> None:
-    """What a connector says beside its links."""
+    """Report the remaining settings of a connector."""
     told = ("name", "uri", "autoStart", *_login(connector))
     for attribute, text in connector.attributes.items():
         if attribute not in told:
@@ -170,7 +170,7 @@ def _destinations(section: Element) -> Iterator[_Destination]:
 
 
 def _overlap(one: str, other: str) -> bool:
-    """Whether a destination may fit both of two patterns of Classic's."""
+    """Whether a destination may match both of two Classic patterns."""
     for words in zip_longest(one.split("."), other.split(".")):
         if ">" in words:
             return True

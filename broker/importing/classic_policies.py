@@ -1,7 +1,7 @@
-"""ActiveMQ Classic's destination policies, dead-letter strategies and redelivery policies: address settings here.
+"""ActiveMQ Classic's destination policies, dead-letter strategies and redelivery policies, as address settings.
 
-Classic has policies for queues and for topics apart, Bartleby has addresses: of a policy for a queue and one for a
-topic that fit the same names, the first holds where they differ, and the report says so.
+Classic has separate policies for queues and topics, Bartleby has addresses: if policies for a queue and for a topic
+match the same names, the first applies where they differ, and the report says so.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _DEAD_LETTERS: Final = "ActiveMQ.DLQ"
 
 
 def match_of(destination: str) -> str:
-    """A wildcard of Classic as a match: `>` is any words at the end."""
+    """A Classic wildcard as a match: `>` stands for any words at the end."""
     if destination == ">":
         return "#"
     return f"{destination[:-1]}#" if destination.endswith(".>") else destination
 
 
 def policies(element: Element, draft: Draft) -> None:
-    """All entries of the map."""
+    """Translate all entries of the policy map."""
     for policy_map in element.all("policyMap"):
         for group in policy_map.children:
             if group.name in ("policyEntries", "defaultEntry"):
@@ -38,7 +38,7 @@ def _entry(entry: Element, draft: Draft, *, default: bool) -> None:
     destination = ">" if default else entry.get("queue") or entry.get("topic") or ""
     label = f'policyEntry "{destination}"'
     if not destination:
-        why = "it is for temporary destinations, or for none: only matches of names can be given"
+        why = "it is for temporary destinations, or for none: only matches of names are supported"
         draft.report.left(place(entry, "policyEntry", ""), why)
         return
     key = (_SETTINGS, match_of(destination))
@@ -76,14 +76,14 @@ def _flow_control(entry: Element, draft: Draft, label: str, key: tuple[str, str]
     if text.lower() == "true":
         draft.put(found, (*key, "address-full-policy"), "BLOCK")
     else:
-        draft.report.left(found, "the producers of a full address wait: without a limit there is nothing to wait for")
+        draft.report.left(found, "producers of a full address wait: to avoid that, set no limit")
 
 
 def _collection(entry: Element, draft: Draft, label: str, key: tuple[str, str]) -> None:
     if entry.attributes.get("gcInactiveDestinations", "false").lower() != "true":
         return
     found = place(entry, f"{label}: gcInactiveDestinations", "true")
-    change = "it deletes what clients made, and only if broker.address-queue-scan-period is on"
+    change = "it deletes only what clients created, and only if broker.address-queue-scan-period is on"
     draft.put(found, (*key, "auto-delete-queues"), True, change=change)
     draft.put(found, (*key, "auto-delete-addresses"), True, change=change)
     after = entry.attributes.get("inactiveTimeoutBeforeGC", entry.attributes.get("inactiveTimoutBeforeGC"))
@@ -98,7 +98,7 @@ def _dead_letters(strategy: Element, draft: Draft, label: str, key: tuple[str, s
     if strategy.name == "individualDeadLetterStrategy":
         target = _DEAD_LETTERS
         prefix = strategy.attributes.get("queuePrefix", "ActiveMQ.DLQ.Queue.")
-        change = f"each address has its queue, reached as {_DEAD_LETTERS}::{prefix}ADDRESS"
+        change = f"each address has its own queue, reached as {_DEAD_LETTERS}::{prefix}ADDRESS"
         draft.put(place(strategy, what, prefix), (*key, "dead-letter-address"), target, change=change)
         for name, value in (
             ("auto-create-dead-letter-resources", True),
@@ -132,7 +132,7 @@ _AS_HERE: Final = frozenset(
 
 
 def _shared(strategy: Element) -> str:
-    """The name of a shared strategy's queue, an attribute or a bean within."""
+    """The name of a shared strategy's queue, from an attribute or an inner bean."""
     given = strategy.attributes.get("deadLetterQueue")
     if given:
         return given.removeprefix("queue://")
@@ -151,37 +151,39 @@ def _recovery(strategy: Element, draft: Draft, label: str, key: tuple[str, str])
     elif strategy.name == "lastImageSubscriptionRecoveryPolicy":
         draft.put(found, (*key, "retroactive-message-count"), 1, change=change)
     elif strategy.name == "noSubscriptionRecoveryPolicy":
-        draft.report.add(found, Outcome.TAKEN, why="it is so unless retroactive-message-count is set")
+        draft.report.add(found, Outcome.TAKEN, why="this is the default, unless retroactive-message-count is set")
     else:
         draft.report.left(found, "only a number of last messages can be kept: retroactive-message-count on a match")
 
 
 def time_stamps(plugin: Element, draft: Draft) -> None:
-    """The plugin that changes times to live."""
+    """Translate the plugin that changes times to live."""
     for attribute, text in plugin.attributes.items():
         found = place(plugin, f"{plugin.name} {attribute}", text)
         if attribute == "ttlCeiling" and "zeroExpirationOverride" in plugin.attributes:
-            why = "expiry-delay, which zeroExpirationOverride becomes, knows no longest time: give a longest time alone"
+            why = (
+                "expiry-delay, the counterpart of zeroExpirationOverride, has no maximum: give only ttlCeiling instead"
+            )
             draft.report.left(found, why)
         elif attribute == "ttlCeiling":
-            change = "it also holds for messages without a time to live"
+            change = "it also applies to messages without a time to live"
             draft.put_text(found, (_SETTINGS, "#", "max-expiry-delay"), text, change=change)
         elif attribute == "zeroExpirationOverride":
             draft.put_text(found, (_SETTINGS, "#", "expiry-delay"), text)
         else:
             draft.report.left(found, TIME_STAMPS.get(attribute, NOT_KNOWN.why))
     if not plugin.attributes:
-        draft.report.left(place(plugin, plugin.name, ""), "messages keep the time that they came with")
+        draft.report.left(place(plugin, plugin.name, ""), "messages keep their sender's timestamp")
 
 
 def redelivery(plugin: Element, draft: Draft) -> None:
-    """The redelivery policies of the broker."""
+    """Translate the redelivery policies of the broker."""
     for attribute, text in plugin.attributes.items():
         found = place(plugin, f"{plugin.name} {attribute}", text)
         if text.lower() == "true":
             draft.report.add(found, Outcome.TAKEN, why="Bartleby always does this")
         else:
-            draft.report.left(found, 'dead-letter-address = "" on a match drops the dead')
+            draft.report.left(found, 'dead-letter-address = "" on a match drops dead messages')
     for each in plugin.below():
         if each.name == "redeliveryPolicy":
             destination = each.get("queue") or each.get("topic") or ">"
@@ -196,7 +198,7 @@ def _redelivery(policy: Element, draft: Draft, label: str, key: tuple[str, str])
         place(policy, f"{label}: maximumRedeliveries", redeliveries),
         (*key, "max-delivery-attempts"),
         attempts,
-        change="" if attempts < 0 else "the first delivery counts, too",
+        change="" if attempts < 0 else "the first delivery counts too",
     )
     first, then = given.get("initialRedeliveryDelay", "1000"), given.get("redeliveryDelay", "1000")
     backs_off = given.get("useExponentialBackOff", "false").lower() == "true"

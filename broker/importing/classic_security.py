@@ -11,7 +11,7 @@ from broker.importing.report import place
 from broker.importing.security import SECTION, deny, permission_key
 from broker.importing.xml import Element
 
-#: What each right of Classic allows here.
+#: The permissions for each right of Classic.
 _RIGHTS: Final[dict[str, tuple[str, ...]]] = {
     "read": ("consume", "browse"),
     "write": ("send",),
@@ -34,20 +34,20 @@ _FRAME: Final = ("map", "authorizationMap", "authorizationEntries")
 
 
 def simple_users(plugin: Element, draft: Draft) -> None:
-    """Users with passwords as they stand: names and roles are told, passwords are not carried over."""
+    """Report the users with plain passwords: names and roles, but passwords are not carried over."""
     for attribute, text in plugin.attributes.items():
         found = place(plugin, f"{plugin.name} {attribute}", text)
-        draft.report.left(found, "without users only this machine's clients may connect, with users all must log in")
+        draft.report.left(found, "without users only clients of this machine may connect; with users all must log in")
     for group in plugin.all("users"):
         for user in group.children:
             who = user.attributes.get("username", "")
             roles = user.attributes.get("groups", "")
-            why = "passwords are not carried over: make the user again, with these roles, docs/security.md"
+            why = "passwords are not carried over: create the user again, with these roles, docs/security.md"
             draft.report.left(place(user, f"user {who}", f"roles {roles}"), why)
 
 
 def authorization(plugin: Element, draft: Draft) -> None:
-    """Which roles may read, write and administer which destinations."""
+    """Translate the roles that may read, write and administer destinations."""
     for element in plugin.below():
         if element.name == "authorizationEntry":
             _entry(element, draft)
@@ -63,7 +63,7 @@ def _entry(entry: Element, draft: Draft) -> None:
         draft.report.left(place(entry, f'authorizationEntry "{destination}"', ""), "there are no advisory topics")
         return
     if not destination:
-        why = "only matches of names can be given"
+        why = "only matches of names are supported"
         draft.report.left(place(entry, "authorizationEntry", ""), why)
         return
     if not draft.has((SECTION, match_of(destination))):

@@ -1,4 +1,4 @@
-"""What stands in an ActiveMQ Classic activemq.xml that needs no more than a row to be said."""
+"""The parts of an ActiveMQ Classic activemq.xml that a table row can translate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from broker.importing.rules import Always, Leave, Rule, Take, leave_all
 
 _ONE_BROKER: Final = "there are links to other brokers, but no networks that follow demand, and no replicas"
 _JAVA: Final = "Bartleby is not a Java program"
-_OWN_USERS: Final = "Bartleby has users of its own: make them again, docs/security.md"
+_OWN_USERS: Final = "Bartleby has its own users: create them again, docs/security.md"
 
 #: Attributes of <broker>.
 BROKER: Final[dict[str, Rule]] = leave_all(
     {
-        "Bartleby keeps all that it writes in broker.data-directory: set that": (
+        "Bartleby writes everything to broker.data-directory: set that": (
             "dataDirectory",
             "tmpDataDirectory",
             "schedulerDirectoryFile",
@@ -24,7 +24,7 @@ BROKER: Final[dict[str, Rule]] = leave_all(
             "brokerObjectName",
             "mbeanInvocationTimeout",
         ),
-        "Bartleby's own number of a broker is in its journal": ("brokerId",),
+        "Bartleby's own broker id is in its journal": ("brokerId",),
         _JAVA: (
             "start",
             "useShutdownHook",
@@ -40,26 +40,26 @@ BROKER: Final[dict[str, Rule]] = leave_all(
             "timeBeforePurgeTempDestinations",
             "storeOpenWireVersion",
         ),
-        "/metrics over HTTP shows what there is": ("enableStatistics",),
+        "the metrics are at /metrics over HTTP": ("enableStatistics",),
         "one limit of memory applies to all, broker.global-max-size": (
             "splitSystemUsageForProducersConsumers",
             "producerSystemUsagePortion",
             "consumerSystemUsagePortion",
             "schedulePeriodForDiskUsageCheck",
         ),
-        "a queue on a multicast address is what a virtual topic's consumer queue is: docs/migrating.md": (
+        "instead of a virtual topic's consumer queue, use a queue on a multicast address: docs/migrating.md": (
             "useVirtualTopics",
             "useVirtualDestSubs",
             "useVirtualDestSubsOnCreation",
         ),
-        "a divert copies what comes to an address": ("useMirroredQueues",),
+        "a divert copies messages of an address": ("useMirroredQueues",),
         "a durable subscription stays until it is deleted": (
             "offlineDurableSubscriberTimeout",
             "offlineDurableSubscriberTaskSchedule",
             "rejectDurableConsumers",
         ),
-        "one scan looks at everything": ("maxPurgedDestinationsPerSweep",),
-        "permissions to create say it": ("allowTempAutoCreationOnSend",),
+        "one scan covers everything": ("maxPurgedDestinationsPerSweep",),
+        "permissions to create decide it": ("allowTempAutoCreationOnSend",),
         _ONE_BROKER: (
             "networkConnectorStartAsync",
             "masterConnectorURI",
@@ -69,7 +69,7 @@ BROKER: Final[dict[str, Rule]] = leave_all(
             "supportFailOver",
             "waitForSlave",
         ),
-        "a broker that deletes its messages at a start is for tests: delete its data directory": (
+        "deleting all messages at the start is for tests: delete the data directory instead": (
             "deleteAllMessagesOnStartup",
         ),
         "the journal has the sender of each message": (
@@ -84,7 +84,7 @@ BROKER: Final[dict[str, Rule]] = leave_all(
     "schedulePeriodForDestinationPurge": Take(("broker", "address-queue-scan-period")),
     "persistent": Always("true", "there is always a journal; non-durable messages do not go into it"),
     "schedulerSupport": Always("true", "messages can always be scheduled"),
-    "keepDurableSubsActive": Always("true", "durable subscriptions always gather their messages"),
+    "keepDurableSubsActive": Always("true", "durable subscriptions always collect their messages"),
 }
 
 #: Elements of <broker>.
@@ -98,11 +98,11 @@ BROKER_ELEMENTS: Final[dict[str, Rule]] = leave_all(
             "ioExceptionHandler",
         ),
         "certificates are given as PEM files, docs/security.md": ("sslContext",),
-        "authorities are given by roles of users, docs/security.md": ("messageAuthorizationPolicy",),
+        "authorisation is by roles of users, docs/security.md": ("messageAuthorizationPolicy",),
     }
 )
 
-#: Plugins that classic_security.py and classic_policies.py do not take apart.
+#: Plugins that classic_security.py and classic_policies.py do not translate.
 PLUGINS: Final[dict[str, Rule]] = leave_all(
     {
         _OWN_USERS: (
@@ -111,9 +111,9 @@ PLUGINS: Final[dict[str, Rule]] = leave_all(
             "jaasDualAuthenticationPlugin",
             "shiroPlugin",
         ),
-        "/metrics over HTTP shows what there is": ("statisticsBrokerPlugin",),
-        "the journal and its audits tell what became of each message": ("loggingBrokerPlugin", "traceBrokerPathPlugin"),
-        'every removal is recorded: dead-letter-address = "" on a match drops them, and counts that': (
+        "the metrics are at /metrics over HTTP": ("statisticsBrokerPlugin",),
+        "the journal and its audits show what became of each message": ("loggingBrokerPlugin", "traceBrokerPathPlugin"),
+        'every removal is recorded: dead-letter-address = "" on a match drops dead messages and counts them': (
             "discardingDLQBrokerPlugin",
         ),
         "SIGHUP reloads": ("runtimeConfigurationPlugin",),
@@ -122,17 +122,17 @@ PLUGINS: Final[dict[str, Rule]] = leave_all(
     }
 )
 
-_WAYS: Final = "how messages are held in memory is not chosen by address"
+_WAYS: Final = "memory handling is not configured by address"
 _ADVISORIES: Final = "there are no advisory topics"
 
-#: Attributes of <policyEntry> that become address settings, by their names there.
+#: The address settings for attributes of <policyEntry>, or why there is none.
 POLICY: Final[dict[str, tuple[str, str]]] = {
     "memoryLimit": ("max-size-bytes", "of all queues of an address together"),
     "maxBrowsePageSize": ("management-browse-page-size", ""),
     "consumersBeforeDispatchStarts": ("default-consumers-before-dispatch", ""),
     "timeBeforeDispatchStarts": ("default-delay-before-dispatch", ""),
     "allConsumersExclusiveByDefault": ("default-exclusive-queue", ""),
-    "maxExpirePageSize": ("", "expiry is found by time, not by pages"),
+    "maxExpirePageSize": ("", "expired messages are found by time, not by pages"),
     "expireMessagesPeriod": ("", "broker.message-expiry-scan-period applies to all queues"),
     "queuePrefetch": ("", "a client or its acceptor says how much is sent ahead"),
     "topicPrefetch": ("", "a client or its acceptor says how much is sent ahead"),
@@ -141,9 +141,9 @@ POLICY: Final[dict[str, tuple[str, str]]] = {
     "enableAudit": ("", "duplicates are detected by the sender's own ids"),
     "maxAuditDepth": ("", "duplicates are detected by the sender's own ids"),
     "maxProducersToAudit": ("", "duplicates are detected by the sender's own ids"),
-    "persistJMSRedelivered": ("", "delivery-count-persistence on a match says it"),
+    "persistJMSRedelivered": ("", "set delivery-count-persistence on a match"),
     "prioritizedMessages": ("", "higher priorities always come first"),
-    "alwaysRetroactive": ("", "retroactive-message-count on a match says it for new queues"),
+    "alwaysRetroactive": ("", "set retroactive-message-count on a match for new queues"),
     "sendDuplicateFromStoreToDLQ": ("", "duplicates are detected by the sender's own ids"),
     "optimizedDispatch": ("", _WAYS),
     "lazyDispatch": ("", _WAYS),
@@ -152,9 +152,9 @@ POLICY: Final[dict[str, tuple[str, str]]] = {
     "storeUsageHighWaterMark": ("", _WAYS),
     "maxPageSize": ("", _WAYS),
     "reduceMemoryFootprint": ("", _WAYS),
-    "strictOrderDispatch": ("", "a queue with several consumers shares out by credit"),
+    "strictOrderDispatch": ("", "a queue with several consumers distributes by credit"),
     "minimumMessageSize": ("", _WAYS),
-    "usePrefetchExtension": ("", "credit says how much is sent ahead"),
+    "usePrefetchExtension": ("", "credit limits how much is sent ahead"),
     "doOptimzeMessageStorage": ("", _WAYS),
     "doOptimizeMessageStorage": ("", _WAYS),
     "blockedProducerWarningInterval": ("", "a full address is logged once each time"),
@@ -178,10 +178,10 @@ POLICY_ELEMENTS: Final[dict[str, Rule]] = leave_all(
         _WAYS: ("pendingQueuePolicy", "pendingSubscriberPolicy", "pendingDurableSubscriberPolicy"),
         "consumers get messages by credit, in turn": ("dispatchPolicy",),
         "message groups are kept by queue: default-group-buckets on a match limits them": ("messageGroupMapFactory",),
-        "consumers are slow by their rate here: slow-consumer-threshold and -policy on a match": (
+        "slow consumers are found by their rate: slow-consumer-threshold and -policy on a match": (
             "slowConsumerStrategy",
         ),
-        "a subscription that must not grow is a ring: default-ring-size on a match, or address-full-policy": (
+        "to bound a subscription, use a ring: default-ring-size on a match, or address-full-policy": (
             "pendingMessageLimitStrategy",
             "messageEvictionStrategy",
         ),
@@ -200,16 +200,16 @@ TRANSPORT: Final[dict[str, tuple[str, str]]] = {
     "transport.subscriptionStrategy": ("", "subscriptions are queues"),
 }
 
-#: Parameters of the plugin that changes times to live, beside those that are taken.
+#: Parameters of the plugin that changes times to live that are not translated.
 TIME_STAMPS: Final = {
-    "futureOnly": "only times to live are changed, never the time that a message came with",
+    "futureOnly": "only times to live are changed, never a message's timestamp",
     "processNetworkMessages": _ONE_BROKER,
 }
 
-_ROUTES: Final = "a route passes on all that it reads, without asking who waits for it"
+_ROUTES: Final = "a route forwards everything that it reads, without regard to demand"
 _SUBSCRIBES: Final = "a link subscribes to nothing at the other broker"
 
-#: Attributes and elements of <networkConnector> that classic_links.py does not read itself.
+#: Attributes and elements of <networkConnector> that classic_links.py does not translate itself.
 NETWORK: Final[dict[str, Rule]] = leave_all(
     {
         _ROUTES: (
@@ -228,18 +228,18 @@ NETWORK: Final[dict[str, Rule]] = leave_all(
             "useVirtualDestSubs",
         ),
         _SUBSCRIBES: ("advisoryAckPercentage", "advisoryPrefetchSize", "clientIdToken", "useBrokerNamesAsIdSeed"),
-        "max-hops of the link says how many brokers a message may pass; one more and it is a dead letter": (
+        "max-hops of the link limits how many brokers a message may pass; one more makes it a dead letter": (
             "messageTTL",
             "networkTTL",
         ),
-        "window of the link says how many messages may be under way": ("prefetchSize",),
+        "window of the link limits the messages in transit": ("prefetchSize",),
         "a message leaves here when the other broker has accepted it": ("alwaysSyncSend", "dispatchAsync"),
         "certificates are PEM files: give ca, certificate and key of the link": ("sslContext",),
-        "temporary queues are not passed on": ("bridgeTempDestinations",),
-        "messages are passed on as they are": ("useCompression",),
+        "temporary queues are not forwarded": ("bridgeTempDestinations",),
+        "messages are forwarded unchanged": ("useCompression",),
         "a message that the other broker refuses is a dead letter": ("advisoryForFailedForward",),
-        "the link shows at this broker what passes: `bartleby link show`": ("gcDestinationViews", "gcSweepTime"),
-        "a Bartleby at the other end knows messages again, another broker does not": (
+        "`bartleby link show` shows the traffic of the link": ("gcDestinationViews", "gcSweepTime"),
+        "a Bartleby at the other end recognises duplicates, another broker does not": (
             "checkDuplicateMessagesOnDuplex",
         ),
         _JAVA: ("bridgeFactory", "brokerName", "brokerURL", "id", "objectName"),
@@ -247,7 +247,7 @@ NETWORK: Final[dict[str, Rule]] = leave_all(
         "a password needs a user": ("remotePassword",),
     }
 ) | {
-    "duplex": Always("false", "what comes the other way needs receive routes here, or a link there"),
+    "duplex": Always("false", "the other direction needs receive routes here, or a link there"),
 }
 
-NOT_KNOWN: Final = Leave("unknown to this importer: see whether docs/configuration.md has something like it")
+NOT_KNOWN: Final = Leave("unknown to this importer: check whether docs/configuration.md has something similar")

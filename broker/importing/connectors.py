@@ -1,4 +1,4 @@
-"""What Artemis connects to: the addresses of connectors and of AMQP connections, with their TLS, as those of a link."""
+"""Translates the targets of Artemis's connectors and AMQP connections, with their TLS, to those of a link."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from broker.importing.targets import hosts_of, url_of
 from broker.importing.xml import Element
 
 _PEM: Final = "a PEM file with {}: Java's key stores are not read, and without the file the broker does not start"
-_CHECKED: Final = "the certificate of the other broker is always checked, and has to name the host of the url"
+_CHECKED: Final = "the certificate of the other broker is always checked, and must name the host in the url"
 
-#: Parameters that are so in a link without a setting: the value, and why there is no other.
+#: Parameters that are fixed in a link: the value, and why.
 _ALWAYS: Final[dict[str, tuple[str, str]]] = {
     "verifyHost": ("true", _CHECKED),
     "trustAll": ("false", _CHECKED),
@@ -28,7 +28,7 @@ _ALWAYS: Final[dict[str, tuple[str, str]]] = {
 def connect_to(
     draft: Draft, element: Element, what: str, wanted: str, targets: Sequence[Target], change: str = ""
 ) -> Key:
-    """Put a link that connects to one of these, over TLS if Artemis did; its key."""
+    """Put a link that connects to one of these targets, over TLS if Artemis did; return its key."""
     secure = any(target.parameters.get("sslEnabled", "").lower() == "true" for target in targets)
     urls = [url_of(target, secure=secure, port=PORT) for target in targets]
     link = connect(draft, place(element, what, hosts_of(targets)), wanted, urls, change)
@@ -38,9 +38,9 @@ def connect_to(
         if secure and parameter in ("trustStorePath", "keyStorePath"):
             _certificates(draft, found, link, given.get(parameter.replace("Path", "Type"), ""), text)
         elif parameter == "sslEnabled":
-            draft.report.add(found, Outcome.TAKEN, why="the url of the link says it")
+            draft.report.add(found, Outcome.TAKEN, why="it is in the url of the link")
         elif secure and parameter == "trustStoreType" and text.upper() == "PEM":
-            draft.report.add(found, Outcome.TAKEN, why="ca always is a PEM file")
+            draft.report.add(found, Outcome.TAKEN, why="ca is always a PEM file")
         else:
             _left(draft, found, parameter, text)
     return link

@@ -1,8 +1,8 @@
-"""What keeps clients away from an acceptor of the old broker: TLS, client certificates, mechanisms, a later start.
+"""Restrictions of the old broker's acceptors: TLS, client certificates, mechanisms, no auto-start.
 
-Nobody may open a door by following the report.  What Bartleby has too is taken over; an acceptor with TLS does not
-listen before its files are there.  What it has not is told under a heading of its own, and its acceptor does not listen
-either.
+Following the report must never admit more clients than before.  Settings that Bartleby has too are taken over, and an
+acceptor with TLS does not listen before its files are there.  Settings that it lacks are reported under their own
+heading, and their acceptor does not listen either.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from broker.importing.report import Outcome, Place, place
 from broker.importing.xml import Element
 
 TLS_MISSING: Final = (
-    "put a certificate and a key as PEM files where its tls section says, docs/security.md, then enabled = true: until"
-    " then it does not listen, rather than in plain text"
+    "put a certificate and a key as PEM files where its tls section says, docs/security.md, then set enabled = true:"
+    " until then it does not listen, rather than listen in plain text"
 )
 _CLIENTS: Final = "client-ca names the authorities of clients' certificates, a PEM file: Java's trust store is not read"
-_SHUT: Final = "the acceptor is not enabled, so that it does not admit more clients than before"
+_SHUT: Final = "the acceptor stays disabled, so that it does not admit more clients than before"
 
-#: Parameters of TLS that the tls section has.
+#: Parameters of TLS with a counterpart in the tls section.
 _OF_TLS: Final = frozenset(
     {
         "crlPath",
@@ -35,15 +35,15 @@ _OF_TLS: Final = frozenset(
     }
 )
 
-#: Parameters of TLS that change nothing about who comes in.
+#: Parameters of TLS that do not affect which clients may connect.
 STORES: Final = re.compile("^(keyStore|trustStore|trustAll|ssl|keyManager|forceSSLParameters)")
 STORE_LEFT: Final = "Java's key stores are not read: certificates are PEM files in the tls section, docs/security.md"
 
-#: Parameters that nothing here stands for, and what to do.
+#: Restricting parameters without a counterpart, and what to do.
 _STRICTER: Final[dict[str, str]] = {
-    "verifyHost": "a certificate is not compared with the client's address: certificate-users says whose it is",
+    "verifyHost": "a certificate is not compared with the client's address: certificate-users maps it to a user",
     "securityDomain": "there is one users file for all acceptors: give these users their roles, docs/security.md",
-    "trustManagerFactoryPlugin": "client-ca alone decides which certificates are valid",
+    "trustManagerFactoryPlugin": "only client-ca decides which certificates are valid",
     "crcOptions": "revoked certificates are in a list: give it as crl in the tls section",
     "ocspResponderURL": "revoked certificates are in a list: give it as crl in the tls section",
     "kerb5": "Kerberos is not supported: its clients log in with a certificate, a token or SCRAM",
@@ -54,7 +54,7 @@ _SUITE_1_3: Final = re.compile("TLS_(AES|CHACHA20)_.*")
 
 
 def guard(draft: Draft, element: Element, what: str, name: str, given: Mapping[str, str], *, tls: bool) -> set[str]:
-    """Put what keeps clients away from an acceptor of this name; which of the parameters these were."""
+    """Put the restrictions of an acceptor; return the parameters handled."""
     if tls:
         _tls(draft, element, what, name, given)
     done: set[str] = set()
@@ -62,7 +62,7 @@ def guard(draft: Draft, element: Element, what: str, name: str, given: Mapping[s
         found = place(element, f"{what}: {parameter}", text)
         if parameter in _OF_TLS:
             if not tls and parameter != "sslEnabled":
-                draft.report.left(found, "it has an effect with TLS only, which this acceptor does not speak")
+                draft.report.left(found, "it only has an effect with TLS, which this acceptor does not use")
         elif parameter in _STRICTER and text.lower() != "false":
             shut(draft, found, name, _STRICTER[parameter])
         elif parameter == "saslMechanisms" and "PLAIN" not in _listed(text):
@@ -101,7 +101,9 @@ def _tls(draft: Draft, element: Element, what: str, name: str, given: Mapping[st
         elif parameter == "sniHost":
             _hosts(draft, found, name, text)
         elif asked:
-            draft.put(found, (*key, "crl"), text, change="it has to be in PEM, and of the authorities of client-ca")
+            draft.put(
+                found, (*key, "crl"), text, change="it must be in PEM, and issued by the authorities in client-ca"
+            )
         else:
             draft.report.left(found, "clients are not asked for a certificate")
 
@@ -115,7 +117,7 @@ def _versions(draft: Draft, found: Place, name: str, text: str) -> None:
 
 
 def _suites(draft: Draft, found: Place, name: str, text: str) -> None:
-    """Those of TLS 1.2 in OpenSSL's words; those of 1.3 are all good, and cannot be chosen."""
+    """Put the suites of TLS 1.2 under OpenSSL's names; those of 1.3 are all good, and cannot be chosen."""
     suites = [_openssl(suite) for suite in _listed(text) if _SUITE.fullmatch(suite)]
     key = ("acceptors", name, "tls")
     if suites:
@@ -124,7 +126,7 @@ def _suites(draft: Draft, found: Place, name: str, text: str) -> None:
     elif any(_SUITE_1_3.fullmatch(suite) for suite in _listed(text)):
         draft.put(found, (*key, "versions"), ["1.3"], change="all of them are suites of TLS 1.3")
     else:
-        draft.report.left(found, "only suites with forward secrecy and authenticated encryption are taken")
+        draft.report.left(found, "only suites with forward secrecy and authenticated encryption are taken over")
 
 
 def _openssl(suite: str) -> str:
@@ -134,17 +136,17 @@ def _openssl(suite: str) -> str:
 
 
 def _hosts(draft: Draft, found: Place, name: str, text: str) -> None:
-    """Artemis has a regular expression, here there are names."""
+    """Put the names in Artemis's regular expression, if it only lists names."""
     names = text.split("|")
     if all(_NAMES.fullmatch(each) for each in names):
         plain = [each.replace("\\", "") for each in names]
         draft.put(found, ("acceptors", name, "tls", "sni-hosts"), plain, change="names instead of a regular expression")
     else:
-        shut(draft, found, name, "write the names that it means into sni-hosts of the tls section")
+        shut(draft, found, name, "write the names that it stands for into sni-hosts of the tls section")
 
 
 def shut(draft: Draft, found: Place, name: str, why: str) -> None:
-    """Say what kept clients away from an acceptor, which does not listen until an operator has seen to it."""
+    """Report what kept clients away from an acceptor, and disable it until an operator enables it."""
     draft.report.add(found, Outcome.STRICTER, why=f"{why}; {_SHUT}")
     if not draft.has(("acceptors", name, "enabled")):
         draft.put(found, ("acceptors", name, "enabled"), False, quiet=True)

@@ -1,8 +1,7 @@
-"""The broker.toml in the making: what is put into it, from where, and what the models say to it.
+"""The draft of a broker.toml: its values, their places in the source, and the models' verdict.
 
-Whatever the models refuse goes out again and is told in the report with the models' own reason, so that the result is
-always accepted by `bartleby config check`, and a version that knows more takes more over.  A value may have a second
-choice, which takes its place if the first is refused; that is told too.
+Values that the models refuse are removed and reported with the models' own reason, so that `bartleby config check`
+always accepts the result, and a version with more settings takes over more.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ NO_SUCH_SETTING: Final = "this version of Bartleby has no such setting"
 
 @dataclass(slots=True)
 class _Claim:
-    """Who put a value, and what is to be said of it."""
+    """A value, its place in the source, and what to report about it."""
 
     place: Place
     value: object
@@ -44,7 +43,7 @@ class Draft:
     def __init__(self, report: Report) -> None:
         self.report = report
         self._claims: dict[Key, _Claim] = {}
-        self._tables: dict[Key, dict[Key, None]] = {}  # the keys at and below each key, in their order
+        self._tables: dict[Key, dict[Key, None]] = {}  # the keys at and below each key, in order
 
     def has(self, key: Key) -> bool:
         """Whether the key, or one below it, was put."""
@@ -61,7 +60,7 @@ class Draft:
         quiet: bool = False,
         vital: bool = False,
     ) -> None:
-        """Put what a text of XML says, as the kind of value that the key takes; `factor` is for other units."""
+        """Put a text of XML, converted to the kind of value of the key; `factor` converts units."""
         try:
             value = value_of(kind_of(key), text)
         except ValueError as error:
@@ -83,15 +82,15 @@ class Draft:
     ) -> None:
         """Put a value.
 
-        change: why it is not what the file says; quiet: nothing in the file says it, so that there is no finding;
-        vital: without it the table that it is in would do harm, and goes with it.
+        change: why it differs from the file; quiet: it is not in the file, so there is no finding; vital: without it
+        the rest of its table would do harm, and is removed with it.
         """
         if isinstance(value, str) and "${" in value:
             self.report.left(place, f"the system property has no default here: write {name(key)} by hand")
             return
         taken = self._claims.get(key)
         if taken is not None and not taken.quiet:
-            first = f"line {taken.place.line} gives {name(key)} already"
+            first = f"line {taken.place.line} already gives {name(key)}"
             if taken.value == value:
                 self.report.add(place, Outcome.TAKEN, name(key), first)
             else:
@@ -102,14 +101,14 @@ class Draft:
             self._tables.setdefault(key[:end], {})[key] = None
 
     def drop(self, key: Key, why: str) -> None:
-        """Take out all that stands below the key, and say why."""
+        """Remove everything at or below a key, and report why."""
         for other in list(self._tables.get(key, ())):
             claim = self._remove(other)
             if not claim.quiet:
                 self.report.left(claim.place, why)
 
     def settle(self, prune: Callable[[Draft], None]) -> None:
-        """Take out what the models refuse, then what means nothing without that, and report all claims."""
+        """Remove what the models refuse, then what is useless without it, and report all claims."""
         while True:
             raw = self.raw()
             merged = copy.deepcopy(SHIPPED) | raw
@@ -128,7 +127,7 @@ class Draft:
                 self._report(key, claim)
 
     def raw(self) -> dict[str, object]:
-        """The tables as they stand in the file."""
+        """The tables of the file."""
         tables: dict[str, object] = {}
         for key, claim in self._claims.items():
             _set(tables, key, claim.value)
@@ -148,7 +147,7 @@ class Draft:
         self.report.add(claim.place, outcome, name(key), "; ".join(why))
 
     def _without_clashes(self, config: Config, raw: dict[str, object]) -> bool:
-        """Take out what cannot be with the rest; whether there was anything."""
+        """Remove values that clash with others; return whether there were any."""
         found = list(clashes(config))
         if not found:
             return False
@@ -157,14 +156,14 @@ class Draft:
         claimed = {text for text, key in names.items() if key in self._claims}
         refused = False
         for clash in found:
-            # one whose cause has just gone with another is over, or is found again
+            # a clash whose cause was just removed is resolved, or will be found again
             if all(text not in claimed or names[text] in self._claims for text in clash.keys):
                 refused = self._refuse_first(clash.keys, names, clash.fix) or refused
         assert refused, f"nothing of the file is to blame for {found}"
         return True
 
     def _refuse_first(self, keys: Sequence[str], names: dict[str, Key], why: str) -> bool:
-        """Take out the first of clashing keys that the file gave."""
+        """Remove the first of clashing keys that is in the draft."""
         for text in keys:
             if names.get(text) in self._claims:
                 return self._refuse(names[text], why if text == keys[0] else f"it clashes with {keys[0]}, {why}")
@@ -174,20 +173,20 @@ class Draft:
         return False
 
     def _refuse(self, key: Key, why: str, *, whole: bool = False) -> bool:
-        """Take out what stands at or below the key; if nothing does, what stands above it, else its table.
+        """Remove the values at or below a key; if there are none, the one above it, else its table.
 
-        whole: the table goes, so that no default takes the place of the value.
+        whole: remove the whole table, so that no default replaces the value.
         """
         found = [key] if key in self._claims else list(self._tables.get(key, ()))
         found = found or [key[:end] for end in range(1, len(key)) if key[:end] in self._claims]
         found = found or list(self._tables.get(key[:-1], ()))
         for other in found:
             claim = self._claims.get(other)
-            if claim is None:  # gone with something vital
+            if claim is None:  # removed with something vital
                 continue
             self._remove(other)
             if whole and other[0] == "security-settings":
-                shut = f"{why}: until it is written by hand a broader match decides there"
+                shut = f"{why}: until it is written by hand a broader match applies there"
                 self.report.add(claim.place, Outcome.STRICTER, why=shut)
             elif not claim.quiet:
                 stays = known(other) and other == key and not (claim.vital or whole)
@@ -212,14 +211,14 @@ class Draft:
 
 
 def name(key: Key) -> str:
-    """The key as people write it."""
+    """The key in the notation of the documentation."""
     if key[0] in LISTS and len(key) > 1:
         return ".".join([f'{key[0]}["{key[1]}"]', *key[2:]])
     return ".".join(key)
 
 
 def _indexes(raw: dict[str, object]) -> dict[tuple[str, str], int]:
-    """Where the entry of each match is in its list."""
+    """The index in its list of each entry, by match."""
     return {
         (section, entry["match"]): index
         for section, entries in raw.items()
@@ -240,7 +239,7 @@ def _reason(wrong: ErrorDetails, raw: dict[str, object]) -> str:
     if wrong["type"] == "extra_forbidden":
         return (refused(path) or NO_SUCH_SETTING).removesuffix(": remove it")
     found = problem(wrong, raw, lambda _: "")
-    return f"Bartleby does not take {found.value}: {found.fix}" if found.value else found.fix
+    return f"Bartleby does not accept {found.value}: {found.fix}" if found.value else found.fix
 
 
 def _set(tables: dict[str, object], key: Key, value: object) -> None:
@@ -252,7 +251,7 @@ def _set(tables: dict[str, object], key: Key, value: object) -> None:
 
 
 def _listed(tables: dict[str, object]) -> dict[str, object]:
-    """With the entries of lists, kept by match, as lists."""
+    """Convert the entries of lists, stored by match, to lists."""
     for section in LISTS:
         entries = tables.get(section)
         if isinstance(entries, dict):

@@ -1,4 +1,4 @@
-"""Files of other brokers, before anything is known of what they say."""
+"""Reading files of other brokers as text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class InvalidFile(ValueError):
 
 
 def text_of(data: bytes, bytes_max: int, kind: str) -> str:
-    """A file of plain text.  Raises InvalidFile for one that is larger than any of its kind, or not UTF-8."""
+    """The text of a file.  Raises InvalidFile if it is larger than any of its kind, or not UTF-8."""
     if len(data) > bytes_max:
         raise InvalidFile(f"it is larger than {bytes_max >> 20} MiB: no {kind} is")
     try:

@@ -1,6 +1,6 @@
-"""What kind of value a key of broker.toml takes, read from the models, and how the texts of XML become such values.
+"""The kinds of values of broker.toml's keys, read from the models, and the conversion of XML texts to them.
 
-So the importer grows with the models: a setting that they learn is taken over from then on.
+So the importer grows with the models: a setting added there is taken over from then on.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from broker.config.acceptors import Acceptor
 from broker.config.schema import annotation_at, arms, model_fields, sections
 
 Key = tuple[str, ...]
-"""A key as a path; an address setting has its match where the file has a place in a list."""
+"""A key as a path; an entry of a list has its match in place of its index."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,18})\s*([kmg]?)i?b?", re.IGNORECASE)
 _SIZE_FACTORS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
@@ -27,7 +27,7 @@ LISTS: Final = ("address-settings", "resource-limit-settings", "security-setting
 
 
 class Kind(Enum):
-    """The kinds that texts are read as."""
+    """The kinds of values that texts are converted to."""
 
     TRUTH = "true or false"
     INTEGER = "an integer"
@@ -45,14 +45,14 @@ def known(key: Key) -> bool:
 
 
 def kind_of(key: Key) -> Kind | None:
-    """What the key takes, or None if the models do not have it."""
+    """The kind of a key's value, or None if the models do not have the key."""
     path = _as_in_file(key)
     field = model_fields(annotation_at(path[:-1])).get(str(path[-1]))
     return None if field is None else _kind(field)
 
 
 def value_of(kind: Kind | None, text: str) -> object:
-    """The value that a text of XML says; that of an unknown key stays text.  Raises ValueError."""
+    """A text of XML converted to a value; for an unknown key it stays text.  Raises ValueError."""
     try:
         return _read(kind, text)
     except ValueError:
@@ -61,7 +61,7 @@ def value_of(kind: Kind | None, text: str) -> object:
 
 
 def acceptor_keys() -> dict[str, frozenset[str]]:
-    """The keys of the acceptor of each protocol."""
+    """The keys of each protocol's acceptor."""
     found: dict[str, frozenset[str]] = {}
     for model in sections(Acceptor):
         protocol = get_args(model.model_fields["protocol"].annotation)[0]
@@ -70,7 +70,7 @@ def acceptor_keys() -> dict[str, frozenset[str]]:
 
 
 def written(key: Key, value: object) -> object:
-    """A value as people write it: durations and sizes with their unit."""
+    """A value for people: durations and sizes with a unit."""
     if isinstance(value, int) and not isinstance(value, bool) and value > 0:
         kind = kind_of(key)
         if kind is Kind.DURATION:
@@ -81,7 +81,7 @@ def written(key: Key, value: object) -> object:
 
 
 def shown(value: object) -> str:
-    """A value as it stands in a TOML file."""
+    """A value in TOML notation."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -152,7 +152,7 @@ _PLAIN: Final[Sequence[tuple[type, Kind]]] = (
 
 
 def _annotations(annotation: object) -> Iterator[object]:
-    """What Annotated adds, at any depth."""
+    """The metadata of Annotated, at any depth."""
     if get_origin(annotation) is Annotated:
         yield from get_args(annotation)[1:]
     for argument in get_args(annotation):

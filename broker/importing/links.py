@@ -1,8 +1,7 @@
-"""What the links of all brokers have in common: names, where they connect to, who logs in, which routes they have.
+"""What the links of all importers share: names, targets, logins and routes.
 
-Each connection of the file gets a link of its own, whatever else is named like it: what two of them pass on must not
-become the routes of one.  Names keep letters, digits, `_`, `-` and, of links, `.`: they are parts of the names of
-queues and of password files.
+Each connection of the file gets its own link, even if another has the same name: their routes must not be merged. Names
+may have letters, digits, `_`, `-` and, for links, `.`: they become parts of the names of queues and password files.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from broker.importing.report import Place
 
 SECTION: Final = "links"
 
-ALWAYS_TRIES: Final = "a link tries again until it is stopped: `bartleby link stop`"
-NO_ROUTE: Final = "nothing of it is a route of a link, so there is none"
+ALWAYS_TRIES: Final = "a link retries until it is stopped: `bartleby link stop`"
+NO_ROUTE: Final = "nothing in it translates to a route, so there is no link"
 _KINDS: Final = ("send", "receive", "topics", "mqtt")
 _MASKED: Final = "ENC("
 
 
 class Login(NamedTuple):
-    """Who logs in at the other broker: where the file says it, and the user."""
+    """The login at the other broker: the user, and the places of user and password in the file."""
 
     user: Place | None = None
     name: str = ""
@@ -33,10 +32,10 @@ class Login(NamedTuple):
 
 
 def connect(draft: Draft, found: Place, wanted: str, urls: Sequence[str], change: str = "") -> Key:
-    """Put a link to these URLs, which are tried in turn; its key."""
+    """Put a link to these URLs, which are tried in turn; return its key."""
     name = _fresh(re.sub(r"[^\w.-]+", "-", wanted) or "link", lambda name: draft.has((SECTION, name)))
     if wanted and name != wanted:
-        renamed = f"it is named {name}: a link has a name of its own, of letters, digits, _ - and ."
+        renamed = f"it is named {name}: a link's name is unique, of letters, digits, _ - and ."
         change = f"{change}; {renamed}" if change else renamed
     link = (SECTION, name)
     draft.put(found, (*link, "url"), urls[0] if len(urls) == 1 else list(urls), change=change, vital=True)
@@ -50,9 +49,9 @@ def route(draft: Draft, link: Key, kind: str, wanted: str) -> Key:
 
 
 def log_in(draft: Draft, link: Key, login: Login, like: Key | None = None) -> None:
-    """Put the user, and the file that the password is to be written to: the password itself goes nowhere.
+    """Put the user and the path of the password file; the password itself is not copied.
 
-    like: another link of the same connection, of which all this was told; both read one password file.
+    like: another link of the same connection, already reported; both use one password file.
     """
     quiet = like is not None
     if login.user is not None and login.name.startswith(_MASKED):
@@ -64,14 +63,14 @@ def log_in(draft: Draft, link: Key, login: Login, like: Key | None = None) -> No
         return
     if draft.has((*link, "user")):
         path = f"/etc/bartleby/{(like or link)[-1]}.password"
-        why = "write the password into the first line of that file: until it is there the broker does not start"
+        why = "write the password to the first line of that file: the broker does not start without it"
         draft.put(login.password, (*link, "password-file"), path, change=why, quiet=quiet)
     elif not quiet:
         draft.report.left(login.password, "a password needs a user")
 
 
 def put_retry_interval(draft: Draft, found: Place, link: Key, text: str, *, constant: bool, factor: int = 1) -> None:
-    """Put the time between attempts.  constant: it stays so, whereas that of a link doubles unless it may not."""
+    """Put the time between attempts.  constant: keep it from doubling."""
     key = (*link, "retry-interval")
     draft.put_text(found, key, text, factor=factor)
     if constant and draft.has(key):
@@ -79,20 +78,20 @@ def put_retry_interval(draft: Draft, found: Place, link: Key, text: str, *, cons
 
 
 def drop_without_routes(draft: Draft, link: Key, why: str = NO_ROUTE) -> None:
-    """Take the link out again if nothing passes over it."""
+    """Remove the link if it has no routes."""
     if not any(draft.has((*link, kind)) for kind in _KINDS):
         draft.drop(link, why)
 
 
 def drop_idle(draft: Draft) -> None:
-    """Take out the links whose routes were all refused."""
+    """Remove links whose routes were all refused."""
     links = draft.raw().get(SECTION)
     for name in links if isinstance(links, dict) else ():
         drop_without_routes(draft, (SECTION, name))
 
 
 def _fresh(wanted: str, taken: Callable[[str], bool]) -> str:
-    """The name, or with the first number behind it that is free: they are given in their order, so halving finds it."""
+    """The name, or the name with the first free number: numbers are used in order, so a binary search finds it."""
 
     def numbered(number: int) -> str:
         end = f"-{number}" if number > 1 else ""

@@ -1,4 +1,4 @@
-"""A mosquitto.conf: its listeners are acceptors, its bridges links, and what it says of the whole broker."""
+"""A mosquitto.conf: its listeners become acceptors, its bridges links; and its settings of the whole broker."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ _EXPIRATION: Final = re.compile(r"([0-9]{1,9})([shdwmy])")
 _SECONDS: Final = {"s": 1, "h": 3_600, "d": 86_400, "w": 604_800, "m": 2_592_000, "y": 31_536_000}
 _EXPIRES: Final = ("default-mqtt-session-expiry-interval", "max-session-expiry-interval")
 
-_NOBODY: Final = "clients log in once there is a user; without users only those of this machine may connect"
-_EVERYBODY: Final = "they may do everything; when there are users, give anonymous-roles"
+_NOBODY: Final = "clients must log in once a user exists; without users only clients of this machine may connect"
+_EVERYBODY: Final = "they may do everything; once there are users, set anonymous-roles"
 _RESTRICTED: Final = (
-    "they were bound by the acl_file or a plug-in: set security.anonymous = true when [[security-settings]] say what"
-    " anonymous-roles may do"
+    "they were restricted by the acl_file or a plug-in: set security.anonymous = true once [[security-settings]] define"
+    " what anonymous-roles may do"
 )
 _SOME: Final = (
-    "all acceptors let in anonymous clients, or none: set security.anonymous = true, and allowed-users or allowed-roles"
-    " of the acceptors that keep them out"
+    "all acceptors accept anonymous clients, or none: set security.anonymous = true, and allowed-users or allowed-roles"
+    " of the acceptors that refuse them"
 )
 
 
 def translate(data: bytes, draft: Draft) -> None:
-    """Put all of it into the draft, or into its report.  Raises InvalidFile."""
+    """Translate everything into the draft, or into its report.  Raises InvalidFile."""
     conf = read_conf(data)
     acceptors = listeners(conf, draft)
     for line in holding(conf.general.lines, draft):
@@ -39,10 +39,10 @@ def translate(data: bytes, draft: Draft) -> None:
     _anonymous(conf, acceptors, draft)
     bridges(conf.bridges, draft)
     for line in conf.stray:
-        draft.report.left(line.place(), "it is of a bridge, and no connection is before it")
+        draft.report.left(line.place(), "it belongs to a bridge, but no connection precedes it")
     for line in conf.unknown:
         found = Place(line.number, line.name)  # the value may be a misspelt password
-        draft.report.left(found, "unknown to this importer: see whether docs/configuration.md has something like it")
+        draft.report.left(found, "unknown to this importer: check whether docs/configuration.md has something similar")
     http_acceptor(draft, "mosquitto.conf has none")
 
 
@@ -75,7 +75,7 @@ def _expiration(line: Line, found: Place, draft: Draft, acceptors: Sequence[Acce
 
 
 def _anonymous(conf: Conf, acceptors: Sequence[Acceptor], draft: Draft) -> None:
-    """Whether clients without a name come in: here through all acceptors, or none, and only if nothing bound them."""
+    """Put whether anonymous clients may connect: by all acceptors or none, and only if nothing restricted them."""
     general = conf.general.get("allow_anonymous")
     default = general is not None and general.truth
     own: dict[Line, Acceptor] = {}

@@ -17,7 +17,7 @@ from broker.importing.rules import Leave
 from broker.importing.targets import url_of
 
 PORT: Final = 1_883
-"""Where Mosquitto connects to if an address does not say, over TLS too."""
+"""The port of an address that has none, also with TLS."""
 
 _HOST: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s\[\]/?#@,$%:]+)(:(?P<port>[0-9]{1,5}))?")
 _WORD: Final = re.compile(r'\s*(?:"(?P<quoted>[^"]*)"|(?P<plain>[^\s"]\S*))(?=\s|$)')
@@ -26,7 +26,7 @@ _DIRECTIONS: Final = ("out", "in", "both")
 
 
 def bridges(sections: list[Section], draft: Draft) -> None:
-    """All of them."""
+    """Translate all bridges."""
     for section in sections:
         assert section.head is not None, "a bridge begins with its connection"
         _bridge(section, section.head, draft)
@@ -66,12 +66,12 @@ def _secure(section: Section) -> bool:
 
 
 def _urls(text: str, *, secure: bool) -> list[str]:
-    """The URLs of all addresses, or none if one of them is no host and port."""
+    """The URLs of all addresses; empty if one of them is not a host and port."""
     urls: list[str] = []
     for word in text.split():
         if word.startswith("#"):
             break
-        # of an IPv6 address the last colon is that of its port
+        # in an IPv6 address the last colon precedes the port
         host, port = (f"[{word.rpartition(':')[0]}]", word.rpartition(":")[2]) if word.count(":") > 1 else ("", "")
         found = _HOST.fullmatch(f"{host}:{port}" if host and not word.startswith("[") else word)
         if found is None or not 1 <= int(found["port"] or PORT) <= 65_535:
@@ -100,7 +100,7 @@ def _setting(section: Section, line: Line, found: Place, draft: Draft, link: Key
         _version(line, found, draft)
     elif line.name == "bridge_tls_use_os_certs":
         if line.truth and section.get("bridge_cafile") is not None:
-            draft.report.left(found, "ca takes the place of the system's authorities")
+            draft.report.left(found, "ca replaces the system's authorities")
         else:
             draft.report.add(found, Outcome.TAKEN)
     elif line.name == "bridge_require_ocsp":
@@ -111,7 +111,7 @@ def _setting(section: Section, line: Line, found: Place, draft: Draft, link: Key
 
 def _addresses(line: Line, found: Place, draft: Draft, link: Key, *, in_turn: bool) -> None:
     if len(_urls(line.value, secure=False)) > 1 and not in_turn:
-        why = "they are tried in turn: the link stays where it is connected, and does not go back to the first"
+        why = "they are tried in turn: the link stays where it is connected, and does not return to the first"
         draft.report.add(found, Outcome.CHANGED, ".".join((*link, "url")), why)
     else:
         draft.report.add(found, Outcome.TAKEN, ".".join((*link, "url")))
@@ -122,11 +122,11 @@ def _restart(line: Line, found: Place, draft: Draft, link: Key) -> None:
     base, cap, stable, *_ = [*line.value.split(), "", "", ""]
     put_retry_interval(draft, found, link, base, constant=not cap, factor=1_000)
     if cap:
-        change = "the time between attempts doubles, where Mosquitto draws it by lot"
+        change = "the time between attempts doubles; Mosquitto chooses it at random"
         longest = Place(found.line, f"{found.what}, the longest", cap)
         draft.put_text(longest, (*link, "retry-interval-max"), cap, factor=1_000, change=change)
     if stable:
-        why = "a link that has been let in begins with retry-interval again"
+        why = "a link that has logged in begins with retry-interval again"
         draft.report.left(Place(found.line, f"{found.what}, until stable", stable), why)
 
 
@@ -139,7 +139,7 @@ def _version(line: Line, found: Place, draft: Draft) -> None:
 
 def _revoked(line: Line, found: Place, draft: Draft, link: Key) -> None:
     if line.truth:
-        why = "links do not ask whether a certificate has been revoked: the link is not enabled until you decide"
+        why = "links do not check whether a certificate has been revoked: the link is disabled until you enable it"
         draft.report.add(found, Outcome.STRICTER, why=why)
         draft.put(found, (*link, "enabled"), False, quiet=True)
     else:
@@ -154,11 +154,11 @@ def _topic(line: Line, found: Place, draft: Draft, link: Key) -> None:
     why = ""
     if not words or direction not in _DIRECTIONS or qos not in ("0", "1", "2"):
         why = "it is not PATTERN, then out, in or both, a QoS of 0, 1 or 2, and two prefixes: write the route by hand"
-    elif not topic:  # one topic here is another one there
+    elif not topic:  # a topic here maps to another one there
         topic = _common_end(local, remote)
         topic = topic.removeprefix("/") or topic
         local, remote = local.removesuffix(topic), remote.removesuffix(topic)
-        why = "" if topic else "a route's topics end alike on both sides: these do not"
+        why = "" if topic else "a route's topics must have the same ending on both sides: these do not"
     if why:
         draft.report.left(found, why)
         return
@@ -179,7 +179,7 @@ def _common_end(one: str, other: str) -> str:
 
 
 def _words(text: str) -> list[str]:
-    """The words of a topic line, of which those in quotes may have spaces; none if quotes do not come in pairs."""
+    """The words of a topic line; quoted words may have spaces; empty if quotes are unbalanced."""
     words: list[str] = []
     at = 0
     while text[at:].strip():

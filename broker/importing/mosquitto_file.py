@@ -1,12 +1,12 @@
-"""Reading a mosquitto.conf: into the settings of the broker, of its listeners and of its bridges, each with its line.
+"""Parses a mosquitto.conf to the settings of the broker, its listeners and its bridges, each with its line.
 
-1. A line is a name, a space, and a value; blank lines, and those whose first character is `#`, are nothing.
-2. `listener` and `connection` begin a section, to which the settings of listeners and of bridges belong that follow,
-   whatever stands in between.
-3. Settings of listeners before any `listener`, and those behind `port` and `bind_address`, are those of the default
-   one, which is there if one of these two is given, or no `listener` at all.
+1. A line is a name, a space, and a value; blank lines, and lines that begin with `#`, are ignored.
+2. `listener` and `connection` begin a section; later settings of listeners and of bridges belong to it, whatever is in
+   between.
+3. Settings of listeners before any `listener`, and those after `port` and `bind_address`, belong to the default
+   listener, which exists if one of these two is given, or no `listener` at all.
 4. With `per_listener_settings true` some settings of the broker are each listener's own.
-5. Of a setting that is given twice the last one holds, unless it makes a list.
+5. If a setting is given twice, the last one applies, unless it makes a list.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from broker.importing.report import Place, shown
 from broker.importing.rules import Always, Rule, apply
 
 CONF_BYTES_MAX: Final = 1 << 20
-"""Bytes of a file: the longest, with all comments that are shipped, has 40 KiB."""
+"""Bytes of a file: the shipped one with all its comments has 40 KiB."""
 
 
 class Line(NamedTuple):
-    """A setting, and where it stands."""
+    """A setting and its line number."""
 
     number: int
     name: str
@@ -34,16 +34,16 @@ class Line(NamedTuple):
 
     @property
     def word(self) -> str:
-        """The first word of the value: all that Mosquitto reads of numbers and truths."""
+        """The first word of the value: Mosquitto reads only this of numbers and booleans."""
         return self.value.partition(" ")[0]
 
     @property
     def truth(self) -> bool:
-        """Whether it says true."""
+        """Whether the value is true."""
         return self.word in ("true", "1")
 
     def place(self, section: str = "") -> Place:
-        """Where it stands, for the report."""
+        """Its place, for the report."""
         what = f"{section}: {self.name}" if section else self.name
         return Place(self.number, what, shown(what, self.value))
 
@@ -56,7 +56,7 @@ class Section:
     lines: list[Line] = field(default_factory=list)
 
     def get(self, name: str) -> Line | None:
-        """The last line with a setting, which holds, under its name or an older one."""
+        """The last line with a setting, which applies, under its name or an older one."""
         return next((line for line in reversed(self.lines) if ALIASES.get(line.name, line.name) == name), None)
 
     def truth(self, name: str) -> bool:
@@ -67,11 +67,11 @@ class Section:
 
 @dataclass(slots=True)
 class Conf:
-    """What a file says."""
+    """The contents of a file."""
 
     general: Section = field(default_factory=Section)
     default: Section = field(default_factory=Section)
-    """The listener that is there without being named."""
+    """The listener that exists without a `listener` line."""
     listeners: list[Section] = field(default_factory=list)
     bridges: list[Section] = field(default_factory=list)
     stray: list[Line] = field(default_factory=list)
@@ -80,13 +80,13 @@ class Conf:
 
     @property
     def every_listener(self) -> list[Section]:
-        """With the default one, if it is there."""
+        """All listeners, including the default one if it exists."""
         given = self.default.get("port") or self.default.get("bind_address")
         return [self.default, *self.listeners] if given is not None or not self.listeners else self.listeners
 
 
 def read_conf(data: bytes) -> Conf:
-    """What a file says.  Raises InvalidFile with the line."""
+    """Parse a file.  Raises InvalidFile with the line."""
     lines = list(_lines(data))
     own = any(line.name == "per_listener_settings" and line.truth for line in lines)
     conf = Conf()
@@ -111,14 +111,14 @@ def read_conf(data: bytes) -> Conf:
             conf.unknown.append(line)
     if lines and len(conf.unknown) == len(lines):
         raise InvalidFile(
-            f"line {lines[0].number}: {shown('', lines[0].name)} is no setting of Mosquitto's, nor is any other line:"
+            f"line {lines[0].number}: {shown('', lines[0].name)} is not a setting of Mosquitto, nor is any other line:"
             " name a broker.xml, an activemq.xml, a mosquitto.conf, or a rules table of runmqdlq"
         )
     return conf
 
 
 def holding(lines: Iterable[Line], draft: Draft, section: str = "") -> list[Line]:
-    """The lines that hold, told of those that do not."""
+    """The lines that apply; the others are reported."""
     given = list(lines)
     last = {ALIASES.get(line.name, line.name): line for line in given}
     held: list[Line] = []
@@ -127,7 +127,7 @@ def holding(lines: Iterable[Line], draft: Draft, section: str = "") -> list[Line
         if holds is line or line.name in LISTS or line.name.startswith(OPTIONS):
             held.append(line)
         else:
-            draft.report.left(line.place(section), f"line {holds.number} says it again, and holds")
+            draft.report.left(line.place(section), f"line {holds.number} gives it again, and applies")
     return held
 
 

@@ -1,6 +1,6 @@
-"""A mosquitto.conf's listeners: acceptors for MQTT, over WebSocket and TLS too.
+"""The listeners of a mosquitto.conf as acceptors for MQTT, also over WebSocket and TLS.
 
-What kept clients out and has no counterpart keeps the acceptor from listening, as in doors.py.
+A restriction of clients without a counterpart keeps the acceptor disabled, as in doors.py.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from broker.importing.report import Outcome, Place
 
 _TRUTHS: Final = ("allow-zero-length-clientid", "retain-available")
 
-#: Protocols of listeners that are no MQTT acceptors.
+#: Protocols of listeners that cannot become MQTT acceptors.
 _OTHERS: Final = {
     "http_api": "the acceptor for HTTP has the console, the management calls and /metrics",
-    "mqttsn": "MQTT-SN is not spoken",
+    "mqttsn": "MQTT-SN is not supported",
 }
 
 
 class Acceptor(NamedTuple):
-    """What a listener has become: the acceptor's name, and what the report calls it."""
+    """The acceptor made from a listener: its name, and its name in the report."""
 
     name: str
     what: str
@@ -42,10 +42,12 @@ class Acceptor(NamedTuple):
 
 
 def listeners(conf: Conf, draft: Draft) -> list[Acceptor]:
-    """Put all of them."""
+    """Translate all listeners."""
     if conf.default not in conf.every_listener:
         for line in conf.default.lines:
-            draft.report.left(line.place(), "it is for the listener that is not started when others are given")
+            draft.report.left(
+                line.place(), "it is for the default listener, which does not exist when others are given"
+            )
     found = [_listener(section, draft) for section in conf.every_listener]
     return [acceptor for acceptor in found if acceptor is not None]
 
@@ -53,7 +55,7 @@ def listeners(conf: Conf, draft: Draft) -> list[Acceptor]:
 def put_number(
     draft: Draft, line: Line, found: Place, acceptors: Sequence[Acceptor], numbers: Sequence[Number]
 ) -> None:
-    """Put a number or a truth to acceptors; the report tells of the first."""
+    """Put a number or a boolean to acceptors; only the first is reported."""
     told = False
     for acceptor in acceptors:
         for number in numbers:
@@ -68,7 +70,7 @@ def put_number(
 
 
 def _listener(section: Section, draft: Draft) -> Acceptor | None:
-    """One of them, or None if it cannot be."""
+    """Translate one listener; None if it cannot be translated."""
     port, host = _endpoint(section)
     what = f"listener {port}"
     why = _impossible(section, port)
@@ -86,7 +88,7 @@ def _listener(section: Section, draft: Draft) -> Acceptor | None:
     if given is not None:
         draft.put(given.place(), (*key, "port"), int(port), vital=True)
     else:
-        change = "" if bound is not None else "as in Mosquitto, for clients of this machine alone"
+        change = "" if bound is not None else "as in Mosquitto, only for clients of this machine"
         draft.put(Place(0, "no listener"), (*key, "port"), int(port), change=change, quiet=bound is not None)
     for line in holding(section.lines, draft, what):
         _setting(draft, line, acceptor)
@@ -107,7 +109,7 @@ def _endpoint(section: Section) -> tuple[str, str]:
 
 
 def _impossible(section: Section, port: str) -> str:
-    """Why a listener cannot be an acceptor, if so."""
+    """Why a listener cannot become an acceptor; empty if it can."""
     protocol = section.get("protocol")
     if port == "0":
         return "there are no acceptors on Unix sockets"
@@ -140,7 +142,7 @@ def _setting(draft: Draft, line: Line, acceptor: Acceptor) -> None:
         apply_rule(draft, rules[line.name], line, found)
 
 
-#: Told in other places.
+#: Handled elsewhere.
 _ELSEWHERE: Final = TLS | {"allow_anonymous", "bind_address", "listener_allow_anonymous", "port"}
 
 
@@ -166,9 +168,14 @@ def _mount_point(draft: Draft, line: Line, found: Place, acceptor: Acceptor) -> 
     try:
         topic_prefix(line.value)
     except ValueError as error:
-        shut(draft, found, acceptor.name, f"its clients saw only topics below it, mount-point cannot be this: {error}")
+        shut(
+            draft,
+            found,
+            acceptor.name,
+            f"its clients saw only topics below it, but mount-point cannot have this value: {error}",
+        )
     else:
-        change = "client identifiers get it too, and $SYS is as it is"
+        change = "client identifiers get it too, but $SYS does not"
         draft.put(found, ("acceptors", acceptor.name, "mount-point"), line.value, change=change)
 
 
@@ -178,7 +185,7 @@ def _interface(draft: Draft, line: Line, found: Place, acceptor: Acceptor) -> No
 
 def _proxied(draft: Draft, line: Line, found: Place, acceptor: Acceptor) -> None:
     if line.truth:
-        shut(draft, found, acceptor.name, "proxies do not tell an acceptor whether a client speaks TLS")
+        shut(draft, found, acceptor.name, "an acceptor does not learn from proxies whether a client uses TLS")
     else:
         draft.report.add(found, Outcome.TAKEN)
 

@@ -1,6 +1,6 @@
-"""What may stand in a mosquitto.conf, and where it goes, unless a module of its own takes it apart.
+"""The settings of a mosquitto.conf and their translations, except those that have their own modules.
 
-The names are those of Mosquitto 2.1 and of older versions; what is in none of these tables is told as unknown.
+The names are those of Mosquitto 2.1 and older versions; settings in none of these tables are reported as unknown.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from broker.importing.links import ALWAYS_TRIES
 from broker.importing.rules import Always, Leave, Rule, Take, leave_all
 
 _SYSTEMD: Final = "systemd or the container platform does it: docs/operations.md"
-_LOG: Final = "the log goes to standard error; [log] has its level and format"
-_DISK: Final = "what is confirmed is on disk: there is nothing to save from time to time"
+_LOG: Final = "the log goes to standard error; [log] sets its level and format"
+_DISK: Final = "everything confirmed is on disk: there is nothing to save periodically"
 _SOCKETS: Final = "sockets are left to the operating system"
 _ONE_ID: Final = "the identifiers that the broker assigns have no prefix"
-_OTHER_FILES: Final = "what it includes is not read: put it into this file first, then import the whole"
+_OTHER_FILES: Final = "included files are not read: merge them into this file first, then import it"
 
-#: What makes one setting of several lines.
+#: Settings that collect several lines to a list.
 LISTS: Final = frozenset({"topic", "websockets_origin", "log_dest", "log_type", "include_dir"})
 
-#: Older names of settings, or other ones.
+#: Older or alternative names of settings.
 ALIASES: Final = {
     "addresses": "address",
     "clientid": "remote_clientid",
@@ -29,21 +29,21 @@ ALIASES: Final = {
     "username": "remote_username",
 }
 
-#: What the names of options of plug-ins begin with, whose values may be anything.
+#: The prefixes of plug-in options, whose values may be anything.
 OPTIONS: Final = ("auth_opt_", "plugin_opt_")
 
-#: What kept clients from something, wherever it stands, and what to do: permissions and plug-ins.
+#: Restrictions by permissions and plug-ins, anywhere in the file, and what to do.
 STRICTER: Final[dict[str, str]] = {
     "acl_file": "its permissions are not read: write them as [[security-settings]], docs/security.md",
     "clientid_prefixes": "client identifiers are not restricted: give users their permissions, docs/security.md",
 } | dict.fromkeys(
     ("auth_plugin", "plugin", "global_plugin", "plugin_load", "plugin_use"),
-    "Bartleby loads no plug-ins: what this one refuses, users and [[security-settings]] must, docs/security.md",
+    "Bartleby loads no plug-ins: users and [[security-settings]] must refuse what this one refuses, docs/security.md",
 )
 
 
 class Number(NamedTuple):
-    """A number, or a truth, of acceptors.  zero: what 0 is here, if it is something else."""
+    """A number or boolean of acceptors.  zero: the value that stands for Mosquitto's 0."""
 
     key: str
     factor: int = 1
@@ -51,7 +51,7 @@ class Number(NamedTuple):
     change: str = ""
 
 
-#: Settings of the broker that go to each of its acceptors.
+#: Settings of the broker that are put to each acceptor.
 EACH: Final[dict[str, tuple[Number, ...]]] = {
     "allow_zero_length_clientid": (Number("allow-zero-length-clientid"),),
     "max_inflight_bytes": (Number("in-flight-bytes-max"),),
@@ -59,19 +59,19 @@ EACH: Final[dict[str, tuple[Number, ...]]] = {
     "max_keepalive": (Number("max-keepalive", 1_000), Number("server-keep-alive", 1_000)),
     "max_packet_size": (Number("maximum-packet-size"),),
     "max_queued_messages": (
-        Number("queued-messages-max", zero="-1", change="of each subscription, where it was of each client"),
+        Number("queued-messages-max", zero="-1", change="it is per subscription, and was per client"),
     ),
     "message_size_limit": (Number("message-size-limit", zero="-1"),),
     "retain_available": (Number("retain-available"),),
     "sys_interval": (Number("sys-interval", 1_000),),
 }
 
-#: Settings of listeners that go to their acceptor.
+#: Settings of listeners that are put to their acceptor.
 OF_LISTENER: Final[dict[str, tuple[Number, ...]]] = {
     "max_connections": (Number("connections-allowed"),),
     "max_qos": (Number("maximum-qos"),),
     "maximum_qos": (Number("maximum-qos"),),
-    "max_topic_alias": (Number("topic-alias-maximum", change="it is for the broker's own aliases, too"),),
+    "max_topic_alias": (Number("topic-alias-maximum", change="it also applies to the broker's own aliases"),),
 }
 
 #: Settings of listeners that have no counterpart, or need none.
@@ -83,8 +83,8 @@ LISTENER_RULES: Final[dict[str, Rule]] = leave_all(
         _SOCKETS: ("packet_buffer_size", "websockets_headers_size"),
         _ONE_ID: ("listener_auto_id_prefix",),
         "the address of a client is that of its connection": ("enable_proxy_protocol",),
-        "a client has the identifier that it gives: let no two users share one": ("use_username_as_clientid",),
-        "which user a certificate is, [[certificate-users]] say: docs/security.md": (
+        "a client keeps the identifier that it sends: let no two users share one": ("use_username_as_clientid",),
+        "[[certificate-users]] map certificates to users: docs/security.md": (
             "use_identity_as_username",
             "use_subject_as_username",
         ),
@@ -92,10 +92,12 @@ LISTENER_RULES: Final[dict[str, Rule]] = leave_all(
         "keys are exchanged on elliptic curves": ("dhparamfile",),
     }
 ) | {
-    "disable_client_cert_date_checks": Always("false", "certificates that have ended, or not begun, are refused"),
+    "disable_client_cert_date_checks": Always(
+        "false", "certificates that have expired or are not valid yet are refused"
+    ),
 }
 
-#: Settings of listeners that mosquitto_listeners.py takes apart.
+#: Settings of listeners that mosquitto_listeners.py translates.
 _LISTENER_APART: Final = frozenset(
     {
         "bind_address",
@@ -136,22 +138,24 @@ GENERAL_RULES: Final[dict[str, Rule]] = leave_all(
             "websockets_log_level",
         ),
         _DISK: ("autosave_interval", "autosave_on_changes"),
-        "Bartleby keeps all that it writes in broker.data-directory: set that": (
+        "Bartleby writes everything to broker.data-directory: set that": (
             "persistence_file",
             "persistence_location",
         ),
         _OTHER_FILES: ("include_dir",),
         _ONE_ID: ("auto_id_prefix",),
-        "users are made again, with `bartleby user`: passwords are not carried over": ("password_file",),
+        "create users again with `bartleby user`: passwords are not carried over": ("password_file",),
         "TLS with keys shared in advance is not supported: use certificates, docs/security.md": ("psk_file",),
-        "waiting messages count by address, max-size-bytes, and for all, broker.global-max-size": ("max_queued_bytes",),
-        "sessions that nobody uses end by their expiry interval": ("global_max_clients",),
-        "a message that fits several subscriptions of a client is delivered as MQTT says": (
+        "waiting messages are limited by address, max-size-bytes, and in total, broker.global-max-size": (
+            "max_queued_bytes",
+        ),
+        "unused sessions end by their expiry interval": ("global_max_clients",),
+        "a message that matches several subscriptions of a client is delivered as MQTT specifies": (
             "allow_duplicate_messages",
         ),
-        "retained messages that have expired are removed in time": ("retain_expiry_interval",),
+        "expired retained messages are removed in time": ("retain_expiry_interval",),
         "a retained message stays, whatever becomes of its sender": ("check_retain_source",),
-        "MQTT sends again after a reconnect, not after a time": ("retry_interval",),
+        "messages are sent again after a reconnect, not after a timeout": ("retry_interval",),
         _SOCKETS: ("set_tcp_nodelay",),
         "management goes over HTTP, with `bartleby` or any HTTP client": ("enable_control_api",),
         "Bartleby loads no plug-ins": ("auth_plugin_deny_special_chars",),
@@ -165,12 +169,12 @@ GENERAL_RULES: Final[dict[str, Rule]] = leave_all(
         "all acceptors have the same users and permissions; allowed-users and allowed-roles limit who may log in",
     ),
     "persistence": Always("true", "there is always a journal"),
-    "queue_qos0_messages": Always("false", "messages of QoS 0 are not kept for a client that is away"),
+    "queue_qos0_messages": Always("false", "messages of QoS 0 are not kept for a disconnected client"),
     "retained_persistence": Always("true", "there is always a journal"),
     "upgrade_outgoing_qos": Always("false", "a message has the lower QoS of its sender and of the subscription"),
 }
 
-#: Of the settings of the broker those that are each listener's own with `per_listener_settings true`.
+#: Settings of the broker that are each listener's own with `per_listener_settings true`.
 OWN: Final = frozenset(
     {
         "acl_file",
@@ -188,18 +192,18 @@ GENERAL: Final = (
     GENERAL_RULES.keys() | EACH.keys() | STRICTER.keys() | {"allow_anonymous", "persistent_client_expiration"}
 )
 
-CHECKED: Final = "the certificate of the other broker is always checked, and has to name the host of the url"
-_SESSION: Final = "both brokers keep the session of a bridge: what is published while it is away waits"
-_NOTIFIED: Final = "links tell their states on activemq.notifications, in the log and by `bartleby link`"
+CHECKED: Final = "the certificate of the other broker is always checked, and must name the host in the url"
+_SESSION: Final = "both brokers keep the session of a bridge: messages published while it is disconnected wait"
+_NOTIFIED: Final = "links report their states on activemq.notifications, in the log and by `bartleby link`"
 _CONNECTED: Final = "a link stays connected"
-_ITSELF: Final = "the broker itself reads and fills the topics here: there is no local client"
+_ITSELF: Final = "the broker itself reads and writes the local topics: there is no local client"
 
-#: Settings of bridges that are numbers or texts of a link.
+#: Settings of bridges that are put to a link as numbers or texts.
 OF_BRIDGE: Final[dict[str, Number]] = {
     "bridge_cafile": Number("ca"),
     "bridge_certfile": Number("certificate"),
     "bridge_keyfile": Number("key"),
-    "bridge_receive_maximum": Number("window", change="it is for both directions"),
+    "bridge_receive_maximum": Number("window", change="it applies to both directions"),
     "keepalive_interval": Number("idle-timeout", 1_000),
 }
 
@@ -211,32 +215,32 @@ BRIDGE_RULES: Final[dict[str, Rule]] = leave_all(
         _NOTIFIED: ("notification_topic", "notifications_local_only"),
         _CONNECTED: ("idle_timeout", "threshold"),
         _SOCKETS: ("bridge_bind_address", "bridge_tcp_keepalive", "bridge_tcp_user_timeout"),
-        "TLS 1.2 and 1.3 are spoken, as both sides can": (
+        "TLS 1.2 and 1.3 are used, whichever both sides support": (
             "bridge_alpn",
             "bridge_ciphers",
             "bridge_ciphers_tls1.3",
             "bridge_tls_version",
         ),
         "authorities are one PEM file: write those of the directory into it, and name it as ca": ("bridge_capath",),
-        "the other broker says how large a packet it takes; what is larger is a dead letter": (
+        "the other broker announces its largest packet; larger messages become dead letters": (
             "bridge_max_packet_size",
         ),
-        "topics are sent in full": ("bridge_max_topic_alias",),
+        "topics are sent without aliases": ("bridge_max_topic_alias",),
         _SESSION: ("bridge_session_expiry_interval",),
-        "a link changes when the broker starts": ("bridge_reload_type",),
+        "changes to a link apply when the broker starts": ("bridge_reload_type",),
     }
 ) | {
-    "bridge_attempt_unsubscribe": Always("true", "what a bridge no longer wants it unsubscribes from"),
+    "bridge_attempt_unsubscribe": Always("true", "a bridge unsubscribes from topics that it no longer has"),
     "bridge_insecure": Always("false", CHECKED),
-    "bridge_outgoing_retain": Always("true", "retained messages are retained at the other broker, too, if it can"),
+    "bridge_outgoing_retain": Always("true", "retained messages are also retained at the other broker, if it can"),
     "cleansession": Always("false", _SESSION),
     "local_cleansession": Always("false", _SESSION),
     "notifications": Always("false", _NOTIFIED),
     "round_robin": Always("true", "all addresses are equal: a link stays where it is connected"),
-    "try_private": Always("true", "to a broker of MQTT 3.1.1 a bridge says that it is one, where that is not refused"),
+    "try_private": Always("true", "to an MQTT 3.1.1 broker a bridge announces itself as one, unless that is refused"),
 }
 
-#: Settings of bridges that mosquitto_bridges.py takes apart.
+#: Settings of bridges that mosquitto_bridges.py translates.
 _BRIDGE_APART: Final = frozenset(
     {
         "address",
@@ -257,7 +261,7 @@ _BRIDGE_APART: Final = frozenset(
 )
 BRIDGE: Final = OF_BRIDGE.keys() | BRIDGE_RULES.keys() | _BRIDGE_APART
 
-#: When a link connects, by Mosquitto's word: why it is so in any case, or why it cannot be.
+#: Mosquitto's start types: whether a link always does this, or why it cannot.
 START: Final[dict[str, Rule]] = {
     "automatic": Always("automatic", ""),
     "lazy": Leave(_CONNECTED),

@@ -1,8 +1,8 @@
 """The TLS of a mosquitto.conf's listener.
 
-Its files are PEM files, and their names are taken over.  Whether they are here, and can be read by the broker's user,
-nobody knows: the acceptor does not listen until an operator has seen to it.  So it is, and told loudly, where TLS was
-made of other things, or the certificates of clients cannot be checked: none speaks plain text by mistake.
+Its files are PEM files, and their names are taken over.  Whether they exist and the broker's user can read them is
+unknown, so the acceptor is disabled until an operator enables it.  It is also disabled, and reported prominently, if
+TLS was configured in another way, or client certificates cannot be checked: so no acceptor uses plain text by mistake.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TLS: Final = frozenset(
 )
 
 _READABLE: Final = (
-    "it does not listen until you have seen that the broker's user can read the files, and set enabled = true"
+    "it does not listen until you have checked that the broker's user can read the files, and set enabled = true"
 )
 _ENGINE: Final = "keys are PEM files: give certificate and key in the tls section"
 _SHARED: Final = "TLS with keys shared in advance is not supported: give certificate and key in the tls section"
 
-#: What makes TLS something that it cannot be here, and what to do.
+#: Settings of TLS that are not supported, and what to do.
 _CULPRITS: Final = {
     "psk_hint": _SHARED,
     "tls_engine": _ENGINE,
@@ -50,7 +50,7 @@ _VERSIONS: Final = {"tlsv1.3": ["1.3"], "tlsv1.2": ["1.2", "1.3"]}
 
 
 def tls(draft: Draft, section: Section, what: str, name: str) -> None:
-    """Put what a listener says of TLS to its acceptor."""
+    """Put the TLS settings of a listener to its acceptor."""
     given = {line.name: line for line in section.lines if line.name in TLS}
     whole = _certificate(draft, given, what, name)
     asked = whole and section.truth("require_certificate")
@@ -69,11 +69,11 @@ def tls(draft: Draft, section: Section, what: str, name: str) -> None:
         elif setting == "crlfile" and asked:
             draft.put(found, ("acceptors", name, "tls", "crl"), line.value)
         elif setting != "cafile" or not asked:
-            draft.report.left(found, "clients are asked for a certificate with require_certificate and cafile only")
+            draft.report.left(found, "clients are asked for a certificate only with require_certificate and cafile")
 
 
 def _certificate(draft: Draft, given: dict[str, Line], what: str, name: str) -> bool:
-    """Put certificate and key; whether both are there."""
+    """Put certificate and key; return whether both are given."""
     files = [given[setting] for setting in ("certfile", "keyfile") if setting in given]
     whole = len(files) == 2 and not any("${" in line.value for line in files)
     for line in files:
@@ -81,7 +81,7 @@ def _certificate(draft: Draft, given: dict[str, Line], what: str, name: str) -> 
             key = {"certfile": "certificate", "keyfile": "key"}[line.name]
             draft.put(line.place(what), ("acceptors", name, "tls", key), line.value, change=_READABLE)
         else:
-            shut(draft, line.place(what), name, "it spoke TLS: give certificate and key in the tls section")
+            shut(draft, line.place(what), name, "it used TLS: give certificate and key in the tls section")
     if files and not draft.has(("acceptors", name, "enabled")):
         draft.put(files[0].place(what), ("acceptors", name, "enabled"), False, quiet=True)
     return whole

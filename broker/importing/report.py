@@ -1,4 +1,4 @@
-"""What became of each thing in a file: taken over, taken over with a change and why, no counterpart and why."""
+"""The report on each part of a file: taken over, taken over with a change, or without counterpart, and why."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ from typing import Final
 from broker.importing.xml import Element
 
 VALUE_CHARS_MAX: Final = 75
-"""Characters of a value in the report: enough to find it."""
+"""Characters of a value in the report: enough to recognise it."""
 _SECRET: Final = re.compile("passw|passphrase|codec|psk$|kpass|_opt_", re.IGNORECASE)
 
 
 class Outcome(Enum):
-    """What became of a thing; the values are the headings of the report."""
+    """What became of a part of the file; the values are the headings of the report."""
 
     TAKEN = "Taken over"
     CHANGED = "Taken over with a change"
     LEFT = "No counterpart"
-    STRICTER = "Stricter in the old broker: see to these before clients come"
+    STRICTER = "Stricter in the old broker: resolve these before clients connect"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A thing in the file.  what: how one finds it; value: as written, hidden if it is a secret."""
+    """A part of the file.  what: how to find it; value: as written, hidden if it is a secret."""
 
     line: int
     what: str
     value: str = ""
     properties: tuple[str, ...] = ()
-    """System properties of which defaults were taken in it."""
+    """System properties in it that were replaced by their defaults."""
 
 
 def place(element: Element, what: str, value: str | None = None) -> Place:
-    """A thing of this element: its text, or the value given."""
+    """The place of an element, with its text or the given value."""
     text = element.text if value is None else value
     return Place(element.line, what, shown(what, text), tuple(element.properties))
 
 
 def shown(what: str, text: str) -> str:
-    """A value as the report has it: on one line, cut, and not at all if what it belongs to is a secret."""
+    """A value for the report: on one line, cut, and hidden if it is a secret."""
     if text and _SECRET.search(what.rpartition(":")[2]):
         return "(not shown)"
     text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
@@ -52,7 +52,7 @@ def shown(what: str, text: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What became of one thing.  target: its key in broker.toml, empty if it has none."""
+    """What became of one part.  target: its key in broker.toml, empty if it has none."""
 
     place: Place
     outcome: Outcome
@@ -75,20 +75,20 @@ class Report:
         self.findings: list[Finding] = []
 
     def add(self, found: Place, outcome: Outcome, target: str = "", why: str = "") -> None:
-        """One more."""
-        assert why or outcome is Outcome.TAKEN, f"{found}: whoever changes or leaves something says why"
+        """Add a finding."""
+        assert why or outcome is Outcome.TAKEN, f"{found}: a change or omission needs a reason"
         self.findings.append(Finding(found, outcome, target, why))
 
     def left(self, found: Place, why: str) -> None:
-        """A thing without counterpart."""
+        """Add a part without counterpart."""
         self.add(found, Outcome.LEFT, why=why)
 
     def count(self) -> Counter[Outcome]:
-        """How many things of each outcome."""
+        """The number of findings by outcome."""
         return Counter(finding.outcome for finding in self.findings)
 
     def summary(self) -> str:
-        """One line."""
+        """A summary in one line."""
         count = self.count()
         stricter = f", {count[Outcome.STRICTER]} that the old broker was stricter in" if count[Outcome.STRICTER] else ""
         return (
@@ -97,7 +97,7 @@ class Report:
         )
 
     def lines(self) -> Iterator[str]:
-        """The report as text: what needs attention first, each kind in the order of the file."""
+        """The lines of the report: what needs attention first, each outcome in the order of the file."""
         yield self.summary()
         for outcome in (Outcome.STRICTER, Outcome.LEFT, Outcome.CHANGED, Outcome.TAKEN):
             found = [finding for finding in self.findings if finding.outcome is outcome]

@@ -1,4 +1,4 @@
-"""How single settings are translated: the rows of the tables."""
+"""The rules that translate single settings: the rows of the tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from broker.importing.report import Outcome, Place
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Goes to a key.  change: why it does not mean quite the same; factor: between the units."""
+    """Put to a key.  change: how the meaning differs; factor: converts units."""
 
     key: Key
     change: str = ""
@@ -21,7 +21,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Always:
-    """Is so in Bartleby without a setting.  value: the one that it is; why: what to say of any other."""
+    """Fixed in Bartleby, without a setting.  value: the fixed value; why: the report for any other value."""
 
     value: str
     why: str
@@ -29,7 +29,7 @@ class Always:
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """Has no counterpart."""
+    """Without counterpart."""
 
     why: str
 
@@ -38,7 +38,7 @@ Rule = Take | Always | Leave
 
 
 def leave_all(reasons: Mapping[str, tuple[str, ...]]) -> dict[str, Rule]:
-    """Rows for what has no counterpart, from reasons with their names."""
+    """Rows for names without counterpart, from reasons with their names."""
     return {name: Leave(why) for why, names in reasons.items() for name in names}
 
 

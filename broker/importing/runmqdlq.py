@@ -1,11 +1,11 @@
 """A rules table of IBM MQ's runmqdlq as [[dead-letter-rules]].
 
-A rule goes over whole or not at all: without one of its conditions it would discard or move what it must not.  What has
-no counterpart is a condition on what MQ's header says and Bartleby's messages do not (program, format, message type,
-queue manager), a reason for which nothing dies here, and a forward to another queue manager.
+A rule is translated completely or not at all: without one of its conditions it would discard or move messages that it
+must not.  Conditions on fields of MQ's header that Bartleby's messages lack (program, format, message type, queue
+manager), reasons for which messages do not die here, and forwards to another queue manager have no counterpart.
 
-What a rule that is left out would have saved must not be discarded by one behind it: that is written with `leave`, and
-the report says so.
+Messages that an omitted rule would have saved must not be discarded by a later one: such a rule is written with
+`leave`, and the report says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from broker.importing.runmqdlq_table import Entry, Given, read_table
 
 Fields = dict[str, object]
 
-#: MQ's reasons for which messages die here too, by their numbers: the name, the word here.
+#: MQ's reasons for which messages die here too, by number: the name, and the reason here.
 REASONS: Final[dict[int, tuple[str, str]]] = {
     258: ("MQFB_EXPIRATION", "expired"),
     2030: ("MQRC_MSG_TOO_BIG_FOR_Q", "too-large"),
@@ -42,10 +42,10 @@ REASONS: Final[dict[int, tuple[str, str]]] = {
 }
 _BY_NAME: Final = {name: word for name, word in REASONS.values()}
 
-#: Reasons that are met often, and what happens here instead of a dead letter.
+#: Frequent reasons, and what happens here instead of a dead letter.
 _ELSEWHERE: Final = {
-    "MQRC_Q_FULL": "nothing dies of a full queue: its senders wait or are refused (address-full-policy)",
-    "2053": "nothing dies of a full queue: its senders wait or are refused (address-full-policy)",
+    "MQRC_Q_FULL": "messages do not die of a full queue: senders wait or are refused (address-full-policy)",
+    "2053": "messages do not die of a full queue: senders wait or are refused (address-full-policy)",
     "MQRC_NOT_AUTHORIZED": "a sender without the permission is refused at once",
     "2035": "a sender without the permission is refused at once",
 }
@@ -56,19 +56,19 @@ _PERSISTENCE: Final = {
     "MQPER_NOT_PERSISTENT": "NON_DURABLE",
     "0": "NON_DURABLE",
 }
-_ONE_BROKER: Final = "there are no queue managers: a rule works on the queues of its own broker"
+_ONE_BROKER: Final = "there are no queue managers: a rule applies to the queues of its own broker"
 _ABSENT: Final = {
     "APPLIDAT": "messages have no application identity data",
-    "APPLNAME": "the sending program is not known: a selector on _AMQ_DL_ORIG_CLIENT asks for its client id",
-    "APPLTYPE": "the kind of the sending program is not known",
+    "APPLNAME": "the sending program is unknown: use a selector on _AMQ_DL_ORIG_CLIENT for its client id",
+    "APPLTYPE": "the type of the sending program is unknown",
     "DESTQM": _ONE_BROKER,
-    "FEEDBACK": "messages have no feedback: a selector asks for a property that the sender sets",
-    "FORMAT": "messages have no MQ format: a selector asks for a property that the sender sets",
-    "MSGTYPE": "messages have no MQ type: a selector asks for a property that the sender sets",
-    "REPLYQ": "a selector cannot ask for the reply destination",
+    "FEEDBACK": "messages have no feedback: use a selector on a property that the sender sets",
+    "FORMAT": "messages have no MQ format: use a selector on a property that the sender sets",
+    "MSGTYPE": "messages have no MQ type: use a selector on a property that the sender sets",
+    "REPLYQ": "selectors cannot refer to the reply destination",
     "REPLYQM": _ONE_BROKER,
 }
-_FIRST_ATTEMPT: Final = "the first attempt comes after this time, not at once"
+_FIRST_ATTEMPT: Final = "the first attempt is made after this time, not at once"
 
 
 def translate(data: bytes, report: Report) -> str:
@@ -77,7 +77,7 @@ def translate(data: bytes, report: Report) -> str:
     everywhere = _control(control, report)
     rules: dict[str, Fields] = {}
     places: dict[str, Place] = {}
-    missing: Entry | None = None  # a rule that is left out, and whose messages meet those after it
+    missing: Entry | None = None  # an omitted rule, whose messages reach those after it
     for entry in entries:
         name = f"line-{entry.line}"
         try:
@@ -110,16 +110,16 @@ def _key(entry: Entry, setting: str) -> str:
 
 
 def _control(entry: Entry | None, report: Report) -> Fields:
-    """What all rules get.  Raises InvalidFile."""
+    """The fields common to all rules.  Raises InvalidFile."""
     fields: Fields = {}
     for given in entry.given.values() if entry is not None else ():
         place, value = _place(given), given.value
         if given.keyword == "INPUTQ" and value.strip():
             fields["queue"] = value
-            why = "some address setting must name its address as dead-letter-address"
+            why = "an address setting must name its address as dead-letter-address"
             report.add(place, Outcome.CHANGED, f"{SECTION}.queue", why)
         elif given.keyword == "INPUTQ":
-            report.add(place, Outcome.TAKEN, why="the rules are for all queues that keep dead letters")
+            report.add(place, Outcome.TAKEN, why="the rules are for all queues of dead letters")
         elif given.keyword == "RETRYINT":
             fields["every"] = f"{_number(given, 1)}s"
             report.add(place, Outcome.CHANGED, f"{SECTION}.every", _FIRST_ATTEMPT)
@@ -135,7 +135,7 @@ def _control(entry: Entry | None, report: Report) -> Fields:
 
 
 def _number(given: Given, low: int) -> int:
-    """Raises InvalidFile."""
+    """The number in a value.  Raises InvalidFile."""
     if not (given.value.isascii() and given.value.isdigit() and low <= int(given.value) <= 999_999_999):
         raise InvalidFile(f"line {given.line}: {given.keyword} takes a number from {low} to 999999999")
     return int(given.value)
@@ -145,7 +145,7 @@ def _number(given: Given, low: int) -> int:
 
 
 class _LeftOutError(Exception):
-    """Why a rule has no counterpart, and the keyword that is to blame; `idle`: no message would ever meet it."""
+    """Why a rule has no counterpart, and the keyword responsible; `idle`: it would never match a message."""
 
     def __init__(self, given: Given, why: str, *, idle: bool = False) -> None:
         super().__init__(why)
@@ -154,7 +154,7 @@ class _LeftOutError(Exception):
 
 
 def _rule(entry: Entry, report: Report, missing: Entry | None) -> Fields:
-    """The rule without its name; the report has what became of each keyword.  Raises _LeftOutError, InvalidFile."""
+    """The rule without its name; each keyword is reported.  Raises _LeftOutError, InvalidFile."""
     found: list[tuple[Place, Outcome, str, str]] = []
 
     def tell(given: Given, outcome: Outcome, setting: str = "", why: str = "") -> None:
@@ -164,7 +164,7 @@ def _rule(entry: Entry, report: Report, missing: Entry | None) -> Fields:
     selectors = [text for given in entry.given.values() if (text := _condition(given, fields, tell))]
     if fields["action"] == "discard" and missing is not None:
         fields["action"] = "leave"
-        why = f"it might discard what the rule of line {missing.line} saved, which is left out: decide, and say discard"
+        why = f"it might discard what the omitted rule of line {missing.line} saved: decide, and write discard"
         found[0] = (_place(entry.given["ACTION"]), Outcome.STRICTER, _key(entry, "action"), why)
     if selectors:
         fields["selector"] = " AND ".join(selectors)
@@ -200,9 +200,9 @@ def _forward(entry: Entry, tell: Tell) -> Fields:
     if manager is not None and manager.value.strip() not in ("", "&DESTQM"):
         raise _LeftOutError(manager, _ONE_BROKER)
     if target.value == "&REPLYQ":
-        raise _LeftOutError(target, "a rule moves to one address or queue, not to what each message names")
+        raise _LeftOutError(target, "a rule moves to one address or queue, not to one that each message names")
     if target.value == "&DESTQ":
-        tell(action, Outcome.CHANGED, "action", "a forward to where it was sent is a retry here")
+        tell(action, Outcome.CHANGED, "action", "a forward to the original destination is a retry here")
         tell(target, Outcome.TAKEN, "action")
         return {"action": "retry"}
     if not target.value.strip() or target.value.startswith("&"):
@@ -213,7 +213,7 @@ def _forward(entry: Entry, tell: Tell) -> Fields:
 
 
 def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
-    """RETRY, HEADER, PUTAUT, CONVERT, and a target without a forward."""
+    """Translate RETRY, HEADER, PUTAUT, CONVERT, and a target without a forward."""
     attempts = entry.given.get("RETRY")
     if fields["action"] == "retry":
         count = 1 if attempts is None else _number(attempts, 1)
@@ -223,16 +223,16 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
             tell(attempts, Outcome.CHANGED, "at-most", why)
     elif attempts is not None:
         _number(attempts, 1)
-        tell(attempts, Outcome.CHANGED, why="what cannot be moved stays, and is tried again every minute")
+        tell(attempts, Outcome.CHANGED, why="messages that cannot be moved stay, and are retried every minute")
     if entry.get("FWDQM") and entry.get("ACTION") == "FWD":
         tell(entry.given["FWDQM"], Outcome.TAKEN, why="it is this broker")
     for keyword in ("FWDQ", "FWDQM"):
         if keyword in entry.given and entry.get("ACTION") != "FWD":
-            tell(entry.given[keyword], Outcome.CHANGED, why="it is for ACTION(FWD) alone, and does nothing here")
+            tell(entry.given[keyword], Outcome.CHANGED, why="it is only for ACTION(FWD), and has no effect here")
     header, user = entry.given.get("HEADER"), entry.given.get("PUTAUT")
     if header is not None:
         if header.value == "NO":
-            tell(header, Outcome.CHANGED, why="the message keeps what the broker wrote on it (_AMQ_DL_...)")
+            tell(header, Outcome.CHANGED, why="the message keeps the broker's annotations (_AMQ_DL_...)")
         else:
             tell(header, Outcome.TAKEN)
     if user is not None:
@@ -245,10 +245,10 @@ def _details(entry: Entry, fields: Fields, tell: Tell) -> None:
 
 
 def _condition(given: Given, fields: Fields, tell: Tell) -> str:
-    """Put a condition, or return the selector that it is; empty for none.  Raises _LeftOutError."""
+    """Put a condition, or return it as a selector; empty for none.  Raises _LeftOutError."""
     value = given.value.rstrip()
     if given.keyword in ("REASON", "PERSIST", "DESTQ", "USERID", *_ABSENT) and value == "*":
-        tell(given, Outcome.TAKEN, why="it fits everything")
+        tell(given, Outcome.TAKEN, why="it matches everything")
         return ""
     if given.keyword in _ABSENT:
         raise _LeftOutError(given, _ABSENT[given.keyword])
@@ -257,7 +257,7 @@ def _condition(given: Given, fields: Fields, tell: Tell) -> str:
         tell(given, Outcome.TAKEN, "reasons")
     elif given.keyword == "PERSIST":
         if value not in _PERSISTENCE:
-            raise _LeftOutError(given, "a message is persistent or not")
+            raise _LeftOutError(given, "a message is either persistent or not")
         tell(given, Outcome.TAKEN, "selector")
         return f"AMQDurable = '{_PERSISTENCE[value]}'"
     elif given.keyword in ("DESTQ", "USERID"):
@@ -270,18 +270,18 @@ def _reason(given: Given) -> str:
     word = REASONS[int(value)][1] if value.isascii() and value.isdigit() and int(value) in REASONS else None
     word = word or _BY_NAME.get(value)
     if word is None:
-        raise _LeftOutError(given, _ELSEWHERE.get(value, "nothing dies for this reason here"), idle=True)
+        raise _LeftOutError(given, _ELSEWHERE.get(value, "messages do not die for this reason here"), idle=True)
     return word
 
 
 def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
-    """A name as the setting for it; a pattern of MQ's, which knows no words, as a selector."""
+    """A name as its setting; an MQ pattern, which does not work by words, as a selector."""
     setting, header = {
         "DESTQ": ("origin-address", "_AMQ_ORIG_ADDRESS"),
         "USERID": ("user", "_AMQ_DL_ORIG_USER"),
     }[given.keyword]
     if not value:
-        raise _LeftOutError(given, "every message has one")
+        raise _LeftOutError(given, "every message has a value")
     if not set(value) & set("*?#"):
         fields[setting] = value
         tell(given, Outcome.TAKEN, setting)
@@ -299,7 +299,7 @@ def _name(given: Given, value: str, fields: Fields, tell: Tell) -> str:
 
 
 def _settle(rules: dict[str, Fields], places: dict[str, Place], report: Report) -> None:
-    """Take out the rules that the models refuse."""
+    """Remove the rules that the models refuse."""
     while True:
         wrong: dict[str, str] = {}
         sections: list[RuleSection] = []

@@ -1,10 +1,10 @@
-"""Reading a rules table of IBM MQ's runmqdlq: into entries whose keywords know their line.
+"""Parses a rules table of IBM MQ's runmqdlq to entries whose keywords have their line.
 
-1. A line whose first character is `*` is a comment; blank lines are nothing.
-2. `+` at the end of a line: the entry goes on with the first character of the next line that is no blank; `-`: with its
-   very first character.  Both may stand in the middle of a word.
-3. An entry is KEYWORD(VALUE) ..., separated by blanks or commas, each keyword once, in capitals or not.
-4. A value in single quotes is as written, two quotes in it being one; one without is in capitals, as MQ takes it.
+1. A line whose first character is `*` is a comment; blank lines are ignored.
+2. `+` at the end of a line continues the entry with the first non-blank character of the next line; `-` with its very
+   first character.  Both may be in the middle of a word.
+3. An entry is KEYWORD(VALUE) ..., separated by blanks or commas, each keyword once, in any case.
+4. A value in single quotes is literal, with two quotes for one; an unquoted one is in capitals, as in MQ.
 5. The first entry may be control data; each of the others is a rule, and has an ACTION.
 """
 
@@ -56,13 +56,13 @@ class Given:
 
 @dataclass(slots=True)
 class Entry:
-    """Control data or a rule: what it gives, by keyword, and the line that it begins on."""
+    """Control data or a rule: its values by keyword, and the line that it begins on."""
 
     line: int
     given: dict[str, Given] = field(default_factory=dict)
 
     def get(self, keyword: str) -> str:
-        """A value; empty if it is not given."""
+        """The value of a keyword; empty if it is not given."""
         found = self.given.get(keyword)
         return "" if found is None else found.value
 
@@ -73,7 +73,7 @@ class Entry:
 
 
 def is_table(data: bytes) -> bool:
-    """Whether a file begins as a table does: `*` of a comment, a keyword, a value in parentheses; or is empty."""
+    """Whether a file begins like a table: with a comment's `*`, a keyword, or a value in parentheses; or is empty."""
     text = data[:RULES_BYTES_MAX].decode("utf-8", "replace").removeprefix("\ufeff").lstrip()
     word = _KEYWORD.match(text)
     if word is None:
@@ -89,7 +89,9 @@ def read_table(data: bytes) -> tuple[Entry | None, list[Entry]]:
     for entry in entries:
         if entry.control:
             word = next(keyword for keyword in entry.given if keyword in CONTROL)
-            raise InvalidFile(f"line {entry.given[word].line}: {word} is control data, which only the first entry has")
+            raise InvalidFile(
+                f"line {entry.given[word].line}: {word} is control data, which only the first entry may have"
+            )
         if "ACTION" not in entry.given:
             raise InvalidFile(f"line {entry.line}: a rule needs an ACTION")
     if not entries:
@@ -98,7 +100,7 @@ def read_table(data: bytes) -> tuple[Entry | None, list[Entry]]:
 
 
 def _joined(text: str) -> Iterator[tuple[str, list[tuple[int, int]]]]:
-    """The entries as texts, each with where its lines begin: (offset in the text, number of the line)."""
+    """The entries as texts, each with the beginnings of its lines: (offset in the text, line number)."""
     whole, starts, sign = "", list[tuple[int, int]](), ""
     for number, line in enumerate(text.splitlines(), start=1):
         if line.startswith("*") or not line.strip():
@@ -129,7 +131,7 @@ def _entry(whole: str, starts: list[tuple[int, int]]) -> Entry:
             raise InvalidFile(f"line {line(at)}: a keyword is expected, not {whole[at : at + 20]!r}")
         keyword = word[1].upper()
         if keyword not in (*CONTROL, *PATTERN, *ACTION):
-            raise InvalidFile(f"line {line(at)}: {word[1]} is no keyword of a rules table")
+            raise InvalidFile(f"line {line(at)}: {word[1]} is not a keyword of a rules table")
         value = _VALUE.match(whole, word.end())
         if value is None:
             raise InvalidFile(f"line {line(at)}: {keyword} needs a value in parentheses; quotes come in pairs")
@@ -145,5 +147,5 @@ def _entry(whole: str, starts: list[tuple[int, int]]) -> Entry:
 
 
 def _end(found: re.Match[str] | None) -> int:
-    assert found is not None, "it matches nothing too"
+    assert found is not None, "it also matches the empty text"
     return found.end()

@@ -1,4 +1,4 @@
-"""<security-settings>: who may do what where."""
+"""<security-settings> and <resource-limit-settings> of an Artemis broker.xml."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from broker.importing.xml import Element
 
 SECTION: Final = "security-settings"
 LIMITS: Final = "resource-limit-settings"
-WHO: Final = "the file does not say who has which role: give your users their roles, docs/security.md"
+WHO: Final = "the file does not say which users have which roles: give your users their roles, docs/security.md"
 
 _ELEMENTS: Final = {
     "security-setting-plugin": "roles come from Bartleby's own users",
-    "role-mapping": "roles of directories are not mapped: name the roles themselves",
+    "role-mapping": "roles of directory services are not mapped: name the roles themselves",
 }
 
 
 def security_settings(element: Element, draft: Draft, _: Element) -> None:
-    """All of them.  The first of several with one match holds, as in Artemis."""
+    """Translate all security settings.  Of several with one match the first applies, as in Artemis."""
     for child in element.children:
         if child.name == "security-setting":
             _setting(child, draft)
@@ -46,23 +46,23 @@ def _setting(setting: Element, draft: Draft) -> None:
         found = place(permission, f"{label}: {kind}", roles)
         key = (SECTION, match, permission_key(kind))
         if permission.name != "permission" or not kind:
-            draft.report.left(found, "no permission with a type")
+            draft.report.left(found, "not a permission with a type")
         else:
             draft.put(found, key, [role.strip() for role in roles.split(",") if role.strip()])
 
 
 def deny(draft: Draft, found: Place, match: str) -> None:
-    """An entry that permits nothing yet: without it a broader one, which permits more, would decide."""
+    """Put an entry that permits nothing yet: without it a broader one, which permits more, would apply."""
     draft.put(found, (SECTION, match, "send"), [], quiet=True)
 
 
 def resource_limits(element: Element, draft: Draft, _: Element) -> None:
-    """<resource-limit-settings>: what single users may have."""
+    """Translate <resource-limit-settings>: the limits of single users."""
     for child in element.children:
         user = child.attributes.get("match", "")
         label = f'resource-limit-setting "{user}"'
         if child.name != "resource-limit-setting" or not user:
-            draft.report.left(place(child, child.name, user), "no resource-limit-setting with a match")
+            draft.report.left(place(child, child.name, user), "not a resource-limit-setting with a match")
         elif draft.has((LIMITS, user)):
             draft.report.left(place(child, label, ""), "this user appeared before: the first applies")
         else:
@@ -75,6 +75,6 @@ def resource_limits(element: Element, draft: Draft, _: Element) -> None:
 
 
 def permission_key(kind: str) -> str:
-    """The name of a permission as the models spell it: Artemis's own, or with hyphens."""
+    """The name of a permission as spelled in the models: Artemis's own, or with hyphens."""
     hyphens = "".join(f"-{c.lower()}" if c.isupper() else c for c in kind)
     return hyphens if known((SECTION, "", hyphens)) else kind

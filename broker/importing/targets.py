@@ -1,4 +1,4 @@
-"""The addresses of other brokers, in the many forms of lists that Artemis and ActiveMQ Classic have for them.
+"""Parses the addresses of other brokers, in the many list notations of Artemis and ActiveMQ Classic.
 
 | form                                        | whose   | means                                   |
 |---------------------------------------------|---------|-----------------------------------------|
@@ -7,7 +7,7 @@
 | `static:(tcp://a:1,tcp://b:2)`              | Classic | a connection to each                    |
 | `masterslave:(...)`, `failover:(...)`       | Classic | one of them, also within `static:(...)` |
 
-An address that is not of one host, and at most a port, is none: whoever follows half of a list loses messages.
+Anything but a host with an optional port is an error: a link to only half of a list would lose messages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from broker.config.links import LinkUrl
 from broker.importing.acceptors import Target, parse
 
 LIST_CHARS_MAX: Final = 4_096
-"""Characters of a list: a hundred hosts, and no work for whoever means harm."""
+"""Characters of a list: a hundred hosts, and a bound on the work for a malicious one."""
 
 _SCHEME: Final = r"[A-Za-z][A-Za-z0-9+.-]*://"
 _BRACKETS: Final = re.compile(rf"(?P<scheme>{_SCHEME})?\((?P<inner>[^()]*)\)?(?P<query>\?.*)?")
@@ -34,12 +34,12 @@ _ONE_OF: Final = ("failover", "masterslave")
 class NoTarget(ValueError):
     """A text that names no hosts; the sentence says why."""
 
-    def __init__(self, why: str = "this is no list of hosts and ports") -> None:
+    def __init__(self, why: str = "this is not a list of hosts and ports") -> None:
         super().__init__(why)
 
 
 def one_of(text: str) -> list[Target]:
-    """The addresses of a list of Artemis's, each with what is asked of all.  Raises NoTarget."""
+    """The addresses in an Artemis list, each with the common parameters.  Raises NoTarget."""
     text = _compact(text)
     found = _BRACKETS.fullmatch(text)
     if found is None:
@@ -57,13 +57,13 @@ def one_of(text: str) -> list[Target]:
 
 
 def each_of(text: str) -> tuple[list[list[Target]], dict[str, str]]:
-    """The connections of a network connector of Classic's, each to one of some addresses; what is asked of all.
+    """The connections of a Classic network connector, each to one of some addresses; and the common parameters.
 
     Raises NoTarget.
     """
     found = _COMPOSITE.fullmatch(_compact(text))
     if found is None or found["kind"] not in (*_EACH, *_ONE_OF):
-        raise NoTarget("it does not name the brokers: they are found only while it runs")
+        raise NoTarget("it does not name the brokers: they are only discovered at run time")
     groups = [_members(part) for part in _parts(found)]
     if not groups:
         raise NoTarget
@@ -73,13 +73,13 @@ def each_of(text: str) -> tuple[list[list[Target]], dict[str, str]]:
 
 
 def url_of(target: Target, *, mqtt: bool = False, secure: bool = False, port: int = 0) -> str:
-    """The URL of a link to it.  port: if it has none of its own."""
+    """The URL of a link to a target.  port: used if it has none."""
     scheme = ("mqtt" if mqtt else "amqp") + ("s" if secure else "")
     return str(LinkUrl(scheme, target.host, target.port or port))
 
 
 def hosts_of(targets: Sequence[Target]) -> str:
-    """What the report says of them: nothing that might be a secret."""
+    """The targets for the report, without parameters that might be secret."""
     return ", ".join(str(LinkUrl(each.scheme, each.host, each.port)).removesuffix(":0") for each in targets)
 
 
@@ -102,12 +102,12 @@ def _compact(text: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """A list whose addresses may have commas in what follows `?`, if each says its scheme."""
+    """Split a list; if addresses have schemes, their parameters may contain commas."""
     return _NEXT.split(text) if "://" in text else text.split(",")
 
 
 def _outermost(text: str) -> Iterator[str]:
-    """The parts of a list between the commas that are in no brackets."""
+    """The parts of a list between commas outside brackets."""
     depth = begin = 0
     for at, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -118,7 +118,7 @@ def _outermost(text: str) -> Iterator[str]:
 
 
 def _target(text: str) -> Target:
-    """One address.  Raises NoTarget."""
+    """Parse one address.  Raises NoTarget."""
     target = parse(text)
     if target is None or not target.host or any(c in target.host for c in "@%$ "):
         raise NoTarget

@@ -1,10 +1,10 @@
-"""Reading other brokers' XML: into elements that know their line, and nothing but what the file itself says.
+"""Parses other brokers' XML to elements that have their line, using nothing but the file itself.
 
-1. No document type, no entities, nothing from elsewhere: defusedxml refuses them.
-2. XInclude is refused with a sentence, since a configuration without its parts would be a guess.
+1. Document types, entities and external references are refused by defusedxml.
+2. XInclude is refused with a sentence, since the configuration would be incomplete.
 3. Size, depth and number of elements are bounded.
-4. `${name:default}` is replaced by its default, as Artemis does without that system property; the element remembers
-   the name.  Without a default the text stays as it is, and is refused where it is used.
+4. `${name:default}` is replaced by its default, as in Artemis without that system property; the element records the
+   name.  Without a default the text stays, and is refused where it is used.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from defusedxml.expatreader import DefusedExpatParser
 from broker.importing.files import InvalidFile
 
 XML_BYTES_MAX: Final = 16 << 20
-"""Bytes of a file: real ones have some tens of KiB, one with 100,000 addresses 10 MiB."""
+"""Bytes of a file: real ones have some tens of KiB; one with 100,000 addresses has 10 MiB."""
 DEPTH_MAX: Final = 64
-"""Elements within each other: real files have 12."""
+"""Nesting of elements: real files have 12 levels."""
 ELEMENTS_MAX: Final = 1_000_000
-"""Elements of a file: so that its size in memory stays within some hundred MiB."""
+"""Elements of a file: keeps its size in memory within some hundred MiB."""
 
 _XINCLUDE: Final = "http://www.w3.org/2001/XInclude"
 _PROPERTY: Final = re.compile(r"\$\{([^:{}]{1,255})(?::([^{}]*))?\}")
@@ -35,7 +35,7 @@ _PROPERTY: Final = re.compile(r"\$\{([^:{}]{1,255})(?::([^{}]*))?\}")
 
 @dataclass(slots=True)
 class Element:
-    """An element: local name, attributes without a namespace, its own text without the space around it."""
+    """An element: local name, attributes without a namespace, and its own stripped text."""
 
     name: str
     namespace: str
@@ -44,7 +44,7 @@ class Element:
     text: str = ""
     children: list[Element] = field(default_factory=list)
     properties: list[str] = field(default_factory=list)
-    """The names of system properties of which the defaults were taken."""
+    """The names of system properties replaced by their defaults."""
 
     def all(self, name: str) -> Iterator[Element]:
         """The children of this name."""
@@ -55,20 +55,20 @@ class Element:
         return next(self.all(name), None)
 
     def below(self) -> Iterator[Element]:
-        """All elements in it, at any depth, in the order of the file."""
+        """All descendants, in the order of the file."""
         for child in self.children:
             yield child
             yield from child.below()
 
     def get(self, name: str) -> str | None:
-        """An attribute, or the text of the child of this name: Artemis's files have either."""
+        """An attribute, or the text of the child of this name: Artemis's files use either."""
         if name in self.attributes:
             return self.attributes[name]
         child = self.find(name)
         return None if child is None else child.text
 
     def replace_properties(self) -> None:
-        """Put defaults in the place of properties, in text and attributes."""
+        """Replace properties by their defaults, in text and attributes."""
         for name, value in self.attributes.items():
             self.attributes[name] = self._replaced(value)
         self.text = self._replaced(self.text)
@@ -86,7 +86,7 @@ class Element:
 def read(data: bytes, *, elements_max: int = ELEMENTS_MAX) -> Element:
     """The root element.  Raises InvalidFile."""
     if len(data) > XML_BYTES_MAX:
-        raise InvalidFile(f"the file has more than {XML_BYTES_MAX >> 20} MiB: no broker's configuration has")
+        raise InvalidFile(f"the file has more than {XML_BYTES_MAX >> 20} MiB: no broker's configuration is that large")
     parser = DefusedExpatParser(forbid_dtd=True)
     parser.setFeature(feature_namespaces, True)
     tree = _Tree(parser, elements_max)
@@ -96,7 +96,7 @@ def read(data: bytes, *, elements_max: int = ELEMENTS_MAX) -> Element:
         parser.close()
     except DefusedXmlException:
         raise InvalidFile(
-            "the file has a document type or entities, which could fetch or multiply what is not in it: remove them"
+            "the file has a document type or entities, which could fetch or multiply content: remove them"
         ) from None
     except SAXParseException as error:
         raise InvalidFile(f"line {error.getLineNumber()}: not XML: {error.getMessage()}: correct it there") from None
@@ -119,7 +119,7 @@ class _Tree(ContentHandler):
         line = self._parser.getLineNumber() or 0
         self._count += 1
         if len(self._open) >= DEPTH_MAX or self._count > self._elements_max:
-            raise InvalidFile(f"line {line}: more elements, or deeper ones, than any broker's configuration has")
+            raise InvalidFile(f"line {line}: more or deeper elements than any broker's configuration has")
         if namespace == _XINCLUDE:
             raise InvalidFile(
                 f"line {line}: the file includes others by XInclude: merge them first"

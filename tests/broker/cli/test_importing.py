@@ -48,7 +48,7 @@ def test_what_cannot_be_imported_is_2(tmp_path: Path) -> None:
     assert "is neither Artemis's" in invoke("import", str(wrong)).stderr
     wrong = tmp_path / "wrong.conf"
     wrong.write_text("\n# a comment\nsomething else\n")
-    assert f"{wrong}: line 3: something is no setting of Mosquitto's" in invoke("import", str(wrong)).stderr
+    assert f"{wrong}: line 3: something is not a setting of Mosquitto" in invoke("import", str(wrong)).stderr
     missing = invoke("import", str(tmp_path / "none.xml"))
     assert missing.exit_code == 2
     assert "No such file" in missing.stderr

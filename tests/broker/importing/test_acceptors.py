@@ -64,7 +64,7 @@ def test_tls_does_not_become_plain_text(tmp_path: Path) -> None:
 def test_what_bartleby_does_not_speak_is_told(tmp_path: Path) -> None:
     tables, found = imported(ARTEMIS, tmp_path)
     assert tables["acceptors"].keys() == {"artemis", "artemis-stomp", "stomp", "secret", "http"}
-    assert "inside of Artemis's own process" in finding(found, "acceptor inside").why
+    assert "inside Artemis's own process" in finding(found, "acceptor inside").why
     assert finding(found, "acceptor old: protocols").outcome is Outcome.LEFT
     assert finding(found, "acceptor odd").outcome is Outcome.LEFT
     assert "have no such setting" in finding(found, "acceptor stomp: shoeSize").why

@@ -64,7 +64,7 @@ def test_a_bridge_speaks_another_protocol_and_the_report_says_so(tmp_path: Path)
     _, found = imported(ARTEMIS, tmp_path)
     told = finding(found, "bridge head office")
     assert (told.outcome, told.target) == (Outcome.CHANGED, "links.head-office.url")
-    assert "the acceptor there must take AMQP on this port" in told.why
+    assert "the acceptor there must accept AMQP on this port" in told.why
     assert "may arrive twice" in finding(found, "bridge head office: use-duplicate-detection").why
     _, bare = bridge("<queue-name>a.two</queue-name>", tmp_path)
     assert "may arrive twice" in finding(bare, "bridge x").why
@@ -74,12 +74,12 @@ def test_a_bridge_speaks_another_protocol_and_the_report_says_so(tmp_path: Path)
 @pytest.mark.parametrize(
     ("setting", "outcome", "why"),
     [
-        ("ha", Outcome.LEFT, "no clusters"),
-        ("min-large-message-size", Outcome.LEFT, "as they are"),
+        ("ha", Outcome.LEFT, "support clusters"),
+        ("min-large-message-size", Outcome.LEFT, "forwarded unchanged"),
         ("connection-ttl", Outcome.LEFT, "check-period"),
         ("initial-connect-attempts", Outcome.TAKEN, "always"),
         ("reconnect-attempts", Outcome.LEFT, "bartleby link stop"),
-        ("reconnect-attempts-same-node", Outcome.LEFT, "no clusters"),
+        ("reconnect-attempts-same-node", Outcome.LEFT, "support clusters"),
         ("confirmation-window-size", Outcome.LEFT, "window"),
         ("producer-window-size", Outcome.LEFT, "window"),
         ("password", Outcome.CHANGED, "first line of that file"),
@@ -101,9 +101,9 @@ def test_each_setting_of_a_bridge_is_told(setting: str, outcome: Outcome, why: s
 @pytest.mark.parametrize(
     ("culprit", "why"),
     [
-        ('<filter string="x = 1"/>', "divert what fits the filter"),
+        ('<filter string="x = 1"/>', "divert what matches the filter"),
         ("<transformer-class-name>T</transformer-class-name>", "no Java code"),
-        ("<transformer><class-name>T</class-name></transformer>", "as they are"),
+        ("<transformer><class-name>T</class-name></transformer>", "forwards messages unchanged"),
         ('<discovery-group-ref discovery-group-name="g"/>', "named hosts"),
     ],
 )
@@ -118,7 +118,7 @@ def test_a_bridge_goes_with_all_it_means_or_not_at_all(culprit: str, why: str, t
 
 @pytest.mark.parametrize(
     ("connector", "why"),
-    [("vm://0", "only tcp://"), ("tcp://${host}:1", "no default"), ("tcp://u:hunter@b:1", "no list of hosts")],
+    [("vm://0", "only tcp://"), ("tcp://${host}:1", "no default"), ("tcp://u:hunter@b:1", "not a list of hosts")],
 )
 def test_a_bridge_that_leads_to_no_host_is_left(connector: str, why: str, tmp_path: Path) -> None:
     link, found = bridge("<queue-name>a.two</queue-name>", tmp_path, connector)
@@ -154,7 +154,7 @@ def test_what_a_bridge_may_not_say_is_told(tmp_path: Path) -> None:
     assert tables["links"]["x"]["send"]["a-two"]["address"] == "a.two"
     told = [each.why for each in found.report.findings if each.place.what == "bridge x: forwarding-address"]
     assert sorted(told) == [
-        "messages kept their own addresses: here all go to that of the queue",
+        "messages kept their own addresses; here all go to the address of the queue",
         "unknown to this importer",
     ]
     assert any("given twice" in each.why for each in found.report.findings if each.place.what == "bridge x: ha")
@@ -188,7 +188,7 @@ def test_senders_and_receivers_of_patterns_are_for_the_queues_of_the_file(tmp_pa
         "a-two": {"queue": "a.two", "address": "a.two", "routing-type": "ANYCAST"},
     }
     assert link["receive"] == {"a-two-2": {"queue": "a.two", "address": "a.two"}}
-    assert "the queues of the file alone" in finding(found, "amqp-connection x: sender q.one").why
+    assert "only the queues in the file" in finding(found, "amqp-connection x: sender q.one").why
 
 
 def test_wildcards_are_those_of_the_file(tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_queue_has_one_sender_in_a_connection(other: str, tmp_path: Path) -> N
     link, found = connection(f'<sender queue-name="a.two"/>{other}', tmp_path)
     assert link["send"].keys() == {"a-two"}
     whys = [each.why for each in found.report.findings if each.place.what == "amqp-connection x: sender a.two"]
-    assert any("passes on what is in it already" in why for why in whys)
+    assert any("already forwards its messages" in why for why in whys)
 
 
 def test_a_receiver_of_a_topic_is_left(tmp_path: Path) -> None:
@@ -226,8 +226,8 @@ def test_what_is_no_route_makes_no_link(child: str, tmp_path: Path) -> None:
     link, found = connection(f'<{child}><p name="policy"><include/></p></{child}>', tmp_path, 'user="u"')
     assert link == {}
     assert finding(found, f"amqp-connection x: {child}").outcome is Outcome.LEFT
-    assert "nothing of it is a route" in finding(found, "amqp-connection x").why
-    assert "nothing of it is a route" in finding(found, "amqp-connection x: user").why
+    assert "nothing in it translates to a route" in finding(found, "amqp-connection x").why
+    assert "nothing in it translates to a route" in finding(found, "amqp-connection x: user").why
     (policy,) = [str(each) for each in found.report.findings if "policy" in str(each)]
     assert policy.count("policy") == 1
 
@@ -251,7 +251,7 @@ def test_connections_of_one_name_stay_two_links(tmp_path: Path) -> None:
     [
         ('user="ENC(0)" password="ENC(1)"', "user", "encrypted"),
         ('password="hunter"', "password", "needs a user"),
-        ('user="u" reconnect-attempts="3"', "reconnect-attempts", "tries again"),
+        ('user="u" reconnect-attempts="3"', "reconnect-attempts", "retries until"),
         ('local-bind-port="7"', "local-bind-port", "operating system"),
         ('colour="blue"', "colour", "unknown"),
         ('auto-start="perhaps"', "auto-start", "not true or false"),

@@ -77,7 +77,7 @@ def test_a_policy_for_topics_does_not_overrule_one_for_queues(tmp_path: Path) ->
     assert setting(tables, "#")["max-size-bytes"] == "1MiB"
     told = [each for each in found.report.findings if each.place.value == "2mb"]
     assert [each.outcome for each in told] == [Outcome.LEFT]
-    assert "already, as 1048576, which stays" in told[0].why
+    assert 'already gives address-settings["#"].max-size-bytes, as 1048576, which stays' in told[0].why
 
 
 def test_redelivery_policies(tmp_path: Path) -> None:

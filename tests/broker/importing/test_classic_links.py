@@ -46,7 +46,7 @@ def test_the_example(tmp_path: Path) -> None:
     }
     told = [each for each in found.report.findings if each.place.what == "networkConnector depots"]
     assert [each.target for each in told] == ["links.depots.url", "links.depots-2.url"]
-    assert all("check that the other broker takes AMQP on port 5672" in each.why for each in told)
+    assert all("check that the other broker accepts AMQP on port 5672" in each.why for each in told)
     assert "port 5671" in finding(found, "networkConnector spare").why
 
 
@@ -56,10 +56,10 @@ def test_the_example(tmp_path: Path) -> None:
         ("depots: password", Outcome.CHANGED, "first line of that file"),
         ("depots: duplex", Outcome.LEFT, "receive routes here"),
         ("depots: networkTTL", Outcome.LEFT, "max-hops"),
-        ("depots: conduitSubscriptions", Outcome.LEFT, "all that it reads"),
+        ("depots: conduitSubscriptions", Outcome.LEFT, "everything that it reads"),
         ("depots: maxReconnectAttempts", Outcome.LEFT, "no such setting"),
         ("depots: initialReconnectDelay", Outcome.TAKEN, ""),
-        ("depots: queue trucks.out", Outcome.CHANGED, "all of it"),
+        ("depots: queue trucks.out", Outcome.CHANGED, "everything in it"),
         ("depots: queue trucks.kept", Outcome.LEFT, "excludedDestinations"),
         ("depots: topic weather.>", Outcome.CHANGED, "anonymous relay"),
         ("depots: dynamicallyIncludedDestinations queue include.test.foo", Outcome.LEFT, "ask for"),

@@ -138,7 +138,7 @@ def test_settings_of_the_broker(tmp_path: Path) -> None:
         ("global_max_connections -1", "the default stays"),
         ("include_dir /etc/x", "not read"),
         ("log_dest syslog", "standard error"),
-        ("password_file /etc/x", "made again"),
+        ("password_file /etc/x", "create users again"),
         ("plugin_opt_key hunter", "plug-in"),
         ("per_listener_settings true", "the same users"),
     ],
@@ -154,7 +154,7 @@ def test_what_is_left(line: str, why: str, tmp_path: Path) -> None:
 def test_of_a_setting_given_twice_the_last_holds(tmp_path: Path) -> None:
     tables, found = conf("listener 1\nmax_qos 0\nmaximum_qos 1\n", tmp_path)
     assert tables["acceptors"]["mqtt"]["maximum-qos"] == 1
-    assert finding(found, "listener 1: max_qos").why == "line 3 says it again, and holds"
+    assert finding(found, "listener 1: max_qos").why == "line 3 gives it again, and applies"
 
 
 # -- who comes in ------------------------------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ def test_port_and_address_are_the_default_listeners_wherever_they_stand(tmp_path
         ("listener " + "9" * 5000, "from 1 to 65535"),
         ("listener", "from 1 to 65535"),
         ("listener 8080\nprotocol http_api", "the acceptor for HTTP"),
-        ("listener 1884\nprotocol mqttsn", "not spoken"),
+        ("listener 1884\nprotocol mqttsn", "not supported"),
     ],
 )
 def test_listeners_that_are_no_acceptors(text: str, why: str, tmp_path: Path) -> None:

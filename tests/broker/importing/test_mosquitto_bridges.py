@@ -82,7 +82,7 @@ def test_the_example(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("what", "outcome", "why"),
     [
-        ("address", Outcome.CHANGED, "does not go back to the first"),
+        ("address", Outcome.CHANGED, "does not return to the first"),
         ("bridge_insecure", Outcome.TAKEN, "always"),
         ("bridge_protocol_version", Outcome.TAKEN, "3.1.1"),
         ("bridge_attempt_unsubscribe", Outcome.TAKEN, "always"),
@@ -149,7 +149,7 @@ def test_settings_alone(line: str, outcome: Outcome, settings: dict[str, object]
 
 def test_the_systems_authorities_beside_others(tmp_path: Path) -> None:
     _, found = bridge("bridge_cafile /ca.pem\nbridge_tls_use_os_certs true", tmp_path)
-    assert "takes the place" in finding(found, "connection x: bridge_tls_use_os_certs").why
+    assert "replaces" in finding(found, "connection x: bridge_tls_use_os_certs").why
 
 
 @pytest.mark.parametrize(
@@ -191,19 +191,19 @@ def test_a_bridge_that_cannot_be_is_left_with_all_in_it(address: str, more: str,
 def test_a_bridge_without_topics_is_no_link(tmp_path: Path) -> None:
     link, found = bridge("", tmp_path, topic="")
     assert link == {}
-    assert "nothing of it is a route" in finding(found, "connection x").why
+    assert "nothing in it translates to a route" in finding(found, "connection x").why
 
 
 def test_a_bridge_whose_topics_are_all_refused_is_no_link(tmp_path: Path) -> None:
     link, found = bridge("remote_username me\nremote_password hunter", tmp_path, topic="topic a#b out\n")
     assert link == {}
     assert "give a topic filter" in finding(found, "connection x: topic").why
-    assert "nothing of it is a route" in finding(found, "connection x: remote_password").why
+    assert "nothing in it translates to a route" in finding(found, "connection x: remote_password").why
 
 
 def test_what_is_of_a_bridge_needs_a_connection(tmp_path: Path) -> None:
     _, found = imported(b"topic # out\nremote_password hunter\nconnection x\naddress b\ntopic a in\n", tmp_path)
-    assert "no connection is before it" in finding(found, "topic").why
+    assert "no connection precedes it" in finding(found, "topic").why
     assert finding(found, "remote_password").place.value == "(not shown)"
 
 
@@ -240,8 +240,8 @@ def test_a_topic(line: str, route: dict[str, object], tmp_path: Path) -> None:
         ("topic a out one", "write the route by hand"),
         ('topic "a b out', "write the route by hand"),
         ('topic a out 0 "l/ r/', "write the route by hand"),
-        ('topic ""', "end alike"),
-        ('topic "" out 0 local remote2', "end alike"),
+        ('topic ""', "the same ending"),
+        ('topic "" out 0 local remote2', "the same ending"),
         ("topic a#b out", "give a topic filter"),
         ("topic a out 0 l/+/ r/", "give a topic filter"),
         ("topic ${T} out", "no default"),

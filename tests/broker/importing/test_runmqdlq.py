@@ -65,9 +65,9 @@ def test_every_keyword_knows_its_line() -> None:
         ("* nothing\n", "there is no rule in it"),
         ("INPUTQ(DLQ)\n", "there is no rule in it"),
         ("REASON(2053)\n", "line 1: a rule needs an ACTION"),
-        ("ACTION(RETRY)\nWAIT(YES)\n", "line 2: WAIT is control data, which only the first entry has"),
+        ("ACTION(RETRY)\nWAIT(YES)\n", "line 2: WAIT is control data, which only the first entry may have"),
         ("ACTION(RETRY)\n\n+(\n", "line 3: a keyword is expected, not '+('"),
-        ("ACTION(RETRY) RETRIES(3)\n", "line 1: RETRIES is no keyword of a rules table"),
+        ("ACTION(RETRY) RETRIES(3)\n", "line 1: RETRIES is not a keyword of a rules table"),
         ("ACTION\n", "line 1: ACTION needs a value in parentheses"),
         ("ACTION(RETRY\n", "line 1: ACTION needs a value"),
         ("USERID('x) ACTION(RETRY)\n", "line 1: USERID needs a value in parentheses; quotes come in pairs"),
@@ -137,15 +137,15 @@ def test_a_rule(text: str, rule: dict[str, Any], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("REASON(MQRC_Q_FULL) ACTION(RETRY)", "REASON(MQRC_Q_FULL): nothing dies of a full queue"),
+        ("REASON(MQRC_Q_FULL) ACTION(RETRY)", "REASON(MQRC_Q_FULL): messages do not die of a full queue"),
         ("REASON(2035) ACTION(RETRY)", "REASON(2035): a sender without the permission is refused at once"),
-        ("REASON(4711) ACTION(RETRY)", "nothing dies for this reason here"),
-        ("APPLNAME('x') ACTION(RETRY)", "APPLNAME(x): the sending program is not known"),
+        ("REASON(4711) ACTION(RETRY)", "messages do not die for this reason here"),
+        ("APPLNAME('x') ACTION(RETRY)", "APPLNAME(x): the sending program is unknown"),
         ("MSGTYPE(MQMT_REQUEST) ACTION(RETRY)", "MSGTYPE(MQMT_REQUEST): messages have no MQ type"),
         ("DESTQM(QM2) ACTION(RETRY)", "DESTQM(QM2): there are no queue managers"),
         ("ACTION(FWD) FWDQ(X) FWDQM(QM2)", "FWDQM(QM2): there are no queue managers"),
         ("ACTION(FWD) FWDQ(&REPLYQ)", "FWDQ(&REPLYQ): a rule moves to one address or queue"),
-        ("PERSIST(7) ACTION(RETRY)", "PERSIST(7): a message is persistent or not"),
+        ("PERSIST(7) ACTION(RETRY)", "PERSIST(7): a message is either persistent or not"),
     ],
 )
 def test_what_is_left_out_says_why(text: str, why: str, tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ def test_nothing_is_discarded_that_a_rule_that_is_left_out_saved(tmp_path: Path)
     assert rules(active, tmp_path)[-1] == {"action": "leave", "user": "x"}
     _, (outcome, why) = told(active, tmp_path, "ACTION")
     assert outcome is Outcome.STRICTER
-    assert why.startswith("it might discard what the rule of line 2 saved")
+    assert why.startswith("it might discard what the omitted rule of line 2 saved")
 
 
 def test_what_can_never_be_reached_is_left_out(tmp_path: Path) -> None:
     assert rules("ACTION(IGNORE)\nREASON(2051) ACTION(RETRY)\n", tmp_path) == [{"action": "leave"}]
     ((_, why),) = told("ACTION(IGNORE)\nACTION(RETRY)\n", tmp_path, "rule")
-    assert "fits every dead letter" in why
+    assert "matches every dead letter" in why
 
 
 def test_the_example(tmp_path: Path) -> None:

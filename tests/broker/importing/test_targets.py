@@ -65,7 +65,7 @@ def test_lists_of_classic(text: str, connections: list[str], parameters: dict[st
     ["", "()", "a:1", "tcp://", "tcp://a:0", "tcp://a:65536", "tcp://u:hunter@a:1", "tcp://a:1/path", "tcp://a:1#b:2"],
 )
 def test_what_is_no_list_of_hosts_is_none(text: str) -> None:
-    with pytest.raises(NoTarget, match="no list of hosts"):
+    with pytest.raises(NoTarget, match="not a list of hosts"):
         one_of(text)
 
 
@@ -86,7 +86,7 @@ def test_a_list_may_have_its_length_and_not_a_character_more() -> None:
     longest = "tcp://a" + "," * (LIST_CHARS_MAX - 7)
     with pytest.raises(NoTarget, match="longer"):
         one_of(longest + ",")
-    with pytest.raises(NoTarget, match="no list"):
+    with pytest.raises(NoTarget, match="not a list"):
         one_of(longest)
 
 
