@@ -1,1 +1,1 @@
-"""The codecs: bytes to events and back.  No sockets, no clock, no broker."""
+"""The protocol codecs: bytes to events and back.  No sockets, no clock, no broker."""

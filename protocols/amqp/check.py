@@ -1,8 +1,8 @@
-"""Whether what follows the header of a message can be decoded, without decoding it: for those who forward it.
+"""Checks that the body of a message can be decoded, without decoding it: for forwarding.
 
-A walk over constructors, sizes and counts, which makes no values.  Texts are looked at, as they must be UTF-8 or ASCII;
-the types of fields are not, nor are keys that a map has twice.  The usual body, one data section or one short value, is
-a comparison or two.
+It walks over constructors, sizes and counts, and makes no values.  Texts are checked, as they must be UTF-8 or ASCII;
+the types of fields and duplicate keys of maps are not.  The usual body, one data section or one short value, takes a
+comparison or two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from protocols.amqp.errors import DecodeError
 from protocols.amqp.message import AMQP_SEQUENCE, AMQP_VALUE, DATA, FOOTER, Message
 from protocols.amqp.types import COMPOUND, FIXED, VARIABLE
 
-# What a format code is, where it is no width of data.
+# The kinds of format codes whose data have no fixed width.
 _SIZED_8, _SIZED_32, _COMPOUND_8, _COMPOUND_32, _ARRAY_8, _ARRAY_32, _DESCRIBED, _UNKNOWN = range(-1, -9, -1)
 
 _KINDS: Final = {1: (_SIZED_8, _COMPOUND_8, _ARRAY_8), 4: (_SIZED_32, _COMPOUND_32, _ARRAY_32)}
@@ -32,7 +32,7 @@ def _table() -> list[int]:
     return table
 
 
-#: By format code: bytes of data, or one of the above.
+#: By format code: bytes of data, or one of the kinds above.
 _TABLE: Final = _table()
 
 _TEXTS: Final = {0xA1: "utf-8", 0xB1: "utf-8", 0xA3: "ascii", 0xB3: "ascii"}
@@ -41,12 +41,12 @@ _SHORT_DATA: Final = b"\x00\x53\x75\xa0"
 _LONG_DATA: Final = b"\x00\x53\x75\xb0"
 _SHORT_TEXT: Final = b"\x00\x53\x77\xa1"
 _LONG_TEXT: Final = b"\x00\x53\x77\xb1"
-#: By section of a body: the format codes that it may have; any, if it is not here.
+#: The allowed format codes of a body's section; any for a section not listed.
 _BODY_CODES: Final = {DATA: b"\xa0\xb0", AMQP_SEQUENCE: b"\x45\xc0\xd0", FOOTER: b"\xc1\xd1"}
 
 
 def check_body(body: bytes) -> None:
-    """That these are the sections of a body and perhaps a footer, or nothing.  Raises DecodeError."""
+    """Check that these are the sections of a body and perhaps a footer, or nothing.  Raises DecodeError."""
     end = len(body)
     lead = body[:4]
     if end > 4:
@@ -79,7 +79,7 @@ def _check_sections(body: bytes, end: int) -> None:
 
 
 def walk(buffer: bytes, at: int, end: int, depth: int = DEFAULT_LIMITS.depth_max) -> int:
-    """Where the value at `at` ends, which has to be within `end`.  Raises DecodeError."""
+    """The end of the value at `at`, which must not be beyond `end`.  Raises DecodeError."""
     if at >= end:
         raise DecodeError(at, "the end, where a value should begin")
     code = buffer[at]
@@ -127,7 +127,7 @@ def _walk_sized(buffer: bytes, code: int, at: int, end: int, depth: int) -> int:
 
 
 def _walk_array(buffer: bytes, at: int, end: int, count: int, depth: int) -> int:
-    """The elements have one constructor, which stands before the first of them."""
+    """The end of an array's elements, which share one constructor before the first of them."""
     while True:
         if at >= end:
             raise DecodeError(at, "the end, where the constructor of an array should begin")
@@ -137,7 +137,7 @@ def _walk_array(buffer: bytes, at: int, end: int, count: int, depth: int) -> int
             break
         at = walk(buffer, at, end, depth)
     width = _TABLE[code]
-    if width == _UNKNOWN:  # also where no element follows
+    if width == _UNKNOWN:  # even if no element follows
         raise DecodeError(at - 1, f"0x{code:02X} is no format code")
     if width >= 0 and code not in (0x56, 0x73):
         if count > DEFAULT_LIMITS.values_max:
@@ -168,7 +168,7 @@ def _check_text(buffer: bytes, at: int, end: int, encoding: str) -> None:
 
 
 def _check_narrow(buffer: bytes, at: int, end: int, code: int) -> None:
-    """A boolean and a char have fewer values than their bytes."""
+    """Check a boolean or a char, which have fewer values than their bytes allow."""
     if code == 0x56:
         if at < end and buffer[at] > 1:
             raise DecodeError(at, f"a boolean is 0 or 1, not {buffer[at]}")

@@ -1,8 +1,8 @@
 """Composite types (part 1, 1.4): described lists whose elements are named fields.
 
 The classes in `performatives` are the table: a class's code and fields, each with its type, whether it is mandatory
-(it has no default), its default, whether it may have several values (its type says so).  Reading and writing are made
-from it, here.
+(it has no default), its default, and whether it may have several values (by its type).  This module derives decoding
+and encoding from it.
 
     @composite("flow", 0x13, "frame")
     @dataclass(slots=True)
@@ -31,7 +31,7 @@ from protocols.amqp.types import Array, Described, Pairs, Symbol, Timestamp, UBy
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """What a field holds: `read` makes it of a decoded value or raises ValueError, `write` encodes it."""
+    """The type of a field: `read` converts a decoded value or raises ValueError, `write` encodes it."""
 
     name: str
     read: Callable[[Any], object]
@@ -52,7 +52,7 @@ class Field:
 
 
 class Composite:
-    """A composite value.  The class says which; `PROVIDES` are the roles that the specification gives it."""
+    """A composite value, of the type that its class defines; `PROVIDES` are its roles in the specification."""
 
     __slots__ = ()
     NAME: ClassVar[str] = ""
@@ -64,11 +64,11 @@ class Composite:
     VALUES: ClassVar[Callable[[Any], tuple[object, ...]]]
 
     def encode(self) -> bytes:
-        """Its bytes."""
+        """The encoded composite."""
         return encode_composite(self)
 
 
-#: Every composite by its numeric and its symbolic descriptor.
+#: Every composite class by its numeric and its symbolic descriptor.
 BY_DESCRIPTOR: Final[dict[object, type[Composite]]] = {}
 
 MANDATORY: Final = "mandatory"
@@ -77,7 +77,7 @@ Class = TypeVar("Class", bound=type[Composite])
 
 
 def composite(name: str, code: int, *provides: str) -> Callable[[Class], Class]:
-    """Enter a class into the table."""
+    """A decorator that enters a class into the table."""
 
     def enter(cls: Class) -> Class:
         hints = inspect.get_annotations(cls, eval_str=True)
@@ -138,7 +138,7 @@ def decode_body(buffer: bytes, frame: int, at: int, end: int, limits: Limits) ->
 
 
 def composite_of(value: object, at: int = 0) -> Composite | None:
-    """A decoded value as the composite that it is, or None if its descriptor is not known.  Raises DecodeError."""
+    """A decoded value as a composite, or None if its descriptor is unknown.  Raises DecodeError."""
     if not isinstance(value, Described) or type(value.descriptor) not in (ULong, Symbol):
         return None
     cls = BY_DESCRIPTOR.get(value.descriptor)
@@ -185,7 +185,7 @@ def _missing(cls: type[Composite], field: Field, at: int) -> DecodeError:
 
 
 def encode_composite(value: Composite) -> bytes:
-    """Its bytes: the fields up to the last one that has not its default."""
+    """The bytes of a composite: its fields up to the last one that differs from its default."""
     cls = type(value)
     parts = [
         NULL if held is None or (held == field.default and not field.mandatory) else field.type.write(held)
@@ -216,7 +216,7 @@ def _type_name(value: object) -> str:
 
 
 def choice(base: FieldType, values: frozenset[object]) -> FieldType:
-    """A restricted type: one of some values of its base."""
+    """A restricted type: one of certain values of its base."""
 
     def read(value: object) -> object:
         if base.read(value) not in values:
@@ -238,7 +238,7 @@ def one_of(name: str, *kinds: type) -> FieldType:
 
 
 def several(base: FieldType) -> FieldType:
-    """A field that may have several values (`multiple`): a tuple, empty for null.  One value stands for itself."""
+    """A field that may have several values (`multiple`): a tuple, empty for null.  A single value needs no array."""
 
     def read(value: object) -> object:
         if not isinstance(value, Array):
@@ -254,7 +254,7 @@ def several(base: FieldType) -> FieldType:
 
 
 def provided(role: str) -> FieldType:
-    """A field whose value is a composite that provides `role`; one that nobody knows is kept as Described."""
+    """A field whose value is a composite that provides `role`; an unknown composite is kept as Described."""
 
     def read(value: object) -> object:
         if not isinstance(value, Described):
@@ -270,7 +270,7 @@ def provided(role: str) -> FieldType:
 
 
 def _read_map(kind: type, name: str, value: object) -> dict[Any, object]:
-    """A map all of whose keys are of one type."""
+    """Check a map whose keys must all be of one type."""
     if not isinstance(value, dict):
         raise ValueError(f"is a map with keys of type {name}, not {_type_name(value)}")
     for key in value:

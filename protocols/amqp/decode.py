@@ -1,16 +1,16 @@
-"""Bytes to values (part 1), strictly: whatever is not the encoding of a value is refused with its offset and why.
+"""Decodes values (part 1), strictly: anything that is not a valid encoding is refused, with its offset and the reason.
 
 A value is a constructor and data.  The constructor is a format code, or 0x00, a descriptor (any value) and another
-constructor.  The upper half of a format code tells how long the data are, so that even values whose meaning nobody
-asks for can be stepped over:
+constructor.  The upper half of a format code tells the length of the data, so that values can be skipped without being
+decoded:
 
     4x 5x 6x 7x 8x 9x   0 1 2 4 8 16 bytes
     Ax Bx               a size of 1 or 4 bytes, then as many bytes
     Cx Dx               size, count (within the size), then as many values with their constructors
     Ex Fx               size, count, one constructor, then the data of as many values
 
-Nothing is allocated by a number of the peer's: a size must fit into what is there, a count into the size, and where
-elements of an array have no data at all, only `values_max` bounds their count.  Nesting stops at `depth_max`.
+No memory is allocated merely because of a peer's number: a size must fit into the available bytes, a count into the
+size; where elements of an array have no data, only `values_max` bounds their count.  Nesting is limited by `depth_max`.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ _I64: Final = Struct(">q").unpack_from
 _F32: Final = Struct(">f").unpack_from
 _F64: Final = Struct(">d").unpack_from
 
-#: Pairs up to which a map with UUIDs for keys is read as a dict.
+#: The most pairs of a map with UUIDs as keys that is still read as a dict.
 _UUID_KEYS_MAX: Final = 64
 
 _LAST_CHARACTER: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
 
-#: The values of one byte, so that they cost nothing each.
+#: The values of one byte, made once.
 _UBYTES: Final = [UByte(number) for number in range(256)]
 _UINTS: Final = [UInt(number) for number in range(256)]
 _ULONGS: Final = [ULong(number) for number in range(256)]
@@ -106,7 +106,7 @@ def _binary(buffer: bytes, at: int, end: int) -> bytes:
     return buffer[at:end]
 
 
-#: How the data of each format code of fixed width are read.
+#: The functions that read the data of each format code of fixed width.
 _READERS: Final[dict[int, Callable[[bytes, int], object]]] = {
     0x40: lambda buffer, at: None,
     0x41: lambda buffer, at: True,
@@ -137,14 +137,14 @@ _READERS: Final[dict[int, Callable[[bytes, int], object]]] = {
     0x98: lambda buffer, at: UUID(bytes=buffer[at : at + 16]),
 }
 
-#: How the data of each type of variable width are read, from their first byte to their end.
+#: The functions that read the data of each type of variable width, from their first byte to their end.
 _READERS_TO: Final[dict[str, Callable[[bytes, int, int], object]]] = {
     "binary": _binary,
     "string": _string,
     "symbol": _symbol,
 }
 
-#: By format code: the width of the data, or of the size before them, and how they are read.
+#: By format code: the width of the data, or of the size before them, and the function that reads them.
 _FIXED_READERS: Final = {code: (width, _READERS[code]) for code, (_, width) in FIXED.items()}
 _VARIABLE_READERS: Final = {code: (width, _READERS_TO[name]) for code, (name, width) in VARIABLE.items()}
 
@@ -153,7 +153,7 @@ _SIZE_WIDTHS: Final = {code: width for code, (_, width) in VARIABLE.items()}
 _COUNT_WIDTHS: Final = {code: width for code, (_, width) in COMPOUND.items()}
 _NAMES: Final = {code: name for table in (FIXED, VARIABLE, COMPOUND) for code, (name, _) in table.items()}
 
-#: Bytes of the data of a format code that we may not know, by its upper half.
+#: Bytes of the data of any format code, even an unknown one, by its upper half.
 _CATEGORY_WIDTHS: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 _CATEGORY_SIZE_WIDTHS: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
 
@@ -211,7 +211,7 @@ class Decoder:
         return self._buffer[at]
 
     def _fits(self, at: int, nbytes: int) -> int:
-        """Where `nbytes` from `at` end."""
+        """The end of `nbytes` bytes from `at` on, which must be there."""
         if at + nbytes > self._end:
             raise self._too_short(at, nbytes)
         return at + nbytes
@@ -229,7 +229,7 @@ class Decoder:
         return number
 
     def _sized(self, width: int) -> tuple[int, int]:
-        """Where data that begin with their size begin and end."""
+        """The beginning and end of data preceded by their size."""
         size = self._number(width)
         return self.at, self._fits(self.at, size)
 
@@ -303,7 +303,7 @@ class Decoder:
         return Array(name, items, tuple(descriptors))
 
     def skip(self) -> None:
-        """Step over the next value without reading it; its inside is not looked at."""
+        """Skip the next value without decoding or checking its contents."""
         code = self._byte("a value")
         descriptors = 0
         while code == DESCRIBED:
@@ -332,12 +332,12 @@ class Decoder:
 
 
 def _may_collide(pairs: list[tuple[object, object]]) -> bool:
-    """Whether a dict of them might take quadratic time: the hash of a UUID can be chosen, 2^67 of them have each."""
+    """Whether a dict of them might take quadratic time: a peer can choose the hash of a UUID, as 2^67 share each."""
     return len(pairs) > _UUID_KEYS_MAX and any(type(key) is UUID for key, _ in pairs)
 
 
 def _least(code: int) -> int:
-    """Bytes that data of this format code have at least."""
+    """The least bytes of data of this format code."""
     return _SIZE_WIDTHS[code] if code in _SIZE_WIDTHS else 2 * _COUNT_WIDTHS[code]
 
 

@@ -1,8 +1,7 @@
-"""Runs of DISPOSITION frames, for little: the same idea as in `transfers`.
+"""Reads runs of DISPOSITION frames cheaply, by the same idea as in `transfers`.
 
-A consumer that settles its deliveries one by one sends frames that differ in `first` and `last` alone, mostly with
-consecutive ids.  A FrameTemplate is what they have in common, and a run of frames of one template is a few ranges of
-ids.
+A consumer that settles its deliveries one by one sends frames that differ only in `first` and `last`, mostly with
+consecutive ids.  A FrameTemplate is their common part, and a run of frames of one template becomes a few ranges of ids.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _NULL: Final = 0x40
 _ACCEPTED: Final = encode(Accepted())
 _uint: Final = ENCODERS["uint"]
 
-#: Ids of a range, first and how many.
+#: A range of ids: the first, and how many.
 Range = tuple[int, int]
 
 
@@ -32,7 +31,7 @@ Owner = TypeVar("Owner")
 
 
 class FrameTemplate(Generic[Owner]):
-    """What the dispositions of a session, its `Owner`, have in common."""
+    """The common part of dispositions on one session, their `Owner`."""
 
     __slots__ = ("has_last", "head", "last_head", "nbytes", "role", "session", "settled", "state", "tail", "unpack")
 
@@ -74,9 +73,9 @@ def shape_of(session: Owner, disposition: Disposition, buffer: bytes, at: int, e
 
 
 def read_run(template: FrameTemplate[Owner], buffer: bytes, at: int, ranges: list[Range]) -> int:
-    """Append the ranges of ids of the frames of this shape from `at` on; where the first other frame begins.
+    """Append the ranges of ids of the frames of this shape from `at` on; returns where the first other frame begins.
 
-    Ranges that follow each other are one, as long as it is shorter than half of all ids.
+    Adjacent ranges are merged, as long as the result is shorter than half of all ids.
     """
     unpack = template.unpack
     head, last_head, tail, nbytes, has_last = (

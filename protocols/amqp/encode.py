@@ -1,7 +1,7 @@
-"""Values to bytes (part 1), always in the shortest encoding.
+"""Encodes values (part 1), always in the shortest form.
 
-Which type a value is follows from its Python type (see `types`); `ENCODERS` has a function for each type by its name,
-for fields whose type their composite knows.
+A value's type follows from its Python type (see `types`); `ENCODERS` has a function for each type by its name, for
+fields whose type their composite knows.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def _described(value: Described) -> bytes:
 
 # -- arrays ------------------------------------------------------------------------------------------------------------
 
-#: Type name to the format code of its full width and how the data are written, without a constructor.
+#: Type name to the format code of its full width and the function that writes the data, without a constructor.
 _FULL_WIDTH: Final[dict[str, tuple[int, Encoder]]] = {
     "boolean": (0x56, _U8),
     "ubyte": (0x50, _U8),
@@ -140,7 +140,7 @@ _FULL_WIDTH: Final[dict[str, tuple[int, Encoder]]] = {
     "uuid": (0x98, lambda value: value.bytes),
 }
 
-#: Type name to the values that one byte holds, its format code and how that byte is written.
+#: Type name to the values that fit into one byte, the format code for that, and the function that writes the byte.
 _SMALL: Final[dict[str, tuple[range, int, Encoder]]] = {
     "uint": (range(256), 0x52, _U8),
     "ulong": (range(256), 0x53, _U8),
@@ -148,7 +148,7 @@ _SMALL: Final[dict[str, tuple[range, int, Encoder]]] = {
     "long": (_SMALL_SIGNED, 0x55, _I8),
 }
 
-#: Type name to its format code with sizes (and counts) of one byte, and the bytes of that constructor and size.
+#: Type name to its format code with sizes (and counts) of one byte.
 _SIZED: Final[dict[str, int]] = {
     "binary": 0xA0,
     "string": 0xA1,
@@ -264,7 +264,7 @@ _TYPES: Final[dict[type, Encoder]] = {
 
 
 def add_type(kind: type, encoder: Encoder) -> None:
-    """Values of this class are encoded so, wherever they stand."""
+    """Register the encoder for values of a class, wherever they occur."""
     _TYPES[kind] = encoder
 
 

@@ -1,9 +1,8 @@
-"""What can go wrong with a peer's bytes, and how far it reaches.
+"""The errors in a peer's bytes, and what each of them ends.
 
-Every error ends something: the connection (CLOSE), a session (END) or a link (DETACH), and is sent to the peer with one
-of the specification's conditions (part 2, 2.8.15 to 2.8.18; part 4, 4.5.8) and a sentence that a person understands.
-Conditions that only a broker can find (not-found, unauthorized-access ...) stand here too, so that nobody spells them
-again.
+Every error ends the connection (CLOSE), a session (END) or a link (DETACH), and is sent to the peer with one of the
+specification's conditions (part 2, 2.8.15 to 2.8.18; part 4, 4.5.8) and a readable sentence.  Conditions that only a
+broker uses (not-found, unauthorized-access ...) are here too, so that they are defined once.
 """
 
 from __future__ import annotations
@@ -45,12 +44,12 @@ TRANSACTION_UNKNOWN_ID: Final = "amqp:transaction:unknown-id"
 TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"
 TRANSACTION_TIMEOUT: Final = "amqp:transaction:timeout"
 
-#: Characters or bytes of the peer's that a sentence quotes.
+#: The most characters or bytes of a peer's value quoted in an error.
 _SHOWN_MAX: Final = 80
 
 
 class Scope(Enum):
-    """What an error ends."""
+    """The endpoint that an error ends."""
 
     CONNECTION = "connection"
     SESSION = "session"
@@ -58,9 +57,9 @@ class Scope(Enum):
 
 
 class AmqpError(Exception):
-    """The peer's fault: its condition, what it ends, and a sentence that names the frame, the field and the rule.
+    """An error of the peer: its condition, what it ends, and a sentence that names the frame, the field and the rule.
 
-    `info` is what else is sent of it (part 2, 2.8.14).
+    `info` is further information sent with it (part 2, 2.8.14).
     """
 
     def __init__(
@@ -78,11 +77,11 @@ class AmqpError(Exception):
 
 
 class FrameTooLarge(AmqpError):
-    """A frame has more bytes than frames may have."""
+    """A frame exceeds the largest frame size."""
 
 
 class DecodeError(AmqpError):
-    """Bytes that are no AMQP value, or not the one that is asked for: `offset` is where, in what was handed over."""
+    """Bytes that are not an AMQP value, or not the expected one: `offset` is the place in the given bytes."""
 
     def __init__(self, offset: int, reason: str) -> None:
         super().__init__(DECODE_ERROR, f"byte {offset}: {reason}")
@@ -91,22 +90,22 @@ class DecodeError(AmqpError):
 
 
 def connection_error(condition: str, description: str) -> AmqpError:
-    """The connection ends."""
+    """An error that ends the connection."""
     return AmqpError(condition, description, Scope.CONNECTION)
 
 
 def session_error(condition: str, description: str) -> AmqpError:
-    """The session ends."""
+    """An error that ends the session."""
     return AmqpError(condition, description, Scope.SESSION)
 
 
 def link_error(condition: str, description: str, info: dict[str, object] | None = None) -> AmqpError:
-    """The link ends."""
+    """An error that ends the link."""
     return AmqpError(condition, description, Scope.LINK, info)
 
 
 def shown(value: object) -> str:
-    """A value of the peer's in a sentence: short, and nothing that is not printable."""
+    """A peer's value as quoted in an error: short and printable."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text[:_SHOWN_MAX])
     return f"'{plain}...'" if len(text) > _SHOWN_MAX else f"'{plain}'"

@@ -1,9 +1,9 @@
-"""What a connection tells its session layer, in the order in which it came.
+"""The events that a connection reports to its session layer, in order of arrival.
 
-Performatives of the connection itself are their own events: Open, Close, and those of SASL.  The others come with the
-endpoint that they concern, and stand beside it.  Errors of a session or a link are events, too: the endpoint reads
-nothing any more, and the session layer answers with `send_end(error)` or `send_detach(error)` once it has dealt with
-what came before.
+Performatives of the connection itself are events as they are: Open, Close, and those of SASL.  Other events have the
+endpoint that they concern, and are defined beside it.  Errors of a session or a link are events, too: the endpoint
+reads nothing more, and the session layer answers with `send_end(error)` or `send_detach(error)` once it has handled the
+events before.
 """
 
 from __future__ import annotations
@@ -37,4 +37,4 @@ __all__ = [
 
 @dataclass(slots=True)
 class Connected:
-    """Protocol headers are exchanged, after SASL if there was any: OPEN may be sent (for the client's role)."""
+    """The protocol headers are exchanged, after SASL if there was any: OPEN may be sent (for the client's role)."""

@@ -1,4 +1,4 @@
-"""Frames (part 2, 2.3) and protocol headers (2.2): where one ends and the next begins.
+"""Frames (part 2, 2.3) and protocol headers (2.2): splits the input into frames.
 
      0      size of the whole frame, 4 bytes
      4      doff: where the body begins, in units of 4 bytes
@@ -29,7 +29,7 @@ DOFF_MIN: Final = 2
 TYPE_AMQP: Final = 0
 TYPE_SASL: Final = 1
 
-#: The largest frame that every peer must take (MIN-MAX-FRAME-SIZE).
+#: The largest frame that every peer must accept (MIN-MAX-FRAME-SIZE).
 MIN_MAX_FRAME_BYTES: Final = 512
 
 HEARTBEAT: Final = b"\x00\x00\x00\x08\x02\x00\x00\x00"
@@ -38,10 +38,10 @@ _HEADER: Final = Struct(">IBBH")
 unpack_header: Final = _HEADER.unpack_from
 
 
-#: Where the format code of the list is in a frame with doff 2 and a smallulong descriptor.
+#: The offset of the list's format code in a frame with doff 2 and a smallulong descriptor.
 LIST_AT: Final = 11
 
-#: `unpack_from` of a template of frames: the fields of one.
+#: `unpack_from` of a template's struct, which returns the fields of a frame.
 Unpack = Callable[[bytes, int], tuple[Any, ...]]
 
 
@@ -51,7 +51,7 @@ def frame(channel: int, body: bytes, kind: int = TYPE_AMQP) -> bytes:
 
 
 def check_header(size: int, doff: int, kind: int, wanted: int, bytes_max: int) -> None:
-    """Whether a frame header can be one, of the kind that is wanted now.  Raises AmqpError."""
+    """Check that a frame header is valid, and of the expected kind.  Raises AmqpError."""
     if size < FRAME_HEADER_BYTES:
         raise connection_error(FRAMING_ERROR, f"A frame has at least {FRAME_HEADER_BYTES} bytes, not {size}.")
     if size > bytes_max:
@@ -61,13 +61,14 @@ def check_header(size: int, doff: int, kind: int, wanted: int, bytes_max: int) -
     if kind != wanted:
         names = {TYPE_AMQP: "an AMQP frame", TYPE_SASL: "a SASL frame"}
         what = names.get(kind, f"a frame of type {kind}")
-        raise connection_error(FRAMING_ERROR, f"What is expected now is {names[wanted]}, not {what}.")
+        raise connection_error(FRAMING_ERROR, f"Expected {names[wanted]} here, not {what}.")
 
 
 class Input:
-    """Bytes as they come, until they are frames: `buffer` from `at` on is to be read.
+    """Received bytes, collected into frames: `buffer` from `at` on is yet to be read.
 
-    A frame is looked at again only when all of it is there, so that one in many pieces costs no more than its length.
+    A frame is looked at again only once it is complete, so one that arrives in many pieces costs no more than its
+    length.
     """
 
     __slots__ = ("_pending", "_wanted", "at", "buffer", "ready")
@@ -80,7 +81,7 @@ class Input:
         self._wanted = 0
 
     def feed(self, data: bytes) -> None:
-        """More bytes."""
+        """Add received bytes."""
         if not self.buffer and not self._pending:
             self.buffer = data
             self.ready = bool(data)
@@ -90,7 +91,7 @@ class Input:
             self.ready = True
 
     def take(self) -> None:
-        """Begin to read: everything that came is in `buffer`."""
+        """Begin to read: put all received bytes into `buffer`."""
         self.ready = False
         if self._pending:
             self.buffer = b"".join((self.buffer[self.at :], self._pending))
@@ -98,14 +99,14 @@ class Input:
             self._pending.clear()
 
     def wait(self, at: int, wanted: int) -> None:
-        """Reading stopped at `at`, and is of no use before `wanted` more bytes."""
+        """Stop reading at `at`, until `wanted` more bytes have arrived."""
         self.at = at
         self._wanted = wanted
         if at == len(self.buffer):
             self.drop()
 
     def drop(self) -> None:
-        """Keep nothing of what came."""
+        """Discard all received bytes."""
         self.buffer = b""
         self.at = 0
         self.ready = False
@@ -113,10 +114,10 @@ class Input:
 
     @property
     def kept(self) -> int:
-        """Bytes that wait to be read."""
+        """Number of bytes not read yet."""
         return len(self.buffer) - self.at + len(self._pending)
 
 
 def begins_with(descriptor: bytes, buffer: bytes, at: int) -> bool:
-    """Whether the frame at `at` has no extended header, and this descriptor."""
+    """Whether the frame at `at` has no extended header, and has this descriptor."""
     return buffer[at + 4] == DOFF_MIN and buffer[at + FRAME_HEADER_BYTES : at + LIST_AT] == descriptor

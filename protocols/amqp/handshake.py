@@ -1,13 +1,13 @@
 """Before OPEN: protocol headers (part 2, 2.2) and SASL (part 5).
 
-A server reads the client's header first.  It answers with the same one, or with one that it would take and then hangs
-up: another version, an unknown protocol, TLS by protocol header (not offered: TLS begins with the first byte or not at
-all), AMQP where SASL is asked for.
+A server reads the client's header first.  It answers with the same header, or with one that it would accept and then
+closes the connection: for another version, an unknown protocol, TLS by protocol header (not offered: TLS begins with
+the first byte or not at all), AMQP where SASL is required.
 
     client  AMQP 3.1.0.0                 init              AMQP 0.1.0.0    open ...
     server               AMQP 3.1.0.0 mechanisms    outcome              AMQP 0.1.0.0
 
-Nothing but the framing and the order of a SASL exchange is known here; what the mechanisms say is none of its business.
+This module handles only the framing and the order of a SASL exchange, not the contents of the mechanisms.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _NO_TLS: Final = "TLS does not begin with a protocol header here: connect with T
 class Handshake:
     """The part of a connection that ends with the AMQP protocol headers.
 
-    `mechanisms` are the server's, empty without SASL; a client says whether it uses SASL by `sasl`.
+    `mechanisms` are the server's, empty without SASL; `sasl`: whether a client uses SASL.
     """
 
     def __init__(
@@ -84,12 +84,12 @@ class Handshake:
 
     @property
     def waits(self) -> bool:
-        """Whether it is this side's turn, so that nothing is read."""
+        """Whether it is this side's turn: nothing is read then."""
         mine = (SaslState.ANSWERING,) if self._server else (SaslState.OFFERED, SaslState.CHALLENGED)
         return self.state in mine or self.state is SaslState.FAILED
 
     def read(self, source: Input, events: list[Event]) -> bool:
-        """Read what there is; whether the AMQP headers are exchanged.  Raises AmqpError."""
+        """Read the available bytes; returns whether the AMQP headers are exchanged.  Raises AmqpError."""
         while not self.waits:
             left = len(source.buffer) - source.at
             if self.state is None or self.state is SaslState.DONE:
@@ -108,7 +108,7 @@ class Handshake:
     # -- headers ---------------------------------------------------------------------------------------------------
 
     def _header(self, header: bytes) -> bool:
-        """A protocol header; whether it was that of AMQP, in its turn."""
+        """Handle a protocol header; returns whether it was that of AMQP, in its turn."""
         if not self._server:
             return self._answered(header)
         if header == AMQP_HEADER and (self.state is SaslState.DONE or not self._required):
@@ -123,7 +123,7 @@ class Handshake:
         raise self._refused(header)
 
     def _answered(self, header: bytes) -> bool:
-        """The server's header, which should be ours."""
+        """Handle the server's header, which should equal ours."""
         sasl = self._sasl and self.state is not SaslState.DONE
         if header != (SASL_HEADER if sasl else AMQP_HEADER):
             text = f"The server wants to speak {shown(header)}."
@@ -142,12 +142,12 @@ class Handshake:
         if header == SASL_HEADER:
             return connection_error(NOT_ALLOWED, "SASL comes once." if self._mechanisms else "There is no SASL here.")
         version = f"{header[5]}.{header[6]}.{header[7]} (protocol id {header[4]})"
-        return connection_error(NOT_IMPLEMENTED, f"What is spoken here is AMQP 1.0.0, not {version}.")
+        return connection_error(NOT_IMPLEMENTED, f"This server speaks AMQP 1.0.0, not {version}.")
 
     # -- SASL ------------------------------------------------------------------------------------------------------
 
     def _frame(self, source: Input, left: int, events: list[Event]) -> bool:
-        """A SASL frame; False if it is not complete."""
+        """Read a SASL frame; False if it is incomplete."""
         at = source.at
         if left < FRAME_HEADER_BYTES:
             source.wait(at, FRAME_HEADER_BYTES - left)
@@ -170,7 +170,7 @@ class Handshake:
     def _receive(self, frame: Composite) -> SaslMechanisms | SaslInit | SaslChallenge | SaslResponse | SaslOutcome:
         wanted = _READ_BY_SERVER if self._server else _READ_BY_CLIENT
         if not isinstance(frame, wanted):
-            raise connection_error(NOT_ALLOWED, f"{frame.NAME} is no frame of the other side of a SASL exchange.")
+            raise connection_error(NOT_ALLOWED, f"{frame.NAME} is not allowed from the peer in a SASL exchange.")
         self._step(frame)
         self._rounds += 1
         if self._rounds > self._limits.sasl_rounds_max:
@@ -182,7 +182,7 @@ class Handshake:
         return frame
 
     def _step(self, frame: Composite) -> None:
-        """Another state.  Raises AmqpError."""
+        """Change the state by a frame.  Raises AmqpError."""
         trigger = _OUTCOMES[frame.code == SaslCode.OK] if isinstance(frame, SaslOutcome) else frame.NAME
         assert self.state is not None
         state = SASL[self.state].get(trigger)
@@ -195,6 +195,6 @@ class Handshake:
         self._out.append(frame(0, frame_body.encode(), TYPE_SASL))
 
     def send(self, frame_body: SaslInit | SaslChallenge | SaslResponse | SaslOutcome) -> None:
-        """A SASL frame, when it is this side's turn.  After an outcome that is not `ok` nothing is read any more."""
+        """Send a SASL frame, when it is this side's turn.  After an outcome other than `ok` nothing more is read."""
         assert self.waits
         self._send(frame_body)

@@ -1,4 +1,4 @@
-"""How much a peer may send before anybody looks at what it means."""
+"""Limits on what a peer may send, checked before the contents are looked at."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Each is inclusive: as much as this is allowed, one more is an error."""
+    """Each limit is inclusive: that much is allowed, one more is an error."""
 
-    #: Bytes of one frame, announced as max-frame-size.  Artemis's figure; most messages fit, and a multi-frame message
-    #: lets others of its connection through every so often.
+    #: Bytes of one frame, announced as max-frame-size.  Artemis's figure; most messages fit, and messages of several
+    #: frames leave gaps for others on the connection.
     frame_bytes_max: int = 128 << 10
-    #: Bytes of a SASL frame, of OPEN, and of what follows a login that is not answered: all that is kept for a peer
-    #: that has not logged in.  The specification says 512, but tokens and some clients' OPEN are longer.
+    #: Bytes of a SASL frame, of OPEN, and of anything received before a login is answered: the most that is buffered
+    #: for a peer that has not logged in.  The specification says 512, but tokens and some clients' OPEN are longer.
     handshake_bytes_max: int = 8 << 10
     #: Challenges and responses of one SASL exchange.  SCRAM needs two.
     sasl_rounds_max: int = 8
-    #: Highest channel number, announced as channel-max: one less than the sessions of one connection.  Connection pools
-    #: of JMS clients open some hundreds.
+    #: Highest channel number, announced as channel-max: one less than the number of sessions of one connection.
+    #: Connection pools of JMS clients open some hundreds.
     channel_max: int = 1023
-    #: Highest handle, announced as handle-max: one less than the links of one session.
+    #: Highest handle, announced as handle-max: one less than the number of links of one session.
     handle_max: int = 1023
-    #: Links of one connection over all its sessions.  Each keeps its ATTACH, some kilobytes.
+    #: Links of one connection over all its sessions.  Each holds its ATTACH, some kilobytes.
     links_max: int = 2048
-    #: TRANSFER frames that a peer may send on one session before it hears from us again: two thousand of the largest
-    #: messages' worth of frames would fit, so that credit rules and not this.
+    #: TRANSFER frames that a peer may send on one session before we extend its window: enough for the frames of two
+    #: hundred of the largest messages, so that credit is the effective limit, not this.
     incoming_window: int = 16384
-    #: Bytes of one message with all its sections.  Larger ones belong into a file store; one journal entry has to hold
-    #: it.
+    #: Bytes of one message with all its sections.  It must fit into one journal entry; larger ones belong in a file
+    #: store.
     message_bytes_max: int = 10 << 20
-    #: Bytes of a message in several frames above which a link that `streams` tells it in portions, as they come.  The
-    #: sections before the body have to fit.
+    #: Bytes of a message in several frames above which a link that `streams` reports it in portions, as they arrive.
+    #: The sections before the body must fit.
     whole_bytes_max: int = 100 << 10
     #: Bytes of one such message.
     streamed_bytes_max: int = 8 << 30
-    #: Bytes of the messages of one connection that have not come whole, over all its links.
+    #: Bytes of the incomplete messages of one connection, over all its links.
     partial_bytes_max: int = 32 << 20
     #: Deliveries of one session that were received and not yet settled.  Credit keeps it far below.
     unsettled_max: int = 1 << 16
-    #: Nesting of lists, maps, arrays and described types in one value.  Real messages have three or four.
+    #: Nesting of lists, maps, arrays and described types in one value.  Real messages have three or four levels.
     depth_max: int = 32
-    #: Values in a section of a message, itself and all that it holds.  Each costs some tens of bytes of memory, many
-    #: times the one byte that it may cost on the wire.
+    #: Values in a section of a message: the section's value and all values in it.  Each costs some tens of bytes of
+    #: memory, many times the one byte that it may take on the wire.
     values_max: int = 1 << 16
-    #: The same in a frame body: fields, and what the maps in them hold.  They are kept as long as the link or session;
+    #: The same in a frame body: fields, and the values of maps in them.  They are held as long as the link or session;
     #: the largest are the unsettled deliveries of an ATTACH, two to four values each.
     performative_values_max: int = 1 << 13

@@ -4,11 +4,11 @@ A link is one way.  Its sender counts deliveries, its receiver says how far the 
 
     delivery-limit = delivery-count + link-credit, both as the receiver last knew them
 
-so that FLOW and TRANSFER may cross on their way.  A Sender (`sender`) computes its credit from that, a Receiver
-(`receiver`) counts down what it gave.  A delivery counts with its first frame.
+so that FLOW and TRANSFER may cross.  A Sender (`sender`) computes its credit from that, a Receiver (`receiver`) counts
+down the credit that it granted.  A delivery counts with its first frame.
 
-The user of these classes answers the events of `events`; what it sends on a link that is detached, or whose session
-has ended, goes nowhere.
+The user of these classes answers the events of `events`; anything that it sends on a detached link, or after the
+session has ended, is dropped.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from protocols.amqp.transport import Transport
 from protocols.amqp.types import Described
 from protocols.amqp.unsettled import Run, Unsettled
 
-#: What we say of our outgoing window: nothing that a peer could need to know.
+#: Our outgoing window as announced: a constant, as peers have no use for it.
 OUTGOING_WINDOW: Final = 0x7FFF_FFFF
 
-#: States in which our DETACH is out.
+#: States after our DETACH was sent.
 _DETACHED: Final = frozenset({LinkState.DETACHED, LinkState.DETACH_SENT, LinkState.WITHDRAWN})
 
 
-#: What a connection tells its session layer (`events`).
+#: An event that a connection reports to its session layer (`events`).
 Event = object
 
 
@@ -65,7 +65,7 @@ class Attached:
 
 @dataclass(slots=True)
 class Refused:
-    """The peer attached a link that it may not have: answer with `send_attach` and `send_detach(error)`."""
+    """The peer attached a link beyond the limit: answer with `send_attach` and `send_detach(error)`."""
 
     link: Link
     error: AmqpError
@@ -73,7 +73,7 @@ class Refused:
 
 @dataclass(slots=True)
 class Detached:
-    """The peer detached or closed a link; with `send_detach` it is gone, unless we had detached it before."""
+    """The peer detached or closed a link; answer with `send_detach`, unless we had detached it before."""
 
     link: Link
     closed: bool
@@ -82,7 +82,7 @@ class Detached:
 
 @dataclass(slots=True)
 class LinkFailed:
-    """The peer broke a rule that ends the link: answer with `send_detach(error)`."""
+    """The peer violated a rule, which ends the link: answer with `send_detach(error)`."""
 
     link: Link
     error: AmqpError
@@ -92,7 +92,7 @@ class LinkFailed:
 class Dispositions:
     """The peer's state of deliveries of one link, with consecutive delivery ids from `first` on.
 
-    `contexts` are what they were sent with (Sender), or their tags (Receiver).  If `settled`, they are forgotten.
+    `contexts` are those they were sent with (Sender), or their tags (Receiver).  If `settled`, they are forgotten.
     """
 
     link: Link
@@ -103,12 +103,12 @@ class Dispositions:
 
 
 def error_of(error: AmqpError | Error | None) -> Error | None:
-    """What is sent of an error."""
+    """The form in which an error is sent."""
     return Error(error.condition, error.description, error.info) if isinstance(error, AmqpError) else error
 
 
 class Channel:
-    """Our end of a session as its links see it: windows, delivery ids, and a way out.  `Session` is all of it."""
+    """Our end of a session as its links see it: windows, delivery ids, and sending.  `Session` is the whole of it."""
 
     def __init__(self, transport: Transport, channel: int) -> None:
         self.transport = transport
@@ -125,27 +125,27 @@ class Channel:
         self.next_delivery_id = 0
         self.incoming: Unsettled[Link] = Unsettled()
         self.outgoing: Unsettled[Link] = Unsettled()
-        self.waiting: deque[tuple[SendingLink, bytes, bool]] = deque()  # frames for which the peer's window has no room
+        self.waiting: deque[tuple[SendingLink, bytes, bool]] = deque()  # frames that await room in the peer's window
         self.by_handle: dict[int, Link] = {}  # ours
         self.awaited: dict[tuple[str, bool], Link] = {}  # attached by us, not yet by the peer
 
     @property
     def sends(self) -> bool:
-        """Whether anything can be sent."""
+        """Whether the session may send."""
         return self.state in SESSION_SENDS
 
     @property
     def reads(self) -> bool:
-        """Whether what comes is looked at."""
+        """Whether received frames are handled."""
         return self.state in SESSION_READS and not self.failed
 
     @property
     def stalled(self) -> bool:
-        """Whether frames wait for the peer's window."""
+        """Whether frames await room in the peer's window."""
         return bool(self.waiting)
 
     def assign(self, link: Link) -> int:
-        """The lowest free handle, now the link's.  Raises AmqpError if the peer takes no handle so high."""
+        """Assign the lowest free handle to a link.  Raises AmqpError if the peer allows no handle so high."""
         handle = next(number for number in range(len(self.by_handle) + 1) if number not in self.by_handle)
         if self.begin is not None and handle > self.begin.handle_max:
             raise session_error(NOT_ALLOWED, f"attach: the peer takes handles up to {self.begin.handle_max}.")
@@ -155,14 +155,14 @@ class Channel:
         return handle
 
     def release(self, link: Link) -> None:
-        """The link's DETACH goes out: its handle is free, its deliveries are forgotten."""
+        """Free a link's handle and forget its deliveries, as its DETACH is sent."""
         del self.by_handle[link.handle]
         link.clear()
         self.waiting = deque(entry for entry in self.waiting if entry[0] is not link)
         (self.outgoing if link.role is SENDER else self.incoming).forget(link)
 
     def send_flow(self, link: Link | None = None, *, echo: bool = False) -> None:
-        """FLOW: our windows, and our state of a link."""
+        """Send FLOW: our windows, and our state of a link."""
         flow = link.flow(echo=echo) if link is not None else Flow(echo=echo)
         flow.next_incoming_id = self.next_incoming_id if self.begin is not None else None
         flow.incoming_window = self.incoming_window = self.limits.incoming_window
@@ -171,20 +171,20 @@ class Channel:
         self.send(flow)
 
     def received(self, frames: int) -> None:
-        """Count TRANSFER frames that came in; FLOW once half of our window is used."""
+        """Count received TRANSFER frames; send FLOW once half of our window is used."""
         self.next_incoming_id = add(self.next_incoming_id, frames)
         self.incoming_window -= frames
         if 2 * self.incoming_window < self.limits.incoming_window:
             self.send_flow()
 
     def delivery_room(self, *, settled: bool) -> int:
-        """How many deliveries in single frames can come now."""
+        """How many deliveries in single frames may be received now."""
         if settled:
             return self.incoming_window
         return min(self.incoming_window, self.limits.unsettled_max - self.incoming.count)
 
     def received_deliveries(self, owners: Sequence[Link], tags: list[bytes], count: int) -> None:
-        """Count consecutive deliveries in single frames; the links and tags of those that are not settled."""
+        """Count consecutive deliveries in single frames; `owners`, `tags`: of those that are not settled."""
         if owners:
             self.incoming.add_each(owners, self.next_incoming_delivery, tags)
         self.next_incoming_delivery = add(self.next_incoming_delivery, count)
@@ -193,7 +193,7 @@ class Channel:
     def apply(
         self, role: bool, ranges: list[Range], settled: bool, state: DeliveryState | None, events: list[Event]
     ) -> None:
-        """The peer, whose role this is, has set the state of ranges of deliveries; settled ones are skipped."""
+        """Apply the state that the peer, in this role, has set for ranges of deliveries; settled ones are skipped."""
         unsettled = self.outgoing if role is RECEIVER else self.incoming
         for first, length in ranges:
             runs: list[Run[Link]]
@@ -203,7 +203,7 @@ class Channel:
     def send_disposition(
         self, role: bool, first: int, last: int, *, settled: bool = True, state: DeliveryState | None = None
     ) -> None:
-        """DISPOSITION: our state of the deliveries from `first` to `last`; `role` is ours."""
+        """Send DISPOSITION: our state of the deliveries from `first` to `last`; `role` is ours."""
         if not self.sends:
             return
         if settled:
@@ -211,7 +211,7 @@ class Channel:
         self.transport.out.append(disposition_frame(self.channel, role, first, last, settled=settled, state=state))
 
     def send_transfer(self, link: SendingLink, frame: bytes, *, begins: bool) -> None:
-        """A frame of a delivery, now or when the peer's window takes it."""
+        """Send a frame of a delivery, now or once the peer's window has room."""
         if self.waiting or not self.remote_incoming_window:
             self.waiting.append((link, frame, begins))
             link.stalled += begins
@@ -220,12 +220,12 @@ class Channel:
         self.sent(1)
 
     def sent(self, frames: int) -> None:
-        """Count TRANSFER frames that went out."""
+        """Count sent TRANSFER frames."""
         self.next_outgoing_id = add(self.next_outgoing_id, frames)
         self.remote_incoming_window -= frames
 
     def send(self, performative: Composite) -> None:
-        """A frame on this session's channel, if it has one.  Raises AmqpError if the peer takes no frames so large."""
+        """Send a frame on this session's channel, if it has one.  Raises AmqpError if the frame is too large."""
         if self.sends:
             self.transport.send(self.channel, performative)
 
@@ -243,8 +243,8 @@ class Link(ABC):
         self.remote_handle = -1
         self.attach: Attach | None = None
         self.local: Attach | None = None
-        self.failed = False  # broke a rule: what comes is discarded until the peer's DETACH
-        self.refused = False  # ... as the connection has as many links as it may
+        self.failed = False  # the peer violated a rule: its frames are discarded until its DETACH
+        self.refused = False  # ... because the connection has its maximum number of links
         self.delivery_count = 0
         self.credit = 0
         self.available = 0
@@ -253,12 +253,12 @@ class Link(ABC):
 
     @property
     def reads(self) -> bool:
-        """Whether what comes for this link is looked at."""
+        """Whether received frames for this link are handled."""
         return self.state in (LinkState.ATTACHED, LinkState.ATTACH_RCVD) and not self.failed
 
     @property
     def sends(self) -> bool:
-        """Whether the link may send: it has its handle, and its session a channel."""
+        """Whether the link may send: it has a handle, and its session a channel."""
         return self.state in (LinkState.ATTACHED, LinkState.ATTACH_SENT) and self.session.sends
 
     def send_attach(
@@ -275,7 +275,7 @@ class Link(ABC):
         desired_capabilities: tuple[str, ...] = (),
         properties: dict[str, object] | None = None,
     ) -> None:
-        """ATTACH: an answer, or the beginning of a link.
+        """Send ATTACH, as an answer or to begin a link.
 
         A link is refused with a null source (sender) or target (receiver), followed by `send_detach` with the error.
         """
@@ -305,7 +305,7 @@ class Link(ABC):
             self.session.send_flow(self)
 
     def send_detach(self, *, closed: bool = True, error: AmqpError | Error | None = None) -> None:
-        """DETACH: an answer, or the end of the link.  Its deliveries are forgotten: they have to be dealt with before.
+        """Send DETACH, as an answer or to end the link.  Its deliveries are forgotten: handle them before.
 
         A link that the peer has attached must have been answered with `send_attach`, also to refuse it.
         """
@@ -316,25 +316,25 @@ class Link(ABC):
         self.session.send(Detach(self.handle, closed, error_of(error)))
 
     def receive_attach(self, attach: Attach, events: list[Event]) -> None:
-        """The peer's ATTACH."""
+        """Handle the peer's ATTACH."""
         self.state = LINK[self.state]["R:ATTACH"]
         self.attach = attach
         self.remote_handle = attach.handle
         events.append(Attached(self, attach))
 
     def receive_detach(self, detach: Detach, events: list[Event]) -> None:
-        """The peer's DETACH."""
+        """Handle the peer's DETACH."""
         self.state = LINK[self.state]["R:DETACH"]
         self.clear()
         events.append(Detached(self, detach.closed, detach.error))
 
     @abstractmethod
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
-        """The peer's FLOW with this link's handle."""
+        """Handle the peer's FLOW with this link's handle."""
 
     @abstractmethod
     def clear(self) -> None:
-        """Forget what has come in part."""
+        """Forget a partly received message."""
 
     def flow(self, *, echo: bool = False) -> Flow:
         """Our state of the link."""
@@ -349,7 +349,7 @@ class Link(ABC):
 
 
 class SendingLink(Link):
-    """A link on which we send.  `stalled`: deliveries that wait for the session's window with all their frames."""
+    """A link on which we send.  `stalled`: deliveries of which not even the first frame fits the session's window."""
 
     role: ClassVar[bool] = SENDER
 
@@ -359,4 +359,4 @@ class SendingLink(Link):
 
     @abstractmethod
     def unstalled(self) -> None:
-        """A frame that began a delivery of the link has found room in the peer's window."""
+        """Note that the first frame of a waiting delivery has been sent."""

@@ -1,14 +1,14 @@
-"""Messages (part 3, 3.2): where their sections are, without decoding them.
+"""Messages (part 3, 3.2): finds their sections without decoding them.
 
     header | delivery-annotations | message-annotations | properties | application-properties | body | footer
     '---------- may be changed on the way ------------'   '------------ the bare message ----------'   may be
 
 Each is optional, and a described value; the body is one amqp-value, or any number of data or of amqp-sequences.  A
-Message finds the sections before the body when it is asked for one of them, hopping over values by their sizes, and
-decodes a section when its content is asked for.  What is forwarded is the bare message byte for byte, with another
-header and other annotations in front of it.
+Message finds the sections before the body when it is first asked for one of them, skipping values by their sizes, and
+decodes a section when its contents are needed.  The bare message is forwarded byte for byte, with a new header and new
+annotations in front of it.
 
-What is wrong with a message is a DecodeError whose offset counts from its first byte.
+Errors in a message raise DecodeError, whose offset counts from the message's first byte.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ _LIST_0: Final = 0x45
 _LIST_8: Final = 0xC0
 _LIST_32: Final = 0xD0
 
-#: Where a section begins, where its value begins after the descriptor, where it ends.
+#: The offsets of a section's beginning, of its value after the descriptor, and of its end.
 Span = tuple[int, int, int]
 
 
 class Message:
-    """An encoded message, read as far as it is asked for."""
+    """An encoded message, decoded only as far as needed."""
 
     __slots__ = ("_body_at", "_limits", "_spans", "payload")
 
@@ -70,7 +70,7 @@ class Message:
         self._spans: dict[int, Span] = {}
         self._body_at = -1
 
-    # -- where things are ------------------------------------------------------------------------------------------
+    # -- sections --------------------------------------------------------------------------------------------------
 
     @property
     def body_at(self) -> int:
@@ -103,7 +103,7 @@ class Message:
         return at
 
     def _skip(self, at: int) -> int:
-        """Where the value at `at` ends."""
+        """The end of the value at `at`."""
         decoder = Decoder(self.payload, at, limits=self._limits)
         decoder.skip()
         return decoder.at
@@ -135,7 +135,7 @@ class Message:
 
     @property
     def bare_at(self) -> int:
-        """Where the bare message begins: the first byte that nobody may change.  Raises DecodeError."""
+        """Where the bare message begins: from this byte on it must not be changed.  Raises DecodeError."""
         found = self._span(PROPERTIES) or self._span(APPLICATION_PROPERTIES)
         return found[0] if found is not None else self.body_at
 
@@ -146,9 +146,9 @@ class Message:
 
     @property
     def properties_count(self) -> int:
-        """How many of the properties may be there: those from this number on are not.  Raises DecodeError.
+        """The number of properties in the list: those from this number on are absent.  Raises DecodeError.
 
-        It tells in no time that a message has no group-id (11th) or absolute-expiry-time (9th).
+        A cheap way to see that a message has no group-id (11th) or absolute-expiry-time (9th).
         """
         found = self._span(PROPERTIES)
         if found is None:
@@ -163,7 +163,7 @@ class Message:
             return 0
         raise DecodeError(at, "properties is a list of fields")
 
-    # -- what they say ---------------------------------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------------------------------
 
     def _value(self, found: Span) -> object:
         return Decoder(self.payload, found[1], found[2], self._limits).value()
@@ -186,18 +186,18 @@ class Message:
 
     @property
     def properties(self) -> Properties:
-        """The properties; none of them if there are none.  Raises DecodeError."""
+        """The properties; all absent if there is no such section.  Raises DecodeError."""
         found = self._composite(PROPERTIES)
         return found if isinstance(found, Properties) else Properties()
 
     @property
     def delivery_annotations(self) -> dict[object, object]:
-        """What the last peer has noted on this delivery.  Raises DecodeError."""
+        """The last peer's annotations of this delivery.  Raises DecodeError."""
         return self._map(DELIVERY_ANNOTATIONS)
 
     @property
     def message_annotations(self) -> dict[object, object]:
-        """What nodes on the way have noted on the message.  Raises DecodeError."""
+        """The annotations of the message by nodes on the way.  Raises DecodeError."""
         return self._map(MESSAGE_ANNOTATIONS)
 
     @property
@@ -212,12 +212,12 @@ class Message:
 
     @property
     def footer(self) -> dict[object, object]:
-        """What was noted once the whole message was known.  Raises DecodeError."""
+        """The footer: annotations made once the whole message was known.  Raises DecodeError."""
         footer = self._after()[2]
         return footer if footer is not None else {}
 
     def _after(self) -> tuple[int, list[object], dict[object, object] | None]:
-        """Everything from the body on."""
+        """Decode everything from the body on: its kind, its values, and the footer."""
         at, end = self.body_at, len(self.payload)
         kind = 0
         values: list[object] = []
@@ -239,9 +239,9 @@ class Message:
     # -- forwarding ------------------------------------------------------------------------------------------------
 
     def forward(self, header: bytes, message_annotations: bytes | None = None) -> bytes:
-        """The message with another header (encoded, or empty), and other annotations unless they stay.
+        """The message with another header (encoded, or empty) and other annotations (None: unchanged).
 
-        Delivery annotations end here (3.2.2).  Raises DecodeError.
+        Delivery annotations are dropped (3.2.2).  Raises DecodeError.
         """
         if message_annotations is None:
             message_annotations = self.section(MESSAGE_ANNOTATIONS)
@@ -249,7 +249,7 @@ class Message:
 
 
 def _map_of(code: int, value: object, at: int) -> dict[object, object]:
-    """A section that is a map.  Of keys that are equal in Python, the last one counts."""
+    """The map in a section.  Of keys that are equal in Python, the last one counts."""
     if isinstance(value, Pairs):
         return dict(value.pairs) if all(isinstance(key, Hashable) for key, _ in value.pairs) else {}
     if not isinstance(value, dict):
@@ -273,7 +273,7 @@ def encode_annotations(code: int, values: Mapping[object, object]) -> bytes:
 
 
 def _annotation_key(key: object) -> object:
-    """A text as the symbol that it should be (3.2.10), if it can be one."""
+    """A text converted to the symbol that it should be (3.2.10), if possible."""
     return Symbol(key) if type(key) is str and key.isascii() else key
 
 

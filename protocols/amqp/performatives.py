@@ -1,7 +1,7 @@
 """The composite types of AMQP 1.0: frame bodies (part 2, 2.7), delivery states and termini (part 3, 3.4 and 3.5),
 message sections that are lists (part 3, 3.2), transactions (part 4, 4.5) and SASL (part 5, 5.3.3).
 
-This is the table; see `composite` for what is made of it.
+This is the table from which `composite` derives decoding and encoding.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from protocols.amqp.composite import (
 )
 from protocols.amqp.types import Described, ULong
 
-#: The role of a link's endpoint, as ATTACH and DISPOSITION have it.
+#: The role of a link's endpoint, as encoded in ATTACH and DISPOSITION.
 SENDER: Final = False
 RECEIVER: Final = True
 
@@ -53,14 +53,14 @@ class SenderSettleMode(IntEnum):
 
 
 class ReceiverSettleMode(IntEnum):
-    """When a receiver settles: at once, or after the sender did."""
+    """When a receiver settles: at once, or after the sender."""
 
     FIRST = 0
     SECOND = 1
 
 
 class TerminusDurability(IntEnum):
-    """What of a terminus outlives its node's restart."""
+    """Which state of a terminus survives a restart of its node."""
 
     NONE = 0
     CONFIGURATION = 1
@@ -161,13 +161,13 @@ Outcome = Accepted | Rejected | Released | Modified | Declared
 @composite("transactional-state", 0x34, "delivery-state")
 @dataclass(slots=True)
 class TransactionalState(Composite):
-    """Part of a transaction, with the outcome that it has if the transaction commits."""
+    """Part of a transaction, with the outcome that applies if the transaction commits."""
 
     txn_id: Annotated[bytes, BINARY, MANDATORY]
     outcome: Annotated[Outcome | Described | None, OUTCOME] = None
 
 
-#: Described: a state that this codec does not know.
+#: Described: a state unknown to this codec.
 DeliveryState = Received | Outcome | TransactionalState | Described
 
 
@@ -177,7 +177,7 @@ DeliveryState = Received | Outcome | TransactionalState | Described
 @composite("delete-on-close", 0x2B, "lifetime-policy")
 @dataclass(slots=True)
 class DeleteOnClose(Composite):
-    """A dynamic node lives as long as the link that made it."""
+    """A dynamic node lives as long as the link that created it."""
 
 
 @composite("delete-on-no-links", 0x2C, "lifetime-policy")
@@ -201,7 +201,7 @@ class DeleteOnNoLinksOrMessages(Composite):
 @composite("source", 0x28, "source")
 @dataclass(slots=True)
 class Source(Composite):
-    """Where a link's messages come from."""
+    """The place where a link's messages come from."""
 
     address: Annotated[str | None, STRING] = None
     durable: Annotated[int, _DURABILITY] = TerminusDurability.NONE
@@ -219,7 +219,7 @@ class Source(Composite):
 @composite("target", 0x29, "target")
 @dataclass(slots=True)
 class Target(Composite):
-    """Where a link's messages go."""
+    """The place where a link's messages go."""
 
     address: Annotated[str | None, STRING] = None
     durable: Annotated[int, _DURABILITY] = TerminusDurability.NONE
@@ -426,7 +426,7 @@ class SaslResponse(Composite):
 @composite("sasl-outcome", 0x44, "sasl-frame")
 @dataclass(slots=True)
 class SaslOutcome(Composite):
-    """How it ended."""
+    """The result of the exchange."""
 
     code: Annotated[int, _SASL_CODE, MANDATORY]
     additional_data: Annotated[bytes | None, BINARY] = None
@@ -438,7 +438,7 @@ class SaslOutcome(Composite):
 @composite("header", 0x70, "section")
 @dataclass(slots=True)
 class Header(Composite):
-    """How a message is to be treated on its way."""
+    """How a message is handled on its way."""
 
     durable: Annotated[bool, BOOLEAN] = False
     priority: Annotated[int, UBYTE] = 4
@@ -450,7 +450,7 @@ class Header(Composite):
 @composite("properties", 0x73, "section")
 @dataclass(slots=True)
 class Properties(Composite):
-    """What a message says of itself: never changed on its way."""
+    """The immutable properties of a message."""
 
     message_id: Annotated[MessageId | None, _MESSAGE_ID] = None
     user_id: Annotated[bytes | None, BINARY] = None

@@ -1,4 +1,4 @@
-"""The receiving end of a link: credit given, and deliveries put together from their frames."""
+"""The receiving end of a link: grants credit, and assembles deliveries from their frames."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from protocols.amqp.performatives import DeliveryState as Outcome
 from protocols.amqp.serial import add, difference
 from protocols.amqp.state import DELIVERY, DeliveryState
 
-#: Bytes of a delivery tag (part 2, 2.8.7).
+#: The most bytes of a delivery tag (part 2, 2.8.7).
 TAG_BYTES_MAX: Final = 32
 
 
 class Transfers:
-    """Whole messages of one link, in order, and their delivery ids: between them, others may have come.
+    """Whole messages of one link, in order, and their delivery ids; messages of other links may have come in between.
 
-    `second`: we say the outcome and the peer settles (2.7.5).  A resumed delivery stands alone; its payload is what the
-    peer sent now.
+    `second`: we send the outcome and the peer settles (2.7.5).  A resumed delivery is an event of its own; its payload
+    is what the peer has sent now.
     """
 
     __slots__ = ("ids", "link", "message_format", "payloads", "resumed", "second", "settled", "state", "tags")
@@ -60,7 +60,7 @@ class Transfers:
 
 @dataclass(slots=True)
 class Portion:
-    """A part of a message that is too large to be kept, from the `first` to the `last`, as the frames come.
+    """A part of a message that is too large to be buffered, from the `first` to the `last`, as the frames arrive.
 
     After the last one nothing is read on the connection until `resume`.  `second` as in Transfers.
     """
@@ -78,9 +78,9 @@ class Portion:
 
 @dataclass(slots=True)
 class Aborted:
-    """A message that comes to nothing: the sender gave it up, or resumed what is not known here.
+    """A message that was not completed: the sender aborted it, or resumed an unknown delivery.
 
-    It is settled, and has used one of the link's credits.
+    It is settled, and has used one credit of the link.
     """
 
     link: Receiver
@@ -90,34 +90,34 @@ class Aborted:
 
 @dataclass(slots=True)
 class Available:
-    """A sender has told its state: how many messages wait for credit, or that it has used all of it (drain)."""
+    """A sender has reported its state: how many messages await credit, or that it has used all of it (drain)."""
 
     link: Receiver
 
 
 class Receiver(Link):
-    """The end that messages come to."""
+    """The receiving end of a link."""
 
     role = RECEIVER
 
     def __init__(self, session: Channel, name: str) -> None:
         super().__init__(session, name)
-        #: How many messages may still come: those that were on their way when credit was taken back, too (2.6.7).
+        #: How many messages may still arrive, including those in flight when credit was withdrawn (2.6.7).
         self._granted = 0
-        #: Deliveries of links with the same order keep their places among each other; None: among those of all links.
+        #: Deliveries of links with the same order keep their order among each other; None: among those of all links.
         self.order: str | None = None
         self._progress = DeliveryState.NOT_RCVD
-        self._body = bytearray()  # what has come of a message in several frames
-        self._first = Transfer(0)  # the first frame of the delivery that is being received
+        self._body = bytearray()  # the part received so far of a message in several frames
+        self._first = Transfer(0)  # the first frame of the delivery being received
         self._settled = False
-        #: Whether messages above the limit come in portions.
+        #: Whether messages above the limit are reported in portions.
         self.streams = False
-        self._streamed = 0  # bytes of the message that is coming in portions, 0 if there is none
+        self._streamed = 0  # bytes so far of the message being reported in portions, 0 if there is none
 
     def send_credit(self, credit: int, *, drain: bool = False, echo: bool = False) -> None:
-        """FLOW: the sender may send `credit` more messages from what we have seen; with `drain` it uses them up.
+        """Send FLOW: the sender may send `credit` more messages after those received; with `drain` it uses them up.
 
-        Less than before takes credit back; what the sender has already used of it still comes.
+        Less than before withdraws credit; messages that the sender has already sent with it still arrive.
         """
         self.credit = credit
         self._granted = max(self._granted, credit)
@@ -126,14 +126,14 @@ class Receiver(Link):
             self.session.send_flow(self, echo=echo)
 
     def flow(self, *, echo: bool = False) -> Flow:
-        """Our state of the link; the count is not known before the sender's ATTACH."""
+        """Our state of the link; the count is unknown before the sender's ATTACH."""
         flow = super().flow(echo=echo)
         if self.attach is None:
             flow.delivery_count = None
         return flow
 
     def receive_attach(self, attach: Attach, events: list[Event]) -> None:
-        """The sender's ATTACH.  Raises AmqpError."""
+        """Handle the sender's ATTACH.  Raises AmqpError."""
         if attach.initial_delivery_count is None:
             text = f"attach: the sender of {shown(attach.name)} must set initial-delivery-count."
             raise session_error(INVALID_FIELD, text)
@@ -141,7 +141,7 @@ class Receiver(Link):
         super().receive_attach(attach, events)
 
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
-        """The sender's state: it may have used credit without sending (drain)."""
+        """Handle the sender's state: it may have used credit without sending (drain)."""
         if flow.delivery_count is not None:
             advanced = difference(flow.delivery_count, self.delivery_count)
             if advanced > 0:
@@ -152,18 +152,18 @@ class Receiver(Link):
 
     @property
     def second(self) -> bool:
-        """Whether it was agreed that the sender settles last."""
+        """Whether the link was attached with the sender settling last."""
         return self.local is not None and self.local.rcv_settle_mode == ReceiverSettleMode.SECOND
 
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     @property
     def run_room(self) -> int:
-        """How many whole deliveries in single frames can come now without anything being wrong."""
+        """How many whole deliveries in single frames may be received now without violating a rule."""
         return self._granted if self._progress is DeliveryState.NOT_RCVD and self.reads else 0
 
     def count(self, deliveries: int) -> None:
-        """Count deliveries that have come."""
+        """Count received deliveries."""
         self._use(deliveries)
         self.delivery_count = add(self.delivery_count, deliveries)
         self.available = max(self.available - deliveries, 0)
@@ -173,7 +173,7 @@ class Receiver(Link):
         self._granted = max(self._granted - credit, 0)
 
     def receive_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> None:
-        """One frame of a delivery.  Raises AmqpError."""
+        """Handle one frame of a delivery.  Raises AmqpError."""
         if self._progress is DeliveryState.NOT_RCVD:
             self._begin(transfer)
         else:
@@ -234,12 +234,12 @@ class Receiver(Link):
             first.state = transfer.state
 
     def _too_large(self, nbytes: int) -> bool:
-        """Whether a message that goes on with so many bytes comes in portions."""
+        """Whether a message is reported in portions once `nbytes` more bytes are added."""
         most = self.session.limits.whole_bytes_max
         return self.streams and not self._first.resume and len(self._body) + nbytes > most
 
     def _stream(self, payload: bytes, events: list[Event]) -> None:
-        """More of a message that is too large to be kept.  Raises AmqpError."""
+        """Report more of a message that is too large to be buffered.  Raises AmqpError."""
         session, first = self.session, self._first
         begins = not self._streamed
         if begins:
@@ -263,7 +263,7 @@ class Receiver(Link):
             self.clear()
 
     def _append(self, payload: bytes) -> bytes:
-        """More of the message; all of it if it is complete."""
+        """Add to the message; returns all of it once it is complete, else nothing.  Raises AmqpError."""
         transport = self.session.transport
         limits = transport.limits
         body = self._body
@@ -297,16 +297,16 @@ class Receiver(Link):
         events.append(Transfers(self, ids, tags, payloads, settled, first.state, message_format, second, first.resume))
 
     def _second(self) -> bool:
-        """Whether the sender settles this delivery last: it may ask for less than was agreed (2.7.5)."""
+        """Whether the sender settles this delivery last: it may ask for less than the link's mode (2.7.5)."""
         return self.second and self._first.rcv_settle_mode != ReceiverSettleMode.FIRST
 
     def _resumes(self, tag: bytes) -> bool:
-        """Whether we said that we know this delivery: the others must be ignored (2.6.13)."""
+        """Whether our ATTACH listed this delivery as unsettled: others must be ignored (2.6.13)."""
         assert self.local is not None
         return tag in (self.local.unsettled or {})
 
     def clear(self) -> None:
-        """Forget what has come in part."""
+        """Forget a partly received message."""
         self.session.transport.partial_bytes -= len(self._body)
         self._body = bytearray()
         self._streamed = 0

@@ -1,7 +1,7 @@
-"""Where the sections of a message are, in a few steps a message: for those who forward it.
+"""Finds the sections of a message in a few steps, for forwarding.
 
-`message` finds the same with all care and for every encoding.  Here only the encodings are known that encoders choose
-(small descriptors; list0, list8, list32, map8, map32), and nothing is looked at but the sizes.
+`message` finds the same with every check and for every encoding.  This module knows only the encodings that encoders
+choose (small descriptors; list0, list8, list32, map8, map32), and looks at nothing but the sizes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LIST_0: Final = 0x45
 _SMALL: Final = frozenset({0xC0, 0xC1})
 _LARGE: Final = frozenset({0xD0, 0xD1})
 
-#: Bytes of a value behind its format code, of those that have a fixed size.
+#: Bytes of data behind a format code, for codes with a fixed size.
 _FIXED: Final = (
     dict.fromkeys(range(0x40, 0x46), 0)
     | dict.fromkeys(range(0x50, 0x57), 1)
@@ -38,7 +38,7 @@ _SIZED_8: Final = frozenset({0xA0, 0xA1, 0xA3})
 _SIZED_32: Final = frozenset({0xB0, 0xB1, 0xB3})
 _NULL: Final = 0x40
 
-#: Numbers of properties in their list.
+#: Indexes of properties in their list.
 ABSOLUTE_EXPIRY: Final = 8
 GROUP_ID: Final = 10
 
@@ -48,9 +48,9 @@ GROUP_ID: Final = 10
 #:     header end         the header begins at 0
 #:     annotations begin  the message annotations; 0 without them
 #:     annotations end    0 without them
-#:     properties         where their value begins; 0 without them
-#:     bare               where the bare message begins
-#:     body               where its body does
+#:     properties         the beginning of their value; 0 without them
+#:     bare               the beginning of the bare message
+#:     body               the beginning of its body
 Sections = tuple[int, int, int, int, int, int]
 
 _HEADER_0: Final = b"\x00\x53\x70\x45"
@@ -64,10 +64,10 @@ _DATA_32: Final = b"\x00\x53\x75\xb0"
 
 
 def plain_body(payload: bytes, at: int) -> int:
-    """Where the body of a plain message begins, whose header ends at `at`; 0 if it is none, or that is hard to tell.
+    """Where the body of a plain message begins, whose header ends at `at`; 0 if it is not plain, or hard to tell.
 
-    It has no annotations, short properties without an expiry time and a group, short application properties or none,
-    and one data section, which is whole.
+    A plain message has no annotations, short properties without an expiry time and a group, short application
+    properties or none, and one complete data section.
     """
     try:
         if payload[at : at + 4] != _PROPERTIES_8 or payload[at + 5] > ABSOLUTE_EXPIRY:
@@ -166,7 +166,7 @@ def _split_with_care(payload: bytes) -> Sections:
 
 
 def has_property(payload: bytes, at: int, *numbers: int) -> bool:
-    """Whether the properties whose value begins at `at` have one of those with these numbers, which rise; True if it is
+    """Whether the properties whose value begins at `at` include one with these indexes, which must rise; True if it is
     hard to tell.
     """
     form = payload[at]

@@ -1,4 +1,4 @@
-"""The sending end of a link: credit received, and messages cut into frames."""
+"""The sending end of a link: uses credit, and splits messages into frames."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from protocols.amqp.transfers import Prefix
 
 
 class Streaming:
-    """A message that is sent part by part, as it is read."""
+    """A message that is sent part by part, while it is read."""
 
     def __init__(self, link: Sender, *, settled: bool) -> None:
         delivery_id = link.session.next_delivery_id
@@ -31,7 +31,7 @@ class Streaming:
         return session.remote_incoming_window > 0 and not session.stalled and self._link.sends
 
     def send(self, payload: bytes, *, last: bool) -> None:
-        """A part, in as many frames as it needs."""
+        """Send a part, in as many frames as it needs."""
         link = self._link
         session = link.session
         bytes_max = session.transport.frame_bytes_max - FRAME_HEADER_BYTES
@@ -54,7 +54,7 @@ class Streaming:
             link.streaming = None
 
     def abort(self) -> None:
-        """It cannot be finished: the receiver discards what it has, as if nothing had been sent (2.6.14)."""
+        """Abort the message: the receiver discards its part, as if nothing had been sent (2.6.14)."""
         link = self._link
         transfer = self._transfer
         transfer.more, transfer.aborted = False, True
@@ -70,19 +70,19 @@ class Streaming:
 
 @dataclass(slots=True)
 class Credit:
-    """A receiver has given its credit anew, maybe with `drain`: then `send_drained` once nothing more is to send."""
+    """A receiver has updated its credit, maybe with `drain`: then call `send_drained` once there is nothing to send."""
 
     link: Sender
     properties: dict[str, object] | None
 
 
 class Sender(SendingLink):
-    """The end that messages go from."""
+    """The sending end of a link."""
 
     def __init__(self, session: Channel, name: str) -> None:
         super().__init__(session, name)
         self._drained = False
-        #: The delivery that goes out part by part.
+        #: The message being sent part by part.
         self.streaming: Streaming | None = None
         self._prefix: Prefix | None = None
         self._prefix_key: tuple[bool, int, bytes | None] = (False, 0, None)
@@ -102,11 +102,11 @@ class Sender(SendingLink):
 
     @property
     def message_bytes_max(self) -> int | None:
-        """How large a message the receiver takes; None: any."""
+        """The largest message that the receiver accepts; None: any."""
         return (self.attach.max_message_size or None) if self.attach is not None else None
 
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
-        """The receiver's credit (2.6.7)."""
+        """Handle the receiver's credit (2.6.7)."""
         if flow.link_credit is not None:
             theirs = 0 if flow.delivery_count is None else flow.delivery_count  # we count from 0
             self.credit = max(flow.link_credit - max(difference(self.delivery_count, theirs), 0), 0)
@@ -114,10 +114,10 @@ class Sender(SendingLink):
         events.append(Credit(self, flow.properties))
 
     def clear(self) -> None:
-        """Nothing comes to a sender."""
+        """Do nothing: a sender receives no messages."""
 
     def send_drained(self) -> None:
-        """FLOW: there is nothing more to send, so all credit is used (drain)."""
+        """Send FLOW with all credit used up, as there is nothing more to send (drain)."""
         if self.stalled:
             self._drained = True
             return
@@ -127,7 +127,7 @@ class Sender(SendingLink):
             self.session.send_flow(self)
 
     def flow(self, *, echo: bool = False) -> Flow:
-        """Our state of the link, as far as it is out."""
+        """Our state of the link, counting only deliveries whose first frame was sent."""
         flow = super().flow(echo=echo)
         if self.stalled:
             flow.delivery_count = add(self.delivery_count, -self.stalled)
@@ -135,7 +135,7 @@ class Sender(SendingLink):
         return flow
 
     def unstalled(self) -> None:
-        """The first frame of a delivery that had to wait is out."""
+        """Note that the first frame of a waiting delivery was sent."""
         self.stalled -= 1
         if self._drained and not self.stalled:
             self._drained = False
@@ -152,9 +152,9 @@ class Sender(SendingLink):
         message_format: int = 0,
         state: DeliveryState | None = None,
     ) -> int:
-        """Send messages, at most `room`; the delivery id of the first, the others' follow.
+        """Send messages, at most `room`; returns the delivery id of the first, the others' follow.
 
-        `contexts` is what each stands for: Dispositions have it.  Their tags are their ids, four bytes.
+        `contexts` has the caller's object for each, which Dispositions return.  Their tags are their ids, four bytes.
         """
         count = len(payloads)
         assert 0 < count <= self.room
@@ -190,7 +190,7 @@ class Sender(SendingLink):
             session.outgoing.add(self, first, contexts)
 
     def _send_parts(self, transfer: Transfer, payload: bytes) -> None:
-        """One message in as many frames as it needs."""
+        """Send one message in as many frames as it needs."""
         session = self.session
         bytes_max = session.transport.frame_bytes_max - FRAME_HEADER_BYTES
         at = 0
@@ -210,7 +210,7 @@ class Sender(SendingLink):
             transfer = Transfer(self.handle, transfer.delivery_id, state=transfer.state)
 
     def stream(self, context: object, *, settled: bool = False) -> Streaming:
-        """Begin to send a message part by part; no other one goes out on this link until the last part has."""
+        """Begin to send a message part by part; no other is sent on this link before its last part."""
         assert self.room, "there is room for it"
         self.streaming = Streaming(self, settled=settled)
         self._sent(self.session.next_delivery_id, [context], settled=settled)
@@ -226,7 +226,7 @@ class Sender(SendingLink):
         state: DeliveryState | None = None,
         aborted: bool = False,
     ) -> int:
-        """Resume a delivery of the link's earlier life (2.6.13), with the tag that it had; its new delivery id."""
+        """Resume a delivery from before the link was attached again (2.6.13), by its tag; returns its new id."""
         assert self.credit > 0
         assert self.sends
         delivery_id = self.session.next_delivery_id

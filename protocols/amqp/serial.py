@@ -17,18 +17,18 @@ def add(number: int, increment: int) -> int:
 def difference(later: int, earlier: int) -> int:
     """How far `later` is after `earlier`; negative if it is before it.
 
-    Numbers that are just half the circle apart have no order (RFC 1982, 3.2): the answer is then -HALF.
+    Numbers that are exactly half the circle apart have no order (RFC 1982, 3.2): the result is then -HALF.
     """
     return ((later - earlier + HALF) & MASK) - HALF
 
 
 def span(first: int, last: int) -> int:
-    """How many numbers the range from `first` to `last` has, both included: 0 or less if it is reversed."""
+    """The length of the range from `first` to `last`, both included: 0 or less if it is reversed."""
     return difference(last, first) + 1
 
 
 def following(first: int, count: int) -> Sequence[int]:
-    """So many ids from `first` on."""
+    """`count` ids from `first` on."""
     if first + count <= MASK + 1:
         return range(first, first + count)
     return [(first + at) & MASK for at in range(count)]

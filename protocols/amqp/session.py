@@ -1,15 +1,15 @@
-"""Sessions (part 2, 2.5): two channels, their windows, the links on them and the deliveries that are not settled.
+"""Sessions (part 2, 2.5): two channels, their windows, the links on them and the unsettled deliveries.
 
-Each TRANSFER frame has an implicit number.  A side says with its FLOWs which number it expects next and how many more
-it takes; the other computes how many it may still send from what it has sent since:
+Each TRANSFER frame has an implicit number.  With its FLOWs a side states which number it expects next and how many more
+it accepts; the other computes how many it may still send, given those sent since:
 
     remote-incoming-window = next-incoming-id(flow) + incoming-window(flow) - next-outgoing-id
 
-Our own window is always filled up again when half of it is used: it bounds one read, while credit bounds what waits.
-Frames that the peer's window does not take wait here, at most those of one `send`.
+Our own window is refilled whenever half of it is used: it bounds one read, while credit bounds waiting messages.
+Frames for which the peer's window has no room wait here, at most those of one `send`.
 
-An error of the peer's that ends the session is told once (SessionFailed); after that nothing that comes for the session
-is looked at, until the peer's END.
+An error of the peer that ends the session is reported once (SessionFailed); after that all frames for the session are
+ignored until the peer's END.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from protocols.amqp.state import SESSION, SessionState
 from protocols.amqp.transport import Transport
 from protocols.amqp.unsettled import Unsettled
 
-#: States in which our END is out.
+#: States after our END was sent.
 _ENDED: Final = frozenset(
     {SessionState.UNMAPPED, SessionState.END_SENT, SessionState.DISCARDING, SessionState.WITHDRAWN}
 )
@@ -66,7 +66,7 @@ class Began:
 
 @dataclass(slots=True)
 class Ended:
-    """The peer ended a session; with `send_end` it is gone, unless we had ended it before."""
+    """The peer ended a session; answer with `send_end`, unless we had ended it before."""
 
     session: Session
     error: Error | None
@@ -74,7 +74,7 @@ class Ended:
 
 @dataclass(slots=True)
 class SessionFailed:
-    """The peer broke a rule that ends the session: answer with `send_end(error)`."""
+    """The peer violated a rule, which ends the session: answer with `send_end(error)`."""
 
     session: Session
     error: AmqpError
@@ -93,7 +93,7 @@ class Session(Channel):
     def __init__(self, transport: Transport, channel: int) -> None:
         super().__init__(transport, channel)
         self.remote_channel = -1
-        self.released = False  # our END is out and the peer knows this session: the channel is free
+        self.released = False  # our END was sent and the peer knows this session: the channel is free
         self._by_remote_handle: dict[int, Link] = {}
 
     @property
@@ -110,7 +110,7 @@ class Session(Channel):
         desired_capabilities: tuple[str, ...] = (),
         properties: dict[str, object] | None = None,
     ) -> None:
-        """BEGIN: an answer, or the beginning of a session."""
+        """Send BEGIN, as an answer or to begin a session."""
         remote = self.remote_channel if self.begin is not None else None
         self.state = SESSION[self.state]["S:BEGIN"]
         self.send(
@@ -127,7 +127,7 @@ class Session(Channel):
         )
 
     def send_end(self, error: AmqpError | Error | None = None) -> None:
-        """END: an answer, or the end of the session with all its links and deliveries."""
+        """Send END, as an answer or to end the session with all its links and deliveries."""
         if self.state in _ENDED:
             return
         self.send(End(error_of(error)))
@@ -136,7 +136,7 @@ class Session(Channel):
         self.clear()
 
     def receive_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
-        """The peer's BEGIN."""
+        """Handle the peer's BEGIN."""
         self.state = SESSION[self.state]["R:BEGIN"]
         self.released = self.state is SessionState.END_SENT
         self.begin = begin
@@ -146,12 +146,12 @@ class Session(Channel):
         events.append(Began(self, begin))
 
     def receive_end(self, end: End, events: list[Event]) -> None:
-        """The peer's END."""
+        """Handle the peer's END."""
         self.state = SESSION[self.state]["R:END"]
         events.append(Ended(self, end.error))
 
     def clear(self) -> None:
-        """Forget links, deliveries and what waits."""
+        """Forget links, deliveries and waiting frames."""
         for link in self._by_remote_handle.values():
             link.clear()
             self._uncount(link)
@@ -165,15 +165,15 @@ class Session(Channel):
     # -- links -----------------------------------------------------------------------------------------------------
 
     def new_sender(self, name: str) -> Sender:
-        """A link to attach, from here to the peer."""
+        """A link to be attached, on which we send."""
         return Sender(self, name)
 
     def new_receiver(self, name: str) -> Receiver:
-        """A link to attach, from the peer to here."""
+        """A link to be attached, on which we receive."""
         return Receiver(self, name)
 
     def receive_attach(self, attach: Attach, events: list[Event]) -> None:
-        """The peer's ATTACH.  Raises AmqpError."""
+        """Handle the peer's ATTACH.  Raises AmqpError."""
         handle = attach.handle
         if handle > self.limits.handle_max:
             text = f"attach: handles go up to {self.limits.handle_max}, {handle} is beyond."
@@ -198,7 +198,7 @@ class Session(Channel):
         self.transport.refused += 1
 
     def _too_many(self) -> AmqpError | None:
-        """Why one more link is refused.  Raises AmqpError if too many refused ones have not been detached."""
+        """The error with which one more link is refused, if it is.  Raises AmqpError for too many refused links."""
         most = self.limits.links_max
         if self.transport.links < most:
             return None
@@ -219,7 +219,7 @@ class Session(Channel):
         return link
 
     def receive_detach(self, detach: Detach, events: list[Event]) -> None:
-        """The peer's DETACH.  Raises AmqpError."""
+        """Handle the peer's DETACH.  Raises AmqpError."""
         link = self._attached(detach.handle, "detach")
         del self._by_remote_handle[detach.handle]
         self._uncount(link)
@@ -233,7 +233,7 @@ class Session(Channel):
     # -- flow ------------------------------------------------------------------------------------------------------
 
     def receive_flow(self, flow: Flow, events: list[Event]) -> None:
-        """The peer's windows, and the credit of a link.  Raises AmqpError."""
+        """Handle the peer's FLOW: its windows, and the credit of a link.  Raises AmqpError."""
         link = None if flow.handle is None else self._attached(flow.handle, "flow")
         self._update_window(flow, events)
         if link is not None and link.reads:
@@ -245,7 +245,7 @@ class Session(Channel):
 
     def _update_window(self, flow: Flow, events: list[Event]) -> None:
         before = 0 if self.waiting else self.remote_incoming_window
-        sent = self.next_outgoing_id  # since the beginning: we number from 0
+        sent = self.next_outgoing_id  # all frames so far, as we number from 0
         if flow.next_incoming_id is not None:
             sent = max(difference(self.next_outgoing_id, flow.next_incoming_id), 0)
         self.remote_incoming_window = max(flow.incoming_window - sent, 0)
@@ -261,7 +261,7 @@ class Session(Channel):
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     def receive_transfer(self, transfer: Transfer, payload: bytes, events: list[Event]) -> Receiver | None:
-        """A TRANSFER frame; its link, if the frame may be the first of a run.  Raises AmqpError."""
+        """Handle a TRANSFER frame; returns its link if the frame may be the first of a run.  Raises AmqpError."""
         if self.incoming_window <= 0:
             raise session_error(WINDOW_VIOLATION, f"transfer: the window of {self.limits.incoming_window} is used up.")
         self.received(1)
@@ -280,13 +280,13 @@ class Session(Channel):
             else:
                 return link
         id = transfer.delivery_id
-        # Of one that goes on it may be repeated, and others have begun since.
+        # The id may be repeated in a later frame of its delivery, when others have begun.
         if id is not None and difference(id, self.next_incoming_delivery) >= 0:
             self.next_incoming_delivery = add(id, 1)
         return None
 
     def receive_disposition(self, disposition: Disposition, events: list[Event]) -> None:
-        """The peer's state of deliveries.  Raises AmqpError."""
+        """Handle the peer's DISPOSITION.  Raises AmqpError."""
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         length = span(first, last)

@@ -1,19 +1,19 @@
-"""What may be said when: every state machine of AMQP, as tables.  What is not in a table is not allowed.
+"""The state machines of AMQP, as tables.  Anything not in a table is not allowed.
 
 A trigger is `S:` or `R:` (we send, we receive) and a frame.  The connection's table is the specification's (part 2,
-2.4.7), where a peer may send its OPEN, other frames and its CLOSE before it has heard from us, and we before it:
+2.4.7): either side may send its OPEN, other frames and its CLOSE before it has received anything:
 
     START --R:HDR--> HDR_RCVD --S:HDR--> HDR_EXCH --R:OPEN--> OPEN_RCVD --S:OPEN--> OPENED
     OPENED --R:CLOSE--> CLOSE_RCVD --S:CLOSE--> END        or       OPENED --S:CLOSE--> CLOSE_SENT --R:CLOSE--> END
 
-Sessions (2.5.5) and links (2.6.1) have the same shape: each side says when it begins and when it ends, in any order but
-its own.  The specification's figure for sessions leaves out the one who ends before the other has begun; LEFT (the peer
-did) and WITHDRAWN (we did) are these cases.
+Sessions (2.5.5) and links (2.6.1) have the same shape: each side begins and ends independently of the other.  The
+specification's figure for sessions omits the case that one side ends before the other has begun; LEFT (the peer did)
+and WITHDRAWN (we did) are these cases.
 
     UNMAPPED --R:BEGIN--> BEGIN_RCVD --S:BEGIN--> MAPPED --R:END--> END_RCVD --S:END--> UNMAPPED
                           BEGIN_RCVD --R:END--> LEFT --S:BEGIN--> END_RCVD
 
-An endpoint that ended with an error of the peer's discards what comes until the peer's answer.
+An endpoint that we ended because of an error of the peer discards everything until the peer's answer.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final
 
 
 class ConnectionState(Enum):
-    """Where a connection is (part 2, 2.4.6)."""
+    """The state of a connection (part 2, 2.4.6)."""
 
     START = "start"
     HDR_RCVD = "header received"
@@ -60,19 +60,19 @@ CONNECTION: Final[dict[ConnectionState, dict[str, ConnectionState]]] = {
     _C.END: {},
 }
 
-#: States in which what comes is discarded, but for the peer's CLOSE.  In OPEN_RCVD, which is in neither set, it waits
-#: until we have answered: nobody has been let in yet.
+#: States in which received frames are discarded, except the peer's CLOSE.  In OPEN_RCVD, which is in neither set, they
+#: wait until we have answered: the peer has not been accepted yet.
 DISCARDS: Final = frozenset({_C.CLOSE_SENT, _C.DISCARDING})
 
-#: States in which other frames than OPEN and CLOSE are sent.
+#: States in which frames other than OPEN and CLOSE may be sent.
 SENDS: Final = frozenset({_C.OPEN_PIPE, _C.OPEN_SENT, _C.OPENED, _C.CLOSE_RCVD})
 
-#: States in which our CLOSE is out: nothing more is sent.
+#: States after our CLOSE: nothing more is sent.
 CLOSED: Final = frozenset({_C.OC_PIPE, _C.CLOSE_PIPE, _C.CLOSE_SENT, _C.DISCARDING, _C.END})
 
 
 class SessionState(Enum):
-    """Where a session is (part 2, 2.5.5)."""
+    """The state of a session (part 2, 2.5.5)."""
 
     UNMAPPED = "unmapped"
     BEGIN_SENT = "begin sent"
@@ -99,15 +99,15 @@ SESSION: Final[dict[SessionState, dict[str, SessionState]]] = {
     _S.WITHDRAWN: {"R:BEGIN": _S.END_SENT},
 }
 
-#: States in which a session sends frames: it has an outgoing channel.
+#: States in which a session may send frames: it has an outgoing channel.
 SESSION_SENDS: Final = frozenset({_S.BEGIN_SENT, _S.MAPPED, _S.END_RCVD})
 
-#: States in which what comes for a session is looked at.
+#: States in which received frames for a session are handled.
 SESSION_READS: Final = frozenset({_S.BEGIN_RCVD, _S.MAPPED})
 
 
 class LinkState(Enum):
-    """Where a link is: which of the two handles are assigned (part 2, 2.6.2)."""
+    """The state of a link: which of the two handles are assigned (part 2, 2.6.2)."""
 
     DETACHED = "detached"
     ATTACH_SENT = "attach sent"
@@ -134,7 +134,7 @@ LINK: Final[dict[LinkState, dict[str, LinkState]]] = {
 
 
 class DeliveryState(Enum):
-    """Where an incoming delivery is (part 2, 2.6.14)."""
+    """The state of an incoming delivery (part 2, 2.6.14)."""
 
     NOT_RCVD = "not received"
     RECEIVING = "receiving"
@@ -144,8 +144,8 @@ class DeliveryState(Enum):
 
 _D: Final = DeliveryState
 
-#: What a TRANSFER does to a delivery, by its `more` and `aborted`; aborted counts more.  The specification's figure has
-#: no delivery that is aborted by its first frame; peers may send one nevertheless.
+#: The effect of a TRANSFER on a delivery, by its `more` and `aborted`; aborted takes precedence.  The specification's
+#: figure has no delivery aborted by its first frame, but peers may send one.
 DELIVERY: Final[dict[DeliveryState, dict[tuple[bool, bool], DeliveryState]]] = {
     state: {
         (False, False): _D.RECEIVED,
@@ -158,7 +158,7 @@ DELIVERY: Final[dict[DeliveryState, dict[tuple[bool, bool], DeliveryState]]] = {
 
 
 class SaslState(Enum):
-    """Where a SASL exchange is (part 5, 5.3.2)."""
+    """The state of a SASL exchange (part 5, 5.3.2)."""
 
     BEGUN = "begun"
     OFFERED = "mechanisms offered"
@@ -170,7 +170,7 @@ class SaslState(Enum):
 
 _X: Final = SaslState
 
-#: The server's frames are mechanisms, challenge and outcome; the client's init and response.
+#: The server sends mechanisms, challenge and outcome; the client sends init and response.
 SASL: Final[dict[SaslState, dict[str, SaslState]]] = {
     _X.BEGUN: {"sasl-mechanisms": _X.OFFERED},
     _X.OFFERED: {"sasl-init": _X.ANSWERING},

@@ -1,14 +1,15 @@
-"""Runs of TRANSFER frames on the links of one session, read in one loop.
+"""Reads runs of TRANSFER frames on the links of one session in one loop.
 
-A producer with several links sends on them in turns, so the deliveries of one link are seldom neighbours.  Here each
-frame is told by its first bytes (`transfers.key`), and goes to the lane of its link: whatever the turns, a read gives
-one Transfers event a link.  The order within a link is kept.  Between links the specification promises none (part 2,
-2.6), but JMS does for the messages of a session to one destination, and what a coordinator is told counts for what came
-before: a link joins a run only where its order does not matter to those that are in it (`Receiver.order`).
+A producer with several links sends on them in turns, so the deliveries of one link are seldom adjacent.  Here each
+frame is recognised by its first bytes (`transfers.key`) and added to the lane of its link: whatever the turns, a read
+yields one Transfers event for each link.  The order within a link is kept.  The specification promises no order between
+links (part 2, 2.6), but JMS does for the messages of a session to one destination, and a message to a coordinator
+applies to the transfers before it: a link joins a run only if its order relative to the links in it does not matter
+(`Receiver.order`).
 
-All deliveries of a run are settled, or none is, and those of one link have the same state and message format.  Where
-that ends, or with the first frame of no known shape, the run ends.  So it does when the session's window, its room for
-unsettled deliveries, or the credit of a link might be used up: whatever then is too much is read with all care.
+All deliveries of a run are settled, or none is, and those of one link have the same state and message format.  The run
+ends at a frame where that changes or that has no known shape.  It also ends before the session's window, its room for
+unsettled deliveries, or the credit of a link might be used up: frames beyond that are fully checked one by one.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from protocols.amqp.receiver import Receiver
 
 
-#: Of a frame: size, head, delivery id, the head of its tag, tag, tail.
+#: The parts of a frame: size, head, delivery id, the head of its tag, tag, tail.
 _Parts = tuple[int, bytes, int, bytes, bytes, bytes]
 
 
@@ -42,7 +43,7 @@ class _Lane:
 
 
 class _Track:
-    """Frames of one shape, and the lane that they go to; `bytes_max`: how large they may be."""
+    """Frames of one shape, and their lane; `bytes_max`: how large they may be."""
 
     __slots__ = ("bytes_max", "lane", "template")
 
@@ -53,7 +54,7 @@ class _Track:
 
 
 def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, events: list[Event]) -> int:
-    """Append the deliveries from `at` on, one event a link; where the first frame begins that is not one of them."""
+    """Append the deliveries from `at` on, one event for each link; returns where the first other frame begins."""
     width = key_end(buffer, at)
     template = shapes.get(buffer[at + 4 : at + width])
     if template is None or not template.link.session.reads:
@@ -115,7 +116,7 @@ def read_lanes(shapes: Mapping[bytes, FrameTemplate], buffer: bytes, at: int, ev
 def _track(
     template: FrameTemplate, session: Channel, lanes: dict[Receiver, _Lane], orders: set[object]
 ) -> _Track | None:
-    """Where frames of a shape go; None if they cannot join the run of these lanes, whose links have these orders."""
+    """The track for frames of a shape; None if they cannot join the run of these lanes, whose links have `orders`."""
     link = template.link
     if link.session is not session:
         return None

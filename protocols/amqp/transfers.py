@@ -1,17 +1,17 @@
-"""What TRANSFER frames of a link have in common, both ways.
+"""The common parts of a link's TRANSFER frames, for reading and for writing.
 
-Successive transfers of a link differ in their delivery id, their tag and their payload, and in nothing else.  A
-FrameTemplate is what they have in common, learned from one that was read with all care:
+Successive transfers of a link differ only in their delivery id, their tag and their payload.  A FrameTemplate is their
+common part, learned from one that was fully parsed:
 
     size | head: doff, type, channel, descriptor, list, handle, the id's code | id | a0 n | tag | tail | payload
 
-Where the next frame has the same bytes in the same places and the next id, it is the next delivery of the run
-(`transfer_batch`): one `unpack` and a few comparisons.  Every client's encoding is a template, whether its lists are
+If the next frame has the same bytes in the same places and the next id, it is the next delivery of the run
+(`transfer_batch`): one `unpack` and a few comparisons.  This works for every client's encoding, whether its lists are
 list8 (proton, Qpid JMS) or list32 (go-amqp), its ids uint or smalluint, its tail short or long; a transaction's state
-is part of the tail, too.
-What is no shape (several frames a message, aborted, resumed, other formats of tags) is read frame by frame.
+is part of the tail, too.  Frames without a template (several frames for a message, aborted, resumed, other formats of
+tags) are read one by one.
 
-The other way round, a Prefix has everything of the frames of a link ready but size, id and tag.
+For writing, a Prefix has all parts of a link's frames ready except size, id and tag.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 #: Format codes of a uint, and the bytes after each.
 _UINT_BYTES: Final = {0x43: 0, 0x52: 1, 0x70: 4}
-#: Format codes of a delivery id that changes from frame to frame, as `struct` reads it.
+#: Format codes of a delivery id that changes from frame to frame, and struct's codes for them.
 _ID_FORMATS: Final = {0x52: "B", 0x70: "I"}
 
 _LIST_8: Final = 0xC0
@@ -43,7 +43,7 @@ _DESCRIPTOR: Final = b"\x00\x53\x14"
 
 
 class FrameTemplate:
-    """What the single-frame transfers of a link have in common."""
+    """The common part of a link's transfers in single frames."""
 
     __slots__ = ("head", "link", "message_format", "nbytes", "settled", "state", "tag_head", "tail", "unpack")
 
@@ -59,12 +59,12 @@ class FrameTemplate:
 
 
 def key_end(buffer: bytes, at: int) -> int:
-    """Where the key of the frame at `at` ends: before the delivery id, in the usual encodings."""
+    """The end of the key of the frame at `at`: before the delivery id, in the usual encodings."""
     return 22 if buffer[at + LIST_AT] == _LIST_32 else 16
 
 
 def key(buffer: bytes, at: int) -> bytes:
-    """What of a frame's first bytes tells which shape it may have."""
+    """The part of a frame's first bytes by which its template is looked up."""
     return buffer[at + 4 : at + key_end(buffer, at)]
 
 
@@ -114,13 +114,13 @@ def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: in
 
 
 class Prefix:
-    """What the outgoing transfers of a link have in common.  Their tags are their delivery ids."""
+    """The common part of a link's outgoing transfers.  Their tags are their delivery ids."""
 
     __slots__ = ("head", "nbytes", "tail")
 
     def __init__(self, channel: int, transfer: Transfer) -> None:
         """`transfer` has its handle, and all fields after the tag."""
-        transfer.delivery_id = MASK  # an id and a tag of four bytes each, wherever they stand
+        transfer.delivery_id = MASK  # makes id and tag four bytes each, to be found in the encoding
         transfer.delivery_tag = _ID_AND_TAG[-4:]
         body = transfer.encode()
         id_at = body.index(_ID_AND_TAG) + 1
@@ -130,9 +130,9 @@ class Prefix:
         self.nbytes = FRAME_HEADER_BYTES + len(body)
 
     def encode(self, out: list[bytes], delivery_id: int, payloads: Sequence[bytes]) -> None:
-        """Append the frames of these payloads, whose ids rise from this one."""
+        """Append the frames of these payloads, with ids from `delivery_id` on."""
         fixed, tail, sizes, ready = self.nbytes, self.tail, _SIZES, len(_SIZES)
-        at = 0x100  # the lowest byte of an id, and what comes before it as long as the others are the same
+        at = 0x100  # the lowest byte of an id; the bytes before it are prepared while the others are the same
         head = tag_head = b""
         for payload in payloads:
             if at > 0xFF:

@@ -1,4 +1,4 @@
-"""What the sessions and links of one connection share: where bytes go, the limits of both sides, what is in use."""
+"""State shared by the sessions and links of one connection: outgoing bytes, both sides' limits, counts of links."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from protocols.amqp.limits import Limits
 
 
 class Transport:
-    """`frame_bytes_max` is the largest frame that the peer takes; `links` are those of all sessions, `refused` those
-    that were one too many and that the peer has not detached yet.
+    """The shared state.  `frame_bytes_max` is the largest frame that the peer accepts; `links` counts those of all
+    sessions, `refused` those beyond the limit that the peer has not detached yet.
 
-    While `held` nothing is read: a large message has come whole, and has to be dealt with first.
+    While `held` nothing is read: a large message has arrived completely, and must be handled first.
     """
 
     __slots__ = ("frame_bytes_max", "held", "limits", "links", "out", "partial_bytes", "refused")
@@ -27,9 +27,9 @@ class Transport:
         self.held = False
 
     def send(self, channel: int, performative: Composite) -> None:
-        """A frame with a performative.  Raises AmqpError (frame-size-too-small) if the peer does not take such frames.
+        """Send a frame with a performative.  Raises AmqpError (frame-size-too-small) if it is too large for the peer.
 
-        What it ends is left to who asked for it: it is our own frame that is too large, not the peer's.
+        The caller decides what to end then: our own frame is too large, not the peer's.
         """
         body = performative.encode()
         if FRAME_HEADER_BYTES + len(body) > self.frame_bytes_max:

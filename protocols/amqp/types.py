@@ -1,4 +1,4 @@
-"""AMQP's types as Python values (part 1), so that a value that was read is written as what it was.
+"""AMQP's types as Python values (part 1), so that a decoded value is encoded again with the same type.
 
     null None          ubyte UByte    float Float       string str       list  list
     boolean bool       ushort UShort  double float      binary bytes     map   dict, or Pairs
@@ -6,9 +6,9 @@
     timestamp Timestamp  ulong ULong  char Char         uuid UUID        described Described
     byte Byte  short Short  int Int
 
-The integers, Float, Char, Symbol and Timestamp are what they look like with a type: `UInt(5) == 5`, and a map with
-symbols for keys is asked with strings.  That is the only loss of this choice: two keys that are equal in Python but not
-in AMQP (symbol `a` and string `a`) cannot stand in one dict, so a map that has such keys is read as Pairs.
+The integers, Float, Char, Symbol and Timestamp behave like plain values with a type: `UInt(5) == 5`, and a map with
+symbols as keys is looked up by strings.  The only drawback: two keys that are equal in Python but not in AMQP (symbol
+`a` and string `a`) cannot be in one dict, so a map with such keys is read as Pairs.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Symbol(str):
 
 @dataclass(frozen=True, slots=True)
 class _Decimal:
-    """An IEEE 754 decimal, only carried: `raw` is its encoding, big-endian."""
+    """An IEEE 754 decimal, not interpreted: `raw` is its encoding, big-endian."""
 
     WIDTH: ClassVar[int] = 0
     raw: bytes
@@ -120,7 +120,7 @@ class Decimal128(_Decimal):
 
 @dataclass(slots=True)
 class Described:
-    """A value and what describes it, mostly a Symbol or a ULong."""
+    """A value and its descriptor, mostly a Symbol or a ULong."""
 
     descriptor: object
     value: object
@@ -137,9 +137,9 @@ class Array:
 
 @dataclass(slots=True)
 class Pairs:
-    """A map whose keys no dict can hold apart: lists, or values that are equal in Python and not in AMQP.
+    """A map whose keys cannot be in one dict: lists, or values that are equal in Python but not in AMQP.
 
-    So is a large map with UUIDs among its keys, whose hashes a peer could choose.
+    A large map with UUIDs among its keys is one too, as a peer could choose their hashes.
     """
 
     pairs: list[tuple[object, object]]
@@ -201,7 +201,7 @@ DESCRIBED: Final = 0x00
 
 
 def identity(key: object) -> Hashable:
-    """What tells a key of a map from another: equal for keys that are identical in AMQP, and only for them.
+    """A value that identifies a key of a map: equal for keys that are identical in AMQP, and only for them.
 
     Floats count by their sign and digits, so that 0.0 and -0.0 differ; a NaN is identical to a NaN.
     """

@@ -1,11 +1,11 @@
-"""The deliveries of one direction of a session that are not settled, by their delivery ids.
+"""The unsettled deliveries of one direction of a session, by their delivery ids.
 
-Deliveries are settled in order almost always, and many at once, so they are kept as runs of consecutive ids, each with
-its link, as links may take turns: settling in order cuts slices off the first run, and everything else cuts a run in
-two.  No operation takes longer than the number of runs, whatever range of ids a peer names.
+Deliveries are almost always settled in order, and many at once, so they are stored as stretches of consecutive ids,
+each id with its link, as links may take turns: settling in order cuts slices off the first stretch, anything else
+splits a stretch in two.  No operation takes longer than the number of stretches, whatever range of ids a peer names.
 
-The ids in use never span more than half of all ids, as RFC 1982 needs it to tell earlier from later; `room` says how
-many more may be used while the oldest one is not settled.
+The ids in use never span more than half of all ids, as RFC 1982 requires to distinguish earlier from later; `room` says
+how many more may be used while the oldest one is not settled.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from protocols.amqp.serial import HALF, MASK
 
 Owner = TypeVar("Owner")
 
-#: Deliveries of one stretch: removing the first of a list moves the others.
+#: The most deliveries of one stretch: removing the first of a list moves the others.
 _RUN_MAX: Final = 512
 
 
 class Run(Generic[Owner]):
-    """Consecutive deliveries of one link: the id of the first, and what each stands for."""
+    """Consecutive deliveries of one link: the id of the first, and the context of each."""
 
     __slots__ = ("contexts", "first", "owner")
 
@@ -33,7 +33,7 @@ class Run(Generic[Owner]):
 
 
 class _Stretch(Generic[Owner]):
-    """Consecutive deliveries: the id of the first, and the link and what it stands for of each."""
+    """Consecutive deliveries: the id of the first, and the link and context of each."""
 
     __slots__ = ("contexts", "first", "owners")
 
@@ -47,7 +47,7 @@ class _Stretch(Generic[Owner]):
         return _Stretch((self.first + begin) & MASK, self.owners[begin:end], self.contexts[begin:end])
 
     def runs(self) -> list[Run[Owner]]:
-        """The same, link by link."""
+        """The same deliveries as runs of one link each."""
         owners, contexts = self.owners, self.contexts
         total = len(owners)
         if owners.count(owners[0]) == total:
@@ -62,7 +62,7 @@ class _Stretch(Generic[Owner]):
 
 
 class Unsettled(Generic[Owner]):
-    """Stretches in the order of their ids."""
+    """The unsettled deliveries, as stretches in the order of their ids."""
 
     __slots__ = ("_stretches", "count")
 
@@ -71,11 +71,11 @@ class Unsettled(Generic[Owner]):
         self._stretches: list[_Stretch[Owner]] = []
 
     def add(self, owner: Owner, first: int, contexts: Sequence[object]) -> None:
-        """Deliveries of one link from the id `first` on, which is after all that were added before."""
+        """Add deliveries of one link from the id `first` on, which is after all that were added before."""
         self.add_each([owner] * len(contexts), first, contexts)
 
     def add_each(self, owners: Sequence[Owner], first: int, contexts: Sequence[object]) -> None:
-        """The same, each of its own link."""
+        """Add deliveries, each of its own link."""
         self.count += len(contexts)
         stretches = self._stretches
         if stretches:
@@ -94,11 +94,11 @@ class Unsettled(Generic[Owner]):
         return HALF - ((next_id - self._stretches[0].first) & MASK) if self._stretches else HALF
 
     def take(self, first: int, length: int) -> list[Run[Owner]]:
-        """Remove the deliveries among the `length` ids from `first` on; what was there, in order."""
+        """Remove and return, in order, the deliveries among the `length` ids from `first` on."""
         return [run for found in self._remove(first, length) for run in found.runs()]
 
     def look(self, first: int, length: int) -> list[Run[Owner]]:
-        """The deliveries among the `length` ids from `first` on, which stay."""
+        """The deliveries among the `length` ids from `first` on, without removing them."""
         return [run for found in self._cut(first, length, remove=False) for run in found.runs()]
 
     def remove(self, first: int, length: int) -> None:

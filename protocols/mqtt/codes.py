@@ -8,16 +8,16 @@ from __future__ import annotations
 from enum import Enum, IntEnum
 from typing import Final
 
-#: Protocol levels, which is how CONNECT names the versions.
+#: Protocol levels, by which CONNECT names the versions.
 V31: Final = 3
 V311: Final = 4
 V5: Final = 5
 VERSIONS: Final = {V31: "3.1", V311: "3.1.1", V5: "5.0"}
 
-#: The bit of a protocol level by which a client says that it is a broker; no specification has it.
+#: The bit of a protocol level that identifies a client as a broker; it is in no specification.
 BRIDGE: Final = 0x80
 
-#: What CONNECT calls the protocol, by version.
+#: The name of the protocol in CONNECT, by version.
 PROTOCOL_NAMES: Final = {V31: "MQIsdp", V311: "MQTT", V5: "MQTT"}
 
 
@@ -109,8 +109,8 @@ _BOTH: Final = frozenset(Role)
 _CLIENT: Final = frozenset({Role.CLIENT})
 _SERVER: Final = frozenset({Role.SERVER})
 
-#: The reason codes of CONNACK in 3.1 and 3.1.1, called return codes there, by the reason codes of 5.0 that they stand
-#: for.  What is not here is not said: the connection is closed without a CONNACK (3.1.1, [MQTT-3.2.2-6]).
+#: The reason codes of CONNACK in 3.1 and 3.1.1, called return codes there, by the corresponding reason codes of 5.0.
+#: For others the connection is closed without a CONNACK (3.1.1, [MQTT-3.2.2-6]).
 RETURN_CODES: Final[dict[ReasonCode, int]] = {
     ReasonCode.SUCCESS: 0,
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: 1,
@@ -131,12 +131,12 @@ def _from(senders: frozenset[Role], *codes: int) -> dict[int, frozenset[Role]]:
     return dict.fromkeys(codes, senders)
 
 
-#: Tables 3-4 and 3-5 leave 0x10 to servers: Mosquitto's bridges are servers that connect as clients, and say it.
+#: Tables 3-4 and 3-5 reserve 0x10 for servers; Mosquitto's bridges are servers that connect as clients, and send it.
 _PUBLISH_RECEIVED: Final = _from(_BOTH, 0x00, 0x10, 0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 _PUBLISH_RELEASED: Final = _from(_BOTH, 0x00, 0x92)
 
-#: The codes that a packet of 5.0 may carry, each with who may send it.  Table 3-10 lacks Bad authentication method,
-#: which table 2-6 gives to DISCONNECT; QoS not supported is the server's in table 3-10, a client's in 3.3.4.
+#: The codes that a packet of 5.0 may carry, each with the sides that may send it.  Table 3-10 lacks Bad authentication
+#: method, which table 2-6 allows in DISCONNECT; QoS not supported is for servers in table 3-10, for clients in 3.3.4.
 _REASONS_V5: Final[dict[PacketType, dict[int, frozenset[Role]]]] = {
     _P.CONNACK: _from(_SERVER, 0x00, *range(0x80, 0x8B), 0x8C, 0x90, 0x95, 0x97, *range(0x99, 0x9E), 0x9F),
     _P.PUBACK: _PUBLISH_RECEIVED,
@@ -152,7 +152,8 @@ _REASONS_V5: Final[dict[PacketType, dict[int, frozenset[Role]]]] = {
 }
 _CONNACK_V3: Final = {_P.CONNACK: _from(_SERVER, *range(6))}
 
-#: The codes that a packet may carry in a version, each with who may send it.  3.1 cannot refuse a subscription.
+#: The codes that a packet may carry in a version, each with the sides that may send it.  3.1 cannot refuse a
+#: subscription.
 REASONS: Final[dict[int, dict[PacketType, dict[int, frozenset[Role]]]]] = {
     V31: _CONNACK_V3 | {_P.SUBACK: _from(_SERVER, 0, 1, 2)},
     V311: _CONNACK_V3 | {_P.SUBACK: _from(_SERVER, 0, 1, 2, 0x80)},

@@ -1,4 +1,4 @@
-"""Packets out of bytes, by the table, and the rules that concern several fields of a packet."""
+"""Decodes packets by the table, and checks the rules that concern several fields of a packet."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protocols.mqtt.topics import check_topic_name
 
 
 def decode(first: int, data: bytes, at: int, end: int, context: Context) -> Packet:
-    """The packet with this first byte whose fields are `data[at:end]`, of a type that the version has; not PUBLISH.
+    """The packet with this first byte and its fields at `data[at:end]`, of a type that the version has, not PUBLISH.
 
     Raises MqttError.
     """
@@ -46,10 +46,10 @@ def decode(first: int, data: bytes, at: int, end: int, context: Context) -> Pack
 
 
 def connect_version(data: bytes, at: int, end: int) -> tuple[int, MqttError | None]:
-    """The version in which to answer the CONNECT with these fields, and why not to accept it, if its is unknown.
+    """The version in which to answer the CONNECT with these fields, and the error if its own is unknown.
 
-    What is not called as MQTT is called may be anything, and gets no answer [MQTT-3.1.2-1]; a version that is not
-    known gets one [MQTT-3.1.2-2].  Raises MqttError.
+    A protocol with another name than MQTT's gets no answer, as it may be anything [MQTT-3.1.2-1]; an unknown version
+    gets one [MQTT-3.1.2-2].  Raises MqttError.
     """
     try:
         name, at = read_binary(data, at, end)
@@ -64,19 +64,19 @@ def connect_version(data: bytes, at: int, end: int) -> tuple[int, MqttError | No
         return level, None
     known = ", ".join(f"{name} of level {level}" for level, name in PROTOCOL_NAMES.items())
     sentence = f"CONNECT: {name.decode()} of level {level} is unknown here; known are {known}"
-    # above 0x80 are bridges, which mean the rest
+    # levels from 0x80 on are bridges', which mean the version in the other bits
     return V5 if V5 < level < 0x80 else V311, MqttError(unsupported, sentence, "MQTT-3.1.2-2")
 
 
 def early_version(data: bytes, at: int) -> int:
-    """The version in which to answer a CONNECT of which these fields have come; 0: too few.  Raises MqttError."""
+    """The version in which to answer an incomplete CONNECT with these fields; 0: not known yet.  Raises MqttError."""
     return connect_version(data, at, len(data))[0] if len(data) - at >= _VERSION_BYTES_MAX else 0
 
 
-#: Bytes of a CONNECT that tell its version: a name of six letters behind its length, and a level.
+#: The most bytes of a CONNECT that are needed to tell its version: a length, a name of six letters, and a level.
 _VERSION_BYTES_MAX: Final = 9
 
-#: Statements about the flags of a packet, where it has one of its own.
+#: The statement about the flags of a packet, if it has one of its own.
 _FLAG_RULES: Final = {
     PacketType.PUBREL: "MQTT-3.6.1-1",
     PacketType.SUBSCRIBE: "MQTT-3.8.1-1",
@@ -101,9 +101,9 @@ def _check_connect(packet: Connect, limits: Limits) -> None:
 
 
 def _check_client_id(packet: Connect, limits: Limits) -> None:
-    """An empty one is the server's to replace, where the version knows that ([MQTT-3.1.3-6]).
+    """Check the client identifier; the server replaces an empty one, if the version allows that ([MQTT-3.1.3-6]).
 
-    3.1 has at most 23 characters refused.  Clients in use have more, and no broker that they meet minds.
+    3.1 demands that more than 23 characters be refused, but clients use more, and brokers accept them.
     """
     length = len(packet.client_id.encode())
     if length > limits.client_id_bytes_max:

@@ -1,7 +1,7 @@
-"""Packets into bytes: by the table, and the two that are most of the traffic in ways of their own.
+"""Encodes packets: by the table, except PUBLISH and its acknowledgements, which are most of the traffic.
 
-A PUBLISH is put together from parts that are ready: what messages of one topic share is made once (`PublishHead`),
-lengths and packet ids come out of tables, and nothing is joined before everything is (`data_to_send`).
+A PUBLISH is composed of prepared parts: the part that messages of one topic share is made once (`PublishHead`), lengths
+and packet ids are looked up in tables, and parts are joined only once, with everything else (`data_to_send`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from protocols.mqtt.properties import TOPIC_ALIAS
 #: Packet identifiers ready to send, by number.
 PACKET_IDS: Final = tuple(number.to_bytes(2, "big") for number in range(1 << 16))
 
-#: Bytes of an acknowledgement that says nothing but a packet id.
+#: Bytes of an acknowledgement with only a packet id.
 ACK_BYTES: Final = 4
 
 _PUBLISH: Final = PacketType.PUBLISH << 4
@@ -28,13 +28,13 @@ _SWAP: Final = sys.byteorder == "little"
 
 
 def may_send(packet: PacketType, version: int, sender: Role) -> bool:
-    """Whether this side has such a packet in this version."""
+    """Whether this side may send such a packet in this version."""
     layout = LAYOUTS[version].get(packet)
     return layout is not None and sender in layout.senders
 
 
 def encode(packet: Packet, version: int) -> bytes:
-    """The bytes of a packet; not of PUBLISH.  Raises ValueError for what cannot be said."""
+    """The bytes of a packet other than PUBLISH.  Raises ValueError if it cannot be encoded."""
     layout = LAYOUTS[version].get(packet.type)
     if layout is None:
         raise ValueError(f"no {packet.type.name} in this version, or not this way")
@@ -66,7 +66,7 @@ class _Attributes:
 
 
 def encode_acks(packet: PacketType, packet_ids: Sequence[int]) -> bytes:
-    """PUBACKs, PUBRECs, PUBRELs or PUBCOMPs that say nothing but the packet ids, in one go."""
+    """The bytes of PUBACKs, PUBRECs, PUBRELs or PUBCOMPs with only packet ids, in one go."""
     header = _ACK_HEADERS[packet]
     if len(packet_ids) == 1:
         return header + PACKET_IDS[packet_ids[0]]
@@ -78,7 +78,7 @@ def encode_acks(packet: PacketType, packet_ids: Sequence[int]) -> bytes:
     return words.tobytes()
 
 
-#: The first two bytes of an acknowledgement that consists of a packet id.
+#: The first two bytes of an acknowledgement with only a packet id.
 _ACK_HEADERS: Final = {
     PacketType.PUBACK: b"\x40\2",
     PacketType.PUBREC: b"\x50\2",
@@ -88,7 +88,7 @@ _ACK_HEADERS: Final = {
 
 
 def encode_ack(packet: Ack, version: int) -> bytes:
-    """Acknowledgements in a row; before 5.0 they have no more than packet ids."""
+    """The bytes of acknowledgements in a row; before 5.0 they have only packet ids."""
     if version != V5 or (not packet.reason_code and not packet.properties):
         return encode_acks(packet.type, packet.packet_ids)
     reason, properties = packet.reason_code, packet.properties
@@ -96,10 +96,10 @@ def encode_ack(packet: Ack, version: int) -> bytes:
 
 
 class PublishHead:
-    """What PUBLISH packets of one topic share: everything but packet id and payload.
+    """The part that PUBLISH packets of one topic share: everything except packet id and payload.
 
-    `properties` are their bytes (`Properties.raw`), of no use before 5.0.  Nothing in it belongs to a connection, so
-    that it may serve all subscribers of a version.  Raises ValueError for a topic or QoS that cannot be sent.
+    `properties` are their bytes (`Properties.raw`), ignored before 5.0.  It has no state of a connection, so it may
+    serve all subscribers of a version.  Raises ValueError for a topic or QoS that cannot be sent.
     """
 
     __slots__ = ("_block", "_first", "_lead", "_properties", "_retain", "dup", "fixed_bytes", "qos", "topic", "version")
@@ -129,7 +129,7 @@ class PublishHead:
         self.fixed_bytes = len(self._lead) + len(self._block) + (2 if qos else 0)
 
     def aliased(self, alias: int, *, known: bool) -> PublishHead:
-        """The same with a topic alias, and without the topic if the peer knows what the alias stands for."""
+        """The same with a topic alias, and without the topic if the peer knows the alias."""
         return PublishHead(
             self.version,
             "" if known else self.topic,
@@ -140,7 +140,7 @@ class PublishHead:
         )
 
     def up_to(self, count: int) -> PublishHead:
-        """What the first `count` packets share."""
+        """The head for the first `count` packets."""
         return self
 
     def packet_bytes(self, payload: bytes) -> int:
@@ -148,17 +148,17 @@ class PublishHead:
         return self.packet_bytes_with(len(payload))
 
     def packet_bytes_with(self, nbytes: int) -> int:
-        """Bytes of the packet that carries so many bytes of payload."""
+        """Bytes of the packet that carries `nbytes` bytes of payload."""
         length = self.fixed_bytes + nbytes
         return 1 + len(write_varint(length)) + length
 
     def encode_lead(self, out: list[bytes], nbytes: int, packet_ids: Sequence[int]) -> None:
-        """Append what precedes a payload of so many bytes.  Raises ValueError above 256 MiB."""
+        """Append the bytes before a payload of `nbytes` bytes.  Raises ValueError above 256 MiB."""
         ids = [PACKET_IDS[packet_id] for packet_id in packet_ids]
         out += (self._first, write_varint(self.fixed_bytes + nbytes), self._lead, *ids, self._block)
 
     def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:
-        """Append packets in parts; `packet_ids` go with the payloads one by one, and are not used for QoS 0.
+        """Append packets in parts; `packet_ids` has one for each payload, and is ignored for QoS 0.
 
         Raises ValueError for a payload above 256 MiB.
         """
@@ -177,7 +177,7 @@ class PublishHead:
 
 
 class PublishHeads:
-    """The heads of PUBLISH packets in a row that agree in version and QoS, one for each."""
+    """The heads of PUBLISH packets in a row with the same version and QoS, one for each packet."""
 
     __slots__ = ("_heads", "qos", "version")
 
@@ -187,7 +187,7 @@ class PublishHeads:
         self.version = heads[0].version
 
     def up_to(self, count: int) -> PublishHeads:
-        """Those of the first `count` packets, at least one."""
+        """The heads for the first `count` packets, at least one."""
         return PublishHeads(self._heads[:count])
 
     def encode(self, out: list[bytes], payloads: Sequence[bytes], packet_ids: Sequence[int]) -> None:

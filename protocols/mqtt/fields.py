@@ -1,8 +1,8 @@
-"""The data types of which packets are made (MQTT 5.0 section 1.5, MQTT 3.1.1 section 1.5), read and written.
+"""Reads and writes the data types of packets (MQTT 5.0 section 1.5, MQTT 3.1.1 section 1.5).
 
-A kind reads a value from `data[at:end]` and says where it ended; nothing is allocated by a length before the bytes are
-there.  Raises MqttError: Malformed Packet when the bytes end too early or are not what the type demands.  Writing
-raises ValueError for what the type cannot hold: that is the caller's fault.
+A kind reads a value from `data[at:end]` and returns it with its end; no memory is allocated for a length before its
+bytes have arrived.  Reading raises MqttError: Malformed Packet if the bytes end too early or are invalid for the type.
+Writing raises ValueError for a value that the type cannot hold: that is the caller's fault.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the meaning of a packet depends on besides its bytes."""
+    """The context on which the meaning of a packet's bytes depends."""
 
     version: int
     sender: Role
@@ -45,7 +45,7 @@ class Kind(Generic[T]):
 VARINT_MAX: Final = 268_435_455
 VARINT_BYTES_MAX: Final = 4
 
-#: Bytes of a string, or of binary data, at most (1.5.4, 1.5.6).
+#: The most bytes of a string, or of binary data (1.5.4, 1.5.6).
 STRING_BYTES_MAX: Final = 65_535
 
 #: Code points that a receiver may refuse: control characters and non-characters (1.5.4).
@@ -77,7 +77,7 @@ def read_four_bytes(data: bytes, at: int, end: int, context: Context | None = No
 
 
 def read_varint(data: bytes, at: int, end: int, context: Context | None = None) -> tuple[int, int]:
-    """A Variable Byte Integer of at most four bytes, none in vain [MQTT-1.5.5-1]."""
+    """A Variable Byte Integer of at most four bytes, in its shortest form [MQTT-1.5.5-1]."""
     value = 0
     for place in range(VARINT_BYTES_MAX):
         if at + place >= end:
@@ -92,7 +92,7 @@ def read_varint(data: bytes, at: int, end: int, context: Context | None = None) 
 
 
 def read_binary(data: bytes, at: int, end: int, context: Context | None = None) -> tuple[bytes, int]:
-    """Binary Data: a length of two bytes, and so many bytes (1.5.6)."""
+    """Binary Data: a length of two bytes, then that many bytes (1.5.6)."""
     length, at = read_two_bytes(data, at, end)
     stop = at + length
     if stop > end:
@@ -101,9 +101,9 @@ def read_binary(data: bytes, at: int, end: int, context: Context | None = None) 
 
 
 def check_text(raw: bytes, limits: Limits) -> str:
-    """UTF-8 as it must be: well-formed, no surrogates, no U+0000 [MQTT-1.5.4-1], [MQTT-1.5.4-2].
+    """Decode valid UTF-8: well-formed, no surrogates, no U+0000 [MQTT-1.5.4-1], [MQTT-1.5.4-2].
 
-    U+FEFF stays where it is [MQTT-1.5.4-3].
+    U+FEFF is kept [MQTT-1.5.4-3].
     """
     try:
         text = raw.decode()
@@ -150,7 +150,7 @@ def _varint(value: int) -> bytes:
     return bytes(raw)
 
 
-#: Ready-made Variable Byte Integers, by value: the lengths of the packets that are sent most.
+#: Encoded Variable Byte Integers, by value: the lengths of most packets.
 VARINTS: Final = tuple(_varint(value) for value in range(4096))
 
 
@@ -171,7 +171,7 @@ def write_binary(value: bytes) -> bytes:
 
 
 def is_text(value: str) -> bool:
-    """Whether `write_text` takes it."""
+    """Whether `write_text` accepts it."""
     if "\0" in value:
         return False
     return 3 * len(value) <= STRING_BYTES_MAX or len(value.encode()) <= STRING_BYTES_MAX

@@ -1,4 +1,4 @@
-"""Messages of QoS 1 and 2 on their way, either way: packet identifiers, what is owed for each, flow control.
+"""Messages of QoS 1 and 2 in flight, in both directions: packet identifiers, expected packets, flow control.
 
 Sent (`Outgoing`, 4.3.2 and 4.3.3):
 
@@ -12,13 +12,13 @@ Received with QoS 2 (`Incoming`):
                    '--PUBREC with a failure sent--> done
 
 1. A packet id is free again when its message is done ([MQTT-2.2.1-3], [MQTT-2.2.1-4]).
-2. A message is the receiver's with PUBACK or PUBREC: it is not sent again then, only PUBREL is ([MQTT-4.3.3-6]).
-3. The receiver of QoS 2 knows a repeated PUBLISH until PUBREL [MQTT-4.3.3-10], and afterwards takes it for a new one
+2. With PUBACK or PUBREC the receiver owns the message: it is not sent again, only PUBREL is ([MQTT-4.3.3-6]).
+3. The receiver of QoS 2 recognises a repeated PUBLISH until PUBREL [MQTT-4.3.3-10], and afterwards treats it as new
    [MQTT-4.3.3-12].
-4. Not done at once are never more than Receive Maximum, counted over QoS 1 and 2 ([MQTT-3.3.4-7], [MQTT-3.3.4-9]).
+4. At most Receive Maximum messages are unfinished at a time, over QoS 1 and 2 ([MQTT-3.3.4-7], [MQTT-3.3.4-9]).
 
-These tables are a session's, they outlive its connections; only the quotas belong to a connection (4.9).  Nothing here
-sends, waits or stores: what has to follow is handed back.
+These tables belong to a session and outlive its connections; only the quotas belong to a connection (4.9).  Nothing
+here sends, waits or stores: the packets to send are returned.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ _P = PacketType
 
 PACKET_ID_MAX: Final = 65_535
 
-#: The packet identifiers of those that use none: most connections wait for messages, and an empty set takes 216 bytes.
+#: A shared set for sides that use no packet identifier: most connections wait for messages, and an empty set takes 216
+#: bytes.
 _NONE: Final[set[int]] = set()
 
-#: Receive Maximum of a peer that does not say (3.1.2.11.3), and of all before 5.0.
+#: Receive Maximum of a peer that does not state it (3.1.2.11.3), and of all peers before 5.0.
 RECEIVE_MAXIMUM_DEFAULT: Final = 65_535
 
 
@@ -55,7 +56,7 @@ class PacketIds:
         return len(self._used)
 
     def allocate(self, count: int) -> list[int]:
-        """So many unused ones, in ascending order but for the turn at 65,535.  Raises ValueError if there are less."""
+        """`count` unused ids, ascending except where they wrap at 65,535.  Raises ValueError if there are fewer."""
         used = self._used
         if count > PACKET_ID_MAX - len(used):
             raise ValueError(f"{count} packet identifiers wanted, {PACKET_ID_MAX - len(used)} are free")
@@ -79,7 +80,7 @@ class PacketIds:
         return found
 
     def use(self, packet_id: int) -> None:
-        """This one is in use: a session is restored.  Raises ValueError if it was already."""
+        """Mark an id as used, when a session is restored.  Raises ValueError if it was already, or is invalid."""
         if packet_id in self._used or not 1 <= packet_id <= PACKET_ID_MAX:
             raise ValueError(f"packet identifier {packet_id} is in use or none")
         if self._used:
@@ -88,25 +89,25 @@ class PacketIds:
             self._used = {packet_id}
 
     def release(self, packet_ids: Sequence[int]) -> None:
-        """These are free again."""
+        """Free ids."""
         self._used.difference_update(packet_ids)
 
 
 class Sent(Enum):
-    """What is owed for a message that was sent."""
+    """The packet that the receiver owes for a sent message."""
 
     AT_LEAST_ONCE = "PUBACK is owed"
     EXACTLY_ONCE = "PUBREC is owed"
     RELEASED = "PUBCOMP is owed"
 
 
-#: What a packet carries on: (packet, whether it tells of a failure) -> state -> what is owed then, None: it is done.
+#: Transitions: (packet, whether it reports a failure) -> state -> next state, None: the message is done.
 SENT: Final[dict[tuple[PacketType, bool], dict[Sent, Sent | None]]] = {
     (_P.PUBACK, False): {Sent.AT_LEAST_ONCE: None},
     (_P.PUBACK, True): {Sent.AT_LEAST_ONCE: None},
     (_P.PUBREC, False): {
         Sent.EXACTLY_ONCE: Sent.RELEASED,
-        # again: our PUBREL was lost with a connection, and the receiver answers the PUBLISH before it once more
+        # repeated: our PUBREL was lost with a connection, and the receiver answers the PUBLISH once more
         Sent.RELEASED: Sent.RELEASED,
     },
     (_P.PUBREC, True): {Sent.EXACTLY_ONCE: None},
@@ -118,11 +119,11 @@ _BY_QOS: Final = {1: Sent.AT_LEAST_ONCE, 2: Sent.EXACTLY_ONCE}
 
 
 class Acknowledged(Generic[T]):
-    """What acknowledgements bring about.
+    """The result of acknowledgements.
 
-    `settled`: the messages that are the receiver's now (or were refused, if they told of a failure), in the order of
-    the acknowledgements.  `release`: the packet ids for which PUBREL is to be sent.  `unknown`: those that are not in
-    use; PUBREC is answered with PUBREL and Packet Identifier not found, the others are not.
+    `settled`: the messages that the receiver owns now (or has refused, if they reported a failure), in the order of the
+    acknowledgements.  `release`: the packet ids for which PUBREL must be sent.  `unknown`: packet ids that are not in
+    use; for these PUBREC is answered with PUBREL and Packet Identifier not found, other packets are not answered.
     """
 
     __slots__ = ("release", "settled", "unknown")
@@ -134,7 +135,7 @@ class Acknowledged(Generic[T]):
 
 
 class Outgoing(Generic[T]):
-    """Messages sent with QoS 1 or 2 and not done, in the order of sending; `T` is what the session knows them by.
+    """Unfinished messages sent with QoS 1 or 2, in the order of sending; `T` is the session's handle for a message.
 
     `ids`: the packet identifiers, which a client uses for SUBSCRIBE and UNSUBSCRIBE too.
     """
@@ -144,38 +145,38 @@ class Outgoing(Generic[T]):
     def __init__(self, ids: PacketIds) -> None:
         self.ids = ids
         self._inflight: dict[int, tuple[Sent, T | None]] = {}
-        self._again: list[int] | None = None  # what this connection has still to send again, the last one first
+        self._again: list[int] | None = None  # packet ids still to send again on this connection, in reverse order
         self._receive_maximum = self._quota = RECEIVE_MAXIMUM_DEFAULT
 
     def __len__(self) -> int:
         return len(self._inflight)
 
     def __iter__(self) -> Iterator[tuple[int, Sent, T | None]]:
-        """Packet id, state and message of each, in order of sending; a released one has no message any more."""
+        """Packet id, state and message of each, in order of sending; a released one no longer has its message."""
         return ((packet_id, state, message) for packet_id, (state, message) in self._inflight.items())
 
     @property
     def quota(self) -> int:
-        """How many new messages may be sent now [MQTT-4.9.0-2]: none before all is sent again that has to be."""
+        """How many new messages may be sent now [MQTT-4.9.0-2]: none until `resend` has finished."""
         return 0 if self._again else max(0, min(self._quota, PACKET_ID_MAX - len(self.ids)))
 
     def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
-        """A connection begins, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
+        """Begin a connection, with the receiver's Receive Maximum and a full quota [MQTT-4.9.0-1]."""
         assert 1 <= receive_maximum <= RECEIVE_MAXIMUM_DEFAULT
         self._receive_maximum = self._quota = receive_maximum
         self._again = [*reversed(self._inflight)] or None
 
     def restore(self, packet_id: int, state: Sent, message: T | None) -> None:
-        """A message that was on its way when the session was stored; in the order of sending."""
+        """Restore a message that was in flight when the session was stored; call it in the order of sending."""
         self.ids.use(packet_id)
         self._inflight[packet_id] = state, message
 
     def resend(self) -> list[tuple[int, Sent, T | None]]:
-        """What to send again now after a reconnect, in order ([MQTT-4.4.0-1], [MQTT-4.6.0-1]).
+        """The packets to send again now after a reconnect, in order ([MQTT-4.4.0-1], [MQTT-4.6.0-1]).
 
-        PUBLISH with DUP [MQTT-3.3.1-1], or PUBREL for what was released, which needs no quota and takes one: a receiver
-        that keeps its session, as Mosquitto's bridges do, counts what it has not completed.  When the quota ends it is
-        to be called again after acknowledgements, until there is nothing.
+        PUBLISH with DUP [MQTT-3.3.1-1], or PUBREL for released messages, which needs no quota but uses one: a receiver
+        that keeps its session, as Mosquitto's bridges do, counts messages that it has not completed.  When the quota is
+        used up, call it again after acknowledgements, until it returns nothing.
         """
         found = []
         while self._again:
@@ -190,9 +191,9 @@ class Outgoing(Generic[T]):
         return found
 
     def forget_released(self) -> list[int]:
-        """The receiver has lost its session: the packet ids for which PUBCOMP was owed, which are free now.
+        """Free the packet ids for which PUBCOMP was owed, after the receiver has lost its session; returns them.
 
-        What is in flight otherwise is sent again, and is new to it.
+        Other messages in flight are sent again, and are new to the receiver.
         """
         done = [packet_id for packet_id, (state, _) in self._inflight.items() if state is Sent.RELEASED]
         for packet_id in done:
@@ -201,7 +202,7 @@ class Outgoing(Generic[T]):
         return done
 
     def send(self, messages: Sequence[T], qos: int) -> list[int]:
-        """Packet ids for new messages, which are on their way from now on; at most `quota` of them."""
+        """Packet ids for new messages, at most `quota`, which are in flight from now on."""
         assert len(messages) <= self.quota
         packet_ids = self.ids.allocate(len(messages))
         state = _BY_QOS[qos]
@@ -249,20 +250,20 @@ class Outgoing(Generic[T]):
 
 
 class Received(Enum):
-    """What is owed for a message of QoS 2 that was received."""
+    """The packet owed for a received message of QoS 2."""
 
     RECEIVED = "PUBREL is owed"
     COMPLETING = "PUBCOMP is owed"
 
 
-#: The packets that came or were sent and carry things on, by state, None: none or done.  What is not there is a fault:
-#: of the peer's for PUBLISH, ours for PUBREC; PUBREL for nothing gets an answer of its own.  Of a PUBREL that comes
-#: again before it was answered, the first PUBCOMP is the end, and the second changes nothing.
+#: Transitions for packets received or sent, by state (None: no message, or done).  A missing one is an error, the
+#: peer's for PUBLISH, ours for PUBREC; a PUBREL for an unknown id gets an answer of its own.  If a PUBREL is repeated
+#: before it was answered, the first PUBCOMP ends the exchange, and the second changes nothing.
 RECEIVED: Final[dict[Received | None, dict[PacketType, Received | None]]] = {
     None: {_P.PUBLISH: Received.RECEIVED, _P.PUBCOMP: None},
     Received.RECEIVED: {
         _P.PUBLISH: Received.RECEIVED,  # again [MQTT-4.3.3-10]
-        _P.PUBREC: None,  # with a failure; others change nothing
+        _P.PUBREC: None,  # with a failure; a PUBREC of success changes nothing
         _P.PUBREL: Received.COMPLETING,
         _P.PUBCOMP: Received.RECEIVED,
     },
@@ -274,9 +275,9 @@ RECEIVED: Final[dict[Received | None, dict[PacketType, Received | None]]] = {
 
 
 class Incoming:
-    """Messages received with QoS 1 or 2 and not done.
+    """Unfinished messages received with QoS 1 or 2.
 
-    The session tells what it has sent: PUBACK, PUBREC with a failure, PUBCOMP.  A PUBREC of success changes nothing.
+    The session reports what it has sent: PUBACK, PUBREC with a failure, PUBCOMP.  A PUBREC of success changes nothing.
     """
 
     __slots__ = ("_at_least_once", "_earlier", "_exactly_once", "_receive_maximum")
@@ -285,34 +286,35 @@ class Incoming:
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
         self._exactly_once: dict[int, Received] = {}
-        self._earlier = _NONE  # of these, the ones that came on earlier connections
+        self._earlier = _NONE  # those received on earlier connections
 
     def __len__(self) -> int:
         return self._at_least_once + len(self._exactly_once)
 
     def __iter__(self) -> Iterator[int]:
-        """The packet ids of QoS 2 that are not done: what a session has to store."""
+        """The packet ids of unfinished messages of QoS 2, which a session must store."""
         return iter(self._exactly_once)
 
     def __contains__(self, packet_id: object) -> bool:  # compiled, `in` finds this only, and not __iter__
         return packet_id in self._exactly_once
 
     def connected(self, receive_maximum: int = RECEIVE_MAXIMUM_DEFAULT) -> None:
-        """A connection begins, with our Receive Maximum: what QoS 1 the last one owed is forgotten, QoS 2 is not."""
+        """Begin a connection, with our Receive Maximum: unfinished QoS 1 of the last one is forgotten, QoS 2 is not."""
         self._receive_maximum = receive_maximum
         self._at_least_once = 0
         self._earlier = set(self._exactly_once) or _NONE
 
     def restore(self, packet_ids: Sequence[int]) -> None:
-        """What was received with QoS 2 when the session was stored."""
+        """Restore the unfinished messages of QoS 2 of a stored session."""
         self._exactly_once.update(dict.fromkeys(packet_ids, Received.RECEIVED))
 
     def receive(self, qos: int, packet_ids: Sequence[int]) -> list[int]:
-        """PUBLISH came with these: the positions of the repeated ones, which are not new messages [MQTT-4.3.3-10].
+        """Add PUBLISH packets with these ids; returns the positions of repeated ones, which are not new messages
+        [MQTT-4.3.3-10].
 
-        Every PUBLISH of QoS 1 is new [MQTT-4.3.2-5].  Raises MqttError for more than Receive Maximum at once on one
-        connection, whose quota is its own (4.9), and for a packet id that is used again before PUBCOMP; then nothing
-        has changed.
+        Every PUBLISH of QoS 1 is new [MQTT-4.3.2-5].  Raises MqttError for more than Receive Maximum at a time on one
+        connection, which has a quota of its own (4.9), and for a packet id used again before PUBCOMP; then nothing has
+        changed.
         """
         known = self._exactly_once
         repeated: list[int] = []
@@ -339,17 +341,17 @@ class Incoming:
         return repeated
 
     def acknowledged(self, count: int) -> None:
-        """So many PUBACKs were sent."""
+        """Note that `count` PUBACKs were sent."""
         assert count <= self._at_least_once
         self._at_least_once -= count
 
     def refused(self, packet_ids: Sequence[int]) -> None:
-        """PUBRECs with a failure were sent: these packet ids stand for new messages from now on [MQTT-4.3.3-9]."""
+        """Note PUBRECs sent with a failure: these packet ids are for new messages from now on [MQTT-4.3.3-9]."""
         for packet_id in packet_ids:
             self._advance(packet_id, _P.PUBREC)
 
     def release(self, packet_ids: Sequence[int]) -> list[int]:
-        """PUBREL came for these: those that are unknown, for which PUBCOMP says Packet Identifier not found."""
+        """Note PUBRELs received; returns the unknown ids, for which PUBCOMP says Packet Identifier not found."""
         known = self._exactly_once
         for packet_id in packet_ids:
             if packet_id in known:
@@ -357,7 +359,7 @@ class Incoming:
         return [packet_id for packet_id in packet_ids if packet_id not in known]
 
     def completed(self, packet_ids: Sequence[int]) -> None:
-        """PUBCOMPs were sent: these packet ids stand for new messages from now on [MQTT-4.3.3-12]."""
+        """Note PUBCOMPs sent: these packet ids are for new messages from now on [MQTT-4.3.3-12]."""
         for packet_id in packet_ids:
             self._advance(packet_id, _P.PUBCOMP)
 

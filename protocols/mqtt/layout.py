@@ -1,10 +1,10 @@
-"""Of which fields each packet consists, by version; who sends it; which flags it has (chapter 3 of all versions).
+"""The fields of each packet by version, the sides that send it, and its flags (chapter 3 of all versions).
 
-`LAYOUTS` is the one definition of the wire format.  `decode` and `encode` walk its fields and know no packet; only
+`LAYOUTS` is the only definition of the wire format.  `decode` and `encode` walk its fields and know no packet; only
 PUBLISH is not in it, and the short forms of its acknowledgements are read faster (`runs`).
 
-Where 3.1 says that something is not used, any value is taken there: it says so of the flags of most packets, of the
-reserved bits in CONNECT, CONNACK and SUBSCRIBE, and of a will's flags without a will.
+Where 3.1 calls something unused, any value is accepted: the flags of most packets, the reserved bits in CONNECT,
+CONNACK and SUBSCRIBE, and a will's flags without a will.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ USER_NAME: Final = 0x80
 _RESERVED: Final = 0x01
 _WILL_QOS: Final = 0x18
 
-#: The statement that names the reason codes of a packet.
+#: The statement of the specification about the reason codes of a packet.
 _REASON_RULES: Final = {
     _P.CONNACK: "MQTT-3.2.2-8",
     _P.PUBACK: "MQTT-3.4.2-1",
@@ -84,7 +84,7 @@ def _read_connack_flags(data: bytes, at: int, end: int, context: Context) -> tup
 
 
 def _read_unused(data: bytes, at: int, end: int, context: Context) -> tuple[bool, int]:
-    """The byte that became the connect acknowledge flags."""
+    """Skip the byte that later versions use for the connect acknowledge flags."""
     _, at = read_byte(data, at, end)
     return False, at
 
@@ -137,7 +137,7 @@ def _read_to_end(
     end: int,
     context: Context,
 ) -> tuple[list[T], int]:
-    """Items until the packet ends: at least one, not more than the limit."""
+    """Read items until the packet ends: at least one, at most the limit."""
     found: list[T] = []
     while at < end:
         if len(found) == context.limits.filters_max:
@@ -205,7 +205,7 @@ SUBSCRIPTIONS: Final[Kind[list[packets.Subscription]]] = Kind(
 
 Values = dict[str, Any]
 
-#: The default of a field that has none.
+#: The default of a field that must be present.
 REQUIRED: Final = object()
 
 
@@ -213,8 +213,8 @@ REQUIRED: Final = object()
 class Field:
     """A field of a packet.
 
-    `when`: whether it is there, by the fields before it; None: always.  `default`: it and what follows may be missing
-    at the end of the packet, and have this value then.
+    `when`: whether it is present, by the fields before it; None: always.  `default`: the field and those after it may
+    be missing at the end of the packet, and it has this value then.
     """
 
     name: str
@@ -230,7 +230,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A packet in one version: the flags that its first byte may have (the first of them is sent), and its fields."""
+    """A packet in one version: the allowed flags of its first byte (the first of them is sent), and its fields."""
 
     flags: Sequence[int]
     senders: frozenset[Role]
@@ -309,7 +309,7 @@ def _connect_fields(version: int) -> tuple[Field, ...]:
     new = version == V5
     will = _flag(WILL_FLAG)
     missing = None if version == V31 else REQUIRED
-    # 3.1: "the Remaining Length takes precedence over the User Name flag", for the sake of clients older than it
+    # 3.1: "the Remaining Length takes precedence over the User Name flag", for clients older than that flag
     credentials = (
         Field("user_name", TEXT, _flag(USER_NAME), missing),
         Field("password", BINARY, _flag(PASSWORD), missing),
@@ -328,7 +328,7 @@ def _connect_fields(version: int) -> tuple[Field, ...]:
     )
 
 
-#: Flags that mean nothing in 3.1, and those of packets that have QoS 1 there: with or without DUP and RETAIN.
+#: Unused flags in 3.1, and the flags of packets that have QoS 1 there, with or without DUP and RETAIN.
 _UNUSED: Final = range(16)
 _QOS_1: Final = (2, 10, 3, 11)
 
@@ -378,5 +378,5 @@ def _layouts(version: int) -> dict[PacketType, Layout]:
     return found
 
 
-#: Every packet but PUBLISH, by version.
+#: Every packet except PUBLISH, by version.
 LAYOUTS: Final = {version: _layouts(version) for version in (V31, V311, V5)}

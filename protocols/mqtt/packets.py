@@ -1,7 +1,7 @@
 """The packets, as values.
 
-PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP are most of the traffic: they come in runs, one object for many packets in
-a row.  Which bytes each packet is stands in `layout`.
+PUBLISH, PUBACK, PUBREC, PUBREL and PUBCOMP are most of the traffic: they are represented as runs, one object for many
+packets in a row.  `layout` defines the bytes of each packet.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _P = PacketType
 
 @dataclass(slots=True)
 class Will:
-    """What to publish when the connection ends otherwise than by DISCONNECT."""
+    """The message to publish if the connection ends without a DISCONNECT."""
 
     topic: str
     payload: bytes
@@ -31,8 +31,8 @@ class Will:
 class Connect:
     """CONNECT.  `keep_alive` is in seconds, 0: none.  `clean_start` is Clean Session before 5.0.
 
-    `bridge`: the client is a broker, which Mosquitto and others are told by a bit of the version: they send it nothing
-    of its own back, and RETAIN as it was published.  Before 5.0, which has options of subscriptions for that.
+    `bridge`: the client is a broker, which Mosquitto and others recognise by a bit of the version: they do not send it
+    its own messages, and send RETAIN as published.  This is for versions before 5.0, which has subscription options.
     """
 
     type: ClassVar[PacketType] = _P.CONNECT
@@ -58,9 +58,9 @@ class Connack:
 
 
 class Publish:
-    """PUBLISH packets in a row that agree in QoS, RETAIN, DUP and properties; a single one is a run of one.
+    """PUBLISH packets in a row with the same QoS, RETAIN, DUP and properties; a single one is a run of one.
 
-    `topics` and `payloads` have one item a packet, in order; so have `packet_ids` when the QoS is above 0.  Topic
+    `topics` and `payloads` have one item for each packet, in order; so have `packet_ids` if the QoS is above 0.  Topic
     aliases are resolved.
     """
 
@@ -80,29 +80,29 @@ class Publish:
         self._start = self._stop = 0
 
     def came(self, buffer: bytes, start: int, stop: int) -> None:
-        """Remember which bytes these packets were."""
+        """Remember the bytes of these packets."""
         self._buffer = buffer
         self._start = start
         self._stop = stop
 
     @property
     def raw(self) -> bytes:
-        """The packets as they came.
+        """The packets as received.
 
-        To send them on like this is right if the QoS is 0, RETAIN may stay, and nothing in the properties speaks of
-        this connection (an alias) or of time that has passed (an expiry).
+        They can be forwarded unchanged if the QoS is 0, RETAIN may stay, and no property depends on this connection (an
+        alias) or on the time that has passed (an expiry).
         """
         return self._buffer[self._start : self._stop]
 
 
-#: What the `type` of an event says that is no whole packet: numbers that no packet has.
+#: The `type` of events that are not whole packets: numbers that no packet type has.
 BEGUN: Final = 16
 PART: Final = 17
 
 
 @dataclass(slots=True)
 class Begun:
-    """A PUBLISH whose payload comes in parts: `publish` is everything else, `nbytes` of payload follow."""
+    """A PUBLISH whose payload follows in parts: `publish` is everything else, `nbytes` of payload follow."""
 
     type: ClassVar[Any] = BEGUN
     publish: Publish
@@ -111,7 +111,7 @@ class Begun:
 
 @dataclass(slots=True)
 class Part:
-    """More of such a payload.  After the last one nothing is read until somebody resumes."""
+    """A part of such a payload.  After the last one nothing is read until the session resumes."""
 
     type: ClassVar[Any] = PART
     payload: bytes
@@ -120,7 +120,7 @@ class Part:
 
 @dataclass(slots=True)
 class Ack:
-    """PUBACK, PUBREC, PUBREL or PUBCOMP packets in a row that agree in all but the packet id."""
+    """PUBACK, PUBREC, PUBREL or PUBCOMP packets in a row that differ only in the packet id."""
 
     type: PacketType
     packet_ids: list[int]
@@ -130,7 +130,7 @@ class Ack:
 
 @dataclass(slots=True)
 class Subscription:
-    """A topic filter and what is wanted of it; all but `qos` only in 5.0 (3.8.3.1).
+    """A topic filter and its subscription options; all but `qos` only in 5.0 (3.8.3.1).
 
     `retain_handling`: 0 retained messages are sent, 1 only for a new subscription, 2 not.
     """
@@ -154,7 +154,7 @@ class Subscribe:
 
 @dataclass(slots=True)
 class Suback:
-    """SUBACK: a reason code for each subscription, in their order; 0 to 2 are the QoS granted."""
+    """SUBACK: a reason code for each subscription, in order; 0 to 2 are the QoS granted."""
 
     type: ClassVar[PacketType] = _P.SUBACK
     packet_id: int
@@ -174,7 +174,7 @@ class Unsubscribe:
 
 @dataclass(slots=True)
 class Unsuback:
-    """UNSUBACK: a reason code for each topic filter, in their order; before 5.0 none."""
+    """UNSUBACK: a reason code for each topic filter, in order; before 5.0 none."""
 
     type: ClassVar[PacketType] = _P.UNSUBACK
     packet_id: int
@@ -214,7 +214,7 @@ class Auth:
     properties: Properties = NO_PROPERTIES
 
 
-#: What comes; `Begun` and `Part` are never sent.
+#: Received packets; `Begun` and `Part` are never sent.
 Packet = (
     Connect
     | Connack

@@ -1,12 +1,12 @@
 """The properties of MQTT 5 (2.2.2): one table, from identifier to type, places and bounds.
 
-A block of properties is a length and then properties, each an identifier and a value.  What may stand where, who may
-send it and which values it may have is in the table; `decode_properties` and `Properties` know nothing of any of them.
+A block of properties is a length and then properties, each an identifier and a value.  The table defines where each may
+occur, which side may send it and which values it may have; `decode_properties` and `Properties` know no particular one.
 
     an identifier that is unknown, or not allowed in this packet         Malformed Packet (2.2.2.2)
-    one that the other side alone may send, twice, or out of bounds      Protocol Error, or the property's own code
+    one that only the other side may send, repeated, or out of bounds    Protocol Error, or the property's own code
 
-A decoded block keeps its bytes: a server sends the properties of a message on unaltered and in order
+A decoded block keeps its bytes: a server forwards the properties of a message unaltered and in order
 ([MQTT-3.3.2-4], [MQTT-3.3.2-15] to [MQTT-3.3.2-20]).
 """
 
@@ -36,10 +36,10 @@ from protocols.mqtt.topics import check_response_topic
 T = TypeVar("T")
 _P = PacketType
 
-#: Where properties stand that belong to no packet but to the will in CONNECT (3.1.3.2).
+#: The place of properties that belong to the will in CONNECT, not to a packet (3.1.3.2).
 WILL: Final = 0
 
-_EITHER: Final = None  # no matter who sends it
+_EITHER: Final = None  # either side may send it
 _MESSAGE: Final = {_P.PUBLISH: _EITHER, WILL: _EITHER}
 _TEXT_CHECKS = Callable[[str, Limits], None]
 
@@ -48,7 +48,7 @@ class Property(Generic[T]):
     """One row of the table.
 
     `places`: the packets (or WILL) that may have it, each with the side that may send it there, or None for either.
-    `least` and `most` bound integers; `reason` and `rule` are of the error when they are exceeded.
+    `least` and `most` bound integers; `reason` and `rule` are those of the error if a value is out of bounds.
     """
 
     __slots__ = ("check", "id", "kind", "least", "most", "name", "places", "prefix", "reason", "repeats", "rule")
@@ -108,7 +108,7 @@ SUBSCRIPTION_IDENTIFIER: Final = Property(
     "Subscription Identifier",
     VARINT,
     {_P.PUBLISH: Role.SERVER, _P.SUBSCRIBE: _EITHER},  # [MQTT-3.3.4-6]
-    repeats=True,  # in PUBLISH; `decode_properties` knows that SUBSCRIBE has one
+    repeats=True,  # in PUBLISH; `_keep` allows only one in SUBSCRIBE
     least=1,
 )
 SESSION_EXPIRY_INTERVAL: Final = Property(
@@ -165,18 +165,18 @@ PROPERTIES: Final[dict[int, Property[Any]]] = {
     value.id: value for value in list(globals().values()) if isinstance(value, Property)
 }
 
-#: What a server leaves out when the client has not asked for it [MQTT-3.1.2-29], or when the packet would be too large
-#: with it.
+#: The properties that a server omits if the client has not asked for them [MQTT-3.1.2-29], or if the packet would be
+#: too large with them.
 EXPENDABLE: Final = (USER_PROPERTY, REASON_STRING)
 
 
 class Properties:
-    """The properties of one packet; they do not change.  `raw` are their bytes, without the length before them."""
+    """The properties of one packet, immutable.  `raw` are their bytes, without the length before them."""
 
     __slots__ = ("_values", "raw")
 
     def __init__(self, pairs: Iterable[tuple[Property[Any], Any]] = ()) -> None:
-        """Properties to send, in this order.  Raises ValueError for a value that its type cannot hold."""
+        """Make properties to send, in this order.  Raises ValueError for a value that its type cannot hold."""
         values: dict[int, Any] = {}
         parts: list[bytes] = []
         for property, value in pairs:
@@ -214,7 +214,7 @@ class Properties:
         return property.id in self._values
 
     def __iter__(self) -> Iterator[tuple[Property[Any], Any]]:
-        """Property and value of each; equal properties stand together, in order."""
+        """Property and value of each; repetitions of a property are adjacent, in order."""
         for id, value in self._values.items():
             property = PROPERTIES[id]
             if property.repeats:
@@ -236,7 +236,7 @@ class Properties:
         return f"Properties({shown})"
 
     def without(self, *properties: Property[Any]) -> Properties:
-        """The others."""
+        """All properties except these."""
         if not any(property in self for property in properties):
             return self
         return Properties([pair for pair in self if pair[0] not in properties])
@@ -250,7 +250,7 @@ NO_PROPERTIES: Final = Properties()
 
 
 def decode_properties(data: bytes, at: int, end: int, place: int, context: Context) -> tuple[Properties, int]:
-    """A block of properties.  Raises MqttError."""
+    """Decode a block of properties.  Raises MqttError."""
     length, at = read_varint(data, at, end)
     if not length:
         return NO_PROPERTIES, at

@@ -1,12 +1,12 @@
-"""PUBLISH and its acknowledgements, read in runs: most of the traffic, with as little work a packet as there can be.
+"""Reads PUBLISH and its acknowledgements in runs: they are most of the traffic, and cost little each this way.
 
-The first packet of a run is read with all care and every check.  What follows belongs to the run if its first byte is
-the same, its properties are the same bytes, its topic is one that has been seen and found good, its packet id is not 0
-and it is complete; whatever is not so plainly right ends the run, and begins the next one, with all care.  So a packet
-of a run costs a look into a dictionary and the copy of its payload.
+The first packet of a run is fully parsed and checked.  A following packet belongs to the run if its first byte is the
+same, its properties are the same bytes, its topic was seen and checked before, its packet id is not 0 and it is
+complete.  Any other packet ends the run and begins the next one, fully checked.  So a packet of a run costs a
+dictionary lookup and the copy of its payload.
 
-Topics and blocks of properties that were found good are remembered for all connections that share a `Shared`, within
-bounds; of topics and properties that never come twice each is read with all care.
+Topics and blocks of properties that passed the checks are cached, within bounds, for all connections with the same
+`Shared`; those that never repeat are fully checked each time.
 """
 
 from __future__ import annotations
@@ -24,20 +24,19 @@ from protocols.mqtt.packets import Ack, Begun, Publish
 from protocols.mqtt.properties import NO_PROPERTIES, TOPIC_ALIAS, Properties, decode_properties
 from protocols.mqtt.topics import check_topic_name
 
-#: How many topics and how many blocks of properties are remembered, and up to how many bytes each has: together at
-#: most some 5 MiB.
+#: How many topics and blocks of properties are cached, and the most bytes of each: at most some 5 MiB in all.
 TOPICS_REMEMBERED_MAX: Final = 8192
 BLOCKS_REMEMBERED_MAX: Final = 1024
 REMEMBERED_BYTES_MAX: Final = 256
 
-#: The largest length that two bytes can say.
+#: The largest length that two bytes can encode.
 _TWO_BYTE_LENGTH_MAX: Final = 16_383
 
 _DEFAULT_LIMITS: Final = Limits()
 
 
 class Shared:
-    """What the connections of one side have in common: limits, and what was found good by them.
+    """State shared by the connections of one side: the limits, and the topics and properties checked against them.
 
     `role` is our side.
     """
@@ -50,7 +49,7 @@ class Shared:
         self.contexts = {version: Context(version, role.peer, limits) for version in (3, 4, 5)}
         self.topics: dict[bytes, str] = {}
         self.blocks: dict[bytes, Properties] = {}
-        #: The length up to which no packet is too large or comes in parts, and its length takes one or two bytes.
+        #: The length up to which no packet is too large or read in parts, and the length takes one or two bytes.
         self.plain_bytes_max = min(_TWO_BYTE_LENGTH_MAX, limits.packet_bytes_max - 3, limits.whole_bytes_max)
 
     def topic(self, raw: bytes) -> str:
@@ -82,9 +81,9 @@ class Shared:
 
 
 class TopicAliases:
-    """The topics that a peer has given numbers (3.3.2.3.4): of one connection, gone with it [MQTT-3.3.2-7].
+    """The topic aliases that a peer has defined on one connection (3.3.2.3.4), with which they end [MQTT-3.3.2-7].
 
-    `maximum`: the Topic Alias Maximum that we have told the peer.
+    `maximum`: the Topic Alias Maximum announced to the peer.
     """
 
     __slots__ = ("_maximum", "_topics")
@@ -94,7 +93,7 @@ class TopicAliases:
         self._topics: dict[int, str] = {}
 
     def resolve(self, alias: int, topic: str) -> str:
-        """The topic of a PUBLISH with an alias, which has no topic or gives the alias a new one.  Raises MqttError."""
+        """The topic of a PUBLISH with an alias; a topic that it has redefines the alias.  Raises MqttError."""
         if alias > self._maximum:
             sentence = f"the topic alias {alias} is above the maximum of {self._maximum}"
             raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, sentence, "MQTT-3.3.2-9")
@@ -107,16 +106,16 @@ class TopicAliases:
         return topic
 
 
-#: Of a peer that was told no maximum, and may use none.
+#: For a peer that may use no aliases.
 NO_ALIASES: Final = TopicAliases(0)
 
 
 def read_publishes(
     data: bytes, at: int, body: int, stop: int, version: int, shared: Shared, aliases: TopicAliases
 ) -> tuple[Publish, int]:
-    """The run of PUBLISH packets that begins at `at` with one whose fields are `data[body:stop]`; where it ended.
+    """The run of PUBLISH packets from `at` on, the first with its fields at `data[body:stop]`; and the end of the run.
 
-    Raises MqttError if the first is wrong.
+    Raises MqttError if the first is invalid.
     """
     first = data[at]
     try:
@@ -130,7 +129,7 @@ def read_publishes(
     skipped = len(block) + (2 if qos else 0)
     bare, told = block == b"\0", len(block) if len(block) > 1 else 0
     if TOPIC_ALIAS in run.properties:
-        end = at  # each defines what the next one means
+        end = at  # each packet may change the meaning of the next
     try:
         while data[at] == first:
             length = data[at + 1]
@@ -159,7 +158,7 @@ def read_publishes(
             payloads.append(data[payload_at:stop])
             at = stop
     except IndexError:
-        pass  # the bytes end before those that the next packet needs
+        pass  # the next packet is incomplete
     run.came(data, start, at)
     return run, at
 
@@ -167,8 +166,8 @@ def read_publishes(
 def payload_at(data: bytes, first: int, at: int, version: int, limits: Limits) -> tuple[int, bool]:
     """Where the payload of a PUBLISH begins whose fields begin at `at`, and whether that is certain.
 
-    If it is not, so many bytes tell more.  Nothing is checked: where properties are too many, they are left out, for
-    their reader to say so.
+    If not, it is the number of bytes needed to tell more.  Nothing is checked: a block of properties beyond the limit
+    is left out, for its decoder to refuse it.
     """
     end = len(data)
     if at + 2 > end:
@@ -188,7 +187,7 @@ def payload_at(data: bytes, first: int, at: int, version: int, limits: Limits) -
 def read_begun(
     data: bytes, at: int, body: int, stop: int, payload: int, version: int, shared: Shared, aliases: TopicAliases
 ) -> Begun:
-    """The PUBLISH at `at` with its fields at `data[body:stop]`, whose payload comes in parts.  Raises MqttError."""
+    """The PUBLISH at `at` with its fields at `data[body:stop]`, whose payload follows in parts.  Raises MqttError."""
     try:
         run, _ = _read_first(data[at], data[: min(payload, stop)], body, stop, version, shared, aliases)
     except MqttError as error:
@@ -200,7 +199,7 @@ def read_begun(
 def _read_first(
     first: int, data: bytes, at: int, stop: int, version: int, shared: Shared, aliases: TopicAliases
 ) -> tuple[Publish, bytes]:
-    """A PUBLISH alone, as a run of one, and the bytes of its properties with their length.  Raises MqttError."""
+    """A single PUBLISH, as a run of one, and the bytes of its properties with their length.  Raises MqttError."""
     qos = first >> 1 & 3
     if qos == 3:
         raise malformed("QoS 3", "MQTT-3.3.1-4")
@@ -233,7 +232,7 @@ def _read_first(
 
 
 def _runs_of(first: int) -> dict[int, re.Pattern[bytes]]:
-    """Acknowledgements of success in a row, by their length: 5.0 may add the reason code 0, and no properties."""
+    """Patterns of successful acknowledgements in a row, by length: 5.0 may add reason code 0 and empty properties."""
     forms = {2: rb"\x02..", 3: rb"\x03..\x00", 4: rb"\x04..\x00\x00"}
     lead = re.escape(bytes([first]))
     return {length: re.compile(rb"(?s:(?:%b%b)++)" % (lead, form)) for length, form in forms.items()}
@@ -244,9 +243,9 @@ _SWAP: Final = sys.byteorder == "little"
 
 
 def read_acks(data: bytes, at: int, version: int) -> tuple[Ack, int] | None:
-    """The run of acknowledgements that begins at `at`, all of the same form; where it ended.
+    """The run of acknowledgements from `at` on, all of the same form, and its end.
 
-    None if the one at `at` says more than a packet id, or is wrong: it has to be read by the table.
+    None if the one at `at` has more than a packet id, or is invalid: it must be decoded by the table.
     """
     forms = _RUNS.get(data[at])
     length = data[at + 1]

@@ -1,4 +1,4 @@
-"""What may come when: the conversation of a client and a server, as one table that both sides keep.
+"""The state machine of a connection between client and server, as one table that both sides use.
 
     OPENED --CONNECT--> ANSWERING --CONNACK--> CONNECTED --DISCONNECT--> DISCONNECTED
        |
@@ -6,16 +6,17 @@
                                          '--CONNACK--> AUTHENTICATED --AUTH again--> REAUTHENTICATING --AUTH success-->
                                                                                        '--AUTH continue--> RECHALLENGED
 
-1. What is not in the table is not allowed: a Protocol Error of its sender.
-2. CONNECT comes first and once ([MQTT-3.1.0-1], [MQTT-3.1.0-2]), CONNACK first from the server but for AUTH, and once
-   ([MQTT-3.2.0-1], [MQTT-3.2.0-2]); a refusing CONNACK and DISCONNECT end it ([MQTT-3.2.2-7], [MQTT-3.14.4-1]).
-3. A client need not wait for CONNACK with its work (3.1.4), unless it has named an authentication method
+1. Anything not in the table is not allowed: a Protocol Error of its sender.
+2. CONNECT is the client's first packet, sent once ([MQTT-3.1.0-1], [MQTT-3.1.0-2]); CONNACK is the server's first
+   except for AUTH, sent once ([MQTT-3.2.0-1], [MQTT-3.2.0-2]).  A refusing CONNACK and DISCONNECT end the connection
+   ([MQTT-3.2.2-7], [MQTT-3.14.4-1]).
+3. A client may send other packets before CONNACK (3.1.4), unless it has named an authentication method
    [MQTT-3.1.2-30].
-4. AUTH belongs to clients that have named a method ([MQTT-4.12.0-6], [MQTT-4.12.0-7]), and each side speaks in its
-   turn ([MQTT-4.12.0-2], [MQTT-4.12.0-3]); work goes on during a re-authentication (4.12.1).
+4. AUTH is only for clients that have named a method ([MQTT-4.12.0-6], [MQTT-4.12.0-7]), and the sides take turns
+   ([MQTT-4.12.0-2], [MQTT-4.12.0-3]); other packets are still sent during a re-authentication (4.12.1).
 5. A server sends DISCONNECT only after CONNACK [MQTT-3.14.0-1].
 
-Not in the table: which packets a version has (`layout`).
+The packets that a version has are not in this table but in `layout`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from protocols.mqtt.properties import AUTHENTICATION_METHOD
 
 
 class State(Enum):
-    """Where a connection is."""
+    """The state of a connection."""
 
     OPENED = "opened"  # nothing but CONNECT, once
     ANSWERING = "answering"  # CONNECT was sent: the server owes CONNACK
@@ -40,12 +41,12 @@ class State(Enum):
     CHALLENGED = "challenged"  # the server has sent AUTH: the client owes AUTH
     CONNECTED = "connected"
     AUTHENTICATED = "authenticated"  # connected, and the client may authenticate again
-    REAUTHENTICATING = "re-authenticating"  # it does: the server owes AUTH
-    RECHALLENGED = "re-challenged"  # it does: the client owes AUTH
+    REAUTHENTICATING = "re-authenticating"  # the client authenticates again: the server owes AUTH
+    RECHALLENGED = "re-challenged"  # the client authenticates again: the client owes AUTH
     DISCONNECTED = "disconnected"  # nothing more is sent
 
 
-#: Packets of which the table makes a difference by what is in them.
+#: Names for packets that the table distinguishes by their contents.
 CONNECT_WITH_METHOD: Final = "CONNECT with method"
 REFUSAL: Final = "CONNACK refusal"
 AUTH_CONTINUE: Final = "AUTH continue"
@@ -54,7 +55,7 @@ AUTH_SUCCESS: Final = "AUTH success"
 
 _ACKS: Final = ("PUBACK", "PUBREC", "PUBREL", "PUBCOMP")
 
-#: What goes to and fro without changing the state.
+#: The packets that do not change the state.
 _WORK: Final = {
     Role.CLIENT: ("PUBLISH", *_ACKS, "SUBSCRIBE", "UNSUBSCRIBE", "PINGREQ"),
     Role.SERVER: ("PUBLISH", *_ACKS, "SUBACK", "UNSUBACK", "PINGRESP"),
@@ -72,7 +73,7 @@ def _server(*triggers: str, to: State) -> Transitions:
 
 
 def _connected(state: State) -> Transitions:
-    """Work and goodbyes."""
+    """The transitions of a connected state: ordinary packets and DISCONNECT."""
     work = _client(*_WORK[Role.CLIENT], to=state) | _server(*_WORK[Role.SERVER], to=state)
     return work | _client("DISCONNECT", to=State.DISCONNECTED) | _server("DISCONNECT", to=State.DISCONNECTED)
 
@@ -95,7 +96,7 @@ TRANSITIONS: Final[dict[State, Transitions]] = {
     State.DISCONNECTED: {},
 }
 
-#: Before CONNACK: what the client sends is of somebody unknown.
+#: The states before CONNACK, in which the client is unknown.
 STRANGERS: Final = frozenset({State.OPENED, State.ANSWERING, State.AUTHENTICATING, State.CHALLENGED})
 
 _AUTH_TRIGGERS: Final = {
@@ -108,7 +109,7 @@ _NAMES: Final = {packet: packet.name for packet in PacketType}
 
 
 def trigger(packet: Packet) -> str:
-    """What a packet is to the table."""
+    """The name of a packet in the table."""
     if isinstance(packet, Auth):
         return _AUTH_TRIGGERS[ReasonCode(packet.reason_code)]
     if isinstance(packet, Connack) and packet.reason_code:
@@ -120,11 +121,11 @@ def trigger(packet: Packet) -> str:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A state as one side sees it: what may come and what may be sent, and where each leads.
+    """A state as one side sees it: the packets that may be received and sent, and the state each leads to.
 
-    `kinds`: the types of the packets that may come.  `working`: whether PUBLISH and its acknowledgements may be sent.
-    `reads`: whether anything is read; a server does not read on between CONNECT and CONNACK, since the client has
-    not logged in yet, whatever it sends already (3.1.4).  `stranger`: whether what comes is of an unknown client.
+    `kinds`: the types of the packets that may be received.  `working`: whether PUBLISH and its acknowledgements may be
+    sent.  `reads`: whether anything is read; a server reads nothing between CONNECT and CONNACK, as the client has not
+    logged in yet, though it may send already (3.1.4).  `stranger`: whether the peer is an unknown client.
     """
 
     incoming: dict[str, State]
@@ -136,7 +137,7 @@ class View:
 
 
 def kinds(triggers: Iterable[str]) -> frozenset[int]:
-    """The types of the packets that these are."""
+    """The types of the packets with these names."""
     return frozenset(PacketType[name.partition(" ")[0]] for name in triggers)
 
 
@@ -159,7 +160,7 @@ VIEWS: Final = {role: {state: _view(role, state) for state in State} for role in
 
 
 def unexpected(kind: int, state: State, sender: Role, version: int) -> MqttError:
-    """A packet of this type may not come now, or with what it says."""
+    """The error for a packet that may not be received now, or not with these contents."""
     if state is State.OPENED:
         error = violation("the first packet must be CONNECT", "MQTT-3.1.0-1")
         error.silent = True

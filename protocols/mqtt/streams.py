@@ -1,31 +1,31 @@
-"""Payloads that are read while they go out, and what waits behind each of them.
+"""Payloads that are read piece by piece while they are sent, and the bytes that wait behind each of them.
 
-A PUBLISH packet cannot be interrupted: whatever is to be sent meanwhile follows it.  The lists of bytes between the
-payloads are those that the connection appends to (`MqttConnection.out`), one after the other.
+A PUBLISH packet cannot be interrupted: anything sent meanwhile must follow it.  The connection appends to the lists of
+bytes between the payloads (`MqttConnection.out`), one after the other.
 """
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-#: Bytes of payloads that are read for one call of `read`, which at least begins with a piece: with many small ones
-#: waiting, memory stays as small as with one that is large.
+#: Bytes of payloads read in one call of `read`, which reads at least one piece: many small payloads use no more memory
+#: than a large one.
 STREAMED_BYTES_MAX: Final = 256 << 10
 
 
 class Source(Protocol):
-    """A payload that is read while it goes out; `left`: bytes still to come."""
+    """A payload that is read piece by piece while it is sent."""
 
     @property
     def left(self) -> int:
-        """Bytes still to come."""
+        """Bytes not read yet."""
 
     def read(self) -> bytes:
         """The next piece, not empty."""
 
 
 class Streams:
-    """The payloads that one connection has to read, in order."""
+    """The payloads that one connection must send, in order."""
 
     __slots__ = ("_ahead", "_waiting")
 
@@ -38,11 +38,11 @@ class Streams:
 
     @property
     def current(self) -> Source | None:
-        """The payload that is being read."""
+        """The payload being read."""
         return self._waiting[0][0] if self._waiting else None
 
     def add(self, out: list[bytes], source: Source) -> list[bytes]:
-        """A payload follows what is in `out`; returns the list for what follows it."""
+        """Add a payload that follows the bytes in `out`; returns the list for the bytes that follow it."""
         if not self._waiting:
             self._ahead = out
         following: list[bytes] = []
@@ -50,9 +50,9 @@ class Streams:
         return following
 
     def read(self) -> bytes:
-        """What comes before the first payload that is not read to its end yet, and a piece of that.
+        """The bytes up to the first unfinished payload, and a piece of that payload.
 
-        Raises whatever reading raises, and has lost nothing then.
+        Raises the errors of reading the payload; nothing is lost then.
         """
         waiting, parts, nbytes = self._waiting, self._ahead, 0
         while waiting and nbytes < STREAMED_BYTES_MAX:
@@ -69,5 +69,5 @@ class Streams:
         return data
 
     def clear(self) -> None:
-        """Forget them."""
+        """Forget all payloads."""
         self._waiting.clear()

@@ -1,17 +1,17 @@
-r"""Topic names and topic filters: what they may be (MQTT 5.0 section 4.7, 4.8.2), and the addresses that they name.
+r"""Topic names and topic filters: their rules (MQTT 5.0 section 4.7, 4.8.2), and the addresses that they map to.
 
 | MQTT                    | address                  |                                                                |
 |-------------------------|--------------------------|----------------------------------------------------------------|
 | `a/b`                   | `a.b`                    | levels are words                                               |
 | `/a`, `a//b`, `/`       | `.a`, `a..b`, `.`        | an empty level is an empty word                                |
 | `a/+/b`, `a/#`          | `a.*.b`, `a.#`           | `#` stands for no word too, in both                            |
-| `a.b/c`, `a*`, `a\b`    | `a\.b.c`, `a\*`, `a\\b`  | escaped: what an address would take for something else         |
-| `a::b`                  | `a:\:b`                  | two colons would part an address from a queue                  |
+| `a.b/c`, `a*`, `a\b`    | `a\.b.c`, `a\*`, `a\\b`  | characters that are special in addresses are escaped           |
+| `a::b`                  | `a:\:b`                  | two colons would separate an address from a queue              |
 
-(Artemis semantics 5.3.)  Different topics have different addresses, and each address of a topic leads back to it, so
-that `to_topic(to_address(topic)) == topic`.  An address that other protocols made may have no topic: `a+b` would be a
-filter.  The characters of addresses can be configured and are handed in; with `:` for a delimiter, topics with empty
-levels would have no addresses.
+(Artemis semantics 5.3.)  Different topics have different addresses, and a topic's address maps back to it:
+`to_topic(to_address(topic)) == topic`.  An address created by another protocol may have no topic: `a+b` would be a
+filter.  The special characters of addresses are configurable and passed in; with `:` as the delimiter, topics with
+empty levels would have no addresses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WILDCARD: Final = re.compile("[+#]").search
 
 
 def check_topic_name(topic: str, limits: Limits) -> None:
-    """The rules for the topic of a message.  Raises MqttError.
+    """Check the topic name of a message.  Raises MqttError.
 
     At least one character [MQTT-4.7.3-1], no wildcards [MQTT-3.3.2-2], [MQTT-4.7.0-1].
     """
@@ -46,7 +46,7 @@ def check_topic_name(topic: str, limits: Limits) -> None:
 
 
 def check_topic_filter(text: str, limits: Limits) -> None:
-    """The rules for a topic filter without its share.  Raises MqttError.
+    """Check a topic filter without its share.  Raises MqttError.
 
     At least one character [MQTT-4.7.3-1], `#` alone in the last level [MQTT-4.7.1-1], `+` alone in its level
     [MQTT-4.7.1-2].
@@ -89,7 +89,7 @@ class TopicFilter:
         return _WILDCARD(self.pattern) is not None
 
     def matches(self, topic: str) -> bool:
-        """Whether a topic name is one of those that the pattern means (4.7.1, 4.7.2)."""
+        """Whether a topic name matches the pattern (4.7.1, 4.7.2)."""
         levels = topic.split(SEPARATOR)
         wanted = self.pattern.split(SEPARATOR)
         if topic[:1] == "$" and wanted[0] in (SINGLE_LEVEL, MULTI_LEVEL):
@@ -105,10 +105,10 @@ class TopicFilter:
 
 
 def parse_topic_filter(text: str, limits: Limits) -> TopicFilter:
-    """Take a topic filter apart.  Raises MqttError.
+    """Parse a topic filter.  Raises MqttError.
 
-    A share has a name of at least one character [MQTT-4.8.2-1] without `/`, `+` and `#`, and after the `/` that ends
-    it comes a topic filter [MQTT-4.8.2-2].
+    A share name has at least one character [MQTT-4.8.2-1] and no `/`, `+` or `#`; the `/` that ends it is followed by a
+    topic filter [MQTT-4.8.2-2].
     """
     if not text.startswith(SHARE_PREFIX):
         check_topic_filter(text, limits)
@@ -126,21 +126,21 @@ def parse_topic_filter(text: str, limits: Limits) -> TopicFilter:
 
 
 def prefixed(prefix: str, pattern: str) -> str:
-    """The filter of those topics that begin with a prefix and go on as a filter wants it."""
+    """The filter for topics that begin with a prefix, followed by a match of `pattern`."""
     if prefix and pattern == MULTI_LEVEL:  # `a/#` matches `a`, which does not begin with `a/`
         pattern = f"{SINGLE_LEVEL}{SEPARATOR}{MULTI_LEVEL}"
     return prefix + pattern
 
 
 def check_response_topic(topic: str, limits: Limits) -> None:
-    """The rules for a response topic: those of a topic name [MQTT-3.3.2-14].  Raises MqttError."""
+    """Check a response topic, which must be a topic name [MQTT-3.3.2-14].  Raises MqttError."""
     if _WILDCARD(topic):
         raise violation(f"the response topic {shown(topic)} has a wildcard (+ or #)", "MQTT-3.3.2-14")
     check_topic_name(topic, limits)
 
 
 class AddressSyntax:
-    """The characters of addresses, and the way from topics to them and back."""
+    """The special characters of addresses, and the mapping of topics to addresses and back."""
 
     __slots__ = ("_any_words", "_delimiter", "_escapes", "_single_word", "_special", "_written")
 
@@ -164,7 +164,7 @@ class AddressSyntax:
         return self._delimiter.join([wildcards.get(level) or self._escape(level) for level in pattern.split(SEPARATOR)])
 
     def to_topic(self, address: str) -> str | None:
-        """The topic name of an address; None if it has none, since MQTT has no such topic."""
+        """The topic name of an address; None if there is no such topic in MQTT."""
         if not address or "\0" in address or _WILDCARD(address):
             return None
         if _ESCAPE not in address:

@@ -1,16 +1,16 @@
-"""What is wrong with a peer's bytes.  There is one error: whatever it says, an ERROR frame says it too, and the
-connection closes (STOMP 1.2, ERROR)."""
+"""The error for a peer's invalid bytes.  Its text is sent in an ERROR frame, and the connection closes (STOMP 1.2,
+ERROR)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Bytes of the peer's that a sentence quotes.
+#: The most bytes of a peer's value quoted in an error.
 _SHOWN_BYTES_MAX: Final = 80
 
 
 class StompError(Exception):
-    """The peer's fault.
+    """An error of the peer.
 
     `message` is short and fit for the `message` header; `detail` is a sentence that names the frame, the header and
     what is allowed; `receipt` is the receipt header of the frame in question, if it could be read; `redirect` names
@@ -26,11 +26,11 @@ class StompError(Exception):
 
 
 class FirstTooLarge(StompError):
-    """The first frame is larger than that of somebody unknown may be."""
+    """The first frame is larger than allowed before login."""
 
 
 def shown(value: bytes) -> str:
-    """Bytes of the peer in a sentence: short, and nothing that is not printable."""
+    """A peer's bytes as quoted in an error: short and printable."""
     text = value[:_SHOWN_BYTES_MAX].decode("utf-8", "backslashreplace")
     plain = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
     return f"'{plain}...'" if len(value) > _SHOWN_BYTES_MAX else f"'{plain}'"

@@ -1,7 +1,7 @@
-"""Frames: what comes in as an object, what goes out as bytes.
+"""Frames: received ones as objects, frames to send as bytes.
 
-Behind the NUL that ends a frame goes an LF, which the grammar allows (1.2, Augmented BNF): other brokers send it, and
-clients count on it.  PHP's reads one byte more, and loses the next frame if that is its first.
+The NUL that ends a sent frame is followed by an LF, which the grammar allows (1.2, Augmented BNF): other brokers send
+it, and clients depend on it.  PHP's client reads one more byte, and loses the next frame if that is the frame's first.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Protocol
 
-#: What ends a frame.
+#: The bytes that end a frame.
 END: Final = b"\0\n"
 
 HEARTBEAT: Final = b"\n"
@@ -20,9 +20,9 @@ _NO_HEADERS: Final[dict[bytes, bytes]] = {}
 class Frame:
     """A frame from a client.
 
-    `headers` are unescaped, the first of repeated ones; `lines` are the header lines as they came, each ended by LF,
-    when they are just what these headers are in STOMP 1.2 and can be passed on so, or None (repeated headers, colons
-    or CRs that lack their escapes, an older version's rules).
+    `headers` are unescaped, the first of repeated ones.  `lines` are the header lines as received, each ended by LF, if
+    they are exactly these headers in STOMP 1.2 and so can be forwarded unchanged; otherwise None (repeated headers,
+    colons or CRs that should be escaped, an older version's rules).
     """
 
     __slots__ = ("body", "command", "headers", "lines")
@@ -37,9 +37,9 @@ class Frame:
 
 
 class Lead:
-    """How SENDs begin that are much alike: the command and their first header lines, `begins`.
+    """The common beginning of similar SENDs: the command and their first header lines, `begins`.
 
-    Whatever else their heads say has nothing to do with how they are handled, and none of the names `excluded`.
+    The other header lines do not affect how they are handled, and have none of the names `excluded`.
     """
 
     __slots__ = ("begins", "excluded")
@@ -50,7 +50,7 @@ class Lead:
 
 
 class Known(Frame):
-    """A SEND that begins with a `lead`; `lines` are the other ones, of which no `headers` are made."""
+    """A SEND that begins with a `lead`; `lines` are its other header lines, which are not parsed into `headers`."""
 
     __slots__ = ("lead",)
 
@@ -60,7 +60,7 @@ class Known(Frame):
 
 
 class Begun(Frame):
-    """A SEND whose body is too large to be kept: it comes in Parts behind this."""
+    """A SEND whose body is too large to be buffered: it follows in Parts."""
 
     __slots__ = ()
 
@@ -79,20 +79,20 @@ class Part(Frame):
 
 
 class Source(Protocol):
-    """A body that is read while it goes out."""
+    """A body that is read piece by piece while it is sent."""
 
     @property
     def left(self) -> int:
-        """Bytes still to come."""
+        """Bytes not read yet."""
 
     def read(self) -> bytes:
-        """The next of them, a piece of a size that fits into memory many times."""
+        """The next piece, small enough to fit into memory many times."""
 
 
 class Acks(Frame):
-    """Several ACKs in a row with nothing but the ids that the broker gave: the most frequent frames of a consumer.
+    """Several ACKs in a row that have only the ids assigned by the broker: the most frequent frames of a consumer.
 
-    Such an id is two numbers with a comma between; `subscriptions` are the first ones, as they came, `ids` the second.
+    Such an id is two numbers separated by a comma; `subscriptions` are the first ones, as received, `ids` the second.
     """
 
     __slots__ = ("ids", "subscriptions")

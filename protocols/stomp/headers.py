@@ -32,17 +32,17 @@ _ESCAPED: Final = re.compile(rb"\\.?", re.DOTALL)
 
 
 def escape(value: bytes, version: str) -> bytes:
-    """A header name or value as it goes on the wire.
+    """A header name or value as sent on the wire.
 
-    What the version cannot write becomes a space: LF and CR in 1.0, and NUL, which many clients take for the end of
-    the frame.
+    Characters that the version cannot express become spaces: LF and CR in 1.0, and NUL, which many clients take for the
+    end of the frame.
     """
     table = _ESCAPES[version]
     return _SPECIAL[version].sub(lambda match: table[match[0]], value)
 
 
 def is_name(name: bytes, version: str) -> bool:
-    """Whether a header may have this name: not with a colon in 1.0, which would read its first part as the name."""
+    """Whether a header may have this name: in 1.0 not one with a colon, as its first part would be read as the name."""
     return version != "1.0" or b":" not in name
 
 

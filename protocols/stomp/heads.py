@@ -1,8 +1,8 @@
-"""Heads: the command and the headers of a frame, by the rules of one version in one state.
+"""Parses heads: the command and the headers of a frame, by the rules of one version in one state.
 
-There are two ways.  The short one splits lines and is right for heads in which nothing is special: ASCII, no escapes,
-no CR, one colon a line, no repeated names, and so short that no limit can be exceeded.  Everything else goes the long
-way, line by line.  What the field sends is taken even where 1.2 forbids it: colons and CRs within a value.
+There are two ways.  The fast one splits lines and is right for plain heads: ASCII, no escapes, no CR, one colon a line,
+no repeated names, and so short that no limit can be exceeded.  Everything else is parsed line by line.  Colons and CRs
+within a value are accepted although 1.2 forbids them, because clients send them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from protocols.stomp.state import COMMANDS, REQUIRED, TRANSITIONS, UNSUBSCRIBE_N
 _LF: Final = 10
 _CR: Final = 13
 _COLON: Final = 58
-_BACKSLASH: Final = 92  # as a number: `b"x" in data` first fails to be one, which costs more than the search
+_BACKSLASH: Final = 92  # as a number: `b"x" in data` first tries to convert to one, which costs more than the search
 
-#: The content-length of short bodies, as nearly everybody writes it.
+#: The content-length of short bodies, as nearly all clients write it.
 _LENGTHS_MAX: Final = 4096
 _LENGTHS: Final = [b"%d" % nbytes for nbytes in range(_LENGTHS_MAX)]
 
-#: The head of an ACK with nothing but two numbers of at most 20 digits with a comma between: the ids that the broker
-#: gives.
+#: The longest head of an ACK with only an id assigned by the broker: two numbers of at most 20 digits and a comma.
 ACK_HEAD_BYTES_MAX: Final = len(b"ACK\nid:") + 20 + 1 + 20
 
 Headers = dict[bytes, bytes]
@@ -54,21 +53,21 @@ class HeadReader:
         allowed = TRANSITIONS[state].keys() & REQUIRED[version].keys()
         self._commands = {name: command for name, command in COMMANDS.items() if command in allowed}
         smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 3 * limits.header_count_max)
-        #: Heads that are not longer cannot exceed any limit: a header line with a name takes at least three bytes with
-        #: its LF.  None in 1.0, which trims, as clients do that have not said what they speak: the short way does not.
+        #: Heads up to this length cannot exceed any limit, as a header line with a name takes at least three bytes with
+        #: its LF.  None in 1.0, which trims spaces, as before the version is known: the fast way does not.
         self.plain_bytes_max = -1 if version == "1.0" else smallest
-        #: Whether ACKs with nothing but an id of the broker's need not be read one by one.
+        #: Whether ACKs with only an id assigned by the broker can be read in runs.
         self.acks_in_runs = version == "1.2" and "ACK" in allowed and smallest >= ACK_HEAD_BYTES_MAX
 
     def read_first(self, head: bytes) -> tuple[str, Headers, bytes | None]:
-        """`read` of the first frame, whose length alone may be too much.  Raises StompError."""
+        """`read` for the first frame, which has a limit on its length.  Raises StompError."""
         if len(head) > self._limits.connect_bytes_max:
             raise first_too_large(self._limits)
         return self.read(head)
 
     def read(self, head: bytes) -> tuple[str, Headers, bytes | None]:
-        """Command, headers and forwardable lines (see `Frame`) of a head: without its empty line, without NULs, the
-        ends of its lines made LF.  Raises StompError.
+        """Command, headers and forwardable lines (see `Frame`) of a head, given without its empty line and without
+        NULs, with LF line ends.  Raises StompError.
         """
         lines = head.split(b"\n")
         name = lines[0]
@@ -83,7 +82,7 @@ class HeadReader:
                 name, value = line.split(b":")
                 headers[name] = value
         except ValueError:
-            headers.clear()  # no colon or several: the long way
+            headers.clear()  # no colon or several: parse line by line
         if (
             len(headers) != len(lines)
             or len(head) > self.plain_bytes_max
@@ -103,7 +102,7 @@ class HeadReader:
         return command, headers, forwardable
 
     def _read_lines(self, command: str, head: bytes, lines: list[bytes]) -> Headers:
-        """The long way: limits, UTF-8, the padding of 1.0, escapes, repeated names."""
+        """Parse line by line: limits, UTF-8, the padding of 1.0, escapes, repeated names."""
         limits = self._limits
         if len(head) > limits.header_bytes_max:
             raise headers_too_large(limits)
@@ -133,16 +132,16 @@ class HeadReader:
         return headers
 
     def _forwardable(self, head: bytes, lines: list[bytes], headers: Headers) -> bool:
-        """Whether the lines say just what the headers say, in STOMP 1.2.
+        """Whether the lines are exactly the headers as STOMP 1.2 writes them.
 
-        The escapes of 1.1 mean the same in 1.2.  Where they were right and nothing that needs one lacks it, each line
-        is the only way to write its header.
+        The escapes of 1.1 mean the same in 1.2.  If they are valid and none is missing, there is only one way to write
+        each header.
         """
         escaped = self._version != "1.0" and _CR not in head and head.count(b":") == len(lines)
         return escaped and len(headers) == len(lines)
 
     def _trims(self, lines: list[bytes]) -> bool:
-        """1.0 shows `login: <username>`; later versions forbid to trim, and CONNECT tells which it is."""
+        """Whether to trim: 1.0 shows `login: <username>`, later versions forbid trimming; CONNECT tells the version."""
         if self._version != "1.0":
             return False
         return self._state is not State.CONNECTING or not any(line.startswith(b"accept-version:") for line in lines)
@@ -170,7 +169,7 @@ class HeadReader:
         return self._refused("invalid header", f"{command}: the line {shown(line)} is not NAME:VALUE", lines)
 
     def _refused(self, message: str, detail: str, lines: list[bytes]) -> StompError:
-        """An error about a head that was not read to its end; its receipt is looked for."""
+        """An error about a head that was not parsed to its end; its receipt is searched for."""
         receipt = next((line[8:] for line in lines if line.startswith(b"receipt:")), None)
         if receipt is not None:
             try:
@@ -182,7 +181,7 @@ class HeadReader:
 
 
 def is_plain(lines: bytes, body: bytes, excluded: frozenset[bytes]) -> bool:
-    """Whether header lines, each ended by LF, have one colon each, no name twice, and none of those `excluded`.
+    """Whether header lines, each ended by LF, have one colon each, no name twice, and none of the `excluded` names.
 
     A content-length among them must be that of the body.
     """
@@ -196,27 +195,27 @@ def is_plain(lines: bytes, body: bytes, excluded: frozenset[bytes]) -> bool:
         if not name or lines[colon] != _COLON or lines[at] != _LF:
             return False
         if name == b"content-length" and (len(body) >= _LENGTHS_MAX or value != _LENGTHS[len(body)]):
-            return False  # a NUL within the body, or another way to write the number
+            return False  # a NUL within the body, or the number is written differently
         names.add(name)
         at += 1
     return 2 * len(names) == len(flat) - 1 and excluded.isdisjoint(names)
 
 
-@lru_cache(maxsize=64)  # of a few limits each version and state
+@lru_cache(maxsize=64)  # every version and state, for a few limits
 def head_reader(limits: Limits, version: str, state: State) -> HeadReader:
-    """A reader, which knows nothing of a connection: all share it, so that none costs a stranger memory."""
+    """A reader without state of a connection: all connections share it, so an unknown client costs no memory for it."""
     return HeadReader(limits, version, state)
 
 
 def first_too_large(limits: Limits) -> StompError:
-    """The error about a first frame, complete or not, above its limit."""
+    """The error for a first frame, complete or not, above its limit."""
     return FirstTooLarge(
         "frame too large", f"The first frame may have {limits.connect_bytes_max} bytes, this one has more."
     )
 
 
 def headers_too_large(limits: Limits) -> StompError:
-    """The error about a head, complete or not, above its limit."""
+    """The error for a head, complete or not, above its limit."""
     most = limits.header_bytes_max
     return StompError("headers too large", f"The headers of a frame may have {most} bytes, these have more.")
 

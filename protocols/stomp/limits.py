@@ -1,4 +1,4 @@
-"""How much a peer may send before anybody looks at what it means."""
+"""Limits on the size of a peer's frames, checked before their contents are looked at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Each is inclusive: as much as this is allowed, one more is an error."""
+    """Each limit is inclusive: that much is allowed, one more is an error."""
 
     #: Headers of one frame.  Applications use some tens; each costs a dictionary entry.
     header_count_max: int = 256
@@ -17,8 +17,8 @@ class Limits:
     header_bytes_max: int = 64 << 10
     #: Bytes of one body.
     body_bytes_max: int = 10 << 20
-    #: Bytes of one body that comes with its frame, and is in memory until then.  That of a SEND may have more, up to
-    #: `body_bytes_max`: it comes in parts.
+    #: Bytes of one body that is read as a whole, in memory.  A SEND's body may have more, up to `body_bytes_max`: it is
+    #: read in parts.
     whole_bytes_max: int = 10 << 20
-    #: Bytes of the whole first frame with its NUL: all that is kept for somebody who has not logged in.
+    #: Bytes of the whole first frame with its NUL: the most that is buffered for a client that has not logged in.
     connect_bytes_max: int = 8 << 10

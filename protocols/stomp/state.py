@@ -1,11 +1,11 @@
-"""Which frames a client may send when, and what each must have.
+"""Which frames a client may send when, and the headers that each must have.
 
     CONNECTING --CONNECT--> ANSWERING --(CONNECTED sent)--> CONNECTED --DISCONNECT--> DISCONNECTED
 
-and from everywhere to DISCONNECTED when an ERROR is sent.
+and from any state to DISCONNECTED when an ERROR is sent.
 
-What is not in the tables is not allowed.  A state without transitions reads nothing: between CONNECT and CONNECTED
-nobody has been let in yet, and the rules of the version are not known.
+Anything not in the tables is not allowed.  In a state without transitions nothing is read: between CONNECT and
+CONNECTED the client has not been accepted yet, and the version, with its rules, is not known.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Final
 
 
 class State(Enum):
-    """Where a connection is."""
+    """The state of a connection."""
 
     CONNECTING = "connecting"  # nothing but CONNECT or STOMP, once
-    ANSWERING = "answering"  # CONNECT was seen: what follows waits for the server's answer
+    ANSWERING = "answering"  # CONNECT was received: further frames wait for the server's answer
     CONNECTED = "connected"
-    DISCONNECTED = "disconnected"  # DISCONNECT was seen or an ERROR sent: nothing more is read
+    DISCONNECTED = "disconnected"  # DISCONNECT was received or an ERROR sent: nothing more is read
 
 
 _WORK: Final = ("SEND", "SUBSCRIBE", "UNSUBSCRIBE", "ACK", "NACK", "BEGIN", "COMMIT", "ABORT")
@@ -34,8 +34,8 @@ TRANSITIONS: Final[dict[State, dict[str, State]]] = {
 
 COMMANDS: Final[dict[bytes, str]] = {command.encode(): command for table in TRANSITIONS.values() for command in table}
 
-#: Headers that a frame must have in every version.  STOMP is CONNECT by another name (1.2, CONNECT or STOMP frame), so
-#: that it may lack accept-version too.  The names of UNSUBSCRIBE are below.
+#: Headers that a frame must have in every version.  STOMP is another name for CONNECT (1.2, CONNECT or STOMP frame), so
+#: it may lack accept-version too.  The names of UNSUBSCRIBE are below.
 _ALWAYS: Final[dict[str, tuple[bytes, ...]]] = {
     "CONNECT": (),
     "STOMP": (),
@@ -47,7 +47,7 @@ _ALWAYS: Final[dict[str, tuple[bytes, ...]]] = {
     "ABORT": (b"transaction",),
 }
 
-#: The commands that a version knows, with the headers that each must have.
+#: The commands of each version, with their required headers.
 REQUIRED: Final[dict[str, dict[str, tuple[bytes, ...]]]] = {
     "1.0": _ALWAYS | {"SUBSCRIBE": (b"destination",), "ACK": (b"message-id",)},
     "1.1": _ALWAYS
@@ -61,7 +61,7 @@ REQUIRED: Final[dict[str, dict[str, tuple[bytes, ...]]]] = {
 
 _DURABLE_NAMES: Final = (b"durable-subscription-name", b"durable-subscriber-name", b"activemq.subscriptionName")
 
-#: What may name a subscription in UNSUBSCRIBE, of which one is needed: its id, or its durable name under the names in
+#: Headers that may name a subscription in UNSUBSCRIBE; one is needed: its id, or its durable name under any name in
 #: use; in 1.0 also its destination.
 UNSUBSCRIBE_NAMES: Final[dict[str, tuple[bytes, ...]]] = {
     "1.0": (b"id", b"destination", *_DURABLE_NAMES),
@@ -69,7 +69,7 @@ UNSUBSCRIBE_NAMES: Final[dict[str, tuple[bytes, ...]]] = {
     "1.2": (b"id", *_DURABLE_NAMES),
 }
 
-#: Commands that may have a body.  That of SUBSCRIBE means nothing and is dropped (1.0, SUBSCRIBE).
+#: Commands that may have a body.  A SUBSCRIBE's body has no meaning and is dropped (1.0, SUBSCRIBE).
 BODIES: Final[dict[str, frozenset[str]]] = {
     "1.0": frozenset({"SEND", "SUBSCRIBE"}),
     "1.1": frozenset({"SEND"}),

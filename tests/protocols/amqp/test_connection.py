@@ -165,8 +165,8 @@ MALFORMED = [
     (b"\xff\xff\xff\xff\x02\x00\0\0", FRAMING_ERROR, "A frame may have 131072 bytes here, this one has 4294967295."),
     (b"\0\0\0\x10\x01\x00\0\0", FRAMING_ERROR, "The data offset of a frame of 16 bytes cannot be 1."),
     (b"\0\0\0\x10\x05\x00\0\0", FRAMING_ERROR, "The data offset of a frame of 16 bytes cannot be 5."),
-    (b"\0\0\0\x10\x02\x02\0\0", FRAMING_ERROR, "What is expected now is an AMQP frame, not a frame of type 2."),
-    (frame(0, SaslInit("X").encode(), TYPE_SASL), FRAMING_ERROR, "What is expected now is an AMQP frame, not a SASL "
+    (b"\0\0\0\x10\x02\x02\0\0", FRAMING_ERROR, "Expected an AMQP frame here, not a frame of type 2."),
+    (frame(0, SaslInit("X").encode(), TYPE_SASL), FRAMING_ERROR, "Expected an AMQP frame here, not a SASL "
      "frame."),
     (frame(0, b"\x40"), DECODE_ERROR, "byte 8: a value that is not known here: without a descriptor"),
     (frame(0, b"\0\x53\x99\x45"), DECODE_ERROR, "byte 8: a value that is not known here: '153'"),

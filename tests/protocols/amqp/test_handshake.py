@@ -84,11 +84,11 @@ def test_sasl_may_be_left_out_if_it_is_not_required() -> None:
 REFUSED = [
     ((), b"HTTP/1.1", AMQP_HEADER, FRAMING_ERROR, "A connection begins with AMQP, not with 'HTTP/1.1'."),
     (MECHANISMS, b"GET / HT", SASL_HEADER, FRAMING_ERROR, "A connection begins with AMQP, not with 'GET / HT'."),
-    ((), b"AMQP\x00\x01\x01\x00", AMQP_HEADER, NOT_IMPLEMENTED, "What is spoken here is AMQP 1.0.0, not 1.1.0 "
+    ((), b"AMQP\x00\x01\x01\x00", AMQP_HEADER, NOT_IMPLEMENTED, "This server speaks AMQP 1.0.0, not 1.1.0 "
      "(protocol id 0)."),
-    ((), b"AMQP\x00\x00\x09\x01", AMQP_HEADER, NOT_IMPLEMENTED, "What is spoken here is AMQP 1.0.0, not 0.9.1 "
+    ((), b"AMQP\x00\x00\x09\x01", AMQP_HEADER, NOT_IMPLEMENTED, "This server speaks AMQP 1.0.0, not 0.9.1 "
      "(protocol id 0)."),
-    (MECHANISMS, b"AMQP\x03\x02\x00\x00", SASL_HEADER, NOT_IMPLEMENTED, "What is spoken here is AMQP 1.0.0, not 2.0.0 "
+    (MECHANISMS, b"AMQP\x03\x02\x00\x00", SASL_HEADER, NOT_IMPLEMENTED, "This server speaks AMQP 1.0.0, not 2.0.0 "
      "(protocol id 3)."),
     (MECHANISMS, AMQP_HEADER, SASL_HEADER, UNAUTHORIZED_ACCESS, "A login is needed: begin with the SASL protocol "
      "header."),
@@ -220,13 +220,13 @@ MALFORMED = [
     (b"\0\0\x20\x01\x02\x01\0\0", FRAMING_ERROR, "A frame may have 8192 bytes here, this one has 8193."),
     (b"\0\0\0\x08\x01\x01\0\0", FRAMING_ERROR, "The data offset of a frame of 8 bytes cannot be 1."),
     (b"\0\0\0\x08\x03\x01\0\0", FRAMING_ERROR, "The data offset of a frame of 8 bytes cannot be 3."),
-    (b"\0\0\0\x08\x02\x00\0\0", FRAMING_ERROR, "What is expected now is a SASL frame, not an AMQP frame."),
-    (b"\0\0\0\x08\x02\x05\0\0", FRAMING_ERROR, "What is expected now is a SASL frame, not a frame of type 5."),
+    (b"\0\0\0\x08\x02\x00\0\0", FRAMING_ERROR, "Expected a SASL frame here, not an AMQP frame."),
+    (b"\0\0\0\x08\x02\x05\0\0", FRAMING_ERROR, "Expected a SASL frame here, not a frame of type 5."),
     (sasl(SaslInit("PLAIN"))[:-1] + b"\xff", DECODE_ERROR, "byte 20: a symbol that is not ASCII"),
     (frame(0, SaslInit("X").encode() + b"\x40", TYPE_SASL), DECODE_ERROR, "byte 17: 1 bytes after the body of a SASL "
      "frame"),
-    (sasl(Open("c")), NOT_ALLOWED, "open is no frame of the other side of a SASL exchange."),
-    (sasl(SaslMechanisms(("A",))), NOT_ALLOWED, "sasl-mechanisms is no frame of the other side of a SASL exchange."),
+    (sasl(Open("c")), NOT_ALLOWED, "open is not allowed from the peer in a SASL exchange."),
+    (sasl(SaslMechanisms(("A",))), NOT_ALLOWED, "sasl-mechanisms is not allowed from the peer in a SASL exchange."),
     (sasl(SaslResponse(b"x")), ILLEGAL_STATE, "sasl-response is not expected here: mechanisms offered."),
 ]  # fmt: skip
 
