@@ -117,7 +117,7 @@ class Access:
         return self._security.version
 
     def allows(self, permission: Permission, address: str, queue: str = "") -> bool:
-        """Whether it is permitted; reading from a wildcard address must be permitted on everything that it matches."""
+        """Whether it is permitted; to read or manage a wildcard address, on everything that it matches."""
         if self._version != self._security.version:
             self._renew()
         found = self._decisions.get((permission, address, queue))
@@ -141,7 +141,7 @@ class Access:
         100,000 places take a second; the caller may use another thread.
         """
         rights, roles = self._security.table.rights(self.user, self.client_id), self.roles
-        return [rights.grants(roles, permission, address, queue) for address, queue in places]
+        return [rights.allows(roles, permission, address, queue) for address, queue in places]
 
     def sees(self, address: str, queue: str, *, durable: bool) -> bool:
         """Whether the client may use such a queue in any way, and so know of it.  Nothing is reported."""
@@ -162,9 +162,7 @@ class Access:
 
     def _decided(self, permission: Permission, address: str, queue: str) -> bool:
         rights = self._security.table.rights(self.user, self.client_id)
-        reading = permission in (Permission.CONSUME, Permission.BROWSE)
-        decide = rights.grants_reading if reading else rights.grants
-        return decide(self._identity.roles, permission, address, queue)
+        return rights.allows(self._identity.roles, permission, address, queue)
 
     def _decide(self, permission: Permission, address: str, queue: str) -> bool:
         """Decide, report a denial, and cache the decision, so that each denial is reported once."""

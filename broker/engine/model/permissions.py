@@ -7,9 +7,9 @@ An entry has a match, written like that of an address setting, and the roles tha
 3. `%u` and `%c` in a match stand for the user's name and the client id, literally.  If the name is empty or contains a
    wildcard character, an escape or `::`, the entry fits nothing: a client cannot widen a match by its choice of name.
    An entry written out in full comes before one that becomes the same text.
-4. Reading from a wildcard address means reading from all addresses that it matches.  So each entry that could decide
-   for one of them must grant it (`grants_reading`): from the most specific on, every entry that has an address in
-   common with the wildcard, until one fits all of them.  Artemis looks up the wildcard's own text, and so hands out
+4. Reading from a wildcard address, or managing it, means reading from all addresses that it matches.  So each entry that
+   could decide for one of them must grant it (`grants_reading`): from the most specific on, every entry that has an
+   address in common with the wildcard, until one fits all of them.  Artemis looks up the wildcard's own text, and so hands out
    `orders.secret` to a user that may read `orders.#`.
 """
 
@@ -37,6 +37,9 @@ class Permission(StrEnum):
     DELETE_NON_DURABLE_QUEUE = "deleteNonDurableQueue"
     MANAGE = "manage"
 
+
+#: Permissions to see messages; an operator can browse and divert what reaches a queue or address.
+_READING: Final = frozenset({Permission.CONSUME, Permission.BROWSE, Permission.MANAGE})
 
 Roles = frozenset[str]
 Entry = tuple[str, Mapping[Permission, Roles]]
@@ -122,6 +125,11 @@ class _Rights:
         )
         self._full_names = {match for match, _ in entries if FQQN_SEPARATOR in match}
         self._spans = {match: Span(match, syntax) for match, _ in entries if FQQN_SEPARATOR not in match}
+
+    def allows(self, roles: Roles, permission: Permission, address: str, queue: str = "") -> bool:
+        """Whether the permission is granted by all rules."""
+        decide = self.grants_reading if permission in _READING else self.grants
+        return decide(roles, permission, address, queue)
 
     def grants(self, roles: Roles, permission: Permission, address: str, queue: str = "") -> bool:
         """Whether the entry that decides for an address, or for a queue on it, grants the permission (rules 1, 2)."""

@@ -296,6 +296,28 @@ async def test_a_queue_that_is_not_the_callers_is_as_unknown_as_one_that_is_not_
     assert hidden.status == 403
 
 
+async def test_a_wildcard_address_is_managed_by_callers_who_manage_all_that_it_matches(
+    broker: TestBroker, client: Client
+) -> None:
+    """A queue or a divert there would show the caller what an entry of its own keeps secret."""
+    team, chiefs = (frozenset({role}) for role in ("team", "chiefs"))
+    entries = [("orders.#", {Permission.MANAGE: team}), ("orders.secret", {Permission.MANAGE: chiefs})]
+    broker.tick.enter()
+    broker.engine.secure(PermissionTable(entries))
+    queue = {"address": "orders.#", "routing_type": "MULTICAST", "make_address": True}
+    made = await client.call("PUT", "/api/v1/queues/all", json=queue)
+    assert made.status == 201
+    divert = {"address": "orders.*", "forwarding_addresses": ["orders.mine"]}
+    for path, body in (("queues/spy", queue), ("diverts/spy", divert)):
+        answer = await client.call("PUT", f"/api/v1/{path}", token=None, headers=ALICE, json=body)
+        assert (answer.status, answer.json["code"]) == (403, "denied"), path
+    assert (await call(client, "GET", "/api/v1/queues/all/messages", ALICE)).status == 403
+    assert (await call(client, "GET", "/api/v1/queues", ALICE)).json["queues"] == []
+    queue["address"] = "orders.open.#"
+    answer = await client.call("PUT", "/api/v1/queues/open", token=None, headers=ALICE, json=queue)
+    assert answer.status == 201, "nothing below it is another's"
+
+
 async def test_a_password_with_a_colon_and_the_token_of_the_owner(broker: TestBroker, client: Client) -> None:
     managing(broker, "#", role="chiefs")
     assert (await call(client, "GET", "/api/v1/status", basic("carl", "pass:word"))).status == 200
