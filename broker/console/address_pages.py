@@ -41,7 +41,7 @@ class AddressPages:
         """The pages."""
         return [
             ("GET", "/addresses", self.show_all, None),
-            ("POST", "/addresses/make", self.make, _about),
+            ("POST", "/addresses/make", self.make, _about_new),
             ("GET", "/address", self.show, _about),
             ("POST", "/address/pause", self.pause, _about),
             ("POST", "/address/resume", self.pause, _about),
@@ -110,4 +110,8 @@ class AddressPages:
 
 
 def _about(visit: Visit) -> None:
+    require_address(visit.access, visit.text("name"))
+
+
+def _about_new(visit: Visit) -> None:
     require_address(visit.access, visit.text("name").strip())

@@ -325,6 +325,20 @@ async def test_a_trail_tells_what_became_of_a_message(broker: TestBroker, owner:
     assert (await owner.get("/trail")).status == 200
 
 
+async def test_an_address_is_managed_by_its_very_name(broker: TestBroker, browser: Browser) -> None:
+    """Spaces at the ends are part of a name, though a form that makes an address leaves them out."""
+    broker.tick.enter()
+    for name in ("orders", "orders "):
+        broker.engine.operators.make_address(name, {RoutingType.ANYCAST})
+    broker.engine.secure(PermissionTable([("orders", {Permission.MANAGE: frozenset({"team"})})]))
+    await browser.log_in("alice", "s3cret")
+    page = await browser.get("/address?name=orders")
+    assert (await browser.get("/address?name=orders%20")).status == 403
+    assert (await browser.send(page, "/address/pause", name="orders ")).status == 403
+    assert (await browser.send(page, "/address/delete", name="orders ")).status == 403
+    assert "orders " in broker.engine.addresses
+
+
 async def test_a_trail_is_for_who_manages_all_that_its_message_was_on(broker: TestBroker, browser: Browser) -> None:
     await die(broker, "orders", b"1")
     [(message, _)] = broker.engine.messages.browse(broker.engine.queue("DLQ"))
