@@ -26,6 +26,7 @@ class _Coming:
     def __init__(self, broker: Broker, *, durable: bool) -> None:
         self.body: LargeBody | None = None
         self.writing = False
+        self.ended = False
         self.timer: asyncio.TimerHandle | None = None
         self._engine = broker.engine
         self._changed = asyncio.Event()
@@ -37,19 +38,30 @@ class _Coming:
         return self._upload.nbytes
 
     async def write(self, data: bytes, *, last: bool) -> None:
-        """Write the next piece; return when another one may be sent, or the body is complete.  Raises DiskFull."""
+        """Write the next piece; return when another one may be sent, or the body is complete.
+
+        Raises DiskFull; NotFound if the upload is abandoned meanwhile.
+        """
         upload = self._upload
         self._engine.uploads.write(upload, data, last=last)
         while not upload.refusal and (upload.reference is None if last else upload.pending > PENDING_BYTES_LOW):
             self._changed.clear()
             await self._changed.wait()
+            if self.ended:
+                raise NotFound("the upload was abandoned while its disk was slow")
         if last or upload.refusal:
             self.body = self._engine.uploads.finished(upload)
 
-    def give_up(self) -> None:
-        """End the upload: its body is in use or not needed."""
+    def rest(self) -> None:
+        """Stop the time without a piece."""
         if self.timer is not None:
             self.timer.cancel()
+
+    def give_up(self) -> None:
+        """End the upload: its body is in use or not needed."""
+        self.rest()
+        self.ended = True
+        self._changed.set()
         if self.body is None:
             self._engine.uploads.abort(self._upload)
         self.body = None  # unless a message uses it, its file is deleted
@@ -72,10 +84,13 @@ class BodyUploads:
         if coming.writing or coming.body is not None or coming.nbytes != offset:
             raise AlreadyInUse(f"upload {id} has {coming.nbytes} bytes: it cannot take a piece at byte {offset} now")
         coming.writing = True
+        coming.rest()
         try:
             await coming.write(data, last=last)
         except BaseException:
-            self.end(id)
+            if not coming.ended:
+                self._broker.tick.enter()
+                self.end(id)
             raise
         finally:
             coming.writing = False
@@ -114,8 +129,7 @@ class BodyUploads:
         return coming
 
     def _watch(self, id: str, coming: _Coming) -> None:
-        if coming.timer is not None:
-            coming.timer.cancel()
+        coming.rest()
         coming.timer = asyncio.get_running_loop().call_later(self._idle_seconds_max, self._idle, id)
 
     def _idle(self, id: str) -> None:

@@ -231,6 +231,34 @@ async def test_uploads_are_counted_over_all_acceptors(broker: TestBroker) -> Non
         await server.stop()
 
 
+async def test_an_upload_that_is_abandoned_while_the_disk_is_slow_answers_its_client(
+    broker: TestBroker, client: Client
+) -> None:
+    broker.disk_works = False
+    last = asyncio.ensure_future(client.call("PUT", UPLOAD, json=piece(b"abc", last=True)))
+    while not (answer := await client.call("DELETE", UPLOAD)).json["bytes"]:
+        await broker.settled()
+    assert answer.json == {"id": "one", "bytes": 3}
+    abandoned = await last
+    assert (abandoned.status, abandoned.json["code"]) == (404, "not-found")
+    broker.disk_works = True
+    broker.tick.enter()
+    again = await client.call("PUT", UPLOAD, json=piece(b"abcd", last=True))
+    assert again.json["bytes"] == 4, "the next one of its name is another"
+
+
+async def test_an_upload_does_not_rest_while_a_piece_is_written(broker: TestBroker) -> None:
+    coming = uploads.BodyUploads(broker, idle_seconds_max=0.0)
+    broker.disk_works = False
+    broker.tick.enter()
+    writing = asyncio.ensure_future(coming.write("one", 0, b"abc", durable=True, last=True))
+    for _ in range(20):
+        await broker.settled()
+    broker.disk_works = True
+    broker.tick.enter()
+    assert await writing == 3
+
+
 async def test_an_upload_that_rests_is_given_up(broker: TestBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     coming = uploads.BodyUploads(broker, idle_seconds_max=0.01)
     ended, end = asyncio.Event(), coming.end
