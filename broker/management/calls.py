@@ -203,12 +203,12 @@ class Calls:
         """The route to a call, in this application and in others with the same key."""
         call: _Call = self._app.state.calls[key]
 
-        async def begun(request: Request, allowed: None = Depends(_asked(key, "about", call.about))) -> None:
-            _call(request, key).guard.begin(request)
-
         router = APIRouter()
         router.add_api_route(
-            PREFIX + key[1], _asked(key, "endpoint", call.endpoint), dependencies=[Depends(begun)], **more
+            PREFIX + key[1],
+            _asked(key, "endpoint", call.endpoint, begins=True),
+            dependencies=[Depends(_asked(key, "about", call.about))],
+            **more,
         )
         return router.routes[0]
 
@@ -234,12 +234,21 @@ def _call(request: Request, key: _Key) -> _Call:
     return call
 
 
-def _asked(key: _Key, part: str, function: Endpoint) -> Endpoint:
-    """A coroutine with the signature of `function`, which awaits the counterpart in the application that is called."""
+def _asked(key: _Key, part: str, function: Endpoint, *, begins: bool = False) -> Endpoint:
+    """A coroutine with the signature of `function`, which awaits the counterpart in the application that is called.
+
+    With `begins` the call is logged, and its verb begun, once all that was sent is known to be right.
+    """
 
     async def found(request: Request) -> Endpoint:
-        endpoint: Endpoint = getattr(_call(request, key), part)
-        return endpoint
+        call = _call(request, key)
+        endpoint: Endpoint = getattr(call, part)
+
+        async def begun(**arguments: Any) -> Any:
+            call.guard.begin(request)
+            return await endpoint(**arguments)
+
+        return begun if begins else endpoint
 
     async def asked(*, _found: Endpoint, **arguments: Any) -> Any:
         return await _found(**arguments)
