@@ -8,7 +8,7 @@ from broker.console.asking import Refused, routing_type_of
 from broker.console.desk import Desk, Routes
 from broker.console.visit import Visit, go_to
 from broker.engine.model.message import PRIORITY_DEFAULT
-from broker.management.callers import require_target
+from broker.management.callers import require_destination
 from broker.management.durable import durable
 from broker.management.sending import Outgoing, send
 from broker.sessions.stomp.format import encode_head
@@ -26,7 +26,7 @@ class SendPages:
         return [("GET", "/send", self.compose, None), ("POST", "/send", self.send, self._about)]
 
     def _about(self, visit: Visit) -> None:
-        require_target(visit.access, self._desk.engine, visit.text("to").strip())
+        require_destination(visit.access, self._desk.engine, visit.text("to").strip())
 
     async def compose(self, visit: Visit) -> Response:
         """The form for a new message."""

@@ -147,6 +147,17 @@ def require_target(access: Access, engine: Engine, name: str) -> None:
         require_queue(access, engine, name)
 
 
+def require_destination(access: Access, engine: Engine, name: str) -> None:
+    """Require `manage` on what a message is sent to: an address, else a queue as ADDRESS::QUEUE.
+
+    Unlike the target of a move it is never a queue by its own name alone.  Raises as `require_queue`.
+    """
+    if split_fqqn(name)[1] is None:
+        require_address(access, name)
+    else:
+        require_queue(access, engine, name)
+
+
 def require_new_task(access: Access, engine: Engine, queue: str, target: str, *, edits: bool) -> None:
     """Require what a new task needs: `manage` on its queue and on its target; empty: back to where messages came from.
 

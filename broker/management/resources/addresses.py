@@ -10,7 +10,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
 from broker.management import sending
-from broker.management.callers import managed, require_address, require_target
+from broker.management.callers import managed, require_address, require_destination
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
 from broker.management.deeds import told
@@ -69,14 +69,14 @@ class AddressCalls:
             "POST",
             f"{path}/messages",
             self.send,
-            about=self._about_target,
+            about=self._about_send,
             status=201,
             problems=(409, 507),
             body_bytes_max=SEND_BYTES_MAX,
         )
 
-    async def _about_target(self, name: Name, access: CallerAccess) -> None:
-        require_target(access, self._engine, name)
+    async def _about_send(self, name: Name, access: CallerAccess) -> None:
+        require_destination(access, self._engine, name)
 
     async def list(
         self,

@@ -318,6 +318,32 @@ async def test_a_wildcard_address_is_managed_by_callers_who_manage_all_that_it_m
     assert answer.status == 201, "nothing below it is another's"
 
 
+async def test_a_queue_by_its_name_alone_is_no_address_to_send_to(broker: TestBroker, client: Client) -> None:
+    """Without ADDRESS:: the name is an address's, which another queue of that name does not open."""
+    queue = {"address": "mine", "routing_type": "ANYCAST", "make_address": True}
+    assert (await client.call("PUT", "/api/v1/queues/orders", json=queue)).status == 201
+    managing(broker, "mine")
+    path = "/api/v1/addresses/orders/messages"
+    for routing_type in (None, "MULTICAST"):
+        body = {"text": "x", "routing_type": routing_type}
+        answer = await client.call("POST", path, token=None, headers=ALICE, json=body)
+        assert (answer.status, answer.json["code"]) == (403, "denied"), answer.body
+    path = "/api/v1/addresses/mine::orders/messages"
+    answer = await client.call("POST", path, token=None, headers=ALICE, json={"text": "x"})
+    assert (answer.status, answer.json["taken"]) == (201, True)
+
+
+async def test_a_call_that_is_wrong_is_not_in_the_audit_log(broker: TestBroker, client: Client) -> None:
+    broker.queue("orders")
+    for method, path, body in (
+        ("PATCH", "/api/v1/queues/orders", {"paused": "yes"}),
+        ("DELETE", "/api/v1/queues/orders?force=perhaps", None),
+        ("POST", "/api/v1/tasks", {"kind": "wrong"}),
+    ):
+        assert (await client.call(method, path, json=body)).status == 400
+    assert not broker.reported("management.called")
+
+
 async def test_a_password_with_a_colon_and_the_token_of_the_owner(broker: TestBroker, client: Client) -> None:
     managing(broker, "#", role="chiefs")
     assert (await call(client, "GET", "/api/v1/status", basic("carl", "pass:word"))).status == 200
