@@ -7,10 +7,10 @@ An entry has a match, written like that of an address setting, and the roles tha
 3. `%u` and `%c` in a match stand for the user's name and the client id, literally.  If the name is empty or contains a
    wildcard character, an escape or `::`, the entry fits nothing: a client cannot widen a match by its choice of name.
    An entry written out in full comes before one that becomes the same text.
-4. Reading from a wildcard address, or managing it, means reading from all addresses that it matches.  So each entry that
-   could decide for one of them must grant it (`grants_reading`): from the most specific on, every entry that has an
-   address in common with the wildcard, until one fits all of them.  Artemis looks up the wildcard's own text, and so hands out
-   `orders.secret` to a user that may read `orders.#`.
+4. Reading from a wildcard address, or managing it, means reading from all addresses that it matches.  So each entry
+   that could decide for one of them must grant it (`grants_reading`): from the most specific on, every entry that has
+   an address in common with the wildcard, until one fits all of them.  Artemis looks up the wildcard's own text, and so
+   hands out `orders.secret` to a user that may read `orders.#`.
 """
 
 from __future__ import annotations
