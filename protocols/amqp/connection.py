@@ -10,9 +10,6 @@
 
 Sessions and links have their own objects, with their own `send_*`; the events carry them.  What is wrong with one of
 them is an event and leaves the others alone.
-
-Runs of transfers, and of dispositions, are recognised by their bytes (`transfer_batch`, `dispositions`); every other
-frame is decoded and goes the way of its channel.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from protocols.amqp import dispositions, transfers
+from protocols.amqp.channels import Channels
 from protocols.amqp.composite import Composite, decode_body
 from protocols.amqp.errors import (
     FRAMING_ERROR,
@@ -31,10 +28,9 @@ from protocols.amqp.errors import (
     AmqpError,
     DecodeError,
     FrameTooLarge,
-    Scope,
     connection_error,
 )
-from protocols.amqp.events import Connected, Event, SessionFailed
+from protocols.amqp.events import Connected, Event
 from protocols.amqp.frames import (
     FRAME_HEADER_BYTES,
     HEARTBEAT,
@@ -48,14 +44,10 @@ from protocols.amqp.handshake import Handshake
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import error_of
 from protocols.amqp.performatives import (
-    Attach,
     Begin,
     Close,
-    Detach,
-    Disposition,
     End,
     Error,
-    Flow,
     Open,
     SaslChallenge,
     SaslInit,
@@ -64,31 +56,19 @@ from protocols.amqp.performatives import (
     Transfer,
 )
 from protocols.amqp.session import Session
-from protocols.amqp.state import CLOSED, CONNECTION, DISCARDS, SENDS, ConnectionState, SaslState, SessionState
-from protocols.amqp.transfer_batch import read_lanes
+from protocols.amqp.state import CLOSED, CONNECTION, DISCARDS, SENDS, ConnectionState, SaslState
 from protocols.amqp.transport import Transport
 
 _DEFAULT_LIMITS: Final = Limits()
 
 #: Bytes of a frame up to where runs are told from other frames.
 _TELLING_BYTES: Final = 16
-#: Where the number of a performative stands in a frame with doff 2.
-_CODE_AT: Final = 10
-_TRANSFER: Final = Transfer.CODE
-_DISPOSITION: Final = Disposition.CODE
-
-#: Shapes of transfers that are kept: of links on which runs alternate.
-_SHAPES_MAX: Final = 256
-
 _C: Final = ConnectionState
 _BEFORE_HEADERS: Final = (_C.START, _C.HDR_SENT, _C.OPEN_PIPE, _C.OC_PIPE)
 _READS_FRAMES: Final = (_C.HDR_EXCH, _C.OPEN_SENT, _C.OPENED, _C.CLOSE_PIPE, _C.CLOSE_SENT)
 
 #: States in which what comes is not even kept.
 _DEAF: Final = (_C.CLOSE_RCVD, _C.DISCARDING, _C.END)
-
-#: Sessions whose BEGIN the peer has not answered.
-_BEGUN: Final = (SessionState.BEGIN_SENT, SessionState.WITHDRAWN)
 
 
 class AmqpConnection:
@@ -130,10 +110,7 @@ class AmqpConnection:
             sasl=bool(mechanisms),
             required=sasl_required and bool(mechanisms),
         )
-        self._incoming: dict[int, Session] = {}  # by the peer's channel
-        self._outgoing: dict[int, Session] = {}  # by ours
-        self._shapes: dict[bytes, transfers.FrameTemplate] = {}
-        self._disposition_shape: dispositions.FrameTemplate[Session] | None = None
+        self._channels = Channels(self._transport)
         self._server = server
         self._shut = False  # ends without CLOSE
         self._ended = False  # the peer sends no more
@@ -142,7 +119,7 @@ class AmqpConnection:
         self._handlers: Final[dict[type[Composite], Callable[[Any, int, list[Event]], None]]] = {
             Open: self._on_open,
             Begin: self._on_begin,
-            End: self._on_end,
+            End: self._channels.end,
             Close: self._on_close,
         }
 
@@ -154,7 +131,7 @@ class AmqpConnection:
     @property
     def sessions(self) -> list[Session]:
         """The sessions that the peer has begun."""
-        return list(self._incoming.values())
+        return self._channels.sessions
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
@@ -245,7 +222,7 @@ class AmqpConnection:
                 source.wait(at, size - left)
                 return
             if size >= _TELLING_BYTES and self.state is ConnectionState.OPENED:
-                stop = self._run(buffer, at, events)
+                stop = self._channels.read_run(buffer, at, events)
                 if stop > at:
                     at = stop
                     continue
@@ -257,19 +234,6 @@ class AmqpConnection:
         source.wait(at, 0)
         if self.state is not ConnectionState.OPEN_RCVD:
             source.drop()
-
-    def _run(self, buffer: bytes, at: int, events: list[Event]) -> int:
-        """Frames of a known shape from `at` on; where the first other one begins."""
-        code = buffer[at + _CODE_AT]
-        if code == _TRANSFER:
-            return read_lanes(self._shapes, buffer, at, events)
-        if code == _DISPOSITION:
-            alike = self._disposition_shape
-            if alike is not None and alike.session.reads:
-                ranges: list[dispositions.Range] = []
-                at = dispositions.read_run(alike, buffer, at, ranges)
-                alike.session.apply(alike.role, ranges, alike.settled, alike.state, events)
-        return at
 
     def _frame(self, buffer: bytes, at: int, size: int, doff: int, channel: int, events: list[Event]) -> None:
         """One frame.  Raises AmqpError."""
@@ -291,54 +255,9 @@ class AmqpConnection:
         elif "frame" not in kind.PROVIDES:
             raise connection_error(NOT_ALLOWED, f"{kind.NAME} is no body of a frame.")
         else:
-            session = self._session(channel, kind.NAME)
+            session = self._channels.find(channel, kind.NAME)
             if session.reads:
-                self._to_session(session, performative, buffer, at, stop, end, events)
-
-    def _session(self, channel: int, what: str) -> Session:
-        session = self._incoming.get(channel)
-        if session is None:
-            raise connection_error(NOT_ALLOWED, f"{what}: no session has begun on channel {channel}.")
-        return session
-
-    def _to_session(
-        self,
-        session: Session,
-        performative: Composite,
-        buffer: bytes,
-        at: int,
-        stop: int,
-        end: int,
-        events: list[Event],
-    ) -> None:
-        """A frame from `at` to `end` whose performative, which ends at `stop`, is a session's.  Raises AmqpError."""
-        try:
-            if isinstance(performative, Transfer):
-                link = session.receive_transfer(performative, buffer[stop:end], events)
-                if link is not None:
-                    self._learn(transfers.shape_of(link, performative, buffer, at, stop), buffer, at)
-            elif isinstance(performative, Disposition):
-                session.receive_disposition(performative, events)
-                self._disposition_shape = dispositions.shape_of(session, performative, buffer, at, stop)
-            elif isinstance(performative, Flow):
-                session.receive_flow(performative, events)
-            elif isinstance(performative, Attach):
-                session.receive_attach(performative, events)
-            else:
-                assert isinstance(performative, Detach)
-                session.receive_detach(performative, events)
-        except AmqpError as error:
-            if error.scope is Scope.CONNECTION:
-                raise
-            session.failed = True
-            events.append(SessionFailed(session, error))
-
-    def _learn(self, template: transfers.FrameTemplate | None, buffer: bytes, at: int) -> None:
-        """The next frames of this link may look like this one."""
-        if template is not None:
-            if len(self._shapes) >= _SHAPES_MAX:
-                self._shapes.clear()
-            self._shapes[transfers.key(buffer, at)] = template
+                self._channels.read(session, performative, buffer, at, stop, end, events)
 
     def _move(self, trigger: str) -> None:
         """Another state.  Raises AmqpError."""
@@ -357,6 +276,7 @@ class AmqpConnection:
             text = f"open: max-frame-size is at least {MIN_MAX_FRAME_BYTES}, not {peer.max_frame_size}."
             raise connection_error(INVALID_FIELD, text)
         self.peer = peer
+        self._channels.highest = peer.channel_max
         self.send_interval = peer.idle_time_out or 0
         self._transport.frame_bytes_max = min(peer.max_frame_size, self._limits.frame_bytes_max)
         events.append(peer)
@@ -368,18 +288,7 @@ class AmqpConnection:
     def _on_begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
         if self.state is not ConnectionState.OPENED:
             raise connection_error(ILLEGAL_STATE, f"begin is not expected here: {self.state.value}.")
-        if channel in self._incoming:
-            raise connection_error(NOT_ALLOWED, f"begin: the session on channel {channel} has not ended.")
-        remote = begin.remote_channel
-        session = self.new_session() if remote is None else self._outgoing.get(remote)
-        if session is None or (remote is not None and session.state not in _BEGUN):
-            raise connection_error(NOT_ALLOWED, f"begin: no session was begun on channel {remote}.")
-        session.receive_begin(begin, channel, events)
-        self._incoming[channel] = session
-
-    def _on_end(self, end: End, channel: int, events: list[Event]) -> None:
-        self._session(channel, End.NAME).receive_end(end, events)
-        del self._incoming[channel]
+        self._channels.begin(begin, channel, events)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
@@ -455,9 +364,4 @@ class AmqpConnection:
 
     def new_session(self) -> Session:
         """A session to begin, on the lowest free channel.  Raises AmqpError if the peer takes no more."""
-        outgoing = self._outgoing
-        channel = next(n for n in range(len(outgoing) + 1) if n not in outgoing or outgoing[n].released)
-        if self.peer is not None and channel > self.peer.channel_max:
-            raise connection_error(NOT_ALLOWED, f"begin: the peer takes channels up to {self.peer.channel_max}.")
-        session = outgoing[channel] = Session(self._transport, channel)
-        return session
+        return self._channels.new()

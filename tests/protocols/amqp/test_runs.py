@@ -237,7 +237,7 @@ def test_many_shapes_are_not_kept() -> None:
         [frame(0, Transfer(0, 1000 + at, b"t", 0, state=TransactionalState(bytes(at))).encode()) for at in range(600)]
     )
     assert sum(len(event.tags) for event in of(receive(codec, raw), Transfers)) == 600
-    assert 0 < len(codec._shapes) <= 256
+    assert 0 < len(codec._channels._shapes) <= 256
 
 
 def unusual(number: int, **change: bytes) -> bytes:
@@ -267,15 +267,15 @@ def test_encodings_that_are_no_shape(change: dict[str, bytes]) -> None:
     assert [(event.ids, event.tags, event.payloads) for event in events] == [
         ([at], [b"t"], [b"payload"]) for at in range(500, 510)
     ]
-    assert codec._shapes == {}
+    assert codec._channels._shapes == {}
 
 
 def test_the_id_0_is_no_shape() -> None:
     codec, _ = client_link()
     assert only(receive(codec, unusual(0, id=b"\x43")), Transfers).ids == [0]
-    assert codec._shapes == {}
+    assert codec._channels._shapes == {}
     assert only(receive(codec, unusual(1)), Transfers).ids == [1]
-    assert len(codec._shapes) == 1
+    assert len(codec._channels._shapes) == 1
 
 
 def test_a_transactions_state_is_part_of_the_shape() -> None:

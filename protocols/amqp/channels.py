@@ -1,0 +1,133 @@
+"""The sessions of a connection by their channels, and the frames that are theirs.
+
+Runs of transfers, and of dispositions, are recognised by their bytes (`transfer_batch`, `dispositions`); every other
+frame is decoded, and those that follow it may look like it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.amqp import dispositions, transfers
+from protocols.amqp.composite import Composite
+from protocols.amqp.errors import NOT_ALLOWED, AmqpError, Scope, connection_error
+from protocols.amqp.events import Event, SessionFailed
+from protocols.amqp.performatives import Attach, Begin, Detach, Disposition, End, Flow, Transfer
+from protocols.amqp.session import Session
+from protocols.amqp.state import SessionState
+from protocols.amqp.transfer_batch import read_lanes
+from protocols.amqp.transport import Transport
+
+#: Where the number of a performative stands in a frame with doff 2.
+_CODE_AT: Final = 10
+_TRANSFER: Final = Transfer.CODE
+_DISPOSITION: Final = Disposition.CODE
+
+#: Shapes of transfers that are kept: of links on which runs alternate.
+_SHAPES_MAX: Final = 256
+
+#: Sessions whose BEGIN the peer has not answered.
+_BEGUN: Final = (SessionState.BEGIN_SENT, SessionState.WITHDRAWN)
+
+
+class Channels:
+    """Those of one connection; `highest` is the peer's channel-max."""
+
+    __slots__ = ("_disposition_shape", "_incoming", "_outgoing", "_shapes", "_transport", "highest")
+
+    def __init__(self, transport: Transport) -> None:
+        self.highest = 0xFFFF  # before OPEN
+        self._transport = transport
+        self._incoming: dict[int, Session] = {}  # by the peer's channel
+        self._outgoing: dict[int, Session] = {}  # by ours
+        self._shapes: dict[bytes, transfers.FrameTemplate] = {}
+        self._disposition_shape: dispositions.FrameTemplate[Session] | None = None
+
+    @property
+    def sessions(self) -> list[Session]:
+        """The sessions that the peer has begun."""
+        return list(self._incoming.values())
+
+    def new(self) -> Session:
+        """A session to begin, on the lowest free channel.  Raises AmqpError if the peer takes no more."""
+        outgoing = self._outgoing
+        channel = next(n for n in range(len(outgoing) + 1) if n not in outgoing or outgoing[n].released)
+        if channel > self.highest:
+            raise connection_error(NOT_ALLOWED, f"begin: the peer takes channels up to {self.highest}.")
+        session = outgoing[channel] = Session(self._transport, channel)
+        return session
+
+    def begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
+        """The peer's BEGIN.  Raises AmqpError."""
+        if channel in self._incoming:
+            raise connection_error(NOT_ALLOWED, f"begin: the session on channel {channel} has not ended.")
+        remote = begin.remote_channel
+        session = self.new() if remote is None else self._outgoing.get(remote)
+        if session is None or (remote is not None and session.state not in _BEGUN):
+            raise connection_error(NOT_ALLOWED, f"begin: no session was begun on channel {remote}.")
+        session.receive_begin(begin, channel, events)
+        self._incoming[channel] = session
+
+    def end(self, end: End, channel: int, events: list[Event]) -> None:
+        """The peer's END.  Raises AmqpError."""
+        self.find(channel, End.NAME).receive_end(end, events)
+        del self._incoming[channel]
+
+    def find(self, channel: int, what: str) -> Session:
+        """The session that the peer has begun on a channel.  Raises AmqpError."""
+        session = self._incoming.get(channel)
+        if session is None:
+            raise connection_error(NOT_ALLOWED, f"{what}: no session has begun on channel {channel}.")
+        return session
+
+    def read_run(self, buffer: bytes, at: int, events: list[Event]) -> int:
+        """Frames of a known shape from `at` on; where the first other one begins."""
+        code = buffer[at + _CODE_AT]
+        if code == _TRANSFER:
+            return read_lanes(self._shapes, buffer, at, events)
+        if code == _DISPOSITION:
+            alike = self._disposition_shape
+            if alike is not None and alike.session.reads:
+                ranges: list[dispositions.Range] = []
+                at = dispositions.read_run(alike, buffer, at, ranges)
+                alike.session.apply(alike.role, ranges, alike.settled, alike.state, events)
+        return at
+
+    def read(
+        self,
+        session: Session,
+        performative: Composite,
+        buffer: bytes,
+        at: int,
+        stop: int,
+        end: int,
+        events: list[Event],
+    ) -> None:
+        """A frame from `at` to `end` whose performative, which ends at `stop`, is a session's.  Raises AmqpError."""
+        try:
+            if isinstance(performative, Transfer):
+                link = session.receive_transfer(performative, buffer[stop:end], events)
+                if link is not None:
+                    self._learn(transfers.shape_of(link, performative, buffer, at, stop), buffer, at)
+            elif isinstance(performative, Disposition):
+                session.receive_disposition(performative, events)
+                self._disposition_shape = dispositions.shape_of(session, performative, buffer, at, stop)
+            elif isinstance(performative, Flow):
+                session.receive_flow(performative, events)
+            elif isinstance(performative, Attach):
+                session.receive_attach(performative, events)
+            else:
+                assert isinstance(performative, Detach)
+                session.receive_detach(performative, events)
+        except AmqpError as error:
+            if error.scope is Scope.CONNECTION:
+                raise
+            session.failed = True
+            events.append(SessionFailed(session, error))
+
+    def _learn(self, template: transfers.FrameTemplate | None, buffer: bytes, at: int) -> None:
+        """The next frames of this link may look like this one."""
+        if template is not None:
+            if len(self._shapes) >= _SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[transfers.key(buffer, at)] = template
