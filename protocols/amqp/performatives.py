@@ -104,6 +104,9 @@ class Error(Composite):
     description: Annotated[str | None, STRING] = None
     info: Annotated[dict[str, object] | None, FIELDS_MAP] = None
 
+    def __str__(self) -> str:
+        return f"{self.condition}: {self.description}" if self.description else self.condition
+
 
 # -- delivery states ---------------------------------------------------------------------------------------------------
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, Protocol
 
-from broker.engine import PIECE_BYTES, Checksum, Stream, Unreadable
+from broker.engine import PIECE_BYTES, Checksum, DeadLetterReason, Stream, Unreadable
 from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.message import DeliveryHistory, Encoder
+from broker.sessions.convert import ConversionError, unsaid
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.amqp.sender import Sender, Streaming
 
@@ -55,10 +56,10 @@ class LargeMessage:
 class LargeOut:
     """A large message that is going out on a link."""
 
-    def __init__(self, link: Sender, large: LargeMessage, context: object, *, settled: bool) -> None:
+    def __init__(self, link: Sender, large: LargeMessage, *, settled: bool) -> None:
         self.message = large.message
         self._sections = large.sections()
-        self._delivery: Streaming = link.stream(context, settled=settled)
+        self._delivery: Streaming = link.stream(large.message.id, settled=settled)
         lead, self._stream = next(self._sections)
         self._following = next(self._sections, None)
         self._delivery.send(large.head + lead, last=False)  # at once: delivery ids go out in their order
@@ -82,6 +83,21 @@ class LargeOut:
     def abort(self) -> None:
         """The rest cannot be read: the receiver forgets what it has."""
         self._delivery.abort()
+
+
+def begin_large(
+    link: Sender, message: Message, past: DeliveryHistory, now: int, encoder: Encoder, *, settled: bool
+) -> LargeOut | ConversionError:
+    """Begin to send a message whose body is in a file; or why it cannot be sent."""
+    try:
+        large = LargeMessage(message, past, now, encoder)
+    except Exception as error:  # of ours, too
+        return unsaid(error)
+    most = link.message_bytes_max
+    if most is not None and large.nbytes > most:
+        text = f"{large.nbytes} bytes, but the receiver accepts {most}"
+        return ConversionError(text, DeadLetterReason.TOO_LARGE)
+    return LargeOut(link, large, settled=settled)
 
 
 class Puller(Protocol):

@@ -1,14 +1,8 @@
 """A link on which the broker sends: a consumer, or a browser.
 
 The receiver's credit is the consumer's: `grant` gives the engine what the link, its session's window and what is still
-waiting here leave over.  Deliveries stand for message ids; what the peer says of them becomes an engine verb.
-
-    accepted                                consumed
-    released, modified                      back to the queue, not a failed delivery
-    modified with delivery-failed           back to the queue as a failed delivery
-    ... with undeliverable-here             and never again to this consumer
-    rejected                                a dead letter, with the error's description as its text
-    settled without an outcome              the source's default outcome, released if it has none
+waiting here leave over.  Deliveries stand for message ids; what the peer says of them becomes an engine verb
+(`outcomes`), what it settles without an outcome has the source's default one, released if it has none.
 """
 
 from __future__ import annotations
@@ -18,17 +12,17 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeadLetterReason, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
+from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message, size_of
-from broker.sessions.amqp.large import LargeMessage, LargeOut
+from broker.sessions.amqp import outcomes
+from broker.sessions.amqp.large import LargeOut, begin_large
 from broker.sessions.amqp.link_encoder import LinkEncoder, Stamp
-from broker.sessions.amqp.link_id import TOO_MANY_HOPS
 from broker.sessions.amqp.link_owner import LinkOwner
-from broker.sessions.amqp.message import LOOKED_AT, Encoder, merge_annotations, past_of
+from broker.sessions.amqp.message import LOOKED_AT, Encoder, past_of
+from broker.sessions.amqp.outcomes import OUTCOMES
 from broker.sessions.amqp.terms import refused
-from broker.sessions.amqp.transactions import OpenTransaction
-from broker.sessions.convert import ConversionError, unsaid
+from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
@@ -36,15 +30,11 @@ from protocols.amqp.performatives import (
     SENDER,
     Accepted,
     Error,
-    Modified,
-    Rejected,
     Released,
     TransactionalState,
 )
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
-
-_TERMINAL: Final = (Accepted, Rejected, Released, Modified)
 
 
 class OutgoingLink:
@@ -57,12 +47,11 @@ class OutgoingLink:
         self.consumer: Consumer | None = None  # until the engine has attached it
         replies = owner.options.of_replies
         self.encoder = Encoder(replies) if stamp is None else LinkEncoder(replies, stamp)
-        self._linked = stamp is not None
         self._once = stamp is not None and bool(stamp.broker_id)  # what is sent again is taken in once
         self.large: LargeOut | None = None
         self._owner = owner
         self._settled = settled
-        self._default = default if isinstance(default, _TERMINAL) else Released()
+        self._default = default if isinstance(default, OUTCOMES) else Released()
         self._pending: deque[Message] = deque()  # delivered by the engine, and the session has no room for them
         self._unflushed = False
 
@@ -166,19 +155,14 @@ class OutgoingLink:
 
     def _begin_large(self, message: Message) -> None:
         """There is room for a message whose body is in a file; what follows waits until it is out."""
-        consumer, most = self.attached, self.link.message_bytes_max
-        try:
-            owner = self._owner
-            large = LargeMessage(message, past_of(consumer.queue), owner.engine.now, self.encoder)
-        except Exception as error:  # of ours, too
-            self._owner.unsendable.add(consumer, message, unsaid(error))
-            return
-        if most is not None and large.nbytes > most:
-            text = f"{large.nbytes} bytes, but the receiver accepts {most}"
-            self._owner.unsendable.add(consumer, message, ConversionError(text, DeadLetterReason.TOO_LARGE))
-            return
-        self.large = LargeOut(self.link, large, message.id, settled=self._settled)
-        self._owner.outgoing.pulling.add(self)
+        consumer, owner = self.attached, self._owner
+        past, now = past_of(consumer.queue), owner.engine.now
+        begun = begin_large(self.link, message, past, now, self.encoder, settled=self._settled)
+        if isinstance(begun, ConversionError):
+            owner.unsendable.add(consumer, message, begun)
+        else:
+            self.large = begun
+            owner.outgoing.pulling.add(self)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         consumer = self.attached
@@ -224,7 +208,7 @@ class OutgoingLink:
         if isinstance(state, TransactionalState):
             self._enlist(event, state, ids)
             return
-        if not isinstance(state, _TERMINAL):
+        if not isinstance(state, OUTCOMES):
             if not event.settled:
                 return  # `received`, or a state that is none of ours: it says nothing final
             state = self._default
@@ -232,9 +216,9 @@ class OutgoingLink:
             try:
                 self._owner.engine.consumers.acknowledge_run(consumer, ids)
             except UnknownDelivery:  # some are in a transaction: the others count
-                self._apply(state, [id for id in ids if id in consumer.unacked], None)
+                outcomes.apply(self._owner.engine, consumer, state, [id for id in ids if id in consumer.unacked])
         else:
-            self._apply(state, [id for id in ids if id in consumer.unacked], None)
+            outcomes.apply(self._owner.engine, consumer, state, [id for id in ids if id in consumer.unacked])
         if event.settled:
             self.more_room()
         else:
@@ -242,54 +226,18 @@ class OutgoingLink:
 
     def _enlist(self, event: Dispositions, state: TransactionalState, ids: list[int]) -> None:
         """Outcomes that count when the transaction commits."""
-        tx = self._owner.transaction(state.txn_id)
-        outcome = state.outcome if isinstance(state.outcome, _TERMINAL) else self._default
-        ids = [id for id in ids if id in self.attached.unacked]
+        engine, consumer, tx = self._owner.engine, self.attached, self._owner.transaction(state.txn_id)
+        outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
+        ids = [id for id in ids if id in consumer.unacked]
         if tx.transaction.closed:  # it took too long, and its discharge says so
             if event.settled:
                 for id in ids:
-                    self._owner.engine.consumers.give_back(self.attached, id, redelivery.ROLLBACK)
+                    engine.consumers.give_back(consumer, id, redelivery.ROLLBACK)
                 self.more_room()
             return
-        self._apply(outcome, ids, tx, kept=not event.settled)
+        outcomes.apply(engine, consumer, outcome, ids, tx.transaction, kept=not event.settled)
         if not event.settled:
             tx.unsettled.append((self.link.session, following(event.first, len(event.contexts)), outcome))
-
-    def _apply(
-        self,
-        outcome: Accepted | Rejected | Released | Modified,
-        ids: list[int],
-        tx: OpenTransaction | None,
-        *,
-        kept: bool = False,
-    ) -> None:
-        engine, consumer = self._owner.engine, self.attached
-        inner = None if tx is None else tx.transaction
-        for id in ids:
-            if isinstance(outcome, Accepted):
-                engine.consumers.acknowledge(consumer, id, inner, kept=kept)
-            elif isinstance(outcome, Rejected) and self._circled(outcome):
-                why = DeadLetterReason.LINK_HOPS
-                engine.consumers.undeliverable(consumer, consumer.unacked[id], _text(outcome.error), why)
-            elif isinstance(outcome, Rejected):
-                engine.consumers.reject(consumer, id, text=_text(outcome.error), tx=inner)
-            elif isinstance(outcome, Released):
-                engine.consumers.give_back(consumer, id, redelivery.RELEASED, inner)
-            else:
-                self._modify(outcome, id, inner)
-
-    def _circled(self, outcome: Rejected) -> bool:
-        """Whether another broker's link refuses a message because it has passed too many brokers."""
-        return self._linked and outcome.error is not None and outcome.error.condition == TOO_MANY_HOPS
-
-    def _modify(self, outcome: Modified, id: int, inner: object) -> None:
-        engine, consumer = self._owner.engine, self.attached
-        if outcome.message_annotations and not consumer.queue.non_destructive:  # else others have the very message
-            merge_annotations(consumer.unacked[id], outcome.message_annotations)
-        if outcome.undeliverable_here:
-            engine.consumers.exclude(consumer, id)
-        how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
-        engine.consumers.give_back(consumer, id, how, inner)  # type: ignore[arg-type]
 
     # -- the connection --------------------------------------------------------------------------------------------
 
@@ -372,17 +320,14 @@ class BrowsingLink:
 
     def _begin_large(self, message: Message) -> None:
         """A message whose body is in a file; what cannot be sent is left out, as others are."""
-        most = self.link.message_bytes_max
-        try:
-            owner = self._owner
-            large = LargeMessage(message, LOOKED_AT, owner.engine.now, self._encoder)
-        except Exception as error:  # of ours, too
-            report_render_fault(self._owner.engine, message, unsaid(error))
-            return
-        if most is None or large.nbytes <= most:
-            self.large = LargeOut(self.link, large, None, settled=True)
-            self._owner.outgoing.pulling.add(self)
-            self._owner.outgoing.sent(self, message.size)
+        engine, outgoing = self._owner.engine, self._owner.outgoing
+        begun = begin_large(self.link, message, LOOKED_AT, engine.now, self._encoder, settled=True)
+        if isinstance(begun, ConversionError):
+            report_render_fault(engine, message, begun)
+        else:
+            self.large = begun
+            outgoing.pulling.add(self)
+            outgoing.sent(self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         self.more_room()
@@ -401,10 +346,3 @@ class BrowsingLink:
     def close(self, how: DeliveryOutcome) -> None:
         self._messages, self._next = iter(()), None
         self.large = None
-
-
-def _text(error: Error | None) -> str:
-    """What a consumer says about a message that it rejects."""
-    if error is None:
-        return ""
-    return f"{error.condition}: {error.description}" if error.description else error.condition

@@ -54,9 +54,7 @@ _MESSAGE_BYTES: Final = 16 << 10
 
 def words(error: Error | None) -> str:
     """An error as the other end put it."""
-    if error is None:
-        return "no reason given"
-    return f"{error.condition}: {error.description}" if error.description else error.condition
+    return "no reason given" if error is None else str(error)
 
 
 class SendingRoute(OutgoingLink):

@@ -1,0 +1,61 @@
+"""What a receiver says of deliveries, as verbs of the engine.
+
+accepted                                consumed
+released, modified                      back to the queue, not a failed delivery
+modified with delivery-failed           back to the queue as a failed delivery
+... with undeliverable-here             and never again to this consumer
+rejected                                a dead letter, with the error's description as its text
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from broker.engine import Consumer, DeadLetterReason, Engine, Transaction, redelivery
+from broker.sessions.amqp.link_id import TOO_MANY_HOPS
+from broker.sessions.amqp.message import merge_annotations
+from protocols.amqp.performatives import Accepted, Error, Modified, Rejected, Released
+
+Outcome = Accepted | Rejected | Released | Modified
+
+OUTCOMES: Final = (Accepted, Rejected, Released, Modified)
+
+
+def apply(
+    engine: Engine,
+    consumer: Consumer,
+    outcome: Outcome,
+    ids: Sequence[int],
+    tx: Transaction | None = None,
+    *,
+    kept: bool = False,
+) -> None:
+    """For deliveries that the consumer has; in a transaction when it commits, and `kept` by it if it is rolled back."""
+    consumers = engine.consumers
+    for id in ids:
+        if isinstance(outcome, Accepted):
+            consumers.acknowledge(consumer, id, tx, kept=kept)
+        elif isinstance(outcome, Rejected):
+            _reject(engine, consumer, id, outcome.error, tx)
+        elif isinstance(outcome, Released):
+            consumers.give_back(consumer, id, redelivery.RELEASED, tx)
+        else:
+            _modify(engine, consumer, id, outcome, tx)
+
+
+def _reject(engine: Engine, consumer: Consumer, id: int, error: Error | None, tx: Transaction | None) -> None:
+    text = "" if error is None else str(error)
+    if consumer.forwards and error is not None and error.condition == TOO_MANY_HOPS:
+        engine.consumers.undeliverable(consumer, consumer.unacked[id], text, DeadLetterReason.LINK_HOPS)
+    else:
+        engine.consumers.reject(consumer, id, text=text, tx=tx)
+
+
+def _modify(engine: Engine, consumer: Consumer, id: int, outcome: Modified, tx: Transaction | None) -> None:
+    if outcome.message_annotations and not consumer.queue.non_destructive:  # else others have the very message
+        merge_annotations(consumer.unacked[id], outcome.message_annotations)
+    if outcome.undeliverable_here:
+        engine.consumers.exclude(consumer, id)
+    how = redelivery.rejected("modified as failed") if outcome.delivery_failed else redelivery.RELEASED
+    engine.consumers.give_back(consumer, id, how, tx)
