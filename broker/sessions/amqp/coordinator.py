@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from broker.sessions.amqp.incoming import rejects
 from broker.sessions.amqp.link_owner import LinkOwner
+from broker.sessions.amqp.refusals import rejects
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.composite import composite_of
 from protocols.amqp.errors import DECODE_ERROR, INVALID_FIELD, NOT_IMPLEMENTED, AmqpError, DecodeError, link_error

@@ -1,10 +1,7 @@
 """A link on which the broker receives: to one address or, as the anonymous relay, to that of each message.
 
-What the relay cannot deliver is rejected; the link ends if the sender could not hear that, because it has settled the
-delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).  JMS clients say
-with each message whether they mean a queue or a topic, as they attach to neither (AMQP JMS Mapping, 3.2.1).
-
-What another link's sender has settled and is refused, nobody can be told: that is logged.
+JMS clients say with each message for the relay whether they mean a queue or a topic, as they attach to neither (AMQP
+JMS Mapping, 3.2.1).
 
 What arrives is gathered and published together, as runs that agree in header and address, when the read has been
 looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
@@ -12,8 +9,6 @@ looked at, or before anything that needs it done.  Accepted deliveries are settl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Final, NamedTuple
 
@@ -25,11 +20,12 @@ from broker.engine.model.query import split_query
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
-from broker.sessions.amqp.terms import REJECTED, refused
-from broker.sessions.amqp.transactions import OpenTransaction, rollback_only
+from broker.sessions.amqp.refusals import Refusals
+from broker.sessions.amqp.terms import refused
+from broker.sessions.amqp.transactions import OpenTransaction
 from broker.sessions.convert import JMS_KINDS, TooManyHops
 from broker.sessions.upload import Uploading
-from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError, link_error
+from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, DecodeError
 from protocols.amqp.events import Portion, Transfers
 from protocols.amqp.message import DATA, encode_section
 from protocols.amqp.message import Message as Encoded
@@ -38,8 +34,6 @@ from protocols.amqp.performatives import (
     Accepted,
     DeliveryState,
     Error,
-    Rejected,
-    Source,
     TransactionalState,
 )
 from protocols.amqp.receiver import Receiver
@@ -134,10 +128,10 @@ class IncomingLink:
         self._target = target
         self._place = place
         self._runs: list[_Run] = []
-        self._tags: dict[int, bytes] = {}  # of what the relay has gathered and what is refused, by delivery id
+        self.refusals = Refusals(owner, link, target.name)
         self.taken = 0  # messages, since somebody has looked
-        self._blocked = False
-        self._wait_for_room()
+        # No first credit while the address is full, or (the anonymous relay) the disk.
+        self._blocked = owner.engine.block_if_full(None if place is None else place.address, self)
         if place is not None:
             owner.engine.attach_sender(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
@@ -155,7 +149,7 @@ class IncomingLink:
         target, relay, linked = self._target, not self._target.name, self.peer is not Peer.CLIENT
         link_id, bartleby = None, self.peer is Peer.BARTLEBY
         if relay:
-            self._tags.update(zip(ids, event.tags, strict=True))
+            self.refusals.keep(ids, event.tags)
         for at, payload in enumerate(event.payloads):
             try:
                 known = b"" if run is None else run.section
@@ -164,7 +158,7 @@ class IncomingLink:
                     link_id, head = take_link_id(head)
                     self.check_hops(head)
                 if relay:
-                    target = self._stated_target(payload)
+                    target = self.target(payload)
                 if (
                     run is None
                     or section != run.section
@@ -174,12 +168,13 @@ class IncomingLink:
                     if run is not None:
                         run.ids += ids[begun:at]
                     run, begun = None, at
-                    run = self._begin(target, section, broker_annotations, event, tx)
+                    run = self.make(target, section, broker_annotations, event, tx)
+                    self._runs.append(run)
             except (DecodeError, EngineError) as error:
                 if run is not None:
                     run.ids += ids[begun:at]
                 run, begun = None, at + 1
-                self.refuse(error, event, ids[at], event.tags[at], tx)
+                self.refusals.refuse(error, event, ids[at], event.tags[at], tx)
                 continue
             message = Message(run.header, head, body)
             run.messages.append(message)
@@ -208,7 +203,7 @@ class IncomingLink:
             large = _Large(self, event, tx)
             self.uploading.begin(durable=large.durable)
         except (DecodeError, EngineError) as error:
-            self.refuse(error, event, event.id, event.tag, tx)
+            self.refusals.refuse(error, event, event.id, event.tag, tx)
             if event.last:
                 self._owner.go_on()
             return
@@ -231,18 +226,6 @@ class IncomingLink:
         if run is None or run.alone or run.tx is not tx:
             return None
         return run if (run.settled, run.second) == (event.settled, event.second) else None
-
-    def _begin(
-        self,
-        target: SendTarget,
-        section: bytes,
-        broker_annotations: BrokerAnnotations | None,
-        event: Transfers | Portion,
-        tx: OpenTransaction | None,
-    ) -> _Run:
-        run = self.make(target, section, broker_annotations, event, tx)
-        self._runs.append(run)
-        return run
 
     def make(
         self,
@@ -284,7 +267,7 @@ class IncomingLink:
         if link_id is not None and self.peer is Peer.BARTLEBY:
             run.link_ids = {message: link_id}
         run.ids.append(event.id)
-        self._tags[event.id] = event.tag
+        self.refusals.keep([event.id], [event.tag])
         self._runs.append(run)
         self.publish()
 
@@ -294,10 +277,8 @@ class IncomingLink:
 
     def target(self, payload: bytes) -> SendTarget:
         """Where a message goes.  Raises DecodeError."""
-        return self._target if self._target.name else self._stated_target(payload)
-
-    def _stated_target(self, payload: bytes) -> SendTarget:
-        """Where a message for the anonymous relay goes.  Raises DecodeError."""
+        if self._target.name:
+            return self._target
         encoded = Encoded(payload)
         to = encoded.properties.to
         if not to:
@@ -308,45 +289,6 @@ class IncomingLink:
             if isinstance(kind, int) and 0 <= kind < len(JMS_KINDS):
                 asked, temporary = JMS_KINDS[kind]
         return SendTarget(to, asked, temporary)
-
-    def refuse(
-        self, error: Exception, event: Transfers | Portion, id: int, tag: bytes, tx: OpenTransaction | None
-    ) -> None:
-        """A delivery is refused, and with it the transaction that it is in.  Raises AmqpError if unheard."""
-        if isinstance(error, EngineError):
-            why = refused(error)
-        else:
-            assert isinstance(error, AmqpError)
-            why = Error(error.condition, error.description)
-        self._tags[id] = tag
-        self._reject([id], why, event, tx)
-
-    def _reject(
-        self, ids: Sequence[int], why: Error, sent: Transfers | Portion | _Run, tx: OpenTransaction | None
-    ) -> None:
-        """Tell the sender that deliveries are refused.  Raises AmqpError if the relay's does not hear it."""
-        if tx is not None:
-            tx.refused = tx.refused or rollback_only(why)
-        if self._target.name:
-            self._tell(ids, why, sent, tx)
-            return
-        heard = tx is not None if sent.settled else rejects(self.link)
-        for id in ids:
-            info: dict[str, object] = {"delivery-tag": self._tags[id]}
-            if not heard:
-                raise link_error(why.condition, why.description or "", info)
-            self._tell([id], replace(why, info=info), sent, tx)
-
-    def _tell(
-        self, ids: Sequence[int], why: Error, sent: Transfers | Portion | _Run, tx: OpenTransaction | None
-    ) -> None:
-        if not sent.settled:
-            rejected = Rejected(why)
-            state = rejected if tx is None else TransactionalState(tx.id, rejected)
-            self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not sent.second)
-        elif tx is None:  # else its discharge tells
-            facts: dict[str, str | int] = {"client": self._owner.container, "target": self._target.name}
-            self._owner.report("amqp.transfer_dropped", **facts, messages=len(ids), error=why.description or "")
 
     # -- publishing ------------------------------------------------------------------------------------------------
 
@@ -361,22 +303,22 @@ class IncomingLink:
                     self._publish_in(run.tx, run)
         except AmqpError as unheard:
             self.fail(unheard)
-        self._tags.clear()
+        self.refusals.forget()
         self.top_up()
 
     def _publish_in(self, tx: OpenTransaction, run: _Run) -> None:
-        """Add the messages of a run to its transaction.  Raises AmqpError as `_reject` does."""
+        """Add the messages of a run to its transaction.  Raises AmqpError as `Refusals.reject` does."""
         engine = self._owner.engine
         try:
             tx.transaction.send([run], run.messages)
         except EngineError as refusal:
-            self._reject(run.ids, refused(refusal), run, tx)
+            self.refusals.reject(run.ids, refused(refusal), run, tx)
         else:
             self._blocked |= engine.block_if_full(run.address, self)
             self._accept(run, run.ids, TransactionalState(tx.id, _ACCEPTED))
 
     def _publish(self, run: _Run) -> None:
-        """Publish the messages of a run, and answer each.  Raises AmqpError as `_reject` does."""
+        """Publish the messages of a run, and answer each.  Raises AmqpError as `Refusals.reject` does."""
         result = self._owner.engine.publish([run], producer=self)
         self._blocked |= result.blocked
         if not result.refusals:
@@ -386,7 +328,7 @@ class IncomingLink:
         rejected = [([of.pop(message) for message in each.messages], each.error) for each in result.refusals]
         self._accept(run, list(of.values()), _ACCEPTED)
         for ids, error in rejected:
-            self._reject(ids, refused(error), run, None)
+            self.refusals.reject(ids, refused(error), run, None)
 
     def _accept(self, run: _Run, ids: list[int], state: DeliveryState) -> None:
         self.taken += len(ids)
@@ -398,11 +340,6 @@ class IncomingLink:
         options = self._owner.options
         if not self._blocked and self.link.credit <= options.low_credits:
             self.link.send_credit(options.credits)
-
-    def _wait_for_room(self) -> None:
-        """No first credit while the address is full, or (the anonymous relay) the disk."""
-        address = None if self._place is None else self._place.address
-        self._blocked = self._owner.engine.block_if_full(address, self)
 
     def aborted(self) -> None:
         """A message has come to nothing, maybe the large one that was coming."""
@@ -457,16 +394,9 @@ class _Large:
         """It never will be."""
         event = self._event
         try:
-            self._link.refuse(error, event, event.id, event.tag, self._tx)
+            self._link.refusals.refuse(error, event, event.id, event.tag, self._tx)
         except AmqpError as unheard:
             self._link.fail(unheard)
-
-
-def rejects(link: Receiver) -> bool:
-    """Whether a message that comes on a link can be rejected: its source has this outcome, or says nothing of any."""
-    source = link.attach.source if link.attach is not None else None
-    outcomes = source.outcomes if isinstance(source, Source) else ()
-    return not outcomes or REJECTED in outcomes
 
 
 def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
