@@ -42,14 +42,7 @@ from protocols.amqp.frames import (
     unpack_header,
 )
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import (
-    SaslChallenge,
-    SaslCode,
-    SaslInit,
-    SaslMechanisms,
-    SaslOutcome,
-    SaslResponse,
-)
+from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, SaslMechanisms, SaslOutcome, SaslResponse
 from protocols.amqp.state import SASL, SaslState
 
 #: The frames that each role reads.

@@ -32,17 +32,7 @@ from protocols.amqp.errors import (
     shown,
 )
 from protocols.amqp.link import OUTGOING_WINDOW, Channel, Event, Link, LinkFailed, Refused, error_of
-from protocols.amqp.performatives import (
-    RECEIVER,
-    Attach,
-    Begin,
-    Detach,
-    Disposition,
-    End,
-    Error,
-    Flow,
-    Transfer,
-)
+from protocols.amqp.performatives import RECEIVER, Attach, Begin, Detach, Disposition, End, Error, Flow, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import add, difference, span

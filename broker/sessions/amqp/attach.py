@@ -43,15 +43,7 @@ from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, 
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
 from protocols.amqp.link import Link
-from protocols.amqp.performatives import (
-    LINK_DETACH,
-    Attach,
-    Coordinator,
-    Error,
-    SenderSettleMode,
-    Source,
-    Target,
-)
+from protocols.amqp.performatives import LINK_DETACH, Attach, Coordinator, Error, SenderSettleMode, Source, Target
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.session import Session

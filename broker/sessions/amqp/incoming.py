@@ -29,13 +29,7 @@ from protocols.amqp.errors import INVALID_FIELD, RESOURCE_DELETED, AmqpError, De
 from protocols.amqp.events import Portion, Transfers
 from protocols.amqp.message import DATA, encode_section
 from protocols.amqp.message import Message as Encoded
-from protocols.amqp.performatives import (
-    RECEIVER,
-    Accepted,
-    DeliveryState,
-    Error,
-    TransactionalState,
-)
+from protocols.amqp.performatives import RECEIVER, Accepted, DeliveryState, Error, TransactionalState
 from protocols.amqp.receiver import Receiver
 
 _ACCEPTED = Accepted()

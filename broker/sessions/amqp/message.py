@@ -30,18 +30,7 @@ from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annot
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
 from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, plain_body, split
-from protocols.amqp.types import (
-    Byte,
-    Char,
-    Int,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from protocols.amqp.types import Byte, Char, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"

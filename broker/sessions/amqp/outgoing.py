@@ -26,13 +26,7 @@ from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
 from protocols.amqp.events import Credit, Dispositions
-from protocols.amqp.performatives import (
-    SENDER,
-    Accepted,
-    Error,
-    Released,
-    TransactionalState,
-)
+from protocols.amqp.performatives import SENDER, Accepted, Error, Released, TransactionalState
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
 

@@ -26,20 +26,12 @@ from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import NOT_ALLOWED, AmqpError, link_error
-from protocols.amqp.events import (
-    Attached,
-    Available,
-    Began,
-    Connected,
-    Detached,
-    Ended,
-    LinkFailed,
-    SessionFailed,
-)
+from protocols.amqp.events import Attached, Available, Began, Connected, Detached, Ended
 from protocols.amqp.limits import Limits
 from protocols.amqp.link import Channel
 from protocols.amqp.link import Link as AmqpLink
 from protocols.amqp.performatives import Close, Error, Open, SaslChallenge, SaslMechanisms, SaslOutcome
+from protocols.amqp.session import Session
 
 
 class AmqpLinkSession(AmqpEndpoint):
@@ -191,35 +183,33 @@ class AmqpLinkSession(AmqpEndpoint):
         route.refuse(event.error, ran=ran)
         route.end("")
 
-    def _on_session_ended(self, event: Ended) -> None:
+    def _on_route_ended(self, event: Ended) -> None:
         route = self._sessions.get(event.session)
-        if route is None:
-            self.end_session(event.session, redelivery.CLOSED)
-            return
-        ran = route.blame(event.error)
-        route.over()
+        ran = route is not None and route.blame(event.error)
         self.end_session(event.session, redelivery.CLOSED)
-        route.refuse(event.error, ran=ran)
-
-    def _on_route_failed(self, event: LinkFailed) -> None:
-        self.lose(event.link, event.error)
-        route = self._sessions.get(event.link.session)
         if route is not None:
-            route.end(str(event.error))
+            route.refuse(event.error, ran=ran)
 
-    def _on_failed(self, event: SessionFailed) -> None:
-        route = self._sessions.get(event.session)
+    def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:
+        route = self._sessions.get(session)
         if route is not None:
             route.over()
-        self.end_session(event.session, redelivery.INTERRUPTED, event.error)
-        if route is not None:
-            route.standing.wait(str(event.error))
+        super().end_session(session, how, error)
+        if route is not None and error is not None:
+            route.standing.wait(str(error))
+
+    def lose(self, link: AmqpLink, error: AmqpError) -> None:
+        super().lose(link, error)
+        self._end_route(link, str(error))
 
     def detach(self, link: AmqpLink, error: Error) -> None:
         super().detach(link, error)
+        self._end_route(link, f"this broker: {words(error)}")
+
+    def _end_route(self, link: AmqpLink, why: str) -> None:
         route = self._sessions.get(link.session)
         if route is not None:
-            route.end(f"this broker: {words(error)}")
+            route.end(why)
 
     def transaction(self, txn_id: bytes) -> OpenTransaction:
         raise link_error(NOT_ALLOWED, "a link has no transactions")
@@ -236,7 +226,5 @@ _HANDLERS: Final[Handlers] = {
     Attached: AmqpLinkSession._on_attached,
     Available: AmqpLinkSession._on_available,
     Detached: AmqpLinkSession._on_route_detached,
-    Ended: AmqpLinkSession._on_session_ended,
-    LinkFailed: AmqpLinkSession._on_route_failed,
-    SessionFailed: AmqpLinkSession._on_failed,
+    Ended: AmqpLinkSession._on_route_ended,
 }

@@ -16,7 +16,7 @@ from broker.sessions.links.model import State
 from broker.sessions.links.routes import LINGER_MS
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import RESOURCE_LIMIT_EXCEEDED, connection_error
-from protocols.amqp.events import Attached, Began, Detached, Ended, Transfers
+from protocols.amqp.events import Attached, Began, Credit, Detached, Ended, Transfers
 from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import (
     RECEIVER,
@@ -29,6 +29,7 @@ from protocols.amqp.performatives import (
     SaslOutcome,
     Source,
     Target,
+    TransactionalState,
 )
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
@@ -954,6 +955,41 @@ def test_a_route_whose_session_the_other_end_breaks_begins_anew() -> None:
     assert links.route("orders").state is State.RUNNING
     assert held(a, "orders.out") == []
     assert len(other.ends) == 2, "the message has come"
+
+
+class Enlisting(Attaching):
+    """A broker that sends in a transaction, which a link has none of."""
+
+    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
+        return EnlistingEnd(heard, self.ends)
+
+
+class EnlistingEnd(AttachingEnd):
+    """One connection to it."""
+
+    def _on(self, event: object) -> None:
+        if isinstance(event, Open):
+            self._codec.send_open()
+        elif isinstance(event, Began):
+            event.session.send_begin()
+        elif isinstance(event, Attached):
+            event.link.send_attach(source=event.attach.source, target=event.attach.target)
+        elif isinstance(event, Credit):
+            event.link.send([message("1")], [1], state=TransactionalState(b"x"))
+        elif isinstance(event, Detached):
+            self._ends.append(event.error)
+        else:
+            super()._on(event)
+
+
+def test_what_ends_a_route_s_link_is_told() -> None:
+    a = SimBroker(linked(receive={"invoices": {"queue": "invoices", "address": "invoices.in"}}))
+    other = Enlisting()
+    links = SimLinks(a, {"b": other})
+    links.run()
+    assert [error.condition for error in other.ends if isinstance(error, Error)] == ["amqp:not-allowed"]
+    assert links.route("invoices").state is State.RETRYING
+    assert links.route("invoices").error == "amqp:not-allowed: a link has no transactions"
 
 
 @interpreted
