@@ -115,17 +115,17 @@ class Database(Protocol):
         """The present lease."""
 
     def interrupt(self) -> None:
-        """Break the connection from another thread: whatever waits raises Doubtful."""
+        """Break the connection from another thread: a waiting call raises Doubtful."""
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
 
 
 class Leases(Protocol):
     """Where the lease is, as one thread sees it."""
 
     def lease(self) -> Lease:
-        """Who has the lease."""
+        """The present lease."""
 
     def take_lease(self, owner: str, ms: int) -> bool:
         """Take the lease for `ms` if it is over, or is the owner's already; returns whether it is the owner's now."""

@@ -1,8 +1,8 @@
-"""A PostgreSQL server, as what keeps a log there needs it: one connection, and what its commits promise.
+"""One connection to a PostgreSQL server, with checks that its commits are as durable as a log needs.
 
 A commit returns when a synchronous standby has the transaction (`synchronous_commit`, `synchronous_standby_names`).
-The server may end that wait early: with a warning when the statement is cancelled, and without one when no standby is
-named any more.  Both are looked at for every change, once it has returned, and count as doubtful.
+The server may end that wait early: with a warning if the statement is cancelled, and without one if no standby is named
+any more.  Both are checked after every change, and make it doubtful.
 """
 
 from __future__ import annotations
@@ -23,19 +23,15 @@ from psycopg.pq.abc import PGconn, PGresult
 from store.database import Doubtful, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
 
-#: The first version that may be used, of the oldest one and of each that was mended later: before, a server that had
-#: just started could confirm commits for a moment without its standby (release notes of 15.13).
+#: The first usable minor version of the oldest usable major version, and of the later ones that had this bug: shortly
+#: after its start a server could confirm commits without its standby (release notes of 15.13).
 VERSIONS_MIN: Final = {15: 150013, 16: 160009, 17: 170005}
 
-#: How much each level of synchronous_commit promises.
+#: The levels of synchronous_commit; higher ones promise more.
 _LEVELS: Final = {"off": 0, "local": 1, "remote_write": 2, "on": 3, "remote_apply": 4}
 
-#: How long a removal of a segment waits for those who read it, in ms, before it is put off.
-_TRIM_WAIT_MS: Final = 200
-
-#: What a session must not take from the settings of its role or its server.  It hears every warning; and no timeout
-#: ends it, but for a transaction that its client does not end, as a stopped process: that may not keep others from the
-#: head.
+#: Settings that a session must not inherit from its role or its server.  It gets every warning, and no timeout ends it
+#: but that for idle transactions: a stopped process must not keep the head locked.
 _SESSION: Final = {
     "client_min_messages": "warning",
     "statement_timeout": "0",
@@ -45,13 +41,13 @@ _SESSION: Final = {
     "idle_in_transaction_session_timeout": "2000",
 }
 
-#: Sets those that the server knows.
+#: Sets those of these settings that the server has.
 _SET: Final = (
     "SELECT set_config(name, value, false) FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)"
     " JOIN pg_settings USING (name)"
 )
 
-#: What a server says that will be able to do later what it cannot do now.
+#: Errors that may pass: the server may be able to do later what it cannot do now.
 _PASSING: Final = (
     errors.ReadOnlySqlTransaction,
     errors.InsufficientResources,
@@ -63,8 +59,8 @@ _PASSING: Final = (
     errors.IoError,
 )
 
-#: Which standbys the server waits for at a commit.  It may have been told otherwise since, also while a commit waited:
-#: so this is asked once that has returned.  The server's process hears of it before whoever waits is let go.
+#: Which standbys the server waits for at a commit.  The setting may change, even while a commit waits, so it is read
+#: after the commit has returned: the server's process sees a change before it ends the wait.
 _STANDBYS: Final = b"SELECT current_setting('synchronous_standby_names')"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
@@ -72,9 +68,9 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 
 @dataclass(frozen=True, slots=True)
 class PostgresSettings:
-    """`dsn` as libpq takes it, with several hosts if there are; times in ms.
+    """`dsn` in libpq's syntax, which may name several hosts; times in ms.
 
-    `synchronous_commit`: what a commit must promise at least.  `single_copy`: no standby is wanted.
+    `synchronous_commit`: the lowest level allowed.  `single_copy`: no standby is required.
     """
 
     dsn: str
@@ -86,7 +82,7 @@ class PostgresSettings:
 
 
 def check_dsn(dsn: str) -> None:
-    """Raises DatabaseUnfit for what libpq does not understand; nothing of it is told, as it may have a password."""
+    """Raises DatabaseUnfit if libpq cannot parse it.  The error quotes nothing of it: it may contain a password."""
     try:
         conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -99,7 +95,7 @@ def check_dsn(dsn: str) -> None:
 class Server:
     """One connection, made when it is needed.  With `lease_only` no change waits for a standby.
 
-    `fit`: it was, once.
+    `fit`: whether the server has once been found fit.
     """
 
     def __init__(self, settings: PostgresSettings, *, lease_only: bool = False) -> None:
@@ -113,7 +109,7 @@ class Server:
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
-        """The connection; what goes wrong on it is translated."""
+        """The connection; its errors are raised as Doubtful, Unavailable or LogFailed."""
         if self._connection is None:
             try:
                 self._connection = self._connect()
@@ -123,8 +119,8 @@ class Server:
         try:
             yield connection
         except psycopg.Error as error:
-            # What a server says has a code.  libpq may call a connection good on which it could not send, or whose
-            # last words it has just read.
+            # Errors from the server have a code.  libpq may call a connection good although it could not send on it, or
+            # has just read the server's last error from it.
             last = error.diag.severity_nonlocalized in ("FATAL", "PANIC")
             broken = last or error.sqlstate is None or connection.broken or connection.closed
             self.close()
@@ -138,14 +134,14 @@ class Server:
         settings = self.settings
         given: dict[str, Any] = {
             "target_session_attrs": "read-write",
-            "connect_timeout": max(2, -(-settings.connect_timeout // 1000)),  # libpq knows no less than two
+            "connect_timeout": max(2, -(-settings.connect_timeout // 1000)),  # libpq's minimum is two seconds
             "application_name": "bartleby",
             "keepalives_idle": 1,
             "keepalives_interval": 1,
             "keepalives_count": max(1, settings.silence // 1000 - 1),
             "tcp_user_timeout": settings.silence,
             **conninfo_to_dict(settings.dsn),
-            "client_encoding": "utf8",  # by default that of the database, which may be none
+            "client_encoding": "utf8",  # the default is the database's, which may be SQL_ASCII
         }
         connection = psycopg.connect(make_conninfo("", **given), autocommit=True)
         try:
@@ -159,7 +155,7 @@ class Server:
         connection.add_notice_handler(self._on_notice)
         connection.prepared_max = 20
         unfit = self.unfit(connection)
-        if unfit and self.fit:  # since then the server has been set up otherwise, or it is another one
+        if unfit and self.fit:  # its settings have changed since, or it is another server
             raise Unavailable(f"PostgreSQL: {unfit}")
         if not unfit:
             level = "local" if self._lease_only else self.settings.synchronous_commit
@@ -171,7 +167,7 @@ class Server:
             self._warning = notice.message_primary or "a warning"
 
     def unfit(self, connection: Connection) -> str:
-        """Why the log must not be kept there; empty if it may."""
+        """Why the log must not be stored there; empty if it may."""
         version = connection.info.server_version
         if version < VERSIONS_MIN.get(version // 10000, min(VERSIONS_MIN.values())):
             least = ", ".join(f"{each // 10000}.{each % 10000}" for each in VERSIONS_MIN.values())
@@ -181,7 +177,7 @@ class Server:
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
             " current_setting('synchronous_standby_names'), pg_backend_pid()",
         )
-        if process != connection.info.backend_pid:  # what is set for the lease might be in force for the log
+        if process != connection.info.backend_pid:  # the settings for the lease might apply to the log
             return (
                 "a connection pooler is between the broker and the server, and may give the broker's sessions to"
                 " others: name the server itself in the dsn"
@@ -212,7 +208,7 @@ class Server:
                 try:
                     channel.shutdown(socket.SHUT_RDWR)
                 finally:
-                    channel.detach()  # it stays the connection's
+                    channel.detach()  # the descriptor belongs to the connection
 
     def close(self) -> None:
         """See Database."""
@@ -223,24 +219,24 @@ class Server:
     # -- statements ------------------------------------------------------------------------------------------------
 
     def query(self, text: str, **parts: sql.Composable) -> sql.Composed:
-        """A statement about the tables of the schema."""
+        """A statement with the name of the schema filled in, and `parts`."""
         return sql.SQL(text).format(schema=sql.Identifier(self.settings.schema), **parts)
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a query gives."""
+        """The rows that a query returns."""
         with self.connected() as connection:
             return connection.execute(self.query(text), values, binary=True).fetchall()
 
     def one(self, connection: Connection, text: str, *values: object) -> tuple[Any, ...]:
-        """The one row that a query gives."""
+        """The one row that a query returns."""
         row = connection.execute(self.query(text), values).fetchone()
         assert row is not None, "the tables have their rows"
         return row
 
     def change(self, query: sql.Composed, *values: object) -> tuple[Any, ...] | None:
-        """A change, and the row that it returns; None if it changed nothing.  It is replicated, unless of the lease.
+        """Make a change; returns the row that it returns, None if it changed nothing.
 
-        Raises Doubtful, Unavailable, LogFailed.
+        Unless `lease_only`, it is replicated.  Raises Doubtful, Unavailable, LogFailed.
         """
         with self.connected() as connection:
             self._warning = ""
@@ -250,7 +246,7 @@ class Server:
             return row
 
     def run(self, query: sql.Composed) -> bool:
-        """The same in several statements; False if they say that nothing was found."""
+        """Make a change in several statements; False if they raise no_data_found."""
         with self.connected() as connection:
             self._warning = ""
             try:
@@ -261,9 +257,9 @@ class Server:
             return True
 
     def change_at_once(self, statement: bytes, values: Sequence[bytes | bytearray], formats: Sequence[Format]) -> bool:
-        """As `change`, of a statement that the connection has prepared; whether it changed something.
+        """Like `change`, with a statement that the connection has prepared; returns whether it changed anything.
 
-        By libpq itself: a cursor of psycopg's takes as long in Python as the server takes for the statement.
+        Calls libpq directly: a cursor of psycopg takes as long in Python as the server takes for the statement.
         """
         with self.connected() as connection:
             self._warning = ""
@@ -278,7 +274,7 @@ class Server:
             return True
 
     def _look(self, connection: Connection) -> None:
-        """Whether a commit that has returned is replicated.  Raises Doubtful."""
+        """Raises Doubtful if a commit that has returned may not be replicated."""
         try:
             found = connection.execute(_STANDBYS).fetchone()
         except psycopg.Error as error:
@@ -287,12 +283,12 @@ class Server:
         self._judge(found[0])
 
     def _not_looked(self, error: psycopg.Error) -> Doubtful:
-        """The commit has returned, and more is not known of it."""
+        """The error if a commit has returned, but the check whether it is replicated failed."""
         self.close()
         return Doubtful(f"PostgreSQL: {told(error)}")
 
     def _judge(self, standbys: str) -> None:
-        """See `_look`; `standbys`: which are named after the commit."""
+        """See `_look`; `standbys`: those named after the commit."""
         if self.settings.single_copy or self._lease_only:
             return
         if self._warning:
@@ -304,9 +300,9 @@ class Server:
 def _in_one_go(
     connection: PGconn, statement: bytes, values: Sequence[bytes | bytearray], formats: Sequence[Format]
 ) -> list[PGresult]:
-    """What the server says to the statement, and to `_STANDBYS` after its commit: one way there and back.
+    """The results of the statement, and of `_STANDBYS` after its commit, in one round trip.
 
-    It ends with the first that goes wrong: the connection cannot be used any more then.
+    The first failed result is the last one; the connection cannot be used any more then.
     """
     connection.enter_pipeline_mode()
     connection.send_query_prepared(statement, values, formats)
@@ -322,18 +318,18 @@ def _in_one_go(
     found: list[PGresult] = []
     for expected in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
         result = _next(connection, server)
-        assert result is not None, "what was sent has an answer, if only libpq's"
+        assert result is not None, "every query has a result, if only an error of libpq's"
         found.append(result)
         if result.status != expected:
             return found
-        _next(connection, server)  # there are no more of it
-        _next(connection, server)  # the next one begins
+        _next(connection, server)  # None: the end of this query's results
+        _next(connection, server)  # the result of the pipeline's sync
     connection.exit_pipeline_mode()
     return found
 
 
 def _next(connection: PGconn, server: poll) -> PGresult | None:
-    """What the server says next; libpq would wait for it with the interpreter's lock."""
+    """The next result, once it has arrived; libpq would wait for it with the interpreter's lock held."""
     while connection.is_busy():
         server.poll()
         connection.consume_input()
@@ -341,6 +337,6 @@ def _next(connection: PGconn, server: poll) -> PGresult | None:
 
 
 def told(error: psycopg.Error) -> str:
-    """What libpq or the server said, in one line."""
+    """The message of libpq or the server, in one line."""
     primary = error.diag.message_primary
     return primary or " ".join(str(error).split()) or type(error).__name__

@@ -54,7 +54,7 @@ class HeadReader:
         self._commands = {name: command for name, command in COMMANDS.items() if command in allowed}
         smallest = min(limits.header_line_bytes_max, limits.header_bytes_max, 3 * limits.header_count_max)
         #: Heads up to this length cannot exceed any limit, as a header line with a name takes at least three bytes with
-        #: its LF.  None in 1.0, which trims spaces, as before the version is known: the fast way does not.
+        #: its LF.  -1 in 1.0 and before the version is known: 1.0 trims spaces, which the fast way does not.
         self.plain_bytes_max = -1 if version == "1.0" else smallest
         #: Whether ACKs with only an id assigned by the broker can be read in runs.
         self.acks_in_runs = version == "1.2" and "ACK" in allowed and smallest >= ACK_HEAD_BYTES_MAX

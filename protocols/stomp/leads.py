@@ -1,7 +1,7 @@
-"""SENDs that begin alike: of those that are expected only what differs is read.
+"""A fast way to read SENDs that begin alike: only the part that differs is parsed.
 
-Sessions say how such SENDs begin (`Lead`).  What follows each other in a read is cut at its NULs, some at a time, and
-looked at in one go; the first frame that is anything else ends that, and is read as all others are.
+Sessions say how such SENDs begin (`Lead`).  Received bytes are split at their NULs, several frames at a time.  The
+first frame that is anything else ends the fast way, and is parsed like all others.
 """
 
 from __future__ import annotations
@@ -14,27 +14,28 @@ from protocols.stomp.heads import is_plain
 _CR: Final = 13
 _BACKSLASH: Final = 92
 
-#: SENDs in a row are cut at their NULs, so many bytes at a time; more each time that all of them began as expected.
+#: How many bytes are split at their NULs at a time: from the minimum on, twice as many after each part in which all
+#: frames began as expected.
 _WINDOW_BYTES_MIN: Final = 512
 _WINDOW_BYTES_MAX: Final = 16 << 10
 
-#: Leads that are expected: some 150 KiB a connection; and their different lengths, each of which is looked for.
+#: How many leads a connection expects at most (about 150 KiB), and in how many lengths: each frame is tried with each.
 _LEADS_MAX: Final = 256
 _LEAD_LENGTHS_MAX: Final = 8
 
 
 class Leads:
-    """Those that one connection expects, before bodies of at most `whole_bytes_max`."""
+    """The leads that one connection expects; SENDs with longer bodies than `body_bytes_max` are not read here."""
 
     __slots__ = ("_body_bytes_max", "_lengths", "known")
 
     def __init__(self, body_bytes_max: int) -> None:
         self.known: dict[bytes, Lead] = {}
-        self._lengths: list[int] = []  # the last ones met first
+        self._lengths: list[int] = []  # of the leads, the most recently found first
         self._body_bytes_max = body_bytes_max
 
     def expect(self, lead: Lead) -> None:
-        """From the next read on SENDs that begin with this come as Known, if all that follows is plain."""
+        """From the next read on, return SENDs that begin with this as Known if the rest of their head is plain."""
         if lead.begins in self.known:
             return
         if len(self.known) >= _LEADS_MAX:
@@ -43,20 +44,20 @@ class Leads:
         self._prefer(len(lead.begins))
 
     def _prefer(self, length: int) -> None:
-        """Look for leads of this length first, and no longer for those that were not met for long."""
+        """Look for leads of this length first, and no longer for the least recently found length if there are many."""
         self._lengths = [length, *[other for other in self._lengths if other != length]][:_LEAD_LENGTHS_MAX]
 
     def read(self, frames: list[Frame], buffer: bytes, at: int, plain_bytes_max: int) -> int:
-        """Append the SENDs with a known lead that are next; where the first other frame begins.
+        """Append the SENDs with a known lead from `at` on; returns where the first other frame begins.
 
-        What follows the lead has `plain_bytes_max` bytes at most (`HeadReader`).
+        Heads of more than `plain_bytes_max` bytes are not read here (`HeadReader`).
         """
         window = _WINDOW_BYTES_MIN
         while True:
             part = buffer[at : at + window]
             clean = _BACKSLASH not in part and _CR not in part and part.isascii()
             pieces = part.split(b"\0")
-            del pieces[-1]  # has no end yet
+            del pieces[-1]  # not complete
             for piece in pieces:
                 known = self._find(piece[1:] if piece[:1] == b"\n" else piece, plain_bytes_max, clean=clean)
                 if known is None:
@@ -68,7 +69,10 @@ class Leads:
             window = min(2 * window, _WINDOW_BYTES_MAX)
 
     def _find(self, frame: bytes, plain_bytes_max: int, *, clean: bool) -> Known | None:
-        """The frame without its NUL, if it is a SEND with a known lead, and as plain as most; `clean`: it is."""
+        """Read a frame without its NUL; None if it is not a SEND with a known lead and a plain head.
+
+        `clean`: it is known to be ASCII without backslashes and CRs.
+        """
         lead: Lead | None = None
         for length in self._lengths:
             lead = self.known.get(frame[:length])

@@ -1,6 +1,6 @@
-"""What a connection has to send, frame behind frame, and bodies that are read while they go out.
+"""The frames that a connection has to send, with bodies that are read only while they are sent.
 
-A frame is in one piece, or in three: its head, its body and END.  Sessions append ready-made MESSAGE frames to `parts`.
+A frame is one part, or three: its head, its body and END.  Sessions append ready-made MESSAGE frames to `parts`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from protocols.stomp.frames import Source
 
 
 class Output:
-    """That of one connection."""
+    """The frames that one connection has to send."""
 
     __slots__ = ("_sources", "parts")
 
@@ -21,26 +21,26 @@ class Output:
 
     @property
     def streaming(self) -> bool:
-        """Whether a body is still to be read: call `read` again when what it gave has left."""
+        """Whether a body is still to be read: call `read` again once its last result has been sent."""
         return self._sources > 0
 
     def add_body(self, source: Source) -> None:
-        """A body that is read while it goes out, between the head of its frame and END."""
+        """Add a body that is read while it is sent; add it between the head of its frame and END."""
         self.parts.append(source)
         self._sources += 1
 
     def take_back(self, count: int) -> None:
-        """Send nothing of what was added since there were so many parts."""
+        """Remove the parts added since there were `count`."""
         self._sources -= sum([not isinstance(part, bytes) for part in self.parts[count:]])
         del self.parts[count:]
 
     def clear(self) -> None:
-        """Send nothing of what waits."""
+        """Remove all parts."""
         self.parts.clear()
         self._sources = 0
 
     def read(self) -> bytes:
-        """Everything to send since the last call; with a body, what comes before it and a piece of it."""
+        """The bytes added since the last call; if a body is to be read, only those before it and its next piece."""
         if self._sources:
             return self._read_piece()
         data = b"".join(cast(list[bytes], self.parts))
@@ -48,7 +48,7 @@ class Output:
         return data
 
     def _read_piece(self) -> bytes:
-        """What comes before the first body that a piece does not end, and the piece."""
+        """Read up to the first body of which more is left, including one piece of that."""
         pieces: list[bytes] = []
         parts, done = self.parts, 0
         for part in parts:
@@ -64,18 +64,18 @@ class Output:
         return b"".join(pieces)
 
     def read_frames(self) -> list[bytes]:
-        """The same, frame by frame; a heart-beat counts as one.  While `streaming`, the last one is not complete."""
+        """`read`, as a list of frames; a heart-beat counts as one.  While `streaming`, the last is not complete."""
         frames: list[bytes] = []
         parts, at = self.parts, 0
         while at < len(parts):
             lead = parts[at]
             head = lead if isinstance(lead, bytes) else b""
-            # Only the head of a frame whose body was not worth copying ends so; its body and END follow.
+            # Only the head of a frame in three parts ends like this; its body and END follow.
             if head and not head.endswith(b"\n\n"):
                 frames.append(head)
                 at += 1
                 continue
-            at += bool(head)  # else the body had begun before
+            at += bool(head)  # without a head, an earlier call has begun the body
             body, end = parts[at : at + 2]
             assert isinstance(end, bytes), "a body is followed by its END"
             if not isinstance(body, bytes):

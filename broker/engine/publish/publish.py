@@ -3,9 +3,9 @@
 The messages of one read are grouped into sends, one for each destination.  Each queue gets its messages in order of
 arrival, whatever their destinations.  There are three ways to ensure that, the cheapest first:
 
-    a send at a time     no queue gets messages of two sends that overlap
-    together             sends meet on a queue, and all can be routed at once (`publish_multi`)
-    in turn              otherwise: a send is split where a message of another one comes between
+    a send at a time     no queue gets messages of two sends that overlap (with `stop`: and none may be refused)
+    together             otherwise, if all can be routed at once (`publish_multi`)
+    in turn              else: a send is split where a message of another one comes between
 
 The result lists the refused messages; the others are accepted.  With `stop`, for a protocol whose client counts up to
 the first refusal, nothing that arrived after that one is accepted.
@@ -71,7 +71,7 @@ def trace(state: State, tracer: Tracer, arrived: Sequence[Message], refusals: Se
 def in_turn(state: State, sends: Sequence[Send], arrived: Sequence[Message], *, stop: bool = False) -> list[Part]:
     """Publish these sends together if necessary and possible; otherwise return the parts in which to publish them.
 
-    If it is to `stop` at the first refusal, those in which nothing comes before what arrived before it.
+    With `stop`, if any message may be refused, the parts are in the order in which all messages arrived.
 
     Raises DiskFull, before anything changed.
     """
