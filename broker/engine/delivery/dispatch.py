@@ -315,7 +315,7 @@ def _journal_delivery(state: State, queue: Queue, consumer: Consumer, run: list[
 
 
 def _drop_expired(state: State, queue: Queue, run: list[Message]) -> list[Message]:
-    """Expire messages of a run whose time is over; returns the others."""
+    """Expire the messages of a run that have reached their expiry time; returns the others."""
     arrival.unwatch(state, queue, run)
     now = state.now
     expired = [m for m in run if 0 < m.header.expiration <= now]

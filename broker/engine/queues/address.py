@@ -136,7 +136,7 @@ class Address:
         )
 
     def has_room(self, messages: int, nbytes: int) -> bool:
-        """Whether the address would not be full with so much more."""
+        """Whether the address would not be full with these messages added."""
         settings = self.settings
         if 0 <= settings.max_size_bytes <= self.size_bytes + nbytes:
             return False

@@ -11,7 +11,7 @@ from broker.engine.queues.state import State
 
 
 def check_room(name: str, attributes: QueueAttributes, consumers: int) -> None:
-    """Raises TooManyConsumers if a queue with so many consumers may not have another one."""
+    """Raises TooManyConsumers if a queue that has this number of consumers may not have another."""
     if 0 <= attributes.max_consumers <= consumers:
         most = attributes.max_consumers
         raise TooManyConsumers(f"queue {name} has its max-consumers ({most}): no further consumer can attach now")

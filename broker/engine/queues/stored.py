@@ -32,7 +32,7 @@ UNGROUPED: Final = RecordType.MESSAGE | record.VERSION << 8
 
 @lru_cache(maxsize=256)
 def _with_facts(nbytes: int) -> Struct:
-    """The struct of the fixed part and an encoded header of so many bytes."""
+    """The struct of the fixed part and an encoded header of this length."""
     return Struct(f"{MESSAGE_KIND.format}{nbytes}s")
 
 

@@ -65,5 +65,5 @@ def admit(state: State, queue: Queue, messages: list[Message], *, full: bool = F
 
 
 def has_recovered(queue: Queue, free: int) -> bool:
-    """Whether a queue with so much room is far enough below its limit for the next overflow to be reported."""
+    """Whether a queue with this much room is far enough below its limit for the next overflow to be reported."""
     return free > queue.messages_max * (100 - REPORT_AGAIN_PERCENT) // 100

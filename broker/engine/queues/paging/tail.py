@@ -123,7 +123,7 @@ class Chunk:
         return [row for row, size in enumerate(sizes) if size]
 
     def due(self, now: int) -> list[int]:
-        """The rows whose time is over."""
+        """The rows of expired messages."""
         if self.expirations is None:
             return []
         sizes = self.sizes
@@ -272,7 +272,7 @@ class Tail:
         return chunks
 
     def counted(self, messages: int, nbytes: int) -> None:
-        """Count so many more messages and bytes."""
+        """Add to the counts of messages and bytes."""
         self.messages += messages
         self.bytes += nbytes
         self.address.paged_messages += messages

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class Gate:
-    """Open or not.  It opens at so many `consumers`, or `delay` ms after the first of them attached (-1: never)."""
+    """Open or not.  It opens once there are `consumers`, or `delay` ms after the first attached (-1: never)."""
 
     __slots__ = ("_consumers", "_delay", "_opened", "_since")
 
@@ -38,7 +38,7 @@ class Gate:
         self._since += by_ms
 
     def is_open(self, consumers: int, now: int) -> bool:
-        """Whether so many consumers may be served."""
+        """Whether this number of consumers may be served."""
         if not self._opened:
             waited = 0 <= self._delay <= now - self._since
             self._opened = consumers >= self._consumers or (waited and consumers > 0)
