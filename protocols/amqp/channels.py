@@ -1,7 +1,7 @@
-"""The sessions of a connection by their channels, and the frames that are theirs.
+"""The sessions of a connection by channel, and the reading of their frames.
 
-Runs of transfers, and of dispositions, are recognised by their bytes (`transfer_batch`, `dispositions`); every other
-frame is decoded, and those that follow it may look like it.
+Every frame is decoded, except in runs of similar transfers or dispositions: once one of them has been decoded, those
+that follow are recognised by their bytes (`transfer_batch`, `dispositions`).
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from protocols.amqp.state import SessionState
 from protocols.amqp.transfer_batch import read_lanes
 from protocols.amqp.transport import Transport
 
-#: Where the number of a performative stands in a frame with doff 2.
+#: The position of a performative's code in a frame with doff 2.
 _CODE_AT: Final = 10
 _TRANSFER: Final = Transfer.CODE
 _DISPOSITION: Final = Disposition.CODE
 
-#: Shapes of transfers that are kept: of links on which runs alternate.
+#: How many shapes of transfers are remembered: one for each link, as runs of several links may alternate.
 _SHAPES_MAX: Final = 256
 
-#: Sessions whose BEGIN the peer has not answered.
+#: The states of sessions whose BEGIN the peer has not answered.
 _BEGUN: Final = (SessionState.BEGIN_SENT, SessionState.WITHDRAWN)
 
 
 class Channels:
-    """Those of one connection; `highest` is the peer's channel-max."""
+    """The channels of one connection; `highest` is the peer's channel-max."""
 
     __slots__ = ("_disposition_shape", "_incoming", "_outgoing", "_shapes", "_transport", "highest")
 
@@ -49,7 +49,7 @@ class Channels:
         return list(self._incoming.values())
 
     def new(self) -> Session:
-        """A session to begin, on the lowest free channel.  Raises AmqpError if the peer takes no more."""
+        """Make a session on the lowest free channel.  Raises AmqpError if the peer's channel-max is exceeded."""
         outgoing = self._outgoing
         channel = next(n for n in range(len(outgoing) + 1) if n not in outgoing or outgoing[n].released)
         if channel > self.highest:
@@ -58,7 +58,7 @@ class Channels:
         return session
 
     def begin(self, begin: Begin, channel: int, events: list[Event]) -> None:
-        """The peer's BEGIN.  Raises AmqpError."""
+        """Handle the peer's BEGIN.  Raises AmqpError."""
         if channel in self._incoming:
             raise connection_error(NOT_ALLOWED, f"begin: the session on channel {channel} has not ended.")
         remote = begin.remote_channel
@@ -69,19 +69,19 @@ class Channels:
         self._incoming[channel] = session
 
     def end(self, end: End, channel: int, events: list[Event]) -> None:
-        """The peer's END.  Raises AmqpError."""
+        """Handle the peer's END.  Raises AmqpError."""
         self.find(channel, End.NAME).receive_end(end, events)
         del self._incoming[channel]
 
     def find(self, channel: int, what: str) -> Session:
-        """The session that the peer has begun on a channel.  Raises AmqpError."""
+        """The session that the peer has begun on a channel; `what` names the frame.  Raises AmqpError."""
         session = self._incoming.get(channel)
         if session is None:
             raise connection_error(NOT_ALLOWED, f"{what}: no session has begun on channel {channel}.")
         return session
 
     def read_run(self, buffer: bytes, at: int, events: list[Event]) -> int:
-        """Frames of a known shape from `at` on; where the first other one begins."""
+        """Read frames of a known shape from `at` on; returns where the first other one begins."""
         code = buffer[at + _CODE_AT]
         if code == _TRANSFER:
             return read_lanes(self._shapes, buffer, at, events)
@@ -103,7 +103,10 @@ class Channels:
         end: int,
         events: list[Event],
     ) -> None:
-        """A frame from `at` to `end` whose performative, which ends at `stop`, is a session's.  Raises AmqpError."""
+        """Handle a session's frame from `at` to `end`, whose performative ends at `stop`.
+
+        Only errors of the connection are raised, as AmqpError; others become a SessionFailed.
+        """
         try:
             if isinstance(performative, Transfer):
                 link = session.receive_transfer(performative, buffer[stop:end], events)
@@ -126,7 +129,7 @@ class Channels:
             events.append(SessionFailed(session, error))
 
     def _learn(self, template: transfers.FrameTemplate | None, buffer: bytes, at: int) -> None:
-        """The next frames of this link may look like this one."""
+        """Remember the shape of this frame: the link's next ones may have it too."""
         if template is not None:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()
