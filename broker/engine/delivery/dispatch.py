@@ -280,16 +280,18 @@ def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Mess
 
 
 def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) -> None:
-    """Deliver messages of a non-destructive queue, which keeps them."""
+    """Deliver messages of a non-destructive queue, which keeps them.
+
+    One that has expired may be in the runs of several consumers; it expires with the first.
+    """
     now = state.now
-    if queue.expiring:
-        expired = [m for m in run if 0 < m.header.expiration <= now]
-        if expired:
-            arrival.unwatch(state, queue, expired)
-            for message in expired:
-                queue.discard(message)
-            arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
-            run = [m for m in run if not 0 < m.header.expiration <= now]
+    late = [m for m in run if 0 < m.header.expiration <= now]
+    if late:
+        expired = arrival.unwatch(state, queue, late)
+        for message in expired:
+            queue.discard(message)
+        arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
+        run = [m for m in run if not 0 < m.header.expiration <= now]
     if run:
         consumer.take(run)
         queue.counters.delivered += len(run)

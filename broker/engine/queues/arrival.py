@@ -397,12 +397,15 @@ def watch(state: State, queue: Queue, messages: list[Message]) -> None:
             queue.expiring += 1
 
 
-def unwatch(state: State, queue: Queue, messages: list[Message]) -> None:
-    """Stop watching the expirations of messages that are no longer ready: they cannot expire there."""
+def unwatch(state: State, queue: Queue, messages: list[Message]) -> list[Message]:
+    """Stop watching the expirations of messages that are no longer ready; returns those that were watched."""
+    watched: list[Message] = []
     for message in messages:
         expiration = message.header.expiration
         if expiration and state.expiries.remove(expiration, (queue.id, message.id)):
-            queue.expiring -= 1
+            watched.append(message)
+    queue.expiring -= len(watched)
+    return watched
 
 
 def take_out(state: State, queue: Queue, message: Message) -> None:

@@ -9,7 +9,7 @@ from broker.engine.model.errors import AlreadyInUse
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import alter
-from tests.broker.engine.engine_harness import Bench
+from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.types.queues import declared, grouped, left, put
 
 
@@ -91,6 +91,23 @@ def test_a_message_that_has_expired_is_not_shown() -> None:
     assert bench.take("q").take() == [b"kept"]
     assert bench.take("q").take() == [b"kept"]
     assert left(bench, "q") == {"expired": 1}
+
+
+@pytest.mark.parametrize("others", [b"", b"kept"])
+def test_a_message_that_has_expired_is_shown_to_none_of_several(others: bytes) -> None:
+    """It is in the run of each, and expires once."""
+    section = Bench().broker.config.broker
+    bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
+    declared(bench, non_destructive=True)
+    put(bench, "q", b"brief", expiration=bench.broker.now + 10)
+    if others:
+        put(bench, "q", others, expiration=bench.broker.now + 1_000)
+    bench.broker.now += 20
+    takers = [bench.attach(Taker(), "q") for _ in range(2)]
+    bench.run()
+    assert [taker.take() for taker in takers] == [[others] if others else []] * 2
+    assert left(bench, "q") == {"expired": 1}
+    assert bench.queue("q").expiring == bool(others)
 
 
 def test_last_values_that_stay(bench: Bench) -> None:
