@@ -113,8 +113,8 @@ class Kind:
         values = self.values
         if values is None:
             return self.fitting(state, self.returned(state, messages))
+        new = [message for message in messages if not values.knows(message)]
         back = self.returned(state, [message for message in messages if values.knows(message)])
-        new = [message for message in messages if message.id not in {m.id for m in back} and not values.knows(message)]
         return self.fitting(state, self._replace_by(state, new, back))
 
     def fitting(self, state: State, messages: list[Message]) -> list[Message]:

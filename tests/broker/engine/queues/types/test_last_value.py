@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
+from broker.engine.queues.arrival import MOVE_RETRY_MS
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import declared, left, put
+from tests.broker.engine.queues.types.queues import ANYCAST, declared, left, put
 
 
 def test_a_newer_value_replaces_the_one_that_waits(bench: Bench) -> None:
@@ -97,6 +98,22 @@ def test_a_value_that_comes_back_with_a_delay_behind_a_newer_one_is_replaced_at_
     put(bench, "q", b"v2", key="k")
     bench.nack(taker, taker.taken[0])
     assert bench.places("q") == {b"v2": "delivering"}
+
+
+def test_a_dead_value_that_had_to_stay_behind_a_newer_one_leaves_once() -> None:
+    """The dead-letter queue refuses it; while it waits for another attempt, a newer value comes."""
+    bench = Bench({"match": "q", "dead-letter-address": "D", "max-delivery-attempts": 1})
+    home = bench.enter().operators.declare("D", {ANYCAST})
+    bench.engine.operators.declare_queue(home, "D", ANYCAST, durable=True, selector="FALSE")
+    declared(bench, last_value=True)
+    taker = bench.take("q")
+    put(bench, "q", b"v1", key="k")
+    bench.nack(taker, taker.taken[0])
+    assert bench.places("q") == {b"v1": "scheduled"}
+    put(bench, "q", b"v2", key="k")
+    bench.broker.advance(MOVE_RETRY_MS)
+    assert bench.bodies("q") == [b"v2"]
+    assert left(bench, "q") == {"replaced": 1}
 
 
 def test_values_in_an_open_transaction_are_not_replaced(bench: Bench) -> None:
