@@ -186,10 +186,15 @@ class Consumer:
             self.credit -= size_of(messages)
 
     def take_again(self, messages: list[Message]) -> None:
-        """Add deliveries whose settlement was undone; only for a consumer whose sink grants its credit."""
+        """Add deliveries whose settlement was undone; only for a consumer whose sink grants its credit.
+
+        Those that are `held` remain the last.
+        """
         assert self.window < 0, "credit of a window would have to be reduced again"
-        for message in messages:
-            self.unacked[message.id] = message
+        unacked = self.unacked
+        held = [unacked.pop(id) for id in list(unacked)[-self.held :]] if self.held else []
+        for message in (*messages, *held):
+            unacked[message.id] = message
 
     def room(self) -> tuple[int, int]:
         """How many messages, and bytes, it may get now; the last message may exceed the bytes."""

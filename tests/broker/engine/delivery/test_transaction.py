@@ -210,3 +210,24 @@ def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone(ben
     assert bench.places("a") == {b"1": "ready", b"2": "ready"}
     assert bench.queue("a").delivery_count(messages[0].id) == 1, "nobody is there to keep it: a failed delivery"
     check_accounts(bench.broker)
+
+
+def test_what_is_kept_counts_as_sent_beside_deliveries_that_await_the_disk() -> None:
+    """Strict: when the connection is lost, it has failed, and the message that never left has not."""
+    bench = Bench({"match": "a", "delivery-count-persistence": "strict"})
+    taker = bench.take("a", counted=True)
+    bench.enter().consumers.grant(taker.consumer, 5)
+    [sent] = bench.sent("a", b"sent")
+    tx = bench.enter().transactions.begin()
+    bench.engine.consumers.acknowledge(taker.consumer, sent.id, tx, kept=True)
+    bench.run()
+    bench.broker.hold_disk()
+    [held] = bench.sent("a", b"held")
+    bench.enter().transactions.rollback(tx)
+    bench.close(taker, redelivery.LOST)
+    bench.broker.release_disk()
+    assert taker.take() == [b"sent"]
+    queue = bench.queue("a")
+    assert (queue.delivery_count(sent.id), held.id in queue.states) == (1, False)
+    queue = bench.restart().queue("a")
+    assert (queue.delivery_count(sent.id), held.id in queue.states) == (1, False)
