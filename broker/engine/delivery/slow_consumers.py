@@ -1,9 +1,10 @@
 """Slow consumers: those that acknowledge less than they should while their queue has work for them.
 
-A consumer is slow if, at both ends of a period (`slow-consumer-check-period`), it had unacknowledged messages or its
-queue had messages waiting, and over the period it acknowledged fewer than `slow-consumer-threshold` demands.  A
-consumer that holds nothing while its queue is empty waits for messages and is not slow; nor is one that attached within
-the period.
+A consumer is slow if, at both ends of a period (`slow-consumer-check-period`), it had unacknowledged messages or did
+not ask for those waiting on its queue, and over the period it acknowledged fewer than `slow-consumer-threshold`
+demands.  One that asks and holds nothing waits for messages and is not slow, whatever the reason: its queue is empty or
+paused, or the messages go to others (exclusive queues, priorities, groups).  Nor is one that attached within the
+period.
 
 With NOTIFY a slow consumer is reported (log, and notification CONSUMER_SLOW); with KILL it is also closed, and its
 messages go back to the queue for others, as failed deliveries.  Over STOMP that ends the connection; AMQP detaches the
@@ -116,6 +117,9 @@ class SlowConsumers:
 
 
 def _is_busy(consumer: Consumer) -> bool:
-    """Whether it has work: unacknowledged messages, or messages waiting on its queue."""
+    """Whether it has work: unacknowledged messages, or messages waiting on its queue for which it does not ask."""
     queue = consumer.queue
-    return bool(consumer.unacked) or (not queue.non_destructive and queue.ready + queue.paged > 0)
+    asks = consumer.credit > 0 and not consumer.paused
+    if consumer.unacked or asks or queue.stopped or queue.non_destructive:
+        return bool(consumer.unacked)
+    return queue.ready + queue.paged > 0

@@ -8,6 +8,7 @@ import pytest
 
 from broker.engine.model.message import RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
+from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench, Taker
 
 PERIOD = 5_000
@@ -83,6 +84,30 @@ def test_one_that_does_not_ask_is_slow_while_messages_wait() -> None:
     bench.sent("a", b"1")
     look(bench)
     assert look(bench)
+
+
+def test_those_of_a_paused_queue_are_left_alone() -> None:
+    bench = bench_with(1, "KILL")
+    asking, idle = bench.take("a"), bench.take("a", counted=True)
+    alter.pause(bench.enter()._state, bench.queue("a"), paused=True)
+    bench.sent("a", b"1")
+    for _ in range(3):
+        assert look(bench) == []
+    assert (asking.closed, idle.closed) == ([], [])
+
+
+@pytest.mark.parametrize(
+    "attributes", [{"default_exclusive_queue": True}, {"default_consumers_before_dispatch": 3}], ids=str
+)
+def test_one_to_which_its_queue_gives_nothing_is_not_slow(attributes: dict[str, object]) -> None:
+    """The second of an exclusive queue; both, while the queue waits for a third."""
+    bench = bench_with(1, **attributes)
+    bench.take("a", window=1)
+    second = bench.take("a", window=1, client_id="second")
+    bench.sent("a", b"1", b"2")
+    look(bench)
+    assert "second" not in [slow["client"] for slow in look(bench)]
+    assert not second.taken
 
 
 def test_it_is_told_to_whoever_listens() -> None:
