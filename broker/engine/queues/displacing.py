@@ -20,7 +20,10 @@ def displace(state: State, queue: Queue) -> None:
             queue.overflowing = False
         return
     displaced = depage.take_head(state, queue, -free)
-    for id in list(islice(queue.scheduled, -free - len(displaced))):
+    left = -free - len(displaced)
+    if queue.tail is not None and queue.tail.failing:
+        left = 0  # older ones are on disk, and leave when they can be read
+    for id in list(islice(queue.scheduled, left)):
         due, message = queue.scheduled.pop(id)
         state.schedule.remove(due, (queue.id, id))
         displaced.append(message)

@@ -112,11 +112,18 @@ def unpage(state: State, queue: Queue) -> None:
 
 
 def take_head(state: State, queue: Queue, count: int) -> list[Message]:
-    """Remove and return the next ready messages in the order of delivery, in memory or paged."""
+    """Remove and return the next ready messages in the order of delivery, in memory or paged.
+
+    Fewer if the tail cannot be read for now: the queue is served again later.
+    """
     taken = queue.take_head(count)
     tail = queue.tail
-    while len(taken) < count and tail is not None and (chunk := tail.first()) is not None:
-        load(state, queue, chunk)
+    while len(taken) < count and tail is not None and not tail.failing and (chunk := tail.first()) is not None:
+        try:
+            load(state, queue, chunk)
+        except NotReadable as error:
+            _try_later(state, queue, tail, error)
+            break
         _set_floors(queue, tail, grouped=isinstance(queue.selective, GroupedBacklog))
         taken += queue.take_head(count - len(taken))
     arrival.unwatch(state, queue, taken)

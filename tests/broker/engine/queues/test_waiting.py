@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
+from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.routing import alter, registry
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, Taker
 from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.support.sim_files import refusing
 
 MULTICAST = RoutingType.MULTICAST
 
@@ -228,6 +232,20 @@ def test_the_oldest_leave_wherever_they_are(durable: bool) -> None:
     assert [told["queue"] for told in bench.broker.reported("queue.full.evicting")] == ["q"]
     check(bench)
     assert bench.take("t::q", MULTICAST).take() == numbers(15, 20)
+
+
+def test_the_oldest_leave_later_if_they_cannot_be_read_for_now() -> None:
+    bench = full(4, drop_oldest=True)
+    sent(bench, *numbers(1, 3))
+    sent(bench, *numbers(4, 6), scheduled=bench.broker.now + 60_000)
+    with refusing(bench.broker.files, errno.EMFILE):
+        for body in numbers(7, 9):
+            sent(bench, body)
+        assert [failed["queue"] for failed in bench.broker.reported("paging.failed")] == ["q"]
+        assert len(bench.queue("q").scheduled) == 3, "they are younger than what cannot be read"
+    bench.broker.advance(RETRY_MS)
+    assert sorted(bench.bodies("q")) == [*numbers(4, 6), b"9"]
+    check(bench)
 
 
 def test_what_is_not_durable_does_not_wait_on_disk() -> None:
