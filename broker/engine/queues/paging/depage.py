@@ -105,10 +105,18 @@ def drop(state: State, queue: Queue) -> None:
 
 
 def unpage(state: State, queue: Queue) -> None:
-    """Read back the whole tail, for a queue that may not have one any more.  Raises NotReadable."""
+    """Read back the whole tail, for a queue that may not have one any more.  Raises NotReadable.
+
+    Messages about to enter the tail will become ready in memory instead.
+    """
     tail = queue.tail
-    while tail is not None and (chunk := tail.first()) is not None:
+    if tail is None:
+        return
+    while (chunk := tail.first()) is not None:
         load(state, queue, chunk)
+    tail.landing.clear()
+    if not tail.active:
+        drop(state, queue)
 
 
 def take_head(state: State, queue: Queue, count: int) -> list[Message]:

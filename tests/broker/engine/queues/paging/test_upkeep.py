@@ -268,6 +268,23 @@ def test_a_queue_that_becomes_a_ring_has_all_in_memory(bench: Bench) -> None:
     assert bench.restart().bodies("q") == bodies(3, 4, 5, 6)
 
 
+def test_what_is_about_to_be_paged_stays_in_memory_when_the_queue_becomes_one_of_last_values(bench: Bench) -> None:
+    put(bench, "q", b"1", b"2", key="k")
+    bench.broker.hold_disk()
+    put(bench, "q", b"3", key="k")
+    queue = bench.queue("q")
+    assert queue.tail is not None
+    alter.change(bench.enter()._state, queue, {"last_value": True})
+    bench.run()
+    bench.broker.release_disk()
+    assert (queue.ready, queue.paged) == (1, 0)
+    put(bench, "q", b"4", key="k")
+    assert bench.bodies("q") == [b"4"]
+    taker = bench.take("q")
+    bench.ack(taker, *taker.taken)
+    settled(bench)
+
+
 @pytest.mark.parametrize("limit", [{"page-limit-messages": 2}, {"page-limit-bytes": 150}])
 def test_page_limits_drop(limit: dict[str, object]) -> None:
     bench = paging(**limit, **{"page-full-policy": "DROP"})
