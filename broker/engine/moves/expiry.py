@@ -29,7 +29,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
     """
     staying: list[Message] = []
     for message in messages:
-        home = state.addresses.get(message.header.address, queue.address)
+        home = state.charged(message.header.address)
         name = home.settings.expiry_address
         placed: move.Placed | None = None
         text = f"expired on {queue.name}, noticed {state.now - message.header.expiration} ms later"

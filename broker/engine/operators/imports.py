@@ -43,7 +43,7 @@ class Imports:
     def message(self, message: Message, queues: Mapping[Queue, int | None]) -> None:
         """Put a message on queues, each with its number of failed deliveries there, None: never delivered."""
         state = self._state
-        address = state.addresses.get(message.header.address) or next(iter(queues)).address
+        address = state.charged(message.header.address)
         anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]
         multicast = [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST]
         arrival.publish(state, address, [message], (anycast, multicast))

@@ -182,9 +182,7 @@ class Retained:
         home = self.queue.address
         home.size_bytes -= message.size
         home.size_messages -= 1
-        topic = self._state.addresses.get(message.header.address)
-        if topic is not None:
-            topic.charge([message])
+        self._state.charged(message.header.address).charge([message])
 
     def expired(self, message: Message) -> None:
         """Called when a message of the queue expires, just before it is removed."""
@@ -242,10 +240,7 @@ class Retained:
             return 0
         self._own(queue)
         for message in queue.waiting():
-            topic = self._state.addresses.get(message.header.address)
-            if topic is not None:  # restoring the queue charged it
-                topic.size_bytes -= message.size
-                topic.size_messages -= 1
+            self._state.uncharge(message.header.address, message.size, 1)  # restoring the queue charged it
             queue.address.charge([message])
             self.messages += 1
             self.bytes += message.size

@@ -126,10 +126,7 @@ def discharge(state: State, name: str, size: int, count: int) -> None:
     """Count `count` messages of an address, of `size` bytes in all, as no longer in memory."""
     state.usage.bytes -= size
     state.usage.messages -= count
-    address = state.addresses.get(name)
-    if address is not None:  # it may be deleted while a queue on a wildcard address still holds its messages
-        address.size_bytes -= size
-        address.size_messages -= count
+    state.uncharge(name, size, count)
     if state.blocking:
         unblock(state)
 

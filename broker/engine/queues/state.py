@@ -134,6 +134,8 @@ class State:
     senders: dict[Address, dict[AttachedSender, None]] = field(default_factory=dict)
     #: Automatically created addresses without queues of their own: the only ones that the reaper looks at.
     unused: dict[Address, None] = field(default_factory=dict)
+    #: Deleted addresses whose messages are still on queues of wildcard addresses, by name: these are charged to them.
+    departed: dict[str, Address] = field(default_factory=dict)
     #: Addresses recently sent to but not created, because no queue would get the messages.
     passing: dict[str, Address] = field(default_factory=dict)
     #: Calls that undo what was created within `registry.undoing`.
@@ -219,6 +221,21 @@ class State:
         return with_asked(settings.queue_attributes, asked)
 
     # -- routing ---------------------------------------------------------------------------------------------------
+
+    def charged(self, name: str) -> Address:
+        """The address to which messages of that name are charged while they are in memory; it may be deleted."""
+        address = self.addresses.get(name) or self.departed.get(name)
+        if address is None:
+            address = self.departed[name] = Address(0, name, frozenset(), self.settings(name))
+        return address
+
+    def uncharge(self, name: str, size: int, count: int) -> None:
+        """Charge `count` messages, of `size` bytes in all, to the address of that name no longer."""
+        address = self.charged(name)
+        address.size_bytes -= size
+        address.size_messages -= count
+        if not address.size_messages:
+            self.departed.pop(name, None)
 
     def candidates(self, address: Address, queue: Queue | None, routing_type: RoutingType | None) -> Targets:
         """The queues that a send may enter: the named queue, or those of the requested routing type, or all."""

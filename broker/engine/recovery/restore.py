@@ -487,9 +487,7 @@ def _charge(state: State, run: list[Message]) -> None:
         message.refs += 1
     if not uncounted:
         return
-    address = state.addresses.get(run[0].header.address)
-    size = sum([message.size for message in uncounted]) if address is None else address.charge(uncounted)
-    state.usage.bytes += size
+    state.usage.bytes += state.charged(run[0].header.address).charge(uncounted)
     state.usage.messages += len(uncounted)
     for segment, count in Counter([message.segment for message in uncounted]).items():
         state.journal.space.hold(segment, count)

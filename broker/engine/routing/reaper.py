@@ -70,8 +70,11 @@ def _queue_eligible(queue: Queue, now: int) -> bool:
 
 def _address_eligible(state: State, address: Address) -> bool:
     settings = address.settings
-    if address.owned or address.blocked or address.size_messages or address.paged_messages:
+    if address.owned or address.blocked or address.size_messages:
         return False
+    anycast, multicast = state.bindings.targets(address)
+    if any([queue.paged for queue in anycast + multicast]):
+        return False  # some of these messages may be its own
     if is_temporary(address.name):
         return True  # its owner is gone
     if not settings.auto_delete_addresses or state.duplicates.count(address):

@@ -103,6 +103,8 @@ def delete_address(state: State, address: Address) -> None:
     """Delete an address.  It must have no queues."""
     assert not address.queues, "an address with queues cannot be deleted"
     del state.addresses[address.name]
+    if address.size_messages:
+        state.departed[address.name] = address
     state.unused.pop(address, None)
     state.duplicates.forget(address)
     for watcher in state.watchers:
@@ -122,6 +124,12 @@ def _watch(state: State, address: Address) -> None:
 def _enter(state: State, address: Address) -> None:
     name = address.name
     state.addresses[name] = address
+    before = state.departed.pop(name, None)
+    if before is not None:
+        address.size_bytes, address.size_messages = before.size_bytes, before.size_messages
+        address.blocked = before.blocked
+        if state.blocking.pop(before, False) is None:
+            state.blocking[address] = None
     state.passing.pop(name, None)
     _watch(state, address)
     address.sendable = not (state.syntax.routes(name) or state.is_internal(name) or name == names.RETAINED)
@@ -343,7 +351,7 @@ def dead_letter_queues(state: State) -> list[Queue]:
 def change_settings(state: State, settings: SettingsTable) -> None:
     """Replace the settings, effective at once on every address."""
     state.use_settings(settings)
-    for address in state.addresses.values():
+    for address in (*state.addresses.values(), *state.departed.values()):
         address.settings = state.settings(address.name)
         address.warned = frozenset()
         state.duplicates.limit(address)

@@ -157,10 +157,9 @@ def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -
         size = size_of(run)
         state.usage.bytes += size
         state.usage.messages += len(run)
-        address = state.addresses.get(name)
-        if address is not None:
-            address.size_bytes += size
-            address.size_messages += len(run)
+        address = state.charged(name)
+        address.size_bytes += size
+        address.size_messages += len(run)
     scratch: dict[int, int] = {}
     for row in rows if chunk.volatile else ():
         segment = chunk.segments[row]

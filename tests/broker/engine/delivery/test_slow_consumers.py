@@ -99,7 +99,7 @@ def test_those_of_a_paused_queue_are_left_alone() -> None:
 @pytest.mark.parametrize(
     "attributes", [{"default_exclusive_queue": True}, {"default_consumers_before_dispatch": 3}], ids=str
 )
-def test_one_to_which_its_queue_gives_nothing_is_not_slow(attributes: dict[str, object]) -> None:
+def test_one_to_which_its_queue_gives_nothing_is_not_slow(attributes: dict[str, Any]) -> None:
     """The second of an exclusive queue; both, while the queue waits for a third."""
     bench = bench_with(1, **attributes)
     bench.take("a", window=1)
