@@ -19,7 +19,7 @@ from broker.cli.output import (
     progress_bar,
     time_shown,
 )
-from broker.cli.remote import Remote, TaskWaits, connect, queue_path, remote_options
+from broker.cli.remote import NotThere, Remote, TaskWaits, connect, queue_path, remote_options
 from broker.reasons.messages import HELD, why_they_stay
 from store.counted import counted
 
@@ -213,7 +213,9 @@ def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None
     """
     answer = followed(remote, answer)
     moves = answer["kind"] in ("retry", "move", "purge")
-    queue = remote.get(queue_path(answer["queue"])) if moves else {}
+    queue: dict[str, Any] = {}
+    with suppress(NotThere):  # its queue may be deleted by now
+        queue = remote.get(queue_path(answer["queue"])) if moves else {}
     if output == "json":
         print_json(answer)
     else:

@@ -147,6 +147,17 @@ def latest(broker: TestBroker) -> int:
     return broker.engine.tasks.all()[0].id
 
 
+async def test_a_task_whose_queue_is_deleted_has_an_outcome(broker: TestBroker, operator: Operator) -> None:
+    """One that was made by sending is deleted by itself once it is empty."""
+    broker.send("orders", [b"1"])
+    await broker.settled()
+    assert (await operator.run("queue", "purge", "orders", "--yes", "--detach")).exit_code == 0
+    assert (await operator.run("queue", "delete", "orders")).exit_code == 0
+    number = str(broker.engine.tasks.all()[0].id)
+    done = await operator.run("task", "wait", number)
+    assert (done.exit_code, done.stdout, done.stderr) == (0, "1 message removed\n", "")
+
+
 @pytest.mark.usefixtures("dead_letters")
 async def test_ctrl_c_ends_the_following_only(
     broker: TestBroker, operator: Operator, monkeypatch: pytest.MonkeyPatch
