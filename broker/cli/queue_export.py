@@ -47,6 +47,9 @@ class _Done:
     stay: dict[str, int] = field(default_factory=dict)
 
 
+#: The reason why a message named by its id is not exported, a word of `STAYS`.
+GONE: Final = "gone"
+
 #: For messages that are not in the file because consumers were faster.
 _GONE: Final = (
     "message was taken by a consumer while it was read, and is",
@@ -199,13 +202,19 @@ def pieces(remote: Remote, name: str, line: dict[str, Any]) -> Iterator[bytes]:
 
 
 def _found(
-    remote: Remote, steps: Steps, name: str, ids: tuple[int, ...], left: Callable[[], int]
+    remote: Remote, steps: Steps, name: str, ids: tuple[int, ...], left: Callable[[], int], missing: list[int]
 ) -> Iterator[list[dict[str, Any]]]:
-    """Messages of a queue, or those with `ids`, some at a time.  `left`: how many more to fetch."""
+    """Messages of a queue, or those with `ids`, some at a time.  `left`: how many more to fetch.
+
+    Ids that are not on the queue are added to `missing`.
+    """
     path = f"{queue_path(name)}/messages:export"
     for id in ids:
         if left() > 0:
-            yield steps.step(partial(_page, remote, path, id=id))["messages"]
+            try:
+                yield steps.step(partial(_page, remote, path, id=id))["messages"]
+            except NotThere:
+                missing.append(id)
     after: str | None = None if ids else ""
     while after is not None and left() > 0:
         most = min(left(), MESSAGES_PER_CALL)
@@ -260,17 +269,18 @@ def export_(
         raise Failure(USAGE, "--bodies and --to exclude each other")
     remote = connect(**where)
     asked = {"kind": "export", "queue": name, "filter": selector, "ids": ids, "rate": rate or 0}
+    missing: list[int] = []
     if dry_run:
         with driven(remote, asked | {"dry_run": True}) as steps:
-            for _ in _found(remote, steps, name, ids, lambda: MESSAGES_PER_CALL):
+            for _ in _found(remote, steps, name, ids, lambda: MESSAGES_PER_CALL, missing):
                 pass
         count = min(steps.shown["moved"], limit or steps.shown["moved"])
         click.echo(f"{counted(count, 'message')} would be written")
-        return
+        return _end(_told_missing(missing))
     if bodies is not None:
         with driven(remote, asked) as steps:
-            _write_bodies(remote, steps, name, bodies, ids, limit)
-        return
+            _write_bodies(remote, steps, name, bodies, ids, limit, missing)
+        return _end(_told_missing(missing))
     lines = _begun(to)
     export = _Export(remote, name, lines, remove=remove)
     told: list[str] = []
@@ -278,7 +288,7 @@ def export_(
     try:
         with driven(remote, asked | {"remove": remove}) as steps, progress_bar("messages", hidden=to is None) as bar:
             bar.length = max(export.begin(), 1)
-            found = _found(remote, steps, name, ids, lambda: _left(limit, export.done.exported))
+            found = _found(remote, steps, name, ids, lambda: _left(limit, export.done.exported), missing)
             export.run(steps, found, bar.update)
         failed = False
     except KeyboardInterrupt:
@@ -303,8 +313,17 @@ def export_(
         told.append(f"{counted(export.done.gone, *_GONE)} not in the file")
     if export.done.held:
         told.append(counted(export.done.held, *HELD))
+    _end(told + _told_missing(missing))
+
+
+def _end(told: list[str]) -> None:
+    """Raises Failure if there is anything to tell."""
     if told:
         raise Failure(PARTIAL, *told)
+
+
+def _told_missing(missing: list[int]) -> list[str]:
+    return why_they_stay({GONE: len(missing)} if missing else {}, "was not exported", "were not exported")
 
 
 def _say(done: _Done, to: Path | None, *, remove: bool) -> None:
@@ -314,7 +333,13 @@ def _say(done: _Done, to: Path | None, *, remove: bool) -> None:
 
 
 def _write_bodies(
-    remote: Remote, steps: Steps, name: str, directory: Path, ids: tuple[int, ...], limit: int | None
+    remote: Remote,
+    steps: Steps,
+    name: str,
+    directory: Path,
+    ids: tuple[int, ...],
+    limit: int | None,
+    missing: list[int],
 ) -> None:
     """Write each body to its own file, without its protocol's encoding."""
     # Imported here: other commands do without the engine and start faster.
@@ -324,7 +349,7 @@ def _write_bodies(
     count = 0
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        found = _found(remote, steps, name, ids, lambda: _left(limit, count))
+        found = _found(remote, steps, name, ids, lambda: _left(limit, count), missing)
         for line in (each["line"] for some in found for each in some):
             with (directory / f"{line['id']}.bin").open("xb") as file:
                 decode = content[line["protocol"]]

@@ -351,6 +351,24 @@ async def test_what_an_export_refuses(
 
 
 @pytest.mark.usefixtures("broker")
+async def test_an_id_that_is_not_on_the_queue_does_not_keep_the_others_from_the_file(
+    broker: TestBroker, operator: Operator, tmp_path: Path
+) -> None:
+    broker.send("orders", [b"1", b"2"])
+    await broker.settled()
+    ids = [str(message.id) for message, _ in broker.engine.messages.browse(broker.engine.queue("orders"))]
+    chosen = [text for id in (ids[0], "999", ids[1]) for text in ("--id", id)]
+    why = "bartleby: 1 message was not exported (gone): they were named by id, but are not on the queue"
+    file = tmp_path / "some.jsonl"
+    done = await operator.run("queue", "export", "orders", *chosen, "--to", str(file))
+    assert (done.exit_code, done.stderr.splitlines()) == (5, [f"2 messages were written to {file}", why])
+    assert len(lines_of(file)) == 2
+    done = await operator.run("queue", "export", "orders", *chosen, "--bodies", str(tmp_path / "bodies"))
+    assert (done.exit_code, done.stderr.splitlines()[1]) == (5, why)
+    done = await operator.run("queue", "export", "orders", *chosen, "--dry-run")
+    assert (done.exit_code, done.stdout, done.stderr) == (5, "2 messages would be written\n", f"{why}\n")
+
+
 async def test_an_export_of_nothing_leaves_no_file(operator: Operator, tmp_path: Path) -> None:
     file = tmp_path / "orders.jsonl"
     done = await operator.run("queue", "export", "orders", "--to", str(file))
