@@ -277,7 +277,10 @@ def _login(url: str, user: str) -> str:
             password = click.prompt(f"Password of {user}", hide_input=True, err=True)
         except click.Abort:  # no terminal
             raise Failure(USAGE, f"there is no terminal to ask for a password: set {PASSWORD_VARIABLE}") from None
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    try:
+        return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+    except UnicodeEncodeError:
+        raise Failure(USAGE, f"the password of {user} is not UTF-8") from None
 
 
 def _context(ca_file: Path | None, certificate: str) -> ssl.SSLContext:
@@ -312,12 +315,15 @@ def _runtime(directory: Path) -> Runtime:
 
 def _token(directory: Path | None, token_file: Path | None) -> str:
     try:
-        if token_file is not None:
-            return token_file.read_text("utf-8").strip()
-        assert directory is not None
-        return read_token(directory)
+        if token_file is None:
+            assert directory is not None
+            return read_token(directory)
+        token = token_file.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
         where = getattr(error, "filename", token_file)
         what = getattr(error, "strerror", "it is not text")
         hint = "run this as the broker's user, name the token with --token-file, or log in with --user"
         raise Failure(DENIED, f"the token cannot be read: {where}: {what}", hint) from None
+    if not (token.isascii() and token.isprintable()):
+        raise Failure(USAGE, f"{token_file} holds no token: one is a line of printable ASCII characters")
+    return token

@@ -92,6 +92,17 @@ def test_a_broker_that_is_not_there_is_told_without_a_number() -> None:
     assert (result.exit_code, result.output) == (3, f"bartleby: {url} cannot be reached: Connection refused\n")
 
 
+def test_a_password_or_token_that_no_header_can_hold(tmp_path: Path) -> None:
+    url = ["status", "--url", "http://127.0.0.1:1"]
+    done = invoke(*url, "--user", "ann", environment={"BARTLEBY_PASSWORD": "\udcff"})
+    assert (done.exit_code, done.output) == (2, "bartleby: the password of ann is not UTF-8\n")
+    token = tmp_path / "token"
+    for text in ("one\ntwo", "☃"):
+        token.write_text(text, "utf-8")
+        done = invoke(*url, "--token-file", str(token))
+        assert (done.exit_code, "holds no token" in done.output) == (2, True), done.output
+
+
 @pytest.mark.parametrize("command", [["status"], ["journal", "compact"]])
 def test_an_empty_name_is_not_the_working_directory(
     tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch
