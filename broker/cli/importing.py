@@ -44,7 +44,7 @@ def import_(file: Path, output: Path | None, report: Path | None) -> None:
         if target is not None and target.exists():
             raise Failure(USAGE, f"{target} exists: name another file, or remove it")
     if output is None:
-        click.echo(imported.text, nl=False)
+        click.echo(imported.text.encode(), nl=False)  # a configuration is UTF-8, whatever the terminal is
     else:
         _write(output, imported.text)
     if report is None:

@@ -7,6 +7,7 @@ lines for `--help` are here.
 from __future__ import annotations
 
 import contextlib
+import io
 import sys
 from importlib import import_module
 from typing import Final, NamedTuple
@@ -113,6 +114,8 @@ def version() -> None:
 
 def main() -> None:
     """The command, as broker/__main__.py starts it."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal may lack characters of names; standard error escapes them
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         cli(prog_name="bartleby")
     except OSError as error:  # commands handle errors of files, and click a closed pipe

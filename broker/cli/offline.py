@@ -61,7 +61,7 @@ def compact(config: Path | None, data: Path | None) -> None:
 @click.option(
     "-o",
     "--output",
-    type=click.File("w", lazy=True),
+    type=click.File("w", encoding="utf-8", lazy=True),
     default="-",
     help="The file to write.  [default: standard output]",
 )

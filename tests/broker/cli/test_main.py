@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
 import pytest
 
 from broker.cli.main import PLACES, cli
+from broker.security.users_file import StoredUser, write_users
 
 #: What takes long to import, and who may need it.
 HEAVY: Final = {
@@ -70,6 +73,16 @@ def test_the_help_says_of_each_command_what_it_says_of_itself() -> None:
         assert command is not None
         assert command.name == name
         assert command.get_short_help_str(limit=1_000) == place.line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_names_that_a_terminal_cannot_show_are_escaped(tmp_path: Path, encoding: str) -> None:
+    users = tmp_path / "users.toml"
+    write_users(users, {"☃": StoredUser(frozenset({"amq"}))})
+    command = [sys.executable, "-m", "broker", "user", "list", "--file", str(users)]
+    done = subprocess.run(command, capture_output=True, env={**os.environ, "PYTHONIOENCODING": encoding}, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"\\u2603" in done.stdout
 
 
 def test_no_such_command() -> None:

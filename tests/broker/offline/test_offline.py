@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -220,6 +223,20 @@ def test_the_commands(tmp_path: Path) -> None:
     assert compacted.exit_code == 0, compacted.output
     assert "7 messages were copied" in compacted.stdout
     assert invoke("journal", "export", str(tmp_path / "none")).exit_code == ExitStatus.NO_JOURNAL
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_an_export_is_utf_8_whatever_the_terminal_is(tmp_path: Path, encoding: str) -> None:
+    within(tmp_path / "old", lambda broker: send(broker, "grün☃", [b"1"]))
+    command = [sys.executable, "-m", "broker", "journal", "export", str(tmp_path / "old")]
+    locale = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": encoding}
+    environment = {**os.environ, **locale}
+    done = subprocess.run(command, capture_output=True, env=environment, check=False)
+    assert (done.returncode, done.stderr) == (0, b"1 message\n")
+    file = tmp_path / "lines"
+    subprocess.run([*command, "-o", str(file)], env=environment, check=True)
+    assert file.read_bytes() == done.stdout
+    assert "grün☃" in file.read_text("utf-8")
 
 
 def send_large(broker: Stopped, name: str, body: bytes) -> None:
