@@ -82,6 +82,7 @@ class Journal:
         self.limits = limits = limits or JournalLimits()
         self.bodies = Bodies(log.bodies, self._submit, lambda: self.allocate_ids(1))
         self._log = log
+        self._spare = log.spare
         self._writer = writer
         self._now = now
         self._new_broker_id = new_broker_id
@@ -169,7 +170,7 @@ class Journal:
         self._writer.wait_ready(self.segment + 1)
         if self._writer.error is not None:
             raise self._writer.error
-        if self._log.ready <= self.segment:
+        if self._spare.ready <= self.segment:
             raise JournalFull("there is no room on the disk to begin a segment")
         self._id_limit = self._next_id + self.limits.id_block
         self._roll()
@@ -222,7 +223,7 @@ class Journal:
     @property
     def accepting(self) -> bool:
         """Whether there is room for new messages; not while the disk is full and one, large perhaps, was refused."""
-        return not self._log.full or (not self._refused and self._left() >= self._reserve)
+        return not self._spare.full or (not self._refused and self._left() >= self._reserve)
 
     def _left(self) -> int:
         return self._capacity - self._used - self._nbytes - ENTRY_HEADER_BYTES
@@ -246,12 +247,12 @@ class Journal:
             self._make_room(nbytes, essential)
 
     def _make_room(self, nbytes: int, essential: bool) -> None:
-        log = self._log
+        spare = self._spare
         following = self.segment + 1
-        if log.full or log.ready < following:
+        if spare.full or spare.ready < following:
             self._ask(following)
         left = self._left() - nbytes
-        if log.ready >= following and (essential or not log.full):
+        if spare.ready >= following and (essential or not spare.full):
             if left < self._slack:
                 self._seal()
                 self._roll()
@@ -261,7 +262,7 @@ class Journal:
 
     def _ask(self, segment: int) -> None:
         """Ask for room: wait for the first answer; after a refusal look again from time to time."""
-        if not self._log.full:
+        if not self._spare.full:
             self._writer.wait_ready(segment)
             return
         now = self._now()
@@ -326,9 +327,9 @@ class Journal:
         assert self.segment, "the journal is started before anything is added"
         if self._left() < self._slack:
             following = self.segment + 1
-            if self._log.ready < following:
+            if self._spare.ready < following:
                 self._ask(following)
-            if self._log.ready >= following:
+            if self._spare.ready >= following:
                 self._roll()
 
     def commit(self) -> int:
@@ -385,7 +386,7 @@ class Journal:
             self._definitions.completed(self.segment)
         self.segment += 1
         self._used = SEGMENT_HEADER_BYTES
-        self._capacity = self._log.spare_bytes
+        self._capacity = self._spare.nbytes
         self._refused = False
         self._definitions.mentioned.clear()
         self._submit(Begin(self.segment, self.broker_id, self._position))

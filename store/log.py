@@ -28,7 +28,7 @@ from typing import Final, NamedTuple, Protocol
 from store.bodies import BodyFiles, BodyStore
 from store.errors import IsCopy, LogFailed, LogFull
 from store.files import NO_ROOM, File, Files, Lock, write_all
-from store.retention import Extent, RetentionSettings, discard, enforce, keep_body, retain
+from store.retention import Extent, Retention, RetentionSettings
 from store.segment import (
     SCRATCH_SUFFIX,
     SEGMENT_HEADER_BYTES,
@@ -39,9 +39,9 @@ from store.segment import (
     encode_header,
     pack_entries,
     segment_name,
-    spare_name,
 )
 from store.segment_directory import SegmentDirectory, Source
+from store.spare import Spare
 
 #: The file that says that a directory is a copy, and bytes of it that are read: more than a name has.
 COPY: Final = "copy"
@@ -53,9 +53,6 @@ SEGMENT_BYTES: Final = 64 << 20
 
 #: A sync that takes longer is reported; in ms.  A healthy disk needs one to five.
 SLOW_SYNC_MS: Final = 1000
-
-#: When the disk cannot hold a whole spare segment, this fraction of one will do for removals.
-SMALLEST_SPARE: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,16 +105,8 @@ class Log(Source, Protocol):
         """What it has done."""
 
     @property
-    def ready(self) -> int:
-        """The highest segment that can be begun without asking for room; written by the writer."""
-
-    @property
-    def spare_bytes(self) -> int:
-        """How much that segment takes; 0: none is ready."""
-
-    @property
-    def full(self) -> bool:
-        """Whether the last attempt to get room for a whole segment failed."""
+    def spare(self) -> Spare:
+        """Room for the next segment."""
 
     @property
     def segment_bytes(self) -> int:
@@ -130,7 +119,7 @@ class Log(Source, Protocol):
         """Cut a segment at `end`, keeping a copy of so many bytes behind it; what follows these is zero."""
 
     def allocate(self, segment: int) -> None:
-        """Get room for a segment ahead of time; sets `ready`, `spare_bytes`, `full`.  Raises LogFailed."""
+        """Get room for a segment ahead of time; see `Spare`.  Raises LogFailed."""
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
         """End the current segment and begin this one.  Raises LogFailed, LogFull."""
@@ -176,16 +165,15 @@ class FileLog:
         self.directory = directory
         self.settings = settings or LogSettings()
         self.counters = Counters()
+        self._retention = retention = Retention(files, directory, self.settings.retention, now=now, synced=synced)
         self.bodies = BodyFiles(
             files,
             directory,
             keep_free=self.settings.segment_bytes,
-            keep=self._keep_body if self.settings.retention.enabled else None,
+            keep=retention.keep_body if retention.enabled else None,
             elsewhere=elsewhere,
         )
-        self.ready = 0
-        self.spare_bytes = 0
-        self.full = False
+        self.spare = Spare(files, directory, self.settings.segment_bytes, self._fail)
         self._files = files
         self._directory = SegmentDirectory(files, directory)
         self._now = now
@@ -200,8 +188,7 @@ class FileLog:
         self._durable = 0
         self._failure = ""
         self._to_trim: list[int] = []
-        # Of the segments that this run has written.
-        self._extents: dict[int, Extent] = {}
+        self._extent: Extent | None = None  # of a segment that an earlier run has begun
 
     @property
     def segment_bytes(self) -> int:
@@ -307,57 +294,8 @@ class FileLog:
     # -- segments --------------------------------------------------------------------------------------------------
 
     def allocate(self, segment: int) -> None:
-        """If there is no room for a whole segment, half of one is tried, a quarter, down to a sixteenth."""
-        if segment <= self._segment:  # asked for before it was begun
-            return
-        whole = self.settings.segment_bytes
-        nbytes = whole
-        while nbytes >= whole // SMALLEST_SPARE and nbytes > self.spare_bytes:
-            if self._has_room(nbytes - self.spare_bytes) and self._allocate(spare_name(segment), nbytes):
-                self.spare_bytes = nbytes  # before `ready`: what sees that may read this
-                self.ready = segment
-                break
-            nbytes //= 2
-        self.full = self.spare_bytes < whole
-
-    def _has_room(self, nbytes: int) -> bool:
-        """Whether the disk has so much room: an attempt that fails would briefly fill it for everybody else.
-
-        A quota does not show here, so the attempt may fail all the same.
-        """
-        try:
-            return self._files.space(self.directory)[1] >= nbytes
-        except OSError:
-            return True
-
-    def _allocate(self, name: str, nbytes: int) -> bool:
-        path = f"{self.directory}/{name}"
-        try:
-            file = self._files.open(path) if self.spare_bytes else self._files.create(path)
-            try:
-                file.allocate(nbytes)
-            finally:
-                file.close()
-        except OSError as error:
-            if error.errno not in NO_ROOM:
-                raise self._fail(f"allocating {path}", error) from error
-            self._give_back(path)
-            return False
-        return True
-
-    def _give_back(self, path: str) -> None:
-        """A spare that could not grow keeps what it had."""
-        try:
-            if not self.spare_bytes:
-                self._files.remove(path)
-                return
-            file = self._files.open(path)
-            try:
-                file.truncate(self.spare_bytes)
-            finally:
-                file.close()
-        except OSError as error:
-            raise self._fail(f"giving back {path}", error) from error
+        if segment > self._segment:  # else it was asked for before it was begun
+            self.spare.allocate(segment)
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
         created = self._now()
@@ -370,26 +308,26 @@ class FileLog:
         self._check()
         begun = decode_header(header)
         segment = begun.number
-        if self.ready < segment:
+        spare = self.spare
+        if spare.ready < segment:
             self.allocate(segment)
-            if self.ready < segment:
+            if spare.ready < segment:
                 raise self._no_room(f"beginning {self.path(segment)}")
         try:
             self._end_segment()
-            spare = f"{self.directory}/{spare_name(segment)}"
-            self._file = self._files.open(spare)
+            self._file = self._files.open(spare.path(segment))
             write_all(self._file, header, 0)
             self._file.sync()
-            self._files.rename(spare, self.path(segment))
+            self._files.rename(spare.path(segment), self.path(segment))
             self._files.sync_dir(self.directory)
         except OSError as error:
             raise self._fail(f"beginning {self.path(segment)}", error) from error
-        self.spare_bytes = 0
+        spare.use()
         self._segment = segment
         self._seed = begun.crc
         self._end = SEGMENT_HEADER_BYTES
         self._durable = begun.first_position
-        self._extents[segment] = Extent(begun.first_position)
+        self._extent = self._retention.extents[segment] = Extent(begun.first_position)
 
     def resume(self, segment: int, header: bytes, end: int, position: int) -> None:
         """Go on in a segment whose good part ends at byte `end`, before `position`.  Raises LogFailed."""
@@ -400,6 +338,7 @@ class FileLog:
         except OSError as error:
             raise self._fail(f"opening {self.path(segment)}", error) from error
         self._segment = segment
+        self._extent = self._retention.extents.get(segment)
         self._seed = decode_header(header).crc
         self._end = end
         self._durable = position
@@ -438,9 +377,8 @@ class FileLog:
         last = entries[-1]
         self._end += len(packed)
         self._durable = last.first + last.count
-        extent = self._extents.get(self._segment)  # a segment that was resumed has none
-        if extent is not None:
-            extent.grow(entries)
+        if self._extent is not None:
+            self._extent.grow(entries)
         counters = self.counters
         counters.entries += len(entries)
         counters.bytes += len(packed)
@@ -452,12 +390,9 @@ class FileLog:
         try:
             write_all(file, packed, self._end, durably=self._synced)
         except OSError as error:
-            if error.errno not in NO_ROOM or not self.spare_bytes:
+            if error.errno not in NO_ROOM or not self.spare.nbytes:
                 raise
-            self._files.remove(f"{self.directory}/{spare_name(self.ready)}")
-            self.spare_bytes = 0
-            self.ready = self._segment
-            self.full = True
+            self.spare.give_up(self._segment)
             write_all(file, packed, self._end, durably=self._synced)
 
     def note_sync(self, seconds: float) -> None:
@@ -475,7 +410,7 @@ class FileLog:
         """
         self._check()
         self._to_trim += segments
-        for step in (self._trim_all, self._enforce):
+        for step in (self._trim_all, self._retention.enforce):
             try:
                 step()
             except OSError as error:
@@ -484,33 +419,9 @@ class FileLog:
 
     def _trim_all(self) -> None:
         while self._to_trim:
-            segment = self._to_trim[0]
-            if self.settings.retention.enabled:
-                self._sync_copy(segment)
-                retain(self._files, self.directory, segment, self._extents.get(segment))
-            else:
-                discard(self._files, self.directory, segment)
+            self._retention.let_go(self._to_trim[0])
             del self._to_trim[0]
-            self._extents.pop(segment, None)
             self.counters.segments_trimmed += 1
-
-    def _sync_copy(self, segment: int) -> None:
-        """What is kept has to be durable here."""
-        if not self._synced:
-            file = self._files.open(self.path(segment))
-            try:
-                file.sync()
-            finally:
-                file.close()
-
-    def _enforce(self) -> None:
-        if self.settings.retention.enabled:
-            enforce(self._files, self.directory, self.settings.retention, self._now())
-
-    def _keep_body(self, path: str) -> None:
-        """A large body is needed no more.  Raises OSError."""
-        keep_body(self._files, self.directory, path, self._now())
-        enforce(self._files, self.directory, self.settings.retention, self._now())
 
     # -- failure ---------------------------------------------------------------------------------------------------
 

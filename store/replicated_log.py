@@ -27,6 +27,7 @@ from store.database import Database, Doubtful, Head, Unavailable
 from store.errors import LogFailed, LogFenced, LogUnknown
 from store.log import Counters, FileLog, Place
 from store.segment import SEGMENT_HEADER_BYTES, Entry, encode_header, header_of, scan
+from store.spare import Spare
 
 #: Bytes of a chunk of a large body: what a database takes in one piece without effort.
 CHUNK_BYTES: Final = 1 << 20
@@ -126,19 +127,9 @@ class ReplicatedLog:
         return self.copy.segment_bytes
 
     @property
-    def ready(self) -> int:
-        """See Log."""
-        return self.copy.ready
-
-    @property
-    def spare_bytes(self) -> int:
-        """See Log."""
-        return self.copy.spare_bytes
-
-    @property
-    def full(self) -> bool:
-        """See Log."""
-        return self.copy.full
+    def spare(self) -> Spare:
+        """Room for the next segment of the copy."""
+        return self.copy.spare
 
     def segments(self) -> list[int]:
         return self.copy.segments()

@@ -108,38 +108,89 @@ def read_manifests(files: Files, directory: str) -> Manifest:
     return found
 
 
-# -- trimming a segment ------------------------------------------------------------------------------------------------
+# -- what is needed no more --------------------------------------------------------------------------------------------
 
 
-def retain(files: Files, directory: str, segment: int, extent: Extent | None = None) -> None:
-    """Move a segment from the journal to retention, durably.  Without `extent` the segment is read.  Raises OSError."""
-    path = SegmentDirectory(files, directory).path(segment)
-    told = _describe(files, path, extent)
-    lines = [
-        manifest.removed_line(gone[0], manifest.GONE, through=gone[-1])
-        for gone in _gone_above(files, directory, segment)
-    ]
-    day = f"{directory}/{DIRECTORY}/{day_name(told.created)}"
-    files.make_dir(day)
-    manifest.append(files, day, [*lines, manifest.kept_line(told)])
-    files.rename(path, f"{day}/{segment_name(segment)}")
-    files.sync_dir(day)
-    files.sync_dir(directory)
+class Retention:
+    """What becomes of a journal's segments and large bodies that it needs no more: kept within the limits, or removed.
 
-
-def keep_body(files: Files, directory: str, path: str, now: int) -> None:
-    """Move a large body from the journal to retention, under the day on which it became unneeded.  Raises OSError.
-
-    So it stays at least as long as the segment with its message, which is kept under an earlier day or the same.
-    The move is durable: the segment may be moved next, and then no record of the journal would refer to a body that
-    reappeared.
+    `now` gives ms since the epoch.  Unless the journal is `synced`, what is kept has to be made durable first.
     """
-    day = f"{directory}/{DIRECTORY}/{day_name(now)}"
-    home, _, name = path.rpartition("/")
-    files.make_dir(day)
-    files.rename(path, f"{day}/{name}")
-    files.sync_dir(day)
-    files.sync_dir(home)
+
+    def __init__(
+        self, files: Files, directory: str, settings: RetentionSettings, *, now: Callable[[], int], synced: bool
+    ) -> None:
+        self.enabled = settings.enabled
+        #: Of the segments that this run has begun.  Whoever writes them keeps it right.
+        self.extents: dict[int, Extent] = {}
+        self._files = files
+        self._directory = directory
+        self._settings = settings
+        self._now = now
+        self._synced = synced
+
+    def let_go(self, segment: int) -> None:
+        """Move a segment from the journal to retention, or remove it; durably.  Raises OSError."""
+        if self.enabled:
+            self._keep(segment)
+        else:
+            self._discard(segment)
+        self.extents.pop(segment, None)
+
+    def _keep(self, segment: int) -> None:
+        files, directory = self._files, self._directory
+        path = SegmentDirectory(files, directory).path(segment)
+        if not self._synced:
+            file = files.open(path)
+            try:
+                file.sync()
+            finally:
+                file.close()
+        told = _describe(files, path, self.extents.get(segment))
+        lines = [
+            manifest.removed_line(gone[0], manifest.GONE, through=gone[-1])
+            for gone in _gone_above(files, directory, segment)
+        ]
+        day = f"{directory}/{DIRECTORY}/{day_name(told.created)}"
+        files.make_dir(day)
+        manifest.append(files, day, [*lines, manifest.kept_line(told)])
+        files.rename(path, f"{day}/{segment_name(segment)}")
+        files.sync_dir(day)
+        files.sync_dir(directory)
+
+    def _discard(self, segment: int) -> None:
+        files, directory = self._files, self._directory
+        days = [*_days(files, directory)]
+
+        def remove() -> None:
+            files.remove(SegmentDirectory(files, directory).path(segment))
+
+        if days:
+            _tell_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])
+        else:
+            remove()
+        files.sync_dir(directory)
+
+    def keep_body(self, path: str) -> None:
+        """Move a large body from the journal to retention, under the day on which it became unneeded.  Raises OSError.
+
+        So it stays at least as long as the segment with its message, which is kept under an earlier day or the same.
+        The move is durable: the segment may be moved next, and then no record of the journal would refer to a body that
+        reappeared.
+        """
+        files, now = self._files, self._now()
+        day = f"{self._directory}/{DIRECTORY}/{day_name(now)}"
+        home, _, name = path.rpartition("/")
+        files.make_dir(day)
+        files.rename(path, f"{day}/{name}")
+        files.sync_dir(day)
+        files.sync_dir(home)
+        _enforce(files, self._directory, self._settings, now)
+
+    def enforce(self) -> None:
+        """Remove kept segments and large bodies beyond the limits of age and bytes.  Raises OSError."""
+        if self.enabled:
+            _enforce(self._files, self._directory, self._settings, self._now())
 
 
 def find_body(files: Files, directory: str, name: str) -> str:
@@ -181,25 +232,10 @@ def _describe(files: Files, path: str, extent: Extent | None) -> KeptSegment:
     )
 
 
-def discard(files: Files, directory: str, segment: int) -> None:
-    """Remove a segment from the journal, durably, while retention is off.  Raises OSError."""
-    days = [*_days(files, directory)]
-
-    def remove() -> None:
-        files.remove(SegmentDirectory(files, directory).path(segment))
-
-    if days:
-        _tell_and(remove, files, days[-1], [manifest.removed_line(segment, manifest.OFF)])
-    else:
-        remove()
-    files.sync_dir(directory)
-
-
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
-def enforce(files: Files, directory: str, settings: RetentionSettings, now: int) -> None:
-    """Remove kept segments and large bodies beyond the limits of age and bytes.  Raises OSError."""
+def _enforce(files: Files, directory: str, settings: RetentionSettings, now: int) -> None:
     days = {day: [name for name in names if name != MANIFEST] for day, names in _days(files, directory).items()}
     sizes = {f"{day}/{name}": files.size(f"{day}/{name}") for day, names in days.items() for name in names}
     total = sum(sizes.values())

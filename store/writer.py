@@ -210,10 +210,10 @@ class WriterThread:
         self._queue.put(Room(segment))
 
     def wait_ready(self, segment: int) -> None:
-        log = self._log
+        spare = self._log.spare
         with self._room:
             self._queue.put(Room(segment))
-            self._room.wait_for(lambda: log.ready >= segment or log.full or self.error is not None)
+            self._room.wait_for(lambda: spare.ready >= segment or spare.full or self.error is not None)
 
     def close(self) -> None:
         self._queue.put(None)

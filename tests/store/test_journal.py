@@ -371,7 +371,7 @@ def test_removals_go_on_in_a_small_spare() -> None:
     files = SimFiles(capacity=4096 + 1100)
     desk = Desk(files)
     desk.start()
-    assert (desk.log.spare_bytes, desk.log.full) == (1024, True)
+    assert (desk.log.spare.nbytes, desk.log.spare.full) == (1024, True)
     desk.send(2800)
     desk.commit()
     desk.journal.reserve(700, essential=True)

@@ -64,7 +64,7 @@ def bench() -> Bench:
 def test_segments_on_the_disk(bench: Bench) -> None:
     bench.log.allocate(1)
     assert bench.files.paths() == [f"{HOME}/0000000001.spare"]
-    assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (1, 4096, False)
+    assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (1, 4096, False)
     bench.segments(2)
     assert bench.files.paths() == [f"{HOME}/0000000001.journal", f"{HOME}/0000000002.journal"]
     first, second = bench.files.read(bench.log.path(1)), bench.files.read(bench.log.path(2))
@@ -129,16 +129,16 @@ def test_a_full_disk_gives_a_smaller_spare_which_grows_when_there_is_room() -> N
     log = bench.log
     log.open()
     log.allocate(1)
-    assert (log.ready, log.spare_bytes, log.full) == (1, 1024, True)
+    assert (log.spare.ready, log.spare.nbytes, log.spare.full) == (1, 1024, True)
     log.allocate(1)
-    assert (log.ready, log.spare_bytes, log.full) == (1, 1024, True)
+    assert (log.spare.ready, log.spare.nbytes, log.spare.full) == (1, 1024, True)
     assert bench.files.used() == 1024, "a spare that cannot grow keeps its size"
     bench.files.capacity = 2500
     log.allocate(1)
-    assert (log.spare_bytes, log.full) == (2048, True)
+    assert (log.spare.nbytes, log.spare.full) == (2048, True)
     bench.files.capacity = None
     log.allocate(1)
-    assert (log.spare_bytes, log.full) == (4096, False)
+    assert (log.spare.nbytes, log.spare.full) == (4096, False)
     assert bench.files.paths() == [f"{HOME}/0000000001.spare"]
 
 
@@ -159,7 +159,7 @@ def test_where_nobody_can_tell_the_room_it_is_tried() -> None:
     bench.log.open()
     for _ in range(2):
         bench.log.allocate(1)
-        assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (1, 1024, True)
+        assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (1, 1024, True)
         assert bench.files.used() == 1024, "a spare that cannot grow keeps its size"
 
 
@@ -167,7 +167,7 @@ def test_a_sixteenth_of_a_segment_is_the_least() -> None:
     bench = Bench(capacity=255)
     bench.log.open()
     bench.log.allocate(1)
-    assert (bench.log.ready, bench.log.spare_bytes, bench.log.full) == (0, 0, True)
+    assert (bench.log.spare.ready, bench.log.spare.nbytes, bench.log.spare.full) == (0, 0, True)
     assert bench.files.paths() == []
     with pytest.raises(LogFull, match="no room"):
         bench.log.begin(1, BROKER_ID, 0)
@@ -176,13 +176,13 @@ def test_a_sixteenth_of_a_segment_is_the_least() -> None:
     bench.log.close()
     again.open()
     again.allocate(1)
-    assert again.spare_bytes == 256
+    assert again.spare.nbytes == 256
 
 
 def test_room_for_a_segment_that_was_begun_already_is_not_made(bench: Bench) -> None:
     bench.log.begin(1, BROKER_ID, 0)
     bench.log.allocate(1)
-    assert bench.log.spare_bytes == 0
+    assert bench.log.spare.nbytes == 0
 
 
 def test_a_segment_may_exceed_its_size() -> None:
@@ -201,7 +201,7 @@ def test_the_spare_gives_its_room_when_the_disk_is_full() -> None:
     log.begin(1, BROKER_ID, 0)
     log.allocate(2)
     log.append([entry(1, 0, record.address(1, {"name": "x" * 300}))])
-    assert (log.ready, log.spare_bytes, log.full) == (1, 0, True)
+    assert (log.spare.ready, log.spare.nbytes, log.spare.full) == (1, 0, True)
     with pytest.raises(LogFull, match=r"writing .*: no room"):
         log.append([entry(1, 1, record.address(1, {"name": "x" * 300}))])
     with pytest.raises(LogFailed, match="failed before"):

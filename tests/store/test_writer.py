@@ -11,6 +11,7 @@ from store.bodies import Abort, BodyFiles, Drop, Part, Upload
 from store.errors import LogFailed
 from store.log import Counters
 from store.segment import Entry
+from store.spare import Spare
 from store.writer import BATCH_BYTES_MAX, Begin, InlineWriter, Trim, WriterThread
 from tests.support.sim_files import SimFiles
 
@@ -23,9 +24,7 @@ class ListLog:
         self.counters = Counters()
         self.directory = "journal"
         self.bodies = BodyFiles(SimFiles(), "journal", keep_free=0)
-        self.ready = 0
-        self.spare_bytes = 0
-        self.full = False
+        self.spare = Spare(SimFiles(), "journal", 1000, lambda doing, error: error)
         self.segment_bytes = 1000
         self.fail = False
         self.gate = threading.Event()
@@ -47,8 +46,8 @@ class ListLog:
 
     def allocate(self, segment: int) -> None:
         self.done.append(("allocate", segment))
-        self.spare_bytes = 1000
-        self.ready = segment
+        self.spare.nbytes = 1000
+        self.spare.ready = segment
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
         self.done.append(("begin", segment))
@@ -125,9 +124,9 @@ def never_announced(ticket: int) -> None:
 def test_room_that_was_asked_for_is_made_at_the_next_step(log: ListLog) -> None:
     writer = InlineWriter(log, never_announced, never)
     writer.prepare(7)
-    assert log.ready == 0
+    assert log.spare.ready == 0
     writer.step()
-    assert log.ready == 7
+    assert log.spare.ready == 7
 
 
 def test_waiting_for_room_announces_nothing_yet(log: ListLog) -> None:
@@ -195,10 +194,10 @@ def test_the_thread_writes_in_groups_while_it_is_busy(log: ListLog) -> None:
 def test_the_thread_makes_room(log: ListLog) -> None:
     writer = started(log, never_announced, never)
     writer.wait_ready(3)
-    assert log.ready == 3
+    assert log.spare.ready == 3
     writer.prepare(4)
     writer.close()
-    assert log.ready == 4
+    assert log.spare.ready == 4
 
 
 @pytest.mark.parametrize("waiting", [False, True])

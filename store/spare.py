@@ -1,0 +1,97 @@
+"""The spare: room for the next segment, allocated in advance.  On a full disk it is the room that is left."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from store.files import NO_ROOM, Files
+from store.segment import spare_name
+
+#: When the disk cannot hold a whole spare segment, this fraction of one will do for removals.
+SMALLEST_SPARE: Final = 16
+
+
+class Spare:
+    """The spare of one log.  The thread that writes changes it; others may look at it.
+
+    `whole`: bytes of a whole segment; `failed` makes an error of the log of what was being done, and of what the system
+    said.
+    """
+
+    def __init__(self, files: Files, directory: str, whole: int, failed: Callable[[str, OSError], Exception]) -> None:
+        #: The highest segment that can be begun without asking for room, or the last one that was.
+        self.ready = 0
+        #: How much it takes; 0: there is none.
+        self.nbytes = 0
+        #: Whether the last attempt to get room for a whole segment failed.
+        self.full = False
+        self._files = files
+        self._directory = directory
+        self._whole = whole
+        self._failed = failed
+
+    def path(self, segment: int) -> str:
+        """The file of a segment that is not begun."""
+        return f"{self._directory}/{spare_name(segment)}"
+
+    def allocate(self, segment: int) -> None:
+        """If there is no room for a whole segment, half of one is tried, a quarter, down to a sixteenth."""
+        whole = self._whole
+        nbytes = whole
+        while nbytes >= whole // SMALLEST_SPARE and nbytes > self.nbytes:
+            if self._has_room(nbytes - self.nbytes) and self._allocate(self.path(segment), nbytes):
+                self.nbytes = nbytes  # before `ready`: what sees that may read this
+                self.ready = segment
+                break
+            nbytes //= 2
+        self.full = self.nbytes < whole
+
+    def use(self) -> None:
+        """Its file has become the segment's."""
+        self.nbytes = 0
+
+    def give_up(self, segment: int) -> None:
+        """Give its room to `segment`, the last one that was begun.  Raises OSError."""
+        self._files.remove(self.path(self.ready))
+        self.nbytes = 0
+        self.ready = segment
+        self.full = True
+
+    def _has_room(self, nbytes: int) -> bool:
+        """Whether the disk has so much room: an attempt that fails would briefly fill it for everybody else.
+
+        A quota does not show here, so the attempt may fail all the same.
+        """
+        try:
+            return self._files.space(self._directory)[1] >= nbytes
+        except OSError:
+            return True
+
+    def _allocate(self, path: str, nbytes: int) -> bool:
+        try:
+            file = self._files.open(path) if self.nbytes else self._files.create(path)
+            try:
+                file.allocate(nbytes)
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise self._failed(f"allocating {path}", error) from error
+            self._give_back(path)
+            return False
+        return True
+
+    def _give_back(self, path: str) -> None:
+        """A spare that could not grow keeps what it had."""
+        try:
+            if not self.nbytes:
+                self._files.remove(path)
+                return
+            file = self._files.open(path)
+            try:
+                file.truncate(self.nbytes)
+            finally:
+                file.close()
+        except OSError as error:
+            raise self._failed(f"giving back {path}", error) from error
