@@ -361,8 +361,19 @@ class Daemon:
         os._exit(ExitStatus.FAULT)
 
 
+def _open_streams() -> None:
+    """Standard streams that are closed lead nowhere, so that no file of the broker gets one of their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest that is free
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
 def run(config: Config, reload: Reload) -> int:
     """Run a broker in the foreground until it is told to stop.  Returns the exit status."""
+    _open_streams()
     log = configure(config.log.level, config.log.format, sys.stderr)
 
     def end_at_once() -> None:

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,6 +84,22 @@ def test_a_client_is_sent_away(tmp_path: Path) -> None:
         assert "it is late" in client.error().text
         shown = console.json("queue", "show", "a")
         assert (shown["ready"], shown["consumers"], shown["counters"]["redelivered"]) == (1, 0, 0)
+
+
+@pytest.mark.parametrize(("closed", "numbers"), [("0<&- 1>&-", (0, 1)), ("0<&- 2>&-", (0, 2))])
+def test_streams_that_are_closed_lead_nowhere(tmp_path: Path, closed: str, numbers: Sequence[int]) -> None:
+    """Else a file of the broker has their number, and whoever writes to the stream writes there."""
+    broker = DaemonProcess(tmp_path, wrapper=("sh", "-c", f'exec "$@" {closed}', "sh"))
+    try:
+        broker.begin()
+        if 2 in numbers:
+            broker.await_ready()
+        else:
+            broker.await_log(" ready ")
+        assert [os.readlink(f"/proc/{broker.pid}/fd/{number}") for number in numbers] == [os.devnull] * 2
+        assert broker.stop() == 0
+    finally:
+        broker.close()
 
 
 def fails(directory: Path, settings: str, data: Path | str, *more: str) -> tuple[int, str]:
