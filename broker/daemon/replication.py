@@ -20,6 +20,7 @@ from broker.management.ports import Replicated
 from store.bodies import BodyStore
 from store.errors import DatabaseUnfit
 from store.log import FileLog
+from store.log_owner import LogOwner
 from store.postgresql import Postgres, PostgresLease
 from store.postgresql_server import PostgresSettings, check_dsn
 from store.replicated_log import ReplicatedLog
@@ -67,15 +68,14 @@ class Replication:
         def make_copy(bodies: BodyStore) -> FileLog:
             return file_log(config, outside, elsewhere=bodies)
 
-        self.log = ReplicatedLog(
+        owner = LogOwner(
             self._database,
-            make_copy,
-            now=outside.wall_ms,
             monotonic=outside.monotonic,
             wait=self._wait,
             over=lambda: self._ending.is_set() or self.over,
             on_trouble=self._report,
         )
+        self.log = ReplicatedLog(owner, make_copy, now=outside.wall_ms, monotonic=outside.monotonic)
 
     def _wait(self) -> None:
         self._ending.wait(RETRY_SECONDS)
@@ -139,7 +139,7 @@ class Replication:
     def replicated(self) -> Replicated:
         """What this broker is, and how far it is while it stands by."""
         if not self.stands_by:
-            return Replicated("owner", self.log.epoch)
+            return Replicated("owner", self.log.owner.epoch)
         state = UNASKED if self._standby is None else self._standby.state
         return Replicated("standby", state.epoch, state.lag_entries, state.lag_seconds, state.trouble)
 
@@ -153,7 +153,7 @@ class Replication:
     @property
     def stalled(self) -> bool:
         """Whether the database takes so long that producers have to wait."""
-        since = self.log.waiting_since
+        since = self.log.owner.waiting_since
         return since is not None and (self._outside.monotonic() - since) * 1000 > self._section.stall_timeout
 
     def interrupt(self) -> None:

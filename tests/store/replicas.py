@@ -10,6 +10,7 @@ from store.database import Database, Doubtful, Leases, Unavailable
 from store.following import NEW, Copying, Following, UpTo
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
+from store.log_owner import LogOwner
 from store.record import RecordType
 from store.replicated_log import ReplicatedLog
 from store.writer import InlineWriter
@@ -64,15 +65,14 @@ class Replica:
         self.announced: list[int] = []
         self.failures: list[Exception] = []
         self.sent: dict[int, list[int]] = {}  # ids by the ticket that covers them
-        self.log = ReplicatedLog(
+        owner = LogOwner(
             self.database,
-            self._copy,
-            now=lambda: EPOCH,
             monotonic=lambda: 0.0,
             wait=self._wait,
             over=lambda: self.tries > tries,
             on_trouble=self.troubles.append,
         )
+        self.log = ReplicatedLog(owner, self._copy, now=lambda: EPOCH, monotonic=lambda: 0.0)
         self.log.open()
         self.copying = Copying(self.files, self.log.copy, self.database)
 

@@ -74,7 +74,7 @@ def test_a_standby_copies_what_is_replicated_and_no_more() -> None:
     one.step()
     two.copying.follow()
     assert two.copying.end < one.log.replicated, "the last row is not known to be replicated yet"
-    shared.connect().renew_lease("one", one.log.epoch, 5_000, one.log.replicated)
+    shared.connect().renew_lease("one", one.log.owner.epoch, 5_000, one.log.replicated)
     two.copying.follow()
     assert two.copying.end == one.log.replicated
     assert two.copying.entries == shared.tables.entries
@@ -161,7 +161,7 @@ def test_a_copy_that_was_away_while_segments_went_is_not_read_before_it_knows() 
     trim_first_segment(one)
     two = follower(shared, files=files)
     before = two.copying.coherent
-    shared.connect().renew_lease("one", one.log.epoch, 5_000, one.log.replicated)
+    shared.connect().renew_lease("one", one.log.owner.epoch, 5_000, one.log.replicated)
     two.copying.follow()
     assert (before, two.copying.coherent) == (False, True)
     assert 1 not in two.log.segments()
@@ -183,7 +183,7 @@ def test_a_copy_that_missed_some_of_the_log_says_so() -> None:
     two.copying.follow()
     assert two.copying.end.segment > 2
     assert two.copying.gaps == 1
-    shared.connect().renew_lease("one", one.log.epoch, 5_000, one.log.replicated)
+    shared.connect().renew_lease("one", one.log.owner.epoch, 5_000, one.log.replicated)
     two.copying.follow()
     assert two.copying.coherent
     two.copying.tidy()
@@ -395,7 +395,7 @@ def test_another_brokers_copy_is_refused() -> None:
     for row in other.tables.rows.values():
         assert row
     other.tables.broker_id = b"another broker!!"
-    assert stranger.log.epoch == 1
+    assert stranger.log.owner.epoch == 1
     with pytest.raises(Corrupt, match="another broker"):
         follower(other, "one", files)
 
@@ -493,7 +493,7 @@ def test_a_segment_that_is_damaged_in_the_middle_is_fetched_from_there() -> None
 def test_a_segment_that_is_not_needed_goes_whatever_it_is() -> None:
     shared = SimDatabase()
     one, files = written(shared)
-    assert shared.connect().trim(one.log.epoch, [1])
+    assert shared.connect().trim(one.log.owner.epoch, [1])
     files.put(f"{DIRECTORY}/0000000001.journal", b"nothing of it was kept")
     two = follower(shared, "two", files)
     assert 1 not in two.log.segments()

@@ -133,8 +133,8 @@ def _refused(shared: RealDatabase, times: int) -> None:
             owner.send()
             owner.step()
         end = stale if number % 2 else owner.log.replicated
-        assert not zombie.database.append(zombie.log.epoch, end, b"of a zombie", 1)
-    for refused in _other_changes(zombie.database, zombie.log.epoch, owner.log.replicated):
+        assert not zombie.database.append(zombie.log.owner.epoch, end, b"of a zombie", 1)
+    for refused in _other_changes(zombie.database, zombie.log.owner.epoch, owner.log.replicated):
         assert not refused
     zombie.send()
     zombie.step()

@@ -33,6 +33,7 @@ from store.errors import LogUnknown
 from store.files import Files
 from store.following import Copying
 from store.log import Log
+from store.log_owner import LogOwner
 from store.replicated_log import ReplicatedLog
 from store.writer import InlineWriter
 from tests.support.links import Link
@@ -141,14 +142,18 @@ class SimBroker:
         def wait() -> None:
             self._tries += 1
 
-        return ReplicatedLog(
+        owner = LogOwner(
             self._database,
-            lambda bodies: file_log(self.config, outside, elsewhere=bodies),
-            now=outside.wall_ms,
             monotonic=outside.monotonic,
             wait=wait,
             over=lambda: self._tries > TRIES,
             on_trouble=lambda trouble: None,
+        )
+        return ReplicatedLog(
+            owner,
+            lambda bodies: file_log(self.config, outside, elsewhere=bodies),
+            now=outside.wall_ms,
+            monotonic=outside.monotonic,
         )
 
     def _take_over(self, log: ReplicatedLog) -> None:
