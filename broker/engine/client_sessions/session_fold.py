@@ -33,7 +33,8 @@ _Flight = tuple[int, int, int]
 class SessionFold:
     """The sessions while the records are read.
 
-    Records of an undefined session, in a repaired journal, are ignored.  `inflight` is by queue id and message id, like
+    What folds a record is told its segment, and where it is in a buffer.  Those of an undefined session, in a repaired
+    journal, are ignored.  `inflight` is by queue id and message id, like
     all else known of a message: the code that folds a message's removal removes it there.
     """
 
@@ -44,7 +45,7 @@ class SessionFold:
         self._parts: dict[int, tuple[int, str, Definition]] = {}  # by id: the session's id, the key, the part
         self._number = 0
 
-    def define(self, buffer: bytes, offset: int) -> None:
+    def define(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a SESSION record."""
         stored = decode.decode_definition(buffer, offset)
         name = str(stored.definition["name"])
@@ -55,17 +56,17 @@ class SessionFold:
         else:
             known.definition = definition
 
-    def delete(self, buffer: bytes, offset: int) -> None:
+    def delete(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a SESSION_DELETED record."""
         self._sessions.pop(decode.decode_definition(buffer, offset).id, None)
 
-    def define_part(self, buffer: bytes, offset: int) -> None:
+    def define_part(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a SESSION_PART record; a repeated one may come before its session's."""
         stored = decode.decode_definition(buffer, offset)
         of, name, part = (stored.definition[member] for member in ("session", "name", "part"))
         self._parts[stored.id] = cast(int, of), str(name), cast(Definition, part)
 
-    def delete_part(self, buffer: bytes, offset: int) -> None:
+    def delete_part(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a SESSION_PART_DELETED record."""
         self._parts.pop(decode.decode_definition(buffer, offset).id, None)
 
@@ -76,14 +77,16 @@ class SessionFold:
         for id, packet_id in zip(sent.ids, sent.packet_ids, strict=True):
             inflight[id] = (sent.session_id, packet_id, self._number)
 
-    def release(self, segment: int, packets: decode.Packets) -> None:
+    def release(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a RELEASED record."""
+        packets = decode.decode_packets(buffer, offset)
         session = self._sessions.get(packets.session_id)
         if session is not None:
             self._owe(segment, packets, session.released)
 
-    def receive(self, segment: int, packets: decode.Packets) -> None:
+    def receive(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a RECEIVED record."""
+        packets = decode.decode_packets(buffer, offset)
         session = self._sessions.get(packets.session_id)
         if session is not None:
             self._owe(segment, packets, session.received)
@@ -92,8 +95,9 @@ class SessionFold:
         self._settle(segment, packets, held)
         held.update(dict.fromkeys(packets.packet_ids, segment))
 
-    def complete(self, segment: int, packets: decode.Packets) -> None:
+    def complete(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a COMPLETED record."""
+        packets = decode.decode_packets(buffer, offset)
         self._number += 1
         session = self._sessions.get(packets.session_id)
         if session is None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.engine.client_sessions.session_fold import SessionFold
 from broker.engine.client_sessions.sessions import StoredSessions
@@ -278,90 +278,73 @@ class Fold:
         self._about(scheduled.queue_id, scheduled.ids, segment)
         self.due.setdefault(scheduled.queue_id, {}).update(dict.fromkeys(scheduled.ids, scheduled.due))
 
-    def _address(self, segment: int, buffer: bytes, offset: int) -> None:
-        definition = decode.decode_definition(buffer, offset)
-        self.addresses[definition.id] = definitions.read_address(definition.id, definition.definition)
-
-    def _address_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.addresses.pop(decode.decode_definition(buffer, offset).id, None)
-
-    def _queue(self, segment: int, buffer: bytes, offset: int) -> None:
-        definition = decode.decode_definition(buffer, offset)
-        self.queues[definition.id] = definitions.read_queue(definition.id, definition.definition)
-
     def _queue_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
         id = decode.decode_definition(buffer, offset).id
         for table in (self.queues, self.held, self.counts, self.due, self.sessions.inflight):
             table.pop(id, None)
         self.places.pop(id, None)
 
-    def _divert(self, segment: int, buffer: bytes, offset: int) -> None:
-        definition = decode.decode_definition(buffer, offset)
-        self.diverts[definition.id] = read_divert(definition.id, definition.definition)
-
-    def _divert_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.diverts.pop(decode.decode_definition(buffer, offset).id, None)
-
-    def _task(self, segment: int, buffer: bytes, offset: int) -> None:
-        definition = decode.decode_definition(buffer, offset)
-        self.tasks[definition.id] = read_task(definition.id, definition.definition)
-
-    def _task_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.tasks.pop(decode.decode_definition(buffer, offset).id, None)
-
     def _duplicate_id(self, segment: int, buffer: bytes, offset: int) -> None:
         duplicates.note(self.duplicates, decode.decode_duplicate_id(buffer, offset), segment)
-
-    def _session(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.define(buffer, offset)
-
-    def _session_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.delete(buffer, offset)
-
-    def _session_part(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.define_part(buffer, offset)
-
-    def _session_part_deleted(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.delete_part(buffer, offset)
 
     def _inflight(self, segment: int, buffer: bytes, offset: int) -> None:
         sent = decode.decode_inflight(buffer, offset)
         self._about(sent.queue_id, sent.ids, segment)
         self.sessions.send(sent)
 
-    def _released(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.release(segment, decode.decode_packets(buffer, offset))
 
-    def _received(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.receive(segment, decode.decode_packets(buffer, offset))
+#: What a record means: told its segment, and where it is in a buffer.
+Reader = Callable[[Fold, int, bytes, int], None]
 
-    def _completed(self, segment: int, buffer: bytes, offset: int) -> None:
-        self.sessions.complete(segment, decode.decode_packets(buffer, offset))
+Defined = TypeVar("Defined")
 
 
-_READERS: Final[dict[int, Callable[[Fold, int, bytes, int], None]]] = {
+def _defines(table: Callable[[Fold], dict[int, Defined]], read: Callable[[int, dict[str, object]], Defined]) -> Reader:
+    """Something is from now on what a definition says."""
+
+    def define(fold: Fold, segment: int, buffer: bytes, offset: int) -> None:
+        found = decode.decode_definition(buffer, offset)
+        table(fold)[found.id] = read(found.id, found.definition)
+
+    return define
+
+
+def _deletes(table: Callable[[Fold], dict[int, Defined]]) -> Reader:
+    """Something is no more."""
+
+    def delete(fold: Fold, segment: int, buffer: bytes, offset: int) -> None:
+        table(fold).pop(decode.decode_definition(buffer, offset).id, None)
+
+    return delete
+
+
+def _of_sessions(read: Callable[[SessionFold, int, bytes, int], None]) -> Reader:
+    return lambda fold, segment, buffer, offset: read(fold.sessions, segment, buffer, offset)
+
+
+_READERS: Final[dict[int, Reader]] = {
     RecordType.COPIED: Fold._copied,
     RecordType.REMOVED: Fold._removed,
     RecordType.COUNTS: Fold._counted,
     RecordType.DELIVERING: Fold._delivering,
     RecordType.SCHEDULED: Fold._scheduled,
-    RecordType.ADDRESS: Fold._address,
-    RecordType.ADDRESS_DELETED: Fold._address_deleted,
-    RecordType.QUEUE: Fold._queue,
+    RecordType.ADDRESS: _defines(lambda fold: fold.addresses, definitions.read_address),
+    RecordType.ADDRESS_DELETED: _deletes(lambda fold: fold.addresses),
+    RecordType.QUEUE: _defines(lambda fold: fold.queues, definitions.read_queue),
     RecordType.QUEUE_DELETED: Fold._queue_deleted,
-    RecordType.DIVERT: Fold._divert,
-    RecordType.DIVERT_DELETED: Fold._divert_deleted,
-    RecordType.TASK: Fold._task,
-    RecordType.TASK_DELETED: Fold._task_deleted,
+    RecordType.DIVERT: _defines(lambda fold: fold.diverts, read_divert),
+    RecordType.DIVERT_DELETED: _deletes(lambda fold: fold.diverts),
+    RecordType.TASK: _defines(lambda fold: fold.tasks, read_task),
+    RecordType.TASK_DELETED: _deletes(lambda fold: fold.tasks),
     RecordType.DUPLICATE_ID: Fold._duplicate_id,
-    RecordType.SESSION: Fold._session,
-    RecordType.SESSION_DELETED: Fold._session_deleted,
-    RecordType.SESSION_PART: Fold._session_part,
-    RecordType.SESSION_PART_DELETED: Fold._session_part_deleted,
+    RecordType.SESSION: _of_sessions(SessionFold.define),
+    RecordType.SESSION_DELETED: _of_sessions(SessionFold.delete),
+    RecordType.SESSION_PART: _of_sessions(SessionFold.define_part),
+    RecordType.SESSION_PART_DELETED: _of_sessions(SessionFold.delete_part),
     RecordType.INFLIGHT: Fold._inflight,
-    RecordType.RELEASED: Fold._released,
-    RecordType.RECEIVED: Fold._received,
-    RecordType.COMPLETED: Fold._completed,
+    RecordType.RELEASED: _of_sessions(SessionFold.release),
+    RecordType.RECEIVED: _of_sessions(SessionFold.receive),
+    RecordType.COMPLETED: _of_sessions(SessionFold.complete),
 }
 
 
