@@ -54,7 +54,7 @@ class Reloading:
             return
         changed = self.config.changed_sections(config)
         self._broker.tick.enter()
-        engine.operators.change_settings(settings)
+        engine.configuration.change_settings(settings)
         guard.apply(security)
         self._server.expel()
         self._log.set_level(config.log.level)

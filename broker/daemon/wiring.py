@@ -230,17 +230,17 @@ def declare(engine: Engine, config: Config) -> None:
     """
     sections = config.addresses
     linked = list(_of_links(config))
-    engine.operators.delete_undeclared(
+    engine.configuration.delete_undeclared(
         addresses={*sections, *[each.address for each in linked], *[each.remote for each in linked if each.remote]},
         queues={name for section in sections.values() for name in section.queues} | {each.queue for each in linked},
         diverts={*config.diverts, *[each.divert for each in linked if each.remote]},
     )
     for divert_name, divert in config.diverts.items():
-        engine.operators.declare_divert(divert.divert(divert_name))
+        engine.configuration.declare_divert(divert.divert(divert_name))
     for name, section in config.addresses.items():
-        address: Address = engine.operators.declare(name, set(section.all_routing_types))
+        address: Address = engine.configuration.declare(name, set(section.all_routing_types))
         for queue_name, queue in section.queues.items():
-            engine.operators.declare_queue(
+            engine.configuration.declare_queue(
                 address,
                 queue_name,
                 queue.routing_type,
@@ -248,7 +248,7 @@ def declare(engine: Engine, config: Config) -> None:
                 selector=queue.filter,
                 asked=queue.asked(),
             )
-    engine.operators.set_transmission_queues({each.queue for each in linked if each.remote})
+    engine.configuration.set_transmission_queues({each.queue for each in linked if each.remote})
     for each in linked:
         each.declare(engine)
     engine.watchers.settle()
@@ -272,15 +272,15 @@ class _OfLink(NamedTuple):
         """Make what is missing; a transmission queue may be any that there is.  Raises EngineError."""
         queue = engine.queues.get(self.queue) if self.remote else None
         if queue is None:
-            address = engine.operators.declare(self.address, {self.routing_type})
+            address = engine.configuration.declare(self.address, {self.routing_type})
             selector = "" if self.remote else PUBLISHED_HERE
-            queue = engine.operators.declare_queue(
+            queue = engine.configuration.declare_queue(
                 address, self.queue, self.routing_type, durable=True, selector=selector, asked=PASSED_ON
             )
         if self.remote:
-            engine.operators.declare(self.remote, {RoutingType.ANYCAST})
+            engine.configuration.declare(self.remote, {RoutingType.ANYCAST})
             divert = Divert(self.divert, self.remote, (queue.address.name,), exclusive=True, configured=True)
-            engine.operators.declare_divert(divert)
+            engine.configuration.declare_divert(divert)
 
 
 def _of_links(config: Config) -> Iterator[_OfLink]:

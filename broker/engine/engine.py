@@ -39,6 +39,7 @@ from broker.engine.model.permissions import Permission, PermissionTable
 from broker.engine.model.report import Report
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.operators.administration import Administration
+from broker.engine.operators.configuration import Configuration
 from broker.engine.operators.connections import Connections
 from broker.engine.operators.disk import DiskWatch
 from broker.engine.operators.imports import Imports
@@ -130,6 +131,7 @@ class Engine:
         self.consumers = Consumers(state, self.sessions)
         self.subscriptions = ClientSubscriptions(state, self.consumers)
         self.operators = Administration(state, self.sessions)
+        self.configuration = Configuration(state)
         self.messages = QueueMessages(state)
         self.tasks = Tasks(state, self.messages, self.operators)
         self.statistics = Statistics(state)

@@ -156,7 +156,7 @@ def test_artemis_1378_an_address_whose_routing_types_change_keeps_its_messages()
     bench = Bench()
     bench.sent("a", b"1")
     engine = bench.enter()
-    engine.operators.declare("a", {RoutingType.ANYCAST, RoutingType.MULTICAST})
+    engine.configuration.declare("a", {RoutingType.ANYCAST, RoutingType.MULTICAST})
     bench.run()
     bench = bench.restart()
     assert bench.bodies("a") == [b"1"]

@@ -32,7 +32,7 @@ from broker.engine.queues.diverts import Divert, DivertRouting
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
-from broker.engine.routing import alter, configured, registry
+from broker.engine.routing import alter, registry
 
 _KINDS: Final = (RoutingType.MULTICAST, RoutingType.ANYCAST)
 
@@ -60,7 +60,7 @@ class Retroactive(Watcher):
         present = self._state.diverts.by_name.get(self._name(address.name, "divert"))
         if count <= 0 or self._state.is_internal(address.name) or self._state.syntax.routes(address.name):
             if present is not None:
-                configured.remove_divert(self._state, present.name)
+                registry.remove_divert(self._state, present.name)
             return
         home = self._state.addresses.get(self._name(address.name, "address"))
         if home is None:
@@ -81,7 +81,7 @@ class Retroactive(Watcher):
                 routing=DivertRouting.PASS,
                 internal=True,
             )
-            configured.add_divert(self._state, divert)
+            registry.add_divert(self._state, divert)
 
     # -- events of the registry ------------------------------------------------------------------------------------
 
@@ -92,7 +92,7 @@ class Retroactive(Watcher):
     def address_gone(self, address: Address) -> None:
         divert = self._state.diverts.by_name.get(self._name(address.name, "divert"))
         if divert is not None:
-            configured.remove_divert(self._state, divert.name)
+            registry.remove_divert(self._state, divert.name)
         home = self._state.addresses.get(self._name(address.name, "address"))
         if home is not None:
             for queue in list(home.queues):

@@ -1,32 +1,28 @@
-"""What operators and the configuration do with addresses, queues and diverts, by name.
+"""What operators do with addresses, queues and diverts, by name.
 
 A verb checks everything before it changes anything.  What is the broker's own (`names.check_public`, a queue with an
-internal owner) is nobody's to make or delete.  What the configuration declares and an operator deletes is made again
-at the next reload or start.
+internal owner) is nobody's to make or delete.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from broker.engine.client_sessions.client import SHARED_PREFIX, client_of
 from broker.engine.client_sessions.sessions import StoredSessions
-from broker.engine.delivery.subscribe import parse_selector
 from broker.engine.filter import Filter
 from broker.engine.model import names
 from broker.engine.model.attributes import NOTHING_ASKED, Asked
 from broker.engine.model.errors import AlreadyInUse, NotFound, RoutingTypeMismatch
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
-from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues.address import Address
 from broker.engine.queues.diverts import Divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import alter, configured, registry
-from broker.engine.routing.definitions import address_record, queue_record
+from broker.engine.routing import alter, registry
 from store.counted import counted
 
 
@@ -61,16 +57,6 @@ class Administration:
         if address is None:
             raise NotFound(f"address {name} does not exist")
         return address
-
-    def settings(self, name: str) -> AddressSettings:
-        """The settings that an address of this name has, or would have."""
-        return self._state.settings(name)
-
-    def set_transmission_queues(self, names: AbstractSet[str]) -> None:
-        """The queues of these names hold messages that wait to be sent to another broker: what a divert brings there
-        stays on the address that it was sent to, by whose settings it expires and dies.
-        """
-        self._state.transmission = frozenset(names)
 
     def is_own(self, address: Address) -> bool:
         """Whether the broker has an address for itself."""
@@ -189,17 +175,17 @@ class Administration:
 
     def add_divert(self, divert: Divert) -> None:
         """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
-        configured.add_divert(self._state, divert)
+        registry.add_divert(self._state, divert)
 
     def replace_divert(self, divert: Divert) -> None:
         """A divert takes the place of the one of its name.  Raises NotFound, InvalidName."""
         divert.check()
-        configured.remove_divert(self._state, divert.name)
-        configured.add_divert(self._state, divert)
+        registry.remove_divert(self._state, divert.name)
+        registry.add_divert(self._state, divert)
 
     def remove_divert(self, name: str) -> None:
         """Messages go their usual way again.  Raises NotFound."""
-        configured.remove_divert(self._state, name)
+        registry.remove_divert(self._state, name)
 
     def lacking_queues(self, divert: Divert) -> list[str]:
         """Those of a divert's forwarding addresses where no queue takes a copy."""
@@ -212,74 +198,11 @@ class Administration:
             return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
         return any(self._state.bindings.targets(address))
 
-    # -- the configuration -----------------------------------------------------------------------------------------
+    # -- settings --------------------------------------------------------------------------------------------------
 
-    def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
-        """An address of the configuration: made if it is missing, never deleted automatically."""
-        address = self._state.addresses.get(name)
-        if address is None:
-            address = registry.create_address(self._state, name, routing_types, configured=True)
-        for routing_type in routing_types - address.routing_types:
-            registry.add_routing_type(self._state, address, routing_type)
-        if not address.configured:
-            address.configured = True
-            self._state.journal.define(address.id, address_record(address))
-        return address
-
-    def declare_queue(
-        self,
-        address: Address,
-        name: str,
-        routing_type: RoutingType,
-        *,
-        durable: bool,
-        selector: str,
-        asked: Asked = NOTHING_ASKED,
-    ) -> Queue:
-        """A queue of the configuration, which has the attributes that are `asked`, and for the rest its settings'.
-
-        Raises AlreadyInUse when it exists and is something else.
-        """
-        filter = parse_selector(selector)
-        queue = self._state.queues.get(name)
-        attributes = self._state.attributes(address, name, asked)
-        if queue is None:
-            queue = registry.create_queue(
-                self._state,
-                address,
-                name,
-                routing_type,
-                durable=durable,
-                filter=filter,
-                configured=True,
-                attributes=attributes,
-            )
-        text = queue.filter.text if queue.filter else ""
-        wanted = filter.text if filter else ""
-        if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
-            raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
-        if not queue.configured:
-            queue.configured = True
-            if queue.durable:
-                self._state.journal.define(queue.id, queue_record(queue))
-        if "enabled" not in asked:  # then it is an operator's business
-            attributes = replace(attributes, enabled=queue.attributes.enabled)
-        alter.become(self._state, queue, attributes)
-        return queue
-
-    def declare_divert(self, divert: Divert) -> None:
-        """A divert of the configuration: made if it is missing, made anew if it is another.  Raises InvalidName."""
-        configured.declare_divert(self._state, divert)
-
-    def delete_undeclared(
-        self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
-    ) -> None:
-        """Delete what was in the configuration, is not any more (the names given are), and may be deleted."""
-        configured.delete_undeclared(self._state, addresses=addresses, queues=queues, diverts=diverts)
-
-    def change_settings(self, settings: SettingsTable) -> None:
-        """New settings, effective at once on every address."""
-        registry.change_settings(self._state, settings)
+    def settings(self, name: str) -> AddressSettings:
+        """The settings that an address of this name has, or would have."""
+        return self._state.settings(name)
 
     def all_settings(self) -> list[tuple[str, Mapping[str, object]]]:
         """All matches of settings, the most specific first, each with what it sets (else None)."""

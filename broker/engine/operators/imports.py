@@ -10,7 +10,7 @@ from broker.engine.queues import arrival
 from broker.engine.queues.diverts import read_divert
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.routing import configured, registry
+from broker.engine.routing import registry
 from broker.engine.routing.definitions import address_record, queue_record, read_address, read_queue
 
 
@@ -38,7 +38,7 @@ class Imports:
 
     def divert(self, definition: dict[str, object]) -> None:
         """Create a divert.  Raises ValueError, EngineError."""
-        configured.add_divert(self._state, read_divert(0, definition))
+        registry.add_divert(self._state, read_divert(0, definition))
 
     def message(self, message: Message, queues: Mapping[Queue, int | None]) -> None:
         """Put a message on queues, each with its number of failed deliveries there, None: never delivered."""

@@ -1,4 +1,4 @@
-"""The registry of addresses and queues: creates, restores and deletes them, and changes their settings.
+"""The registry of addresses, queues and diverts: creates, restores and deletes them, and changes their settings.
 
 A queue is bound to exactly one address.  A message sent to an address goes to the queues of that address and to those
 of every wildcard address that matches it.
@@ -22,6 +22,7 @@ from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues import clearing
 from broker.engine.queues.address import Address, AttachedSender
 from broker.engine.queues.address_extras import extras_of
+from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged, unblock
 from broker.engine.queues.state import NO_WAY_BACK, State
@@ -366,3 +367,23 @@ def refresh(state: State) -> None:
     state.passing.clear()
     for address in state.addresses.values():
         address.extras = extras_of(address.name, address.settings, state.diverts)
+
+
+# -- diverts -----------------------------------------------------------------------------------------------------------
+
+
+def add_divert(state: State, divert: Divert) -> None:
+    """Add a new divert, which applies from the next send on.  Raises AlreadyInUse, InvalidName."""
+    state.diverts.add(divert)
+    journal = state.journal
+    divert.id = journal.allocate_ids(1)
+    journal.define(divert.id, divert_record(divert))
+    refresh(state)
+
+
+def remove_divert(state: State, name: str) -> None:
+    """Remove a divert: messages take their usual way again.  Raises NotFound."""
+    divert = state.diverts.get(name)
+    state.diverts.remove(divert)
+    state.journal.undefine(divert.id, record.divert_deleted(divert.id, {"name": divert.name}))
+    refresh(state)

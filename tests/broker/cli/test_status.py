@@ -83,7 +83,7 @@ async def test_queue_list_says_what_gives_and_takes_no_messages(broker: TestBrok
     broker.engine.operators.change(broker.engine.queue("a"), {"enabled": False})
     broker.engine.operators.pause(broker.engine.queue("a"), paused=True)
     table = SettingsTable([("b", {"max_size_messages": 1})], broker.engine._state.settings_table._defaults)
-    broker.engine.operators.change_settings(table)
+    broker.engine.configuration.change_settings(table)
     await broker.settled()
     rows = [line.split()[9:] for line in (await operator.run("queue", "list")).stdout.splitlines()]
     assert rows == [["state"], ["paused,", "disabled"], ["full"], []]

@@ -226,21 +226,21 @@ def test_everything_that_was_handed_over_at_once(bench: Bench) -> None:
 
 def test_declared_twice_is_the_same_and_otherwise_a_contradiction(bench: Bench) -> None:
     engine = bench.enter()
-    address = engine.operators.declare("a", {ANYCAST})
-    assert engine.operators.declare("a", {MULTICAST}) is address
+    address = engine.configuration.declare("a", {ANYCAST})
+    assert engine.configuration.declare("a", {MULTICAST}) is address
     assert address.routing_types == {ANYCAST, MULTICAST}
-    queue = engine.operators.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'")
-    assert engine.operators.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'") is queue
+    queue = engine.configuration.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'")
+    assert engine.configuration.declare_queue(address, "q", ANYCAST, durable=True, selector="x = 'y'") is queue
     for routing_type, durable, selector in (
         (MULTICAST, True, "x = 'y'"),
         (ANYCAST, False, "x = 'y'"),
         (ANYCAST, True, ""),
     ):
         with pytest.raises(AlreadyInUse):
-            engine.operators.declare_queue(address, "q", routing_type, durable=durable, selector=selector)
+            engine.configuration.declare_queue(address, "q", routing_type, durable=durable, selector=selector)
     with pytest.raises(AlreadyInUse):
-        engine.operators.declare_queue(
-            engine.operators.declare("b", set()), "q", ANYCAST, durable=True, selector="x = 'y'"
+        engine.configuration.declare_queue(
+            engine.configuration.declare("b", set()), "q", ANYCAST, durable=True, selector="x = 'y'"
         )
 
 

@@ -134,9 +134,9 @@ async def test_what_consumers_would_notice_is_refused_also_in_a_dry_run(
 
 async def test_the_configurations_own_is_refused(broker: TestBroker, client: Client) -> None:
     broker.tick.enter()
-    operators = broker.engine.operators
-    address = operators.declare("fixed", {RoutingType.ANYCAST})
-    operators.declare_queue(address, "fixed", RoutingType.ANYCAST, durable=True, selector="")
+    configuration = broker.engine.configuration
+    address = configuration.declare("fixed", {RoutingType.ANYCAST})
+    configuration.declare_queue(address, "fixed", RoutingType.ANYCAST, durable=True, selector="")
     document = await client.get(DEFINITIONS)
     assert {each["outcome"] for each in (await imported(client, document)).values()} == {"same"}
     queue = document["queues"][0]

@@ -169,7 +169,7 @@ async def test_what_cannot_be_done_is_explained(
     broker: TestBroker, client: Client, asked: object, status: int, code: str
 ) -> None:
     broker.send("a", [b"1"])
-    broker.engine.operators.declare("news", {RoutingType.MULTICAST})
+    broker.engine.configuration.declare("news", {RoutingType.MULTICAST})
     await broker.settled()
     answer = await client.call("POST", TASKS, json=asked)
     assert (answer.status, answer.json["code"]) == (status, code)
@@ -194,7 +194,7 @@ async def test_who_edits_what_goes_back_manages_all(broker: TestBroker, client: 
 
 
 async def test_a_task_of_a_queue_that_is_gone_is_for_who_managed_it(broker: TestBroker, client: Client) -> None:
-    broker.engine.operators.declare("orders.a", {RoutingType.ANYCAST})
+    broker.engine.configuration.declare("orders.a", {RoutingType.ANYCAST})
     await client.call("PUT", "/api/v1/queues/pay", json={"address": "orders.a", "routing_type": "ANYCAST"})
     task = (await start(client, "delete-queue", "orders.a::pay")).json
     assert (task["queue"], task["state"]) == ("pay", "completed")

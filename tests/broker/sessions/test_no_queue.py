@@ -83,8 +83,8 @@ def test_amqp_has_them_rejected(relay: bool) -> None:
 def test_amqp_has_only_those_of_a_run_rejected_that_no_filter_lets_in() -> None:
     broker, client = started()
     broker.parts.tick.enter()
-    home = broker.engine.operators.declare("f", set())
-    broker.engine.operators.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
+    home = broker.engine.configuration.declare("f", set())
+    broker.engine.configuration.declare_queue(home, "f", RoutingType.ANYCAST, durable=True, selector="k = 'v'")
     broker.run()
     sent = [message(n, application={"k": "v" if n % 3 else "w"}) for n in range(9)]
     states = {outcome.context: outcome.state for outcome in client.send(client.sender("f", "queue"), *sent)}

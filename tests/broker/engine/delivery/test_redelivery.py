@@ -238,8 +238,8 @@ def test_strict_counts_what_left_and_takes_back_what_was_not_meant() -> None:
 def test_a_letter_that_must_stay_keeps_its_count_over_a_restart() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 2, "dead-letter-address": "nowhere"})
     engine = bench.enter()
-    address = engine.operators.declare("nowhere", set())
-    engine.operators.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
+    address = engine.configuration.declare("nowhere", set())
+    engine.configuration.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
     bench.nack(taker, message)

@@ -164,8 +164,8 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
 def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     bench = Bench({"match": "a", "auto-create-queues": False})
     engine = bench.enter()
-    address = engine.operators.declare("a", {RoutingType.ANYCAST})
-    engine.operators.declare_queue(address, "a", RoutingType.ANYCAST, durable=True, selector="")
+    address = engine.configuration.declare("a", {RoutingType.ANYCAST})
+    engine.configuration.declare_queue(address, "a", RoutingType.ANYCAST, durable=True, selector="")
     tx = engine.transactions.begin()
     bench.send("a", b"1", tx=tx)
     bench.send("b", b"2", tx=tx)

@@ -145,8 +145,8 @@ def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_a
     """A queue on `#` gets the dead letters too; what fails there again stays, instead of dying once more."""
     bench = Bench(ONCE, {"match": "DLQ", "max-delivery-attempts": 1})
     engine = bench.enter()
-    engine.operators.declare_queue(
-        engine.operators.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    engine.configuration.declare_queue(
+        engine.configuration.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
     )
     taker = bench.take("*::all", None)
     bench.sent("b", b"1", routing_type=None)
@@ -163,8 +163,8 @@ def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_a
 def test_an_expired_copy_does_not_go_round_in_circles(expiry_delay: int | None) -> None:
     bench = Bench({"match": "ExpiryQueue", "expiry-delay": -1 if expiry_delay is None else expiry_delay})
     engine = bench.enter()
-    engine.operators.declare_queue(
-        engine.operators.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    engine.configuration.declare_queue(
+        engine.configuration.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
     )
     bench.sent("b", b"1", routing_type=None, expiration=bench.broker.now + 10)
     bench.broker.advance(1000)
@@ -180,8 +180,8 @@ def test_the_dead_letter_address_is_the_queue_s_the_expiry_address_the_message_s
         {"match": "news.eu", "dead-letter-address": "D2", "expiry-address": "E2"},
     )
     engine = bench.enter()
-    engine.operators.declare_queue(
-        engine.operators.declare("news.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    engine.configuration.declare_queue(
+        engine.configuration.declare("news.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
     )
     (message,) = bench.sent("news.eu", b"dead", routing_type=None)
     taker = bench.take("news.*::all", None)

@@ -72,9 +72,9 @@ def test_a_dead_letter_and_an_expiry_are_one_entry_each() -> None:
 def test_several_queues_on_the_target_take_turns() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
     engine = bench.enter()
-    address = engine.operators.declare("dead", set())
+    address = engine.configuration.declare("dead", set())
     for name in ("d1", "d2"):
-        engine.operators.declare_queue(address, name, ANYCAST, durable=True, selector="")
+        engine.configuration.declare_queue(address, name, ANYCAST, durable=True, selector="")
     messages = bench.sent("a", b"1", b"2", b"3", b"4")
     bench.nack(bench.take("a"), *messages)
     assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"3"], [b"2", b"4"])
@@ -83,9 +83,9 @@ def test_several_queues_on_the_target_take_turns() -> None:
 def test_of_several_queues_on_the_target_those_that_would_forget_a_message_get_none() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
     engine = bench.enter()
-    address = engine.operators.declare("dead", set())
+    address = engine.configuration.declare("dead", set())
     for name in ("d1", "d2"):
-        engine.operators.declare_queue(address, name, ANYCAST, durable=name == "d1", selector="")
+        engine.configuration.declare_queue(address, name, ANYCAST, durable=name == "d1", selector="")
     messages = bench.sent("a", b"1", b"2", b"3")
     bench.nack(bench.take("a"), *messages)
     assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"2", b"3"], [])
@@ -94,8 +94,8 @@ def test_of_several_queues_on_the_target_those_that_would_forget_a_message_get_n
 def test_a_topic_queue_of_the_targets_name_gets_a_message_once() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
     engine = bench.enter()
-    engine.operators.declare_queue(
-        engine.operators.declare("dead", set()), "dead", MULTICAST, durable=False, selector=""
+    engine.configuration.declare_queue(
+        engine.configuration.declare("dead", set()), "dead", MULTICAST, durable=False, selector=""
     )
     messages = bench.sent("a", b"1")
     bench.nack(bench.take("a"), *messages)

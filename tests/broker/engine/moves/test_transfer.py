@@ -147,8 +147,8 @@ def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     bench = Bench({"match": "fixed", "auto-create-queues": False})
     die(bench, "a", b"1")
     bench.enter()
-    address = bench.engine.operators.declare("fixed", {ANYCAST})
-    bench.engine.operators.declare_queue(address, "fixed", ANYCAST, durable=True, selector="")
+    address = bench.engine.configuration.declare("fixed", {ANYCAST})
+    bench.engine.configuration.declare_queue(address, "fixed", ANYCAST, durable=True, selector="")
     bench.run()
     die(bench, "fixed", b"2")
     for name in ("a", "fixed"):
@@ -185,8 +185,8 @@ def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
 def test_another_queue_that_took_the_name_does_not_get_it(bench: Bench) -> None:
     die(bench, "a", b"1")
     bench.enter().delete_queue(bench.queue("a"))
-    bench.engine.operators.declare_queue(
-        bench.engine.operators.declare("b", {ANYCAST}), "a", ANYCAST, durable=True, selector=""
+    bench.engine.configuration.declare_queue(
+        bench.engine.configuration.declare("b", {ANYCAST}), "a", ANYCAST, durable=True, selector=""
     )
     bench.run()
     assert retry(bench).refused == {"no-queue": 1}
@@ -279,9 +279,9 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
     fixed: list[dict[str, object]] = [{"match": name, "auto-create-addresses": False} for name in ("closed.#", "topic")]
     bench = Bench(*fixed)
     engine = bench.enter()
-    engine.operators.declare("topic", {MULTICAST})
-    engine.operators.declare_queue(
-        engine.operators.declare("w.#", {MULTICAST}), "wild", MULTICAST, durable=True, selector=""
+    engine.configuration.declare("topic", {MULTICAST})
+    engine.configuration.declare_queue(
+        engine.configuration.declare("w.#", {MULTICAST}), "wild", MULTICAST, durable=True, selector=""
     )
     bench.sent("w.y", b"1", routing_type=MULTICAST)
     bench.sent("a", b"1")
@@ -296,8 +296,8 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
 
 def test_a_message_that_no_queue_takes_stays(bench: Bench) -> None:
     engine = bench.enter()
-    engine.operators.declare_queue(
-        engine.operators.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'"
+    engine.configuration.declare_queue(
+        engine.configuration.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'"
     )
     for colour in (b"red", b"blue"):
         bench.sent("a", colour, head=encode_head([(b"colour", colour)]))

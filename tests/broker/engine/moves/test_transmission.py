@@ -25,7 +25,7 @@ OUT = {"match": "out", "dead-letter-address": "out.dead", "expiry-address": "out
 
 def linked(bench: Bench) -> Bench:
     """As the configuration declares it when a broker starts."""
-    bench.enter().operators.set_transmission_queues({"out"})
+    bench.enter().configuration.set_transmission_queues({"out"})
     bench.run()
     return bench
 

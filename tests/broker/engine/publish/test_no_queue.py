@@ -26,8 +26,8 @@ def disable(bench: Bench, *names: str) -> None:
 
 def filtered(bench: Bench, address: str, selector: str) -> None:
     """An anycast queue on an address of its own name, with a filter."""
-    home = bench.enter().operators.declare(address, {ANYCAST})
-    bench.engine.operators.declare_queue(home, address, ANYCAST, durable=True, selector=selector)
+    home = bench.enter().configuration.declare(address, {ANYCAST})
+    bench.engine.configuration.declare_queue(home, address, ANYCAST, durable=True, selector=selector)
     bench.run()
 
 
@@ -175,8 +175,8 @@ def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     bench = closed()
     for name in ("b", "c"):
         filtered(bench, name, "")
-    address = bench.enter().operators.declare("#", {MULTICAST})
-    bench.engine.operators.declare_queue(address, "all", MULTICAST, durable=True, selector="AMQSize > 1000")
+    address = bench.enter().configuration.declare("#", {MULTICAST})
+    bench.engine.configuration.declare_queue(address, "all", MULTICAST, durable=True, selector="AMQSize > 1000")
     bench.run()
     engine = bench.enter()
     sends = []

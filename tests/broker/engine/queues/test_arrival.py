@@ -24,9 +24,9 @@ ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 def declare(bench: Bench, address: str, **queues: tuple[RoutingType, str]) -> None:
     engine = bench.enter()
-    made = engine.operators.declare(address, {routing_type for routing_type, _ in queues.values()})
+    made = engine.configuration.declare(address, {routing_type for routing_type, _ in queues.values()})
     for name, (routing_type, selector) in queues.items():
-        engine.operators.declare_queue(made, name, routing_type, durable=True, selector=selector)
+        engine.configuration.declare_queue(made, name, routing_type, durable=True, selector=selector)
     bench.run()
 
 
@@ -144,7 +144,7 @@ def test_durable_messages_are_ready_once_they_are_on_disk_others_at_once() -> No
 def test_only_durable_messages_on_durable_queues_are_in_the_journal(bench: Bench) -> None:
     declare(bench, "a", kept=(MULTICAST, ""))
     engine = bench.enter()
-    engine.operators.declare_queue(engine.addresses["a"], "passing", MULTICAST, durable=False, selector="")
+    engine.configuration.declare_queue(engine.addresses["a"], "passing", MULTICAST, durable=False, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=None, durable=False)
     assert bench.bodies("kept") == bench.bodies("passing") == [b"1", b"2"]

@@ -13,7 +13,7 @@ from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, N
 from broker.engine.model.message import RoutingType
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations, registry
-from broker.engine.routing.configured import add_divert, declare_divert, remove_divert
+from broker.engine.routing.registry import add_divert, remove_divert
 from tests.broker.engine.engine_harness import Bench, section
 
 MULTICAST = RoutingType.MULTICAST
@@ -23,7 +23,7 @@ def bench_with(*settings: dict[str, object], **diverts: DivertSection) -> Bench:
     """A broker with diverts, and anycast queues of the names a, b and c."""
     bench = Bench(*settings, diverts=diverts)
     for name in ("a", "b", "c"):
-        bench.enter().operators.declare(name, {RoutingType.ANYCAST})
+        bench.enter().configuration.declare(name, {RoutingType.ANYCAST})
         destinations.destination(bench.engine._state, name, RoutingType.ANYCAST)
         bench.run()
     return bench
@@ -100,7 +100,7 @@ def test_chains_end_where_they_began() -> None:
 def test_routing_types(routing: str, asked: RoutingType | None, queues: set[str]) -> None:
     bench = Bench(diverts={"d": section("a", "both", routing_type=routing)})
     engine = bench.enter()
-    both = engine.operators.declare("both", set(RoutingType))
+    both = engine.configuration.declare("both", set(RoutingType))
     for name, kind in (("any", RoutingType.ANYCAST), ("multi", MULTICAST)):
         registry.create_queue(engine._state, both, name, kind, durable=True)
     bench.run()
@@ -195,9 +195,9 @@ def test_the_configuration_changes_its_diverts() -> None:
     bench = bench_with(d=section("a", "b"))
     state = bench.enter()._state
     before = state.diverts.get("d")
-    declare_divert(state, section("a", "b").divert("d"))
+    bench.engine.configuration.declare_divert(section("a", "b").divert("d"))
     assert state.diverts.get("d") is before
-    declare_divert(state, section("a", "c").divert("d"))
+    bench.engine.configuration.declare_divert(section("a", "c").divert("d"))
     bench.run()
     bench.sent("a", b"1")
     assert (bench.bodies("b"), bench.bodies("c")) == ([], [b"1"])

@@ -16,9 +16,9 @@ from tests.simulation.world import check_accounts, check_counters, reasons
 
 def test_everything_is_given_back_with_the_last_queue(bench: Bench) -> None:
     engine = bench.enter()
-    address = engine.operators.declare("a", {RoutingType.MULTICAST})
+    address = engine.configuration.declare("a", {RoutingType.MULTICAST})
     queues = [
-        engine.operators.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
+        engine.configuration.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
         for name in ("q1", "q2")
     ]
     messages = bench.sent("a", b"1", b"2", routing_type=None)
@@ -73,8 +73,8 @@ def test_delivery_counts_go_with_the_message() -> None:
 
 def test_messages_of_a_deleted_address_on_a_wildcard_queue(bench: Bench) -> None:
     engine = bench.enter()
-    engine.operators.declare_queue(
-        engine.operators.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
+    engine.configuration.declare_queue(
+        engine.configuration.declare("n.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
     )
     messages = bench.sent("n.eu", b"1", routing_type=None)
     registry.delete_address(bench.enter()._state, engine.addresses["n.eu"])

@@ -82,9 +82,9 @@ def test_ids_are_never_used_again(bench: Bench) -> None:
 
 def test_a_message_on_several_queues_is_one_object_and_is_counted_once(bench: Bench) -> None:
     engine = bench.enter()
-    address = engine.operators.declare("a", {RoutingType.MULTICAST})
+    address = engine.configuration.declare("a", {RoutingType.MULTICAST})
     for name in ("q1", "q2"):
-        engine.operators.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
+        engine.configuration.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench = bench.restart()
     (one,), (two,) = ([m for m, _ in bench.engine.messages.browse(bench.queue(q))] for q in ("q1", "q2"))

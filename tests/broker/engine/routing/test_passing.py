@@ -10,8 +10,8 @@ from broker.config.diverts import DivertSection
 from broker.engine.model.errors import EngineError, NoQueue, TooManyAddresses
 from broker.engine.model.message import RoutingType
 from broker.engine.routing import destinations, registry
-from broker.engine.routing.configured import add_divert
 from broker.engine.routing.destinations import PASSING_MAX
+from broker.engine.routing.registry import add_divert
 from store import decode
 from tests.broker.engine.engine_harness import Bench, Taker, section
 from tests.simulation.world import journal_records, small

@@ -64,7 +64,7 @@ def test_the_overlay_example_of_the_seeds(order: int) -> None:
 
 def test_a_wildcard_address_with_queues_of_its_own(bench: Bench) -> None:
     engine = bench.enter()
-    address = engine.operators.declare("news.*", {MULTICAST, RoutingType.ANYCAST})
+    address = engine.configuration.declare("news.*", {MULTICAST, RoutingType.ANYCAST})
     for name, kind in (("multi", MULTICAST), ("any", RoutingType.ANYCAST)):
         registry.create_queue(engine._state, address, name, kind, durable=True)
     bench.run()

@@ -205,8 +205,8 @@ def test_what_failed_for_want_of_an_address_comes_before_what_is_sent_later() ->
     links.do(links.links.start, "b")
     assert links.route("orders").state is State.RETRYING
     b.tick.enter()
-    address = b.engine.operators.declare("orders", {RoutingType.ANYCAST})
-    b.engine.operators.declare_queue(address, "orders", RoutingType.ANYCAST, durable=True, selector="")
+    address = b.engine.configuration.declare("orders", {RoutingType.ANYCAST})
+    b.engine.configuration.declare_queue(address, "orders", RoutingType.ANYCAST, durable=True, selector="")
     send(a, "orders.out", "2")
     a.tick.enter()
     links.links.pause("b")

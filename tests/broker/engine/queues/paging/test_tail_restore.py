@@ -81,9 +81,9 @@ def test_what_comes_back_keeps_its_place_in_a_short_queue() -> None:
 def test_a_message_of_several_short_queues_is_one_object() -> None:
     bench = Bench()
     engine = bench.enter()
-    address = engine.operators.declare("a", {MULTICAST})
+    address = engine.configuration.declare("a", {MULTICAST})
     for name in ("q1", "q2", "q3"):
-        engine.operators.declare_queue(address, name, MULTICAST, durable=True, selector="")
+        engine.configuration.declare_queue(address, name, MULTICAST, durable=True, selector="")
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=None)
     bench = bench.restart()

@@ -133,9 +133,9 @@ def test_one_message_is_found_by_its_id() -> None:
 def test_cleaning_carries_paged_messages_forward(durable_queue: bool) -> None:
     bench = paging({"match": "noise"}, {"match": "a"})
     engine = bench.enter()
-    address = engine.operators.declare("q", {MULTICAST})
-    engine.operators.declare_queue(address, "kept", MULTICAST, durable=True, selector="")
-    engine.operators.declare_queue(address, "q", MULTICAST, durable=durable_queue, selector="")
+    address = engine.configuration.declare("q", {MULTICAST})
+    engine.configuration.declare_queue(address, "kept", MULTICAST, durable=True, selector="")
+    engine.configuration.declare_queue(address, "q", MULTICAST, durable=durable_queue, selector="")
     bench.run()
     for n in range(12):
         bench.sent("q", b"%d" % n, routing_type=MULTICAST, expiration=bench.broker.now + 3_600_000)

@@ -22,8 +22,8 @@ def declared(
 ) -> Queue:
     """A queue with these attributes, on an address of its own name unless one is given."""
     engine = bench.enter()
-    home = engine.operators.declare(address or name, {routing_type})
-    engine.operators.declare_queue(home, name, routing_type, durable=durable, selector="", asked=attributes)
+    home = engine.configuration.declare(address or name, {routing_type})
+    engine.configuration.declare_queue(home, name, routing_type, durable=durable, selector="", asked=attributes)
     bench.run()
     return bench.queue(name)
 

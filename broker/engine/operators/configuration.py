@@ -1,0 +1,125 @@
+"""What the configuration declares: made at the start and at each reload, if it is missing or different.
+
+What it declares is marked as such in the journal.  If it does so no longer, that is kept (`config-delete-* = OFF`) or
+deleted with all its contents (`FORCE`).  What an operator deletes is made again at the next reload or start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
+
+from broker.engine.delivery.subscribe import parse_selector
+from broker.engine.model.attributes import NOTHING_ASKED, Asked
+from broker.engine.model.errors import AlreadyInUse
+from broker.engine.model.message import RoutingType
+from broker.engine.model.settings import ConfigDelete
+from broker.engine.model.settings_match import SettingsTable
+from broker.engine.queues.address import Address
+from broker.engine.queues.diverts import Divert
+from broker.engine.queues.queue import Queue
+from broker.engine.queues.state import State
+from broker.engine.routing import alter, registry
+from broker.engine.routing.definitions import address_record, queue_record
+
+
+class Configuration:
+    """That of one broker."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def change_settings(self, settings: SettingsTable) -> None:
+        """New settings, effective at once on every address."""
+        registry.change_settings(self._state, settings)
+
+    def set_transmission_queues(self, names: AbstractSet[str]) -> None:
+        """The queues of these names hold messages that wait to be sent to another broker: what a divert brings there
+        stays on the address that it was sent to, by whose settings it expires and dies.
+        """
+        self._state.transmission = frozenset(names)
+
+    def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
+        """An address of the configuration: made if it is missing, never deleted automatically."""
+        address = self._state.addresses.get(name)
+        if address is None:
+            address = registry.create_address(self._state, name, routing_types, configured=True)
+        for routing_type in routing_types - address.routing_types:
+            registry.add_routing_type(self._state, address, routing_type)
+        if not address.configured:
+            address.configured = True
+            self._state.journal.define(address.id, address_record(address))
+        return address
+
+    def declare_queue(
+        self,
+        address: Address,
+        name: str,
+        routing_type: RoutingType,
+        *,
+        durable: bool,
+        selector: str,
+        asked: Asked = NOTHING_ASKED,
+    ) -> Queue:
+        """A queue of the configuration, which has the attributes that are `asked`, and for the rest its settings'.
+
+        Raises AlreadyInUse when it exists and is something else.
+        """
+        filter = parse_selector(selector)
+        queue = self._state.queues.get(name)
+        attributes = self._state.attributes(address, name, asked)
+        if queue is None:
+            queue = registry.create_queue(
+                self._state,
+                address,
+                name,
+                routing_type,
+                durable=durable,
+                filter=filter,
+                configured=True,
+                attributes=attributes,
+            )
+        text = queue.filter.text if queue.filter else ""
+        wanted = filter.text if filter else ""
+        if (queue.address, queue.routing_type, queue.durable, text) != (address, routing_type, durable, wanted):
+            raise AlreadyInUse(f"queue {name} exists with another address, routing type, durability or filter")
+        if not queue.configured:
+            queue.configured = True
+            if queue.durable:
+                self._state.journal.define(queue.id, queue_record(queue))
+        if "enabled" not in asked:  # then it is an operator's business
+            attributes = replace(attributes, enabled=queue.attributes.enabled)
+        alter.become(self._state, queue, attributes)
+        return queue
+
+    def declare_divert(self, divert: Divert) -> None:
+        """Create a divert of the configuration, or replace it if it has changed.  Raises InvalidName."""
+        divert.check()
+        present = self._state.diverts.by_name.get(divert.name)
+        if present is not None:
+            if present.same(divert) and present.configured:
+                return
+            registry.remove_divert(self._state, divert.name)
+        registry.add_divert(self._state, divert)
+
+    def delete_undeclared(
+        self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
+    ) -> None:
+        """Delete resources that the configuration no longer has, if `FORCE` is set; it still has those named."""
+        state = self._state
+        for divert in list(state.diverts.by_name.values()):
+            forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE
+            if divert.configured and divert.name not in diverts and forced:
+                state.report("config.deleted", divert=divert.name)
+                registry.remove_divert(state, divert.name)
+        for queue in [queue for queue in state.queues.values() if queue.configured and queue.name not in queues]:
+            if queue.address.settings.config_delete_queues is ConfigDelete.FORCE:
+                state.report("config.deleted", queue=queue.name, messages=queue.message_count)
+                registry.delete_named_queue(state, queue)
+        for address in [each for each in state.addresses.values() if each.configured and each.name not in addresses]:
+            if address.settings.config_delete_addresses is ConfigDelete.FORCE:
+                state.report("config.deleted", address=address.name)
+                for queue in list(address.queues):
+                    registry.delete_named_queue(state, queue)
+                registry.delete_address(state, address)
