@@ -103,8 +103,8 @@ def test_a_value_that_comes_back_with_a_delay_behind_a_newer_one_is_replaced_at_
 def test_a_dead_value_that_had_to_stay_behind_a_newer_one_leaves_once() -> None:
     """The dead-letter queue refuses it; while it waits for another attempt, a newer value comes."""
     bench = Bench({"match": "q", "dead-letter-address": "D", "max-delivery-attempts": 1})
-    home = bench.enter().operators.declare("D", {ANYCAST})
-    bench.engine.operators.declare_queue(home, "D", ANYCAST, durable=True, selector="FALSE")
+    home = bench.enter().configuration.declare("D", {ANYCAST})
+    bench.engine.configuration.declare_queue(home, "D", ANYCAST, durable=True, selector="FALSE")
     declared(bench, last_value=True)
     taker = bench.take("q")
     put(bench, "q", b"v1", key="k")
