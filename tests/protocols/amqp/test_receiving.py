@@ -96,7 +96,7 @@ def test_messages_of_two_links_may_be_interleaved() -> None:
 
 
 def test_a_link_that_has_failed_does_not_set_the_ids_of_others_back() -> None:
-    """Proton repeats the id in each frame of a delivery, and sends those of its links in turns."""
+    """Proton repeats the id in each frame of a delivery; between them others may come, on other links."""
     codec, _ = receiving_server()
     other = only(receive(codec, frames(Attach("o", 1, SENDER, initial_delivery_count=0))), Attached).link
     assert isinstance(other, Receiver)
