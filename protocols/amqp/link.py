@@ -34,9 +34,11 @@ from protocols.amqp.performatives import (
     Error,
     Flow,
     ReceiverSettleMode,
+    Rejected,
     SenderSettleMode,
     Source,
     Target,
+    TransactionalState,
 )
 from protocols.amqp.serial import add, span
 from protocols.amqp.state import LINK, SESSION_READS, SESSION_SENDS, LinkState, SessionState
@@ -107,6 +109,15 @@ def error_of(error: AmqpError | Error | None) -> Error | None:
     return Error(error.condition, error.description, error.info) if isinstance(error, AmqpError) else error
 
 
+def _brief(state: DeliveryState | None) -> DeliveryState | None:
+    """A state without the description of its error, which does not fit into the peer's frames."""
+    rejected = state.outcome if isinstance(state, TransactionalState) else state
+    if not isinstance(rejected, Rejected) or rejected.error is None:
+        return state
+    brief = Rejected(rejected.error.brief)
+    return TransactionalState(state.txn_id, brief) if isinstance(state, TransactionalState) else brief
+
+
 class Channel:
     """Our end of a session as its links see it: windows, delivery ids, and sending.  `Session` is the whole of it."""
 
@@ -153,6 +164,11 @@ class Channel:
         if link.state is LinkState.ATTACH_SENT:
             self.awaited[link.name, link.role] = link
         return handle
+
+    def unassign(self, link: Link) -> None:
+        """Undo `assign`: the link's ATTACH was not sent."""
+        self.by_handle = {handle: each for handle, each in self.by_handle.items() if each is not link}
+        self.awaited = {key: each for key, each in self.awaited.items() if each is not link}
 
     def release(self, link: Link) -> None:
         """Free a link's handle and forget its deliveries, as its DETACH is sent."""
@@ -208,7 +224,10 @@ class Channel:
             return
         if settled:
             (self.incoming if role is RECEIVER else self.outgoing).remove(first, span(first, last))
-        self.transport.out.append(disposition_frame(self.channel, role, first, last, settled=settled, state=state))
+        frame = disposition_frame(self.channel, role, first, last, settled=settled, state=state)
+        if len(frame) > self.transport.frame_bytes_max:
+            frame = disposition_frame(self.channel, role, first, last, settled=settled, state=_brief(state))
+        self.transport.out.append(frame)
 
     def send_transfer(self, link: SendingLink, frame: bytes, *, begins: bool) -> None:
         """Send a frame of a delivery, now or once the peer's window has room."""
@@ -278,14 +297,14 @@ class Link(ABC):
         """Send ATTACH, as an answer or to begin a link.
 
         A link is refused with a null source (sender) or target (receiver), followed by `send_detach` with the error.
+        Raises AmqpError if the peer does not take it: then nothing was sent.
         """
         if not self.session.sends:
             return
-        self.state = LINK[self.state]["S:ATTACH"]
-        self.handle = self.session.assign(self)
+        before, self.state = self.state, LINK[self.state]["S:ATTACH"]
         self.local = Attach(
             self.name,
-            self.handle,
+            0,
             self.role,
             snd_settle_mode,
             rcv_settle_mode,
@@ -299,7 +318,13 @@ class Link(ABC):
             desired_capabilities,
             properties,
         )
-        self.session.send(self.local)
+        try:
+            self.handle = self.local.handle = self.session.assign(self)
+            self.session.send(self.local)
+        except AmqpError:  # the peer takes no such handle, or no frame so large: nothing was sent
+            self.session.unassign(self)
+            self.state, self.local = before, None
+            raise
         if self.owes_flow:
             self.owes_flow = False
             self.session.send_flow(self)

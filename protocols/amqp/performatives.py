@@ -107,6 +107,11 @@ class Error(Composite):
     def __str__(self) -> str:
         return f"{self.condition}: {self.description}" if self.description else self.condition
 
+    @property
+    def brief(self) -> Error:
+        """The error without its description."""
+        return Error(self.condition, None, self.info)
+
 
 # -- delivery states ---------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ from protocols.amqp.composite import Composite
 from protocols.amqp.errors import FRAME_SIZE_TOO_SMALL, AmqpError, Scope
 from protocols.amqp.frames import FRAME_HEADER_BYTES, MIN_MAX_FRAME_BYTES, frame
 from protocols.amqp.limits import Limits
+from protocols.amqp.performatives import Close, Detach, End
 
 
 class Transport:
@@ -29,9 +30,13 @@ class Transport:
     def send(self, channel: int, performative: Composite) -> None:
         """Send a frame with a performative.  Raises AmqpError (frame-size-too-small) if it is too large for the peer.
 
-        The caller decides what to end then: our own frame is too large, not the peer's.
+        The caller decides what to end then: our own frame is too large, not the peer's.  What ends something is sent
+        without the description of its error, if that does not fit.
         """
         body = performative.encode()
+        if FRAME_HEADER_BYTES + len(body) > self.frame_bytes_max and isinstance(performative, Close | Detach | End):
+            performative.error = None if performative.error is None else performative.error.brief
+            body = performative.encode()
         if FRAME_HEADER_BYTES + len(body) > self.frame_bytes_max:
             what = f"{performative.NAME} has {FRAME_HEADER_BYTES + len(body)} bytes"
             raise AmqpError(FRAME_SIZE_TOO_SMALL, f"{what}, the peer takes {self.frame_bytes_max}.", Scope.SESSION)

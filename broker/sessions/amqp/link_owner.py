@@ -58,10 +58,6 @@ class LinkOwner(BaseSession):
     def proceed(self) -> None:
         """What kept us from reading on is over."""
 
-    @abstractmethod
-    def fail_with(self, error: AmqpError) -> None:
-        """The connection cannot go on: say why, and end it."""
-
     def go_on(self) -> None:
         """A large message has been dealt with: what follows it is read."""
         self.codec.resume()
@@ -99,10 +95,7 @@ class LinkOwner(BaseSession):
     def detach(self, link: Link, error: Error) -> None:
         """The broker ends a link: its queue was deleted."""
         self.drop(link, closed=False)
-        try:
-            link.send_detach(error=error)
-        except AmqpError as too_large:
-            self.fail_with(too_large)
+        link.send_detach(error=error)
         self.touch()
 
     def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:

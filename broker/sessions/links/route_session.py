@@ -97,10 +97,13 @@ class RouteSession:
     def began(self, session: Session) -> None:
         """The other end has answered BEGIN."""
         settings, name = self.route.settings, f"{self._owner.options.container_id}.{self.route.name}"
-        if settings.reads:
-            attach_sender(session.new_sender(name), settings)
-        else:
-            attach_receiver(session.new_receiver(name), settings, self._told(name))
+        try:
+            if settings.reads:
+                attach_sender(session.new_sender(name), settings)
+            else:
+                attach_receiver(session.new_receiver(name), settings, self._told(name))
+        except AmqpError as error:
+            self.end(str(error))
 
     def _told(self, name: str) -> dict[str, object]:
         """What a receiver of this name tells the other end of itself."""

@@ -31,6 +31,7 @@ from broker.sessions.links.attach import attach_receiver
 from broker.sessions.links.model import State, has_come
 from broker.sessions.links.standing import Standing
 from broker.sessions.unsendable import Unsendable
+from protocols.amqp.errors import AmqpError
 from protocols.amqp.events import Credit, Dispositions, Transfers
 from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
 from protocols.amqp.receiver import Receiver
@@ -307,7 +308,7 @@ class ReceivingRoute(IncomingLink):
             each.top_up()
 
     def _begin_part(self, selector: str) -> ReceivingRoute:
-        """A receiver for the consumers here that have this selector."""
+        """A receiver for the consumers here that have this selector; none if the other end does not take it."""
         self._parts_made += 1
         session, whole = self.link.session, self.link.local
         assert isinstance(session, Session)
@@ -317,9 +318,12 @@ class ReceivingRoute(IncomingLink):
         told = dict(whole.properties or {})
         if RESERVE_NAME in told:
             told[RESERVE_PART] = True
-        attach_receiver(receiver, self.route.settings, told, selector)
         part = ReceivingRoute(self._owner, receiver, self._standing, self.place, self.peer, selector)
         self._owner.incoming.add(part)
+        try:
+            attach_receiver(receiver, self.route.settings, told, selector)
+        except AmqpError:
+            self._owner.drop(receiver, closed=False)
         self._owner.touch()
         return part
 

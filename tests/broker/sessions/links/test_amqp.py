@@ -957,6 +957,61 @@ def test_a_route_whose_session_the_other_end_breaks_begins_anew() -> None:
     assert len(other.ends) == 2, "the message has come"
 
 
+class Narrow(Attaching):
+    """A broker that takes only the smallest frames, and attaches the links that it is told of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
+        return NarrowEnd(heard, self.ends, self.names)
+
+
+class NarrowEnd(AttachingEnd):
+    """One connection to it."""
+
+    def __init__(self, heard: list[bytes], ends: list[object], names: list[str]) -> None:
+        super().__init__(heard, ends)
+        self._names = names
+        limits = Limits(frame_bytes_max=512)
+        self._codec = AmqpConnection(limits, container_id="other", mechanisms=("ANONYMOUS",))
+
+    def _on(self, event: object) -> None:
+        if isinstance(event, Open):
+            self._codec.send_open()
+        elif isinstance(event, Attached):
+            event.link.send_attach(source=event.attach.source, target=event.attach.target)
+            self._names.append(event.link.name)
+        else:
+            super()._on(event)
+
+
+def test_a_selector_too_long_for_the_other_end_keeps_no_link_from_its_work() -> None:
+    a = SimBroker(linked(receive={"orders": ON_DEMAND}))
+    other = Narrow()
+    links = SimLinks(a, {"b": other})
+    links.run()
+    long, short = AmqpSim(a), AmqpSim(a)
+    long.receiver("orders", "queue", credit=10, filter=selecting(f"colour = '{'r' * 400}'"))
+    short.receiver("orders", "queue", credit=10, filter=selecting("colour = 'red'"))
+    for _ in range(4):
+        links.advance(1_000)
+    assert other.names == ["a.b.orders", "a.b.orders.1"]
+    assert other.ends == []
+    long.abort()
+    links.advance(LINGER_MS + 1_000)
+    assert (links.route("orders").state, links.route("orders").error) == (State.RUNNING, "")
+
+
+def test_a_route_whose_names_are_too_long_for_the_other_end_waits_alone() -> None:
+    sends = {"orders": {"queue": "orders.out", "address": "o" * 400}, "other": {"queue": "q", "address": "q"}}
+    links = SimLinks(SimBroker(linked(send=sends)), {"b": Narrow()})
+    links.run()
+    assert "the peer takes 512" in links.route("orders").error
+    assert [links.route(name).state for name in ("orders", "other")] == [State.RETRYING, State.RUNNING]
+
+
 class Enlisting(Attaching):
     """A broker that sends in a transaction, which a link has none of."""
 
