@@ -121,7 +121,7 @@ class Engine:
         self.connections = Connections(state)
         self.sessions = StoredSessions(state)
         self.session_expiry = SessionExpiry(state)
-        self.cleaner.copied.append(self.sessions.copied)
+        self.cleaner.copied.append(self.sessions.in_flight.copied)
         self.cleaner.forward += (self.sessions.forward, journal.rewrite_definitions, state.duplicates.copy_forward)
         self.transactions = Transactions(
             state, timeout=limits.transaction_timeout, bytes_max=limits.transaction_bytes_max

@@ -131,7 +131,7 @@ class Workload:
         engine = self.bench.enter()
         if returned:
             engine.consumers.grant(subscription.consumer, 0)
-            engine.sessions.returned(client.stored, [message], [id])
+            engine.sessions.in_flight.returned(client.stored, [message], [id])
             engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
             return
         if released:

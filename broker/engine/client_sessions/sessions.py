@@ -78,15 +78,109 @@ class StoredSession:
         return [(packet_id, queue, message) for packet_id, (queue, message) in self.inflight.items()]
 
 
-class StoredSessions:
-    """All stored sessions, by name."""
+class InFlight:
+    """What the journal says of messages in flight, whatever their sessions."""
 
-    __slots__ = ("_by_name", "_senders", "_state", "_unsettled")
+    __slots__ = ("_senders", "_state")
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._by_name: dict[str, StoredSession] = {}
         self._senders: dict[Queue, dict[StoredSession, None]] = {}  # who has, or had, its deliveries in flight
+
+    def sending(
+        self, session: StoredSession, queue: Queue, messages: list[Message], packet_ids: list[int], waiter: Waiter
+    ) -> int:
+        """Record that deliveries leave under these packet ids, one each, in this order.
+
+        Returns what must be durable before they may leave: the number of a tick, of which `waiter` is told; 0 if
+        nothing must, because the journal does not have these messages.  A sink may call this while it is handed them.
+        """
+        assert len(messages) == len(packet_ids), "a packet id for each message"
+        if not self.sent(session, queue, messages, packet_ids):
+            return 0
+        work = self._state.work
+        work.waiters[waiter] = None
+        return work.number
+
+    def sent(
+        self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]
+    ) -> bool:
+        """The same, for callers that wait by themselves; False if nothing must be durable."""
+        if not self._record_sent(session, queue, messages, packet_ids):
+            return False
+        self.note_sender(queue, session)
+        return True
+
+    def _record_sent(
+        self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]
+    ) -> bool:
+        """Write INFLIGHT for those messages that are stored; whether there are any."""
+        if not queue.durable or queue.deleted:
+            return False
+        stored = [message.id for message in messages if message.segment]
+        if not stored:
+            return False
+        if len(stored) < len(messages):
+            packet_ids = [id for id, message in zip(packet_ids, messages, strict=True) if message.segment]
+        journal = self._state.journal
+        journal.ensure_defined(session.id)
+        journal.ensure_defined(queue.id)
+        journal.add(record.inflight(session.id, queue.id, stored, packet_ids))
+        self._refer(messages)
+        return True
+
+    def note_sender(self, queue: Queue, session: StoredSession) -> None:
+        """A session has deliveries of a queue in flight."""
+        senders = self._senders.setdefault(queue, {})
+        if session not in senders:
+            senders[session] = None
+            if len(senders) > len(queue.consumers) + ENDED_MAX:
+                self._senders[queue] = {sender: None for sender in senders if not sender.ended}
+
+    def _refer(self, messages: Iterable[Message]) -> None:
+        """A record just added speaks about these messages."""
+        journal = self._state.journal
+        for segment in {message.segment for message in messages}:
+            if segment:
+                journal.refer(segment)
+
+    def returned(self, session: StoredSession, messages: list[Message], packet_ids: list[int]) -> None:
+        """Record that deliveries are no longer in flight although nobody acknowledged them.
+
+        Call it before they are given back, or rejected, with the packet ids under which they were sent.
+        """
+        journal = self._state.journal
+        journal.ensure_defined(session.id)
+        journal.add(record.completed(session.id, packet_ids, sent=True))
+        self._refer(messages)
+
+    def copied(self, queue: Queue, messages: list[Message]) -> None:
+        """Messages have been written anew: so is what says that they are in flight."""
+        senders = self._senders.get(queue)
+        if not senders:
+            return
+        copied = {message.id for message in messages}
+        for session in senders:
+            if session.ended:
+                continue
+            sent = [each for each in session.current() if each[1] is queue and each[2].id in copied]
+            if sent:
+                self._record_sent(session, queue, [message for _, _, message in sent], [id for id, _, _ in sent])
+
+    def queue_gone(self, queue: Queue) -> None:
+        """A queue was deleted."""
+        self._senders.pop(queue, None)
+
+
+class StoredSessions:
+    """All stored sessions, by name."""
+
+    __slots__ = ("_by_name", "_state", "_unsettled", "in_flight")
+
+    def __init__(self, state: State) -> None:
+        self.in_flight = InFlight(state)
+        self._state = state
+        self._by_name: dict[str, StoredSession] = {}
         self._unsettled: list[tuple[Queue, Message]] = []
 
     def __len__(self) -> int:
@@ -185,79 +279,11 @@ class StoredSessions:
     def _record(self, session: StoredSession) -> bytes:
         return record.session(session.id, {"name": session.name, "session": session.definition})
 
-    # -- messages to the client ------------------------------------------------------------------------------------
-
-    def sending(
-        self, session: StoredSession, queue: Queue, messages: list[Message], packet_ids: list[int], waiter: Waiter
-    ) -> int:
-        """Record that deliveries leave under these packet ids, one each, in this order.
-
-        Returns what must be durable before they may leave: the number of a tick, of which `waiter` is told; 0 if
-        nothing must, because the journal does not have these messages.  A sink may call this while it is handed them.
-        """
-        assert len(messages) == len(packet_ids), "a packet id for each message"
-        if not self.in_flight(session, queue, messages, packet_ids):
-            return 0
-        work = self._state.work
-        work.waiters[waiter] = None
-        return work.number
-
-    def in_flight(
-        self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]
-    ) -> bool:
-        """The same, for callers that wait by themselves; False if nothing must be durable."""
-        if not self._record_sent(session, queue, messages, packet_ids):
-            return False
-        self._note_sender(queue, session)
-        return True
-
-    def _record_sent(
-        self, session: StoredSession, queue: Queue, messages: Sequence[Message], packet_ids: Sequence[int]
-    ) -> bool:
-        """Write INFLIGHT for those messages that are stored; whether there are any."""
-        if not queue.durable or queue.deleted:
-            return False
-        stored = [message.id for message in messages if message.segment]
-        if not stored:
-            return False
-        if len(stored) < len(messages):
-            packet_ids = [id for id, message in zip(packet_ids, messages, strict=True) if message.segment]
-        journal = self._state.journal
-        journal.ensure_defined(session.id)
-        journal.ensure_defined(queue.id)
-        journal.add(record.inflight(session.id, queue.id, stored, packet_ids))
-        self._refer(messages)
-        return True
-
-    def _note_sender(self, queue: Queue, session: StoredSession) -> None:
-        senders = self._senders.setdefault(queue, {})
-        if session not in senders:
-            senders[session] = None
-            if len(senders) > len(queue.consumers) + ENDED_MAX:
-                self._senders[queue] = {sender: None for sender in senders if not sender.ended}
-
-    def _refer(self, messages: Iterable[Message]) -> None:
-        """A record just added speaks about these messages."""
-        journal = self._state.journal
-        for segment in {message.segment for message in messages}:
-            if segment:
-                journal.refer(segment)
-
-    def returned(self, session: StoredSession, messages: list[Message], packet_ids: list[int]) -> None:
-        """Record that deliveries are no longer in flight although nobody acknowledged them.
-
-        Call it before they are given back, or rejected, with the packet ids under which they were sent.
-        """
-        journal = self._state.journal
-        journal.ensure_defined(session.id)
-        journal.add(record.completed(session.id, packet_ids, sent=True))
-        self._refer(messages)
+    # -- packet ids ------------------------------------------------------------------------------------------------
 
     def released(self, session: StoredSession, packet_ids: list[int]) -> None:
         """Record that the client has the messages of these packet ids.  Call it before they are acknowledged."""
         self._hold(session, record.released(session.id, packet_ids), session.released, packet_ids)
-
-    # -- messages from the client ----------------------------------------------------------------------------------
 
     def received(self, session: StoredSession, packet_ids: list[int]) -> None:
         """Record that messages came under these packet ids.
@@ -295,21 +321,6 @@ class StoredSessions:
         """A packet id in this segment is settled by the record just added."""
         self._state.journal.refer(segment, released=1)
 
-    # -- written anew ----------------------------------------------------------------------------------------------
-
-    def copied(self, queue: Queue, messages: list[Message]) -> None:
-        """Messages have been written anew: so is what says that they are in flight."""
-        senders = self._senders.get(queue)
-        if not senders:
-            return
-        copied = {message.id for message in messages}
-        for session in senders:
-            if session.ended:
-                continue
-            sent = [each for each in session.current() if each[1] is queue and each[2].id in copied]
-            if sent:
-                self._record_sent(session, queue, [message for _, _, message in sent], [id for id, _, _ in sent])
-
     def forward(self, segment: int) -> int:
         """Write anew the packet ids in a segment, so that it can go; returns how many."""
         count = 0
@@ -321,10 +332,6 @@ class StoredSessions:
                     count += len(ids)
         return count
 
-    def queue_gone(self, queue: Queue) -> None:
-        """A queue was deleted."""
-        self._senders.pop(queue, None)
-
     # -- after a restart -------------------------------------------------------------------------------------------
 
     def restore(self, session: StoredSession, sent: Iterable[Sent]) -> None:
@@ -335,7 +342,7 @@ class StoredSessions:
                 self._unsettled.append((queue, message))
             else:
                 session.inflight[packet_id] = (queue, message)
-                self._note_sender(queue, session)
+                self.in_flight.note_sender(queue, session)
 
     def take_over(self, session: StoredSession, current: Callable[[], Iterable[Sent]]) -> None:
         """The session's protocol has what was in flight before a restart, and says from now on what is (`current`)."""

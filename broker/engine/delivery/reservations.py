@@ -93,7 +93,7 @@ class LinkReservation:
         ids = [message.id for message in messages]
         self._packets.update(zip(ids, packets, strict=True))
         self.queue.reserved.update(dict.fromkeys(ids, self))
-        return self._all.sessions.in_flight(self.session, self.queue, messages, packets)
+        return self._all.sessions.in_flight.sent(self.session, self.queue, messages, packets)
 
     def _allocate(self, count: int) -> list[int]:
         """Allocate `count` packet ids: free ones first."""
@@ -122,7 +122,7 @@ class LinkReservation:
         ids = [self._packets[message.id] for message in stored]
         self.settled([message.id for message in messages])
         if stored and self.queue.durable and not self.session.ended:
-            self._all.sessions.returned(self.session, stored, ids)
+            self._all.sessions.in_flight.returned(self.session, stored, ids)
 
     def settled(self, ids: list[int]) -> None:
         """See Reservation."""

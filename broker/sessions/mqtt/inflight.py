@@ -106,7 +106,7 @@ class InFlight:
             self._bytes += sum([len(message.body) for message in messages])
         if self.stored is None:
             return 0, ids
-        return self._engine.sessions.sending(self.stored, consumer.queue, messages, ids, port), ids
+        return self._engine.sessions.in_flight.sending(self.stored, consumer.queue, messages, ids, port), ids
 
     def unsent(self, packet: Publishing) -> None:
         """What waited for the journal when the connection was lost has never left."""
@@ -176,7 +176,7 @@ class InFlight:
 
     def _returned(self, messages: list[Message], packet_ids: Sequence[int]) -> None:
         if self.stored is not None and messages:
-            self._engine.sessions.returned(self.stored, messages, list(packet_ids))
+            self._engine.sessions.in_flight.returned(self.stored, messages, list(packet_ids))
 
     def give_up(self, state: Sent, found: Mapping[int, Message]) -> None:
         """These, by packet identifier, all in one state, are in flight no more, and the client does not have them."""

@@ -58,7 +58,7 @@ class Client:
             ids.append(id)
             self.sent[id] = (subscription, message)
         sessions = self.bench.engine.sessions
-        assert sessions.sending(self.stored, subscription.consumer.queue, messages, ids, self.waiting)
+        assert sessions.in_flight.sending(self.stored, subscription.consumer.queue, messages, ids, self.waiting)
 
     def take_over(self) -> None:
         """Go on where the session was before a restart."""

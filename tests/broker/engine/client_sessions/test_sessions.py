@@ -40,7 +40,7 @@ class Sending(Taker):
         self.next_id += len(messages)
         self.sent.update(zip(ids, messages, strict=True))
         sessions = self.bench.engine.sessions
-        self.numbers.append(sessions.sending(self.session, consumer.queue, messages, ids, self.waiting))
+        self.numbers.append(sessions.in_flight.sending(self.session, consumer.queue, messages, ids, self.waiting))
 
 
 def opened(bench: Bench, name: str = "c1", **definition: object) -> StoredSession:
@@ -211,7 +211,7 @@ def test_of_a_mixed_run_only_what_is_stored_is_recorded(bench: Bench) -> None:
     stored = bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
     passing = Message(bench.header("t.a", durable=False), b"", b"2")
-    number = bench.enter().sessions.sending(session, queue, [passing, *stored], [8, 9], Waiting())
+    number = bench.enter().sessions.in_flight.sending(session, queue, [passing, *stored], [8, 9], Waiting())
     assert number
     bench.run()
     (record,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Inflight)]
@@ -225,7 +225,7 @@ def test_what_went_back_to_its_queue_is_not_in_flight(bench: Bench) -> None:
     first = taker.taken[0]
     engine = bench.enter()
     taker.consumer.paused = True
-    engine.sessions.returned(session, [first], [1])
+    engine.sessions.in_flight.returned(session, [first], [1])
     engine.consumers.give_back(taker.consumer, first.id, rejected("no"))
     bench.run()
     bench = bench.restart()
@@ -237,10 +237,10 @@ def test_the_last_record_about_a_packet_id_or_a_message_holds(bench: Bench) -> N
     one, two = opened(bench), opened(bench, "c2")
     a, b, c = bench.sent("t.a::q", b"a", b"b", b"c")
     sessions, queue = bench.enter().sessions, bench.queue("q")
-    sessions.sending(one, queue, [a, b], [1, 2], Waiting())
-    sessions.sending(two, queue, [a], [7], Waiting())  # of a shared subscription, without a word from the first
-    sessions.sending(one, queue, [c], [2], Waiting())
-    sessions.sending(one, queue, [b], [2], Waiting())
+    sessions.in_flight.sending(one, queue, [a, b], [1, 2], Waiting())
+    sessions.in_flight.sending(two, queue, [a], [7], Waiting())  # shared: without a word from the first
+    sessions.in_flight.sending(one, queue, [c], [2], Waiting())
+    sessions.in_flight.sending(one, queue, [b], [2], Waiting())
     bench.run()
     bench = bench.restart()
     assert inflight(found(bench)) == {2: b"b"}
@@ -360,7 +360,7 @@ def test_a_segment_stays_as_long_as_what_it_speaks_about(what: str, restarts: bo
     (message,) = bench.sent("t.a::q", b"stays")
     sessions, queue = bench.enter().sessions, bench.queue("q")
     if what == "returned":
-        sessions.sending(session, queue, [message], [1], Waiting())
+        sessions.in_flight.sending(session, queue, [message], [1], Waiting())
     elif what == "received":
         sessions.received(session, [1])
     elif what == "released":
@@ -369,9 +369,9 @@ def test_a_segment_stays_as_long_as_what_it_speaks_about(what: str, restarts: bo
     _fill(bench, 2 * SEGMENT)
     sessions = bench.enter().sessions
     if what == "sent":
-        sessions.sending(session, queue, [message], [1], Waiting())
+        sessions.in_flight.sending(session, queue, [message], [1], Waiting())
     elif what == "returned":
-        sessions.returned(session, [message], [1])
+        sessions.in_flight.returned(session, [message], [1])
     else:
         sessions.completed(session, [1], sent=what == "released")
     bench.run()
@@ -395,11 +395,11 @@ def test_what_was_in_flight_before_it_was_copied_forward_is_not_in_flight() -> N
     _fill(bench, 2 * SEGMENT)
     bench.sent("t.b::r", b"keeps the segment that says it was sent")
     queue = bench.queue("q")
-    bench.enter().sessions.sending(session, queue, [message], [1], Waiting())
+    bench.enter().sessions.in_flight.sending(session, queue, [message], [1], Waiting())
     bench.run()
     sent_in = bench.engine.journal.segment
     _fill(bench, 2 * SEGMENT)
-    bench.enter().sessions.returned(session, [message], [1])
+    bench.enter().sessions.in_flight.returned(session, [message], [1])
     bench.run()
     returned_in = bench.engine.journal.segment
     session.current = lambda: []
@@ -475,9 +475,9 @@ def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session(bench: Bench
     (message,) = [message for message, _ in bench.engine.messages.browse(queue)]
     for n in range(5 * ENDED_MAX):
         session = opened(bench, f"c{n}")
-        bench.enter().sessions.sending(session, queue, [message], [1], Waiting())
+        bench.enter().sessions.in_flight.sending(session, queue, [message], [1], Waiting())
         bench.engine.sessions.drop(session)
         bench.run()
-    assert len(bench.engine.sessions._senders[queue]) <= ENDED_MAX + 1
+    assert len(bench.engine.sessions.in_flight._senders[queue]) <= ENDED_MAX + 1
     bench.enter().delete_queue(queue)
-    assert queue not in bench.engine.sessions._senders
+    assert queue not in bench.engine.sessions.in_flight._senders

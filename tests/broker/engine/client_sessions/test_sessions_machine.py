@@ -94,7 +94,7 @@ class Sessions(RuleBasedStateMachine):
         subscription, message = client.sent.pop(id)
         engine = self.bench.enter()
         if how == "returned":
-            engine.sessions.returned(client.stored, [message], [id])
+            engine.sessions.in_flight.returned(client.stored, [message], [id])
             engine.consumers.give_back(subscription.consumer, message.id, RELEASED)
         else:
             if how == "released":
