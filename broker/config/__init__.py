@@ -28,7 +28,7 @@ from broker.config.links import (
     TopicsSection,
 )
 from broker.config.load import apply_listen, load
-from broker.config.model import RELOADED, Config, Reload
+from broker.config.model import Config, Reload
 from broker.config.problems import ConfigError, Problem
 from broker.config.sections import (
     BrokerSection,
@@ -43,7 +43,6 @@ from broker.config.security import CertificateUser, ResourceLimit, SecuritySecti
 __all__ = [
     "COMMAND_VARIABLES",
     "DEFAULTS",
-    "RELOADED",
     "Acceptor",
     "AddressSection",
     "AddressSetting",

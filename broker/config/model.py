@@ -74,8 +74,8 @@ _RELOADED: Final = (
     "resource_limit_settings",
 )
 
-#: The sections that a reload applies at least in part.
-RELOADED: Final = frozenset({*map(kebab, _RELOADED), "log", "security"})
+#: The sections that a reload applies in part.
+_RELOADED_IN_PART: Final = ("log", "security")
 
 
 class Config(Section):
@@ -126,12 +126,29 @@ class Config(Section):
         return {kebab(name) for name in Config.model_fields if getattr(self, name) != getattr(other, name)}
 
     def with_reloaded(self, other: Config) -> Config:
-        """This configuration with the parts that a reload takes from another one."""
+        """This configuration with the parts that a reload takes from another one.
+
+        Raises ValueError if that has other wildcards: its matches are written with them, and would mean nothing here.
+        """
+        if other.wildcard_addresses != self.wildcard_addresses:
+            raise ValueError("wildcard-addresses: they have changed, and all matches with them: restart the broker")
         log = self.log.model_copy(update={"level": other.log.level})
         taken = {name: getattr(other, name) for name in _RELOADED}
         users_file = self.security.users_file  # its path needs a restart to change
         security = other.security.model_copy(update={"users_file": users_file, "audit_file": self.security.audit_file})
         return self.model_copy(update={**taken, "log": log, "security": security})
+
+    def needs_restart(self, other: Config) -> list[str]:
+        """What only a restart would take from another configuration, once a reload has taken the rest: sections, or
+        keys of those that a reload applies in part.
+        """
+        left = self.with_reloaded(other)
+        keys = left.changed_sections(other) - {*_RELOADED_IN_PART}
+        for name in _RELOADED_IN_PART:
+            mine, others = getattr(left, name), getattr(other, name)
+            fields = type(mine).model_fields
+            keys |= {f"{name}.{kebab(key)}" for key in fields if getattr(mine, key) != getattr(others, key)}
+        return sorted(keys)
 
     def setting_defaults(self) -> dict[str, object]:
         """The default of every field of an address setting, by the engine's field names."""

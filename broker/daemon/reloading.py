@@ -6,7 +6,7 @@ refused as a whole; a queue that contradicts the one that exists is left as it i
 
 from __future__ import annotations
 
-from broker.config import RELOADED, Config, ConfigError, Reload, rules_of
+from broker.config import Config, ConfigError, Reload, rules_of
 from broker.daemon.server import Server
 from broker.daemon.systemd import Notifier
 from broker.daemon.wiring import Broker, declare, settings_table
@@ -52,7 +52,7 @@ class Reloading:
         except (ConfigError, UnusableFile, ValueError, OSError) as error:
             self._log("reload.refused", error=str(error))
             return
-        changed = self.config.changed_sections(config)
+        changed, needing = self.config.changed_sections(config), self.config.needs_restart(config)
         self._broker.tick.enter()
         engine.configuration.change_settings(settings)
         guard.apply(security)
@@ -65,5 +65,4 @@ class Reloading:
             self._log("reload.undeclared", error=str(error))
         if "dead-letter-rules" in changed:
             engine.dead_letter_rules.use(rules_of(wanted))
-        needing = sorted(changed - RELOADED)
         self._log("reload.done", changed=", ".join(sorted(changed)), restart_needed_for=", ".join(needing))

@@ -1,0 +1,36 @@
+"""What a reload leaves for the next start: it says so, or refuses what only makes sense as a whole."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.daemon import DaemonProcess, running
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[DaemonProcess]:
+    with running(tmp_path) as process:
+        yield process
+
+
+def test_other_wildcards_are_for_the_next_start(broker: DaemonProcess) -> None:
+    """The matches that the file has with them would mean nothing under those in force: nobody could do anything."""
+    before = broker.get("addresses/orders/settings")["matches"]
+    broker.config.write_text('[wildcard-addresses]\nany-words = ">"\n')
+    broker.signal(signal.SIGHUP)
+    broker.await_log("reload.refused")
+    assert "wildcard-addresses" in broker.log.splitlines()[-1]
+    assert broker.get("addresses/orders/settings")["matches"] == before == ["#"]
+
+
+def test_parts_of_sections_that_need_a_restart_are_told(broker: DaemonProcess) -> None:
+    users = broker.data / "users.toml"
+    broker.reload(f'[security]\nusers-file = "{users}"\n[log]\nlevel = "debug"\n')
+    broker.reload(f'[broker]\nname = "b"\n[security]\nusers-file = "{users}"\n[log]\nformat = "json"\n')
+    first, last = [line.partition("changed=")[2] for line in broker.log.splitlines() if " reload.done " in line]
+    assert first == '"log, security" restart_needed_for=security.users-file'
+    assert last == '"broker, log, security" restart_needed_for="broker, log.format, security.users-file"'
