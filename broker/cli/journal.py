@@ -28,7 +28,7 @@ from broker.cli.output import (
 )
 from broker.cli.repair import repair
 from broker.cli.replay import replay
-from broker.cli.settings import journal_in
+from broker.cli.settings import journal_there
 from broker.log import cut
 from store import inspect
 from store.errors import Corrupt
@@ -78,7 +78,7 @@ def journal() -> None:
 def verify(directory: Path, output: OutputFormat) -> None:
     """Check every segment; exit status 7 if a broker would not start on it."""
     with _told():
-        report = inspect.verify(OsFiles(), str(journal_in(directory)))
+        report = inspect.verify(OsFiles(), journal_there(directory))
     if output == "json":
         segments = [_fields(segment) | {"status": segment.status.value} for segment in report.segments]
         bodies = asdict(report.bodies)
@@ -137,7 +137,7 @@ def print_records(
         known = ", ".join(RecordType.__members__)
         raise Failure(USAGE, f"no such type: {', '.join(sorted(unknown))}; there are {known}")
     with _told():
-        lines = inspect.iter_records(OsFiles(), str(journal_in(directory)), bodies=bodies)
+        lines = inspect.iter_records(OsFiles(), journal_there(directory), bodies=bodies)
         chosen = (line for line in lines if line.position >= start and (not wanted or line.type in wanted))
         for line in islice(chosen, limit):
             click.echo(json.dumps(_fields(line)) if output == "json" else _readable(line))
@@ -162,7 +162,7 @@ def _value(value: object) -> str:
 def stat(directory: Path, output: OutputFormat) -> None:
     """Show sizes and counts of a whole journal."""
     with _told():
-        found = inspect.stat(OsFiles(), str(journal_in(directory)))
+        found = inspect.stat(OsFiles(), journal_there(directory))
     if output == "json":
         print_json(_fields(found))
         return

@@ -10,10 +10,10 @@ from typing import IO, Any
 
 import click
 
-from broker.cli.failure import CHECK_FAILED, NO_JOURNAL, Failure
+from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import progress_bar
 from broker.cli.owner import left_to_owner
-from broker.cli.settings import broker_options, journal_in, load_config
+from broker.cli.settings import broker_options, journal_there, load_config
 from broker.log import printable
 from store.counted import counted
 
@@ -23,12 +23,14 @@ def _report(code: str, /, **fields: str | int) -> None:
 
 
 @contextmanager
-def _opened(config: Path | None, data: Path | None) -> Iterator[Any]:
-    """The stopped broker; a problem with it ends the command."""
+def _opened(config: Path | None, data: Path | None, *, new: bool = False) -> Iterator[Any]:
+    """The stopped broker, which may be a `new` one; a problem with it ends the command."""
     # Imported here: other commands do without the engine and start faster.
     from broker.offline.parts import Unusable, stopped
 
     found = load_config(config, data)
+    if not new and found.journal.log == "files":
+        journal_there(found.broker.data_directory)
     try:
         with left_to_owner(Path(found.broker.data_directory)), stopped(found, _report) as broker:
             yield broker
@@ -73,9 +75,7 @@ def export_(directory: Path, output: IO[str]) -> None:
     from broker.offline.exporting import export_directory
     from broker.offline.parts import Unusable
 
-    journal = str(journal_in(directory))
-    if not Path(journal).is_dir():
-        raise Failure(NO_JOURNAL, f"{journal}: no such directory")
+    journal = journal_there(directory)
     count = 0
     try:
         for line in export_directory(journal):
@@ -94,7 +94,7 @@ def import_(file: IO[bytes], first: int, config: Path | None, data: Path | None)
     """Add an export's messages to the journal of a stopped broker, or to a new directory."""
     from broker.offline.importing import BadLine, import_lines
 
-    with _opened(config, data) as broker:
+    with _opened(config, data, new=True) as broker:
         try:
             made = import_lines(broker, file, first=first)
         except BadLine as bad:

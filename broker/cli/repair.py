@@ -10,7 +10,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, USAGE, Failure
 from broker.cli.output import print_table, shown
 from broker.cli.owner import left_to_owner
-from broker.cli.settings import journal_in
+from broker.cli.settings import journal_there
 from broker.clock import wall_ms
 from store import repair as repairing
 from store.counted import counted
@@ -34,11 +34,10 @@ def repair(directory: Path, backup: Path | None, dry_run: bool, yes: bool) -> No
     Everything valid stays as it is.  Lost records are counted and marked: a message whose record is lost is gone, one
     whose removal is lost is back.  The broker must be stopped.  DIR is the journal or the broker's data directory.
     """
-    journal = journal_in(directory)
+    journal = Path(journal_there(directory))
     target = backup or journal.with_name(f"{journal.name}-before-repair-{_today():%Y%m%dT%H%M%SZ}")
     files = OsFiles()
     try:
-        files.list_dir(str(journal))
         lock = files.lock(f"{journal}/lock")
     except DirectoryLocked as locked:
         raise Failure(CHECK_FAILED, f"{locked}: stop the broker first") from None

@@ -16,7 +16,7 @@ import click
 from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, PARTIAL, USAGE, Failure
 from broker.cli.output import OutputFormat, output_option, print_json, print_table, progress_bar
 from broker.cli.remote import Remote, connect, remote_options
-from broker.cli.settings import data_directory, journal_in
+from broker.cli.settings import data_directory, journal_there
 from broker.cli.task import driven, rate_option
 from broker.clock import wall_ms
 from broker.reasons.messages import why_they_stay
@@ -126,7 +126,8 @@ def _reading(directory: Path, progress: Callable[[int, int], None], options: dic
     # Imported here: other commands do without the engine and start faster.
     from broker.offline.replaying import Replaying, wanted
 
-    return Replaying(OsFiles(), str(journal_in(directory)), wanted(**options), progress)
+    asked = wanted(**options)
+    return Replaying(OsFiles(), journal_there(directory), asked, progress)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from broker.cli.failure import USAGE, Failure
+from broker.cli.failure import NO_JOURNAL, USAGE, Failure
 
 if TYPE_CHECKING:  # its models take a while to load, and commands with --url or --data need none
     from broker.config import Config
@@ -71,3 +71,18 @@ def journal_in(directory: Path) -> Path:
         return within if within.is_dir() else directory
     except OSError as error:
         raise Failure(USAGE, f"{directory}: {error.strerror}") from None
+
+
+def journal_there(directory: Path) -> str:
+    """As `journal_in`, where there are segments.  Raises Failure."""
+    from store.files import OsFiles
+    from store.reading import Segments
+
+    journal = str(journal_in(directory))
+    try:
+        found = Segments(OsFiles(), journal).numbers()
+    except OSError as error:
+        raise Failure(NO_JOURNAL, f"{error.filename}: {error.strerror}") from None
+    if not found:
+        raise Failure(NO_JOURNAL, f"{journal}: there is no journal: it has no segments")
+    return journal

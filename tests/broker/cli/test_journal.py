@@ -166,6 +166,19 @@ def test_a_directory_that_is_not_there_is_6(tmp_path: Path, command: str) -> Non
     assert "No such file or directory" in result.stderr
 
 
+@pytest.mark.parametrize("command", ["verify", "print", "stat", "repair", "export", "replay", "compact"])
+def test_a_directory_without_a_journal_is_6_and_stays_as_it_is(tmp_path: Path, command: str) -> None:
+    """A backup or a check of the wrong directory must not succeed."""
+    options = {"repair": ["--dry-run"], "replay": ["--dry-run"]}.get(command, [])
+    where = ["--data", str(tmp_path)] if command == "compact" else [str(tmp_path)]
+    result = invoke("journal", command, *where, *options)
+    assert (result.exit_code, result.output) == (
+        6,
+        f"bartleby: {tmp_path}: there is no journal: it has no segments\n",
+    )
+    assert not list(tmp_path.iterdir())
+
+
 def test_repair(data: Path, tmp_path: Path) -> None:
     """Damage, a dry run, a refusal, the repair, and a journal that is well, with the old file beside it."""
     segment = data / "journal" / "0000000001.journal"
