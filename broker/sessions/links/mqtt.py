@@ -206,12 +206,13 @@ class MqttLinkSession(MqttEndpoint):
         assert self._routes is not None, "the link is running"
         self._routes.start()
         late, self._late = self._late, []
+        failure: MqttError | None = None
         try:
             for packet in late:
                 SHARED[packet.type](self, packet)
         except MqttError as wrong:
-            self.fail_with(wrong)
-        self.confirm()
+            failure = wrong
+        self.proceed(failure)
 
     def pause_routes(self) -> None:
         assert self._routes is not None, "the link is running"

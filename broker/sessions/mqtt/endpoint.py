@@ -22,6 +22,7 @@ from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import no_room
 from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.port import Port, Publishing
+from broker.sessions.mqtt.publish import NotTaken
 from broker.sessions.mqtt.receive import Receiver
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -42,8 +43,11 @@ from protocols.mqtt.packets import (
 )
 from protocols.mqtt.state import State
 
-#: What waits for the journal: a packet, or PUBLISH packets of one topic.
-Waiting = Ack | Connack | Suback | Unsuback | Publishing
+#: What waits for the journal: a packet, PUBLISH packets of one topic, or the end.
+Waiting = Ack | Connack | Suback | Unsuback | Publishing | NotTaken
+
+#: Why a connection is not read: it ends once all that is owed is said.
+_ENDING: Final = "ending"
 
 #: What is done about each packet, by its type.
 Handlers = Mapping[int, Callable[[Any, Any], None]]
@@ -55,6 +59,7 @@ class MqttEndpoint(Port):
     __slots__ = (
         "_common",
         "_ended",
+        "_ending",
         "_traffic",
         "answers",
         "leaving",
@@ -75,6 +80,7 @@ class MqttEndpoint(Port):
         self._common = common
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
+        self._ending = False  # it fails once all that is owed is said
 
     @property
     @abstractmethod
@@ -106,6 +112,8 @@ class MqttEndpoint(Port):
         """Do what the packets that have come say."""
         codec, handlers = self.codec, self.handlers
         failure: MqttError | None = None
+        if self._ending:
+            return
         try:
             while packets := codec.events():
                 self._traffic.heard(packets)
@@ -114,6 +122,8 @@ class MqttEndpoint(Port):
                         return  # one before it has ended the connection
                     handlers[packet.type](self, packet)
             failure = codec.error
+        except NotTaken as wrong:
+            self._end_behind(wrong)
         except MqttError as wrong:
             failure = wrong
         self.confirm()
@@ -127,11 +137,20 @@ class MqttEndpoint(Port):
         """Read on after a large message, or fail."""
         if self.lost:
             return
-        if failure is not None:
+        if isinstance(failure, NotTaken):
+            self._end_behind(failure)
+            self.confirm()
+        elif failure is not None:
             self.fail_with(failure)
         else:
             self.process()
         self.touch()
+
+    def _end_behind(self, failure: NotTaken) -> None:
+        """Fail once all that is owed is said."""
+        self._ending = True
+        self.reading.stop(_ENDING)
+        self.answers.owed.append(failure)
 
     def data_to_send(self) -> bytes:
         """Everything for the peer since the last call."""
@@ -277,7 +296,11 @@ class MqttEndpoint(Port):
 
     def _send_all(self, packets: list[Waiting]) -> None:
         while packets:  # one that ends the connection leaves the others to `end`
-            self.send(packets.pop(0))
+            packet = packets.pop(0)
+            if isinstance(packet, NotTaken):
+                self.fail_with(packet)
+            else:
+                self.send(packet)
 
     def send(self, packet: Packet | Publishing) -> None:
         """Send now what may be sent."""

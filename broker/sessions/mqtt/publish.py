@@ -23,6 +23,7 @@ from broker.engine.model.names import FQQN_SEPARATOR
 from broker.sessions.mqtt.format import MQTT_FORMAT, make_head
 from broker.sessions.mqtt.terms import RESERVED_TOPICS, full_queue_name, refusal
 from protocols.mqtt.codes import PacketType, ReasonCode
+from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack, Publish
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, REASON_STRING, Properties
 from protocols.mqtt.topics import AddressSyntax
@@ -46,6 +47,10 @@ class Refused:
 
     reason: ReasonCode
     sentence: str
+
+
+class NotTaken(MqttError):
+    """A connection ends since messages are refused; what was taken before is acknowledged first, or it comes again."""
 
 
 #: By the place of a message in its run; None: it was taken, and nobody has subscribed.

@@ -17,13 +17,16 @@ from broker.engine.model.errors import EngineError
 from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import check_publish, payload_too_large
 from broker.sessions.mqtt.port import Port
-from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, Outcomes, Publisher, Refused, answers
+from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, NotTaken, Outcomes, Publisher, Refused, answers
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
 from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack, Begun, Part, Publish
+
+#: What messages are acknowledged with, by their QoS.
+_ANSWERS: Final = (PacketType.PUBACK, PacketType.PUBACK, PacketType.PUBREC)
 
 #: Why a connection is not read.
 _FULL: Final = "full"
@@ -103,7 +106,7 @@ class Receiver:
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
         """Owe the acknowledgements.  Raises MqttError where a client cannot be told what became of its message."""
-        link, kind = self._link, PacketType.PUBACK if run.qos == 1 else PacketType.PUBREC
+        link, kind = self._link, _ANSWERS[run.qos]
         if run.qos and (not outcomes or link.codec.version == V5):
             for ack in answers(kind, run, outcomes) if outcomes else (Ack(kind, run.packet_ids),):
                 self.owe(ack)
@@ -117,10 +120,13 @@ class Receiver:
             self.owe(Ack(kind, run.packet_ids))
 
     def end_for(self, run: Publish, outcomes: Outcomes, refused: Refused) -> NoReturn:
-        """End the connection since messages of a run are refused: sent again, they are new.  Raises MqttError."""
+        """End the connection since messages of a run are refused: sent again, they are new.  Raises NotTaken."""
         if run.qos == 2:
             self._session.incoming.refused([run.packet_ids[at] for at, why in outcomes.items() if why is not None])
-        raise MqttError(refused.reason, refused.sentence)
+        taken = [id for at, id in enumerate(run.packet_ids) if outcomes.get(at) is None]
+        if taken:
+            self.owe(Ack(_ANSWERS[run.qos], taken))
+        raise NotTaken(refused.reason, refused.sentence)
 
     def release(self, packet_ids: list[int]) -> None:
         """PUBREL: what the client sends under these from now on is new."""

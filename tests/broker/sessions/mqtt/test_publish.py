@@ -164,6 +164,28 @@ def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> 
     assert message.body == b"2"
 
 
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("qos", [1, 2])
+def test_what_was_taken_before_a_refusal_is_acknowledged_before_the_connection_ends(qos: int, together: bool) -> None:
+    """Before 5.0 nobody can be told of the refusal: all that has no answer comes again, and would fill the address."""
+    sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
+    reader = sim.connect("reader", clean=False, expiry=100)
+    reader.subscribe("full", qos=2)
+    reader.drop()
+    client = sim.connect("c", version=V311, clean=False, auto=False)
+    for number in range(1, 4):
+        head = PublishHead(V311, "full", qos=qos if together or number < 3 else 3 - qos)
+        client.codec.send_publish(head, [b"%d" % number], [number])
+    client.settle()
+    assert client.closed
+    acknowledged = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
+    assert acknowledged == [(1, 0), (2, 0)]
+    reader = sim.connect("reader", clean=False, expiry=100)
+    again = sim.connect("c", version=V311, clean=False)
+    again.publish("full", b"3", qos, packet_id=3, dup=True)
+    assert reader.payloads() == [b"1", b"2", b"3"]
+
+
 def test_a_refusal_says_why() -> None:
     sim = SimWorld(configured(FULL))
     internal_owner(sim, "full")
