@@ -26,7 +26,7 @@ from broker.sessions.stomp.session import StompSession
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.limits import Limits as AmqpLimits
 from protocols.mqtt.codes import Role
-from protocols.mqtt.connection import PACKET_BYTES_MAX
+from protocols.mqtt.fields import PACKET_BYTES_MAX
 from protocols.mqtt.limits import WHOLE_BYTES_MIN
 from protocols.mqtt.limits import Limits as MqttLimits
 from protocols.mqtt.runs import Shared

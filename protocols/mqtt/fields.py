@@ -45,6 +45,9 @@ class Kind(Generic[T]):
 VARINT_MAX: Final = 268_435_455
 VARINT_BYTES_MAX: Final = 4
 
+#: The largest packet that the protocol knows.
+PACKET_BYTES_MAX: Final = 1 + VARINT_BYTES_MAX + VARINT_MAX
+
 #: The most bytes of a string, or of binary data (1.5.4, 1.5.6).
 STRING_BYTES_MAX: Final = 65_535
 

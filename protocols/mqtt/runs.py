@@ -16,7 +16,8 @@ import sys
 from array import array
 from typing import Final
 
-from protocols.mqtt.codes import V5, V31, PacketType, ReasonCode, Role
+from protocols.mqtt.aliases import TopicAliases
+from protocols.mqtt.codes import V5, V31, PacketType, Role
 from protocols.mqtt.errors import MqttError, malformed, violation
 from protocols.mqtt.fields import Context, check_text, read_binary, read_two_bytes, read_varint
 from protocols.mqtt.limits import Limits
@@ -78,36 +79,6 @@ class Shared:
                     self.blocks.clear()
                 self.blocks[block] = properties
         return properties, start + length
-
-
-class TopicAliases:
-    """The topic aliases that a peer has defined on one connection (3.3.2.3.4), with which they end [MQTT-3.3.2-7].
-
-    `maximum`: the Topic Alias Maximum announced to the peer.
-    """
-
-    __slots__ = ("_maximum", "_topics")
-
-    def __init__(self, maximum: int) -> None:
-        self._maximum = maximum
-        self._topics: dict[int, str] = {}
-
-    def resolve(self, alias: int, topic: str) -> str:
-        """The topic of a PUBLISH with an alias; a topic that it has redefines the alias.  Raises MqttError."""
-        if alias > self._maximum:
-            sentence = f"the topic alias {alias} is above the maximum of {self._maximum}"
-            raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, sentence, "MQTT-3.3.2-9")
-        if topic:
-            self._topics[alias] = topic
-        elif alias in self._topics:
-            topic = self._topics[alias]
-        else:
-            raise violation(f"the topic alias {alias} stands for no topic yet")
-        return topic
-
-
-#: For a peer that may use no aliases.
-NO_ALIASES: Final = TopicAliases(0)
 
 
 def read_publishes(

@@ -128,6 +128,7 @@ class View:
     logged in yet, though it may send already (3.1.4).  `stranger`: whether the peer is an unknown client.
     """
 
+    state: State
     incoming: dict[str, State]
     outgoing: dict[str, State]
     kinds: frozenset[int]
@@ -147,6 +148,7 @@ def _view(role: Role, state: State) -> View:
     outgoing = {name: to for (sender, name), to in table.items() if sender is role}
     serving = role is Role.SERVER
     return View(
+        state,
         incoming,
         outgoing,
         kinds(incoming),

@@ -11,8 +11,9 @@ from broker.sessions.contents import Joined, joined
 from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, to_mqtt
 from broker.sessions.mqtt.format import MQTT_FORMAT
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
-from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
+from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.fields import PACKET_BYTES_MAX
 from protocols.mqtt.properties import Properties
 
 _NO_DATA: Final = encode_section(DATA, b"")

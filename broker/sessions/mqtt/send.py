@@ -19,8 +19,8 @@ from broker.sessions.mqtt.port import Port, keep_fitting
 from broker.sessions.mqtt.subscription import Subscription
 from broker.sessions.mqtt.terms import reason_words
 from protocols.mqtt.codes import FAILURE, PacketType, ReasonCode
-from protocols.mqtt.connection import PACKET_BYTES_MAX
 from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.fields import PACKET_BYTES_MAX
 from protocols.mqtt.inflight import Sent
 from protocols.mqtt.packets import Ack
 
@@ -43,7 +43,7 @@ class Sender:
     def send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> int:
         """Send as many of these as the quota allows, from the first one on; how many that were."""
         port, in_flight = self.port, self._in_flight
-        limited = port.codec.packet_bytes_max_out < PACKET_BYTES_MAX
+        limited = port.codec.agreement.packet_bytes_max < PACKET_BYTES_MAX
         done = 0
         for run in port.renderer.runs(subscription, messages, self._engine.now, mixing=port.codec.mixing):
             head, count, payloads = run.head, len(run.messages), run.payloads

@@ -60,7 +60,7 @@ TOKENS = [
 
 def bounded(connection: MqttConnection, read_bytes: int) -> None:
     """What is kept is below the limits and one read."""
-    kept = len(connection._buffer) - connection._at + len(connection._pending or b"")
+    kept = len(connection._reader)
     assert kept <= LIMITS.packet_bytes_max + read_bytes
 
 

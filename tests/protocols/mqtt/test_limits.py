@@ -12,6 +12,8 @@ from protocols.mqtt.encode import PublishHead, encode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import PACKET_BYTES_MIN, Limits
 from protocols.mqtt.packets import Auth, Connack, Packet, Publish
+from protocols.mqtt.reader import PacketReader
+from protocols.mqtt.state import View
 from tests.protocols.mqtt.peer import (
     VERSIONS,
     block,
@@ -196,23 +198,23 @@ def test_topics_have_limits() -> None:
 
 
 @interpreted
-def test_a_large_packet_in_many_pieces_takes_time_in_proportion() -> None:
+def test_a_large_packet_in_many_pieces_takes_time_in_proportion(monkeypatch: pytest.MonkeyPatch) -> None:
     """What has come of it is not gone through again and again: its pieces are put together once."""
     limits = Limits(packet_bytes_max=8 << 20)
     raw = frame(0x30, text("a") + b"\0" + bytes(4 << 20))
     connection = connected(V5, limits=limits)
-    parsed = 0
-    original = connection._parse
+    looked = 0
+    original = PacketReader.read
 
-    def counting(packets: list[Packet]) -> bool:
-        nonlocal parsed
-        parsed += 1
-        return original(packets)
+    def counting(self: PacketReader, view: View) -> Packet | None:
+        nonlocal looked
+        looked += 1
+        return original(self, view)
 
-    connection._parse = counting  # type: ignore[method-assign]
+    monkeypatch.setattr(PacketReader, "read", counting)
     pieces = [raw[at : at + 1000] for at in range(0, len(raw), 1000)]
     assert len(feed(connection, pieces)) == 1
-    assert parsed <= 6
+    assert looked <= 6
 
 
 def test_memory_for_a_packet_that_does_not_come() -> None:
@@ -231,5 +233,4 @@ def test_nothing_is_kept_after_the_end(raw: bytes) -> None:
     connection = connected(V311)
     feed(connection, [raw])
     connection.receive_data(b"x" * 1000)
-    assert not connection._buffer
-    assert not connection._pending
+    assert not len(connection._reader)

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protocols.mqtt.codes import V5, V31, V311, PacketType, ReasonCode, Role
-from protocols.mqtt.connection import PACKET_BYTES_MAX, MqttConnection
+from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead, PublishHeads, encode, encode_acks
 from protocols.mqtt.errors import MqttError
-from protocols.mqtt.fields import VARINT_MAX
+from protocols.mqtt.fields import PACKET_BYTES_MAX, VARINT_MAX
 from protocols.mqtt.limits import Limits
 from protocols.mqtt.packets import (
     Ack,
@@ -215,7 +215,7 @@ def test_explanations_that_are_too_large(packet: Packet) -> None:
         sizes.append(len(connection.data_to_send()))
     for most in range(sizes[-1] - 1, sizes[0] + 1):
         connection = connected(V5)
-        connection.packet_bytes_max_out = most
+        connection.agreement.packet_bytes_max = most
         fits = connection.send(packet)
         size = len(connection.data_to_send())
         assert fits == (most >= sizes[-1])
@@ -251,7 +251,7 @@ def test_nothing_is_too_large_for_who_does_not_say_so() -> None:
 def narrow(most: int) -> MqttConnection:
     """A connection to a client that takes hardly anything; CONNACK went through before."""
     connection = connected(V5)
-    connection.packet_bytes_max_out = most
+    connection.agreement.packet_bytes_max = most
     return connection
 
 

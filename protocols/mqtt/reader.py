@@ -1,0 +1,214 @@
+"""The packets in the bytes of a peer: whole ones, in order, those of a kind in runs.
+
+A packet is a byte with its type and flags, its length in one to four bytes, and so many bytes.  Nothing is copied but
+what packets consist of.  A packet that is not complete is looked at again when as many bytes have come as it lacks; how
+large it may be is known from its first bytes.  What is kept never exceeds the limits by more than one read.
+
+A payload above `Limits.whole_bytes_max` comes in parts, as its bytes do: `Begun`, then `Part`s; after the last one
+nothing is read until `resume`.  Which packets may come is the conversation's to say (`state`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from protocols.mqtt.aliases import NO_ALIASES, TopicAliases
+from protocols.mqtt.codes import V5, PacketType
+from protocols.mqtt.decode import connect_version, decode, early_version
+from protocols.mqtt.errors import malformed, too_large
+from protocols.mqtt.fields import VARINT_BYTES_MAX
+from protocols.mqtt.packets import Begun, Packet, Part
+from protocols.mqtt.runs import Shared, payload_at, read_acks, read_begun, read_publishes
+from protocols.mqtt.state import View, unexpected
+
+_PUBLISH: Final = PacketType.PUBLISH
+_PUBACK: Final = PacketType.PUBACK
+_PUBCOMP: Final = PacketType.PUBCOMP
+
+
+class PacketReader:
+    """Those of one connection.
+
+    `version` is that of its CONNECT, 0 before; `aliases` are those that the peer may use; `ended`: no more will come.
+    """
+
+    __slots__ = (
+        "_at",
+        "_buffer",
+        "_left",
+        "_limits",
+        "_pending",
+        "_shared",
+        "_wanted",
+        "aliases",
+        "ended",
+        "held",
+        "version",
+    )
+
+    def __init__(self, shared: Shared) -> None:
+        self.version = 0
+        self.aliases: TopicAliases = NO_ALIASES
+        self.held = False  # a payload in parts has come whole, and nobody has resumed
+        self._shared = shared
+        self._limits = shared.limits
+        self._buffer = b""
+        self._at = 0  # where the next packet begins in `_buffer`
+        self._pending: bytearray | None = None  # what came since, while a packet was not complete
+        self._wanted = 0  # with as many bytes in `_pending` reading is of use again
+        self.ended = False
+        self._left = 0  # bytes that a payload in parts still has
+
+    def __len__(self) -> int:
+        """Bytes that are kept."""
+        return len(self._buffer) - self._at + len(self._pending or b"")
+
+    def add(self, data: bytes) -> None:
+        """Keep bytes."""
+        if self._pending is not None:
+            self._pending += data
+        elif self._buffer:
+            self._pending = bytearray(data)
+        else:
+            self._buffer = data
+            self._wanted = 0
+
+    @property
+    def ready(self) -> bool:
+        """Whether `read` may find something."""
+        pending = 0 if self._pending is None else len(self._pending)
+        return not self.held and pending >= self._wanted and self._buffer != b""
+
+    def begin(self) -> bool:
+        """Call this before `read`; whether that may find something."""
+        if not self.ready:
+            return False
+        if self._pending is not None:
+            self._buffer = b"".join((self._buffer[self._at :], self._pending))
+            self._at = 0
+            self._pending = None
+        self._wanted = 0
+        return True
+
+    def drop(self) -> None:
+        """Keep nothing of what came."""
+        self._buffer = b""
+        self._at = 0
+        self._pending = None
+
+    def trim(self) -> None:
+        """Keep nothing of what was read, if that was all."""
+        if self._at == len(self._buffer):
+            self.drop()
+
+    def check_end(self) -> None:
+        """The peer has ended, and all was read.  Raises MqttError if that is in the middle of a packet."""
+        if not self.held and (self._buffer or self._left):
+            raise malformed("the connection ended in the middle of a packet")
+
+    def read(self, view: View) -> Packet | None:
+        """The next packet, or run of packets; None if it is not complete.  Raises MqttError."""
+        if self._left:
+            return self._part()
+        if self.held:
+            self.trim()
+            return None
+        frame = self._frame(view)
+        if frame is None:
+            return None
+        body, stop = frame
+        data, at = self._buffer, self._at
+        kind = data[at] >> 4
+        if not self.version:
+            self.version, error = connect_version(data, body, stop)
+            if error is not None:
+                raise error
+        if self.version == V5 and body - at > 2 and not data[body - 1]:
+            raise malformed("the length of a packet has a needless byte", "MQTT-1.5.5-1")
+        packet: Packet
+        if kind == _PUBLISH:
+            if stop - body > self._limits.whole_bytes_max:
+                whole = self._whole(body, stop)
+                if not whole or isinstance(whole, Begun):
+                    return whole or None
+            packet, self._at = read_publishes(data, at, body, stop, self.version, self._shared, self.aliases)
+            return packet
+        run = read_acks(data, at, self.version) if _PUBACK <= kind <= _PUBCOMP else None
+        if run is not None:
+            packet, self._at = run
+            return packet
+        packet = decode(data[at], data, body, stop, self._shared.contexts[self.version])
+        self._at = stop
+        return packet
+
+    def _frame(self, view: View) -> tuple[int, int] | None:
+        """Where the fields of the next packet begin and end, or None if it is not complete.  Raises MqttError."""
+        data, at = self._buffer, self._at
+        end = len(data)
+        if at == end:
+            self.drop()
+            return None
+        if data[at] >> 4 not in view.kinds:
+            raise unexpected(data[at] >> 4, view.state, self._shared.role.peer, self.version)
+        length = 0
+        body = at + 1
+        for shift in range(0, 7 * VARINT_BYTES_MAX, 7):
+            if body == end:
+                self._wanted = 1
+                return None
+            byte = data[body]
+            body += 1
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+        else:
+            sentence = "the length of a packet takes more than four bytes"
+            raise malformed(sentence, "MQTT-1.5.5-1", silent=not self.version)
+        stop = body + length
+        most = self._limits.connect_bytes_max if view.stranger else self._limits.packet_bytes_max
+        if stop - at > most:
+            if not self.version:  # only a client that has shown which MQTT it speaks is told
+                self.version, self._wanted = early_version(data, body), 1
+            if self.version:
+                raise too_large(stop - at, most, stranger=view.stranger)
+            return None
+        if stop > end and not (length > self._limits.whole_bytes_max and data[at] >> 4 == _PUBLISH):
+            self._wanted = stop - end
+            return None
+        return body, stop
+
+    # -- payloads in parts -----------------------------------------------------------------------------------------
+
+    def _whole(self, body: int, stop: int) -> bool | Begun:
+        """Whether a large PUBLISH is to be read like others, and complete; if it comes in parts, it is begun.
+
+        Raises MqttError.
+        """
+        data, at, end = self._buffer, self._at, len(self._buffer)
+        payload, certain = payload_at(data, data[at], body, self.version, self._limits)
+        if payload <= stop and (not certain or payload > end):
+            self._wanted = max(payload - end, 1)
+            return False
+        if 0 <= stop - payload <= self._limits.whole_bytes_max:
+            self._wanted = max(stop - end, 0)
+            return stop <= end
+        begun = read_begun(data, at, body, stop, payload, self.version, self._shared, self.aliases)
+        self._at, self._left = payload, begun.nbytes
+        return begun
+
+    def _part(self) -> Part | None:
+        """What there is of a payload."""
+        at = self._at
+        stop = min(at + self._left, len(self._buffer))
+        if stop == at:
+            self.drop()
+            return None
+        self._left -= stop - at
+        self._at = stop
+        self.held = not self._left
+        return Part(self._buffer[at:stop], last=self.held)
+
+    def resume(self) -> None:
+        """What follows a payload that came in parts can be read."""
+        assert self.held, "the last part has come"
+        self.held = False
