@@ -11,6 +11,7 @@ from broker.engine import Consumer
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.management.callers import managed, require_whole
+from broker.management.deeds import told_to_client
 from broker.management.models.base import REASON_CHARS_MAX
 from broker.management.models.queues import consumer_shown
 
@@ -101,5 +102,4 @@ class PeerPages:
 
 def _reason(visit: Visit) -> str:
     """The reason that is sent to the client."""
-    reason = visit.text("reason").strip()[:REASON_CHARS_MAX]
-    return f"closed by an operator: {reason}" if reason else "closed by an operator"
+    return told_to_client(visit.text("reason").strip()[:REASON_CHARS_MAX])

@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.report import Report
+from broker.log import printable
 from broker.management.callers import ACCESS
 from broker.management.runtime import OPERATOR_HEADER, TOKEN_FILE
 
@@ -40,3 +41,8 @@ def who(request: Request, access: Access) -> dict[str, str]:
     if operator:
         caller["operator"] = operator
     return caller | {"remote": f"{client.host}:{client.port}" if client else "unknown"}
+
+
+def told_to_client(reason: str) -> str:
+    """The sentence for a client that an operator closes: printable, as not every protocol can say anything else."""
+    return f"closed by an operator: {printable(reason)}" if reason else "closed by an operator"

@@ -15,7 +15,7 @@ from broker.engine.model.permissions import Permission
 from broker.management.callers import managed, require_whole
 from broker.management.calls import CallerAccess, Calls, anybody, whole
 from broker.management.cursors import after_number
-from broker.management.deeds import told
+from broker.management.deeds import told, told_to_client
 from broker.management.models.base import LIMIT_DEFAULT, After, Id, Limit, Reason
 from broker.management.models.broker import ConnectionList, ConnectionShown, connection_shown
 from broker.management.models.queues import ConsumerList, ConsumerShown, consumer_shown
@@ -47,7 +47,7 @@ class ConnectionCalls:
         if connected is None:
             raise NotFound(f"connection {id} does not exist")
         self._broker.tick.enter()
-        connected.dismiss(_told_to_client(reason))
+        connected.dismiss(told_to_client(reason))
         told(request, "connection.dismissed", connection=connected.id, client=connected.remote)
         return connection_shown(connected)
 
@@ -96,14 +96,10 @@ class ConsumerCalls:
         assert consumer is not None, "`about` has found it"
         shown = consumer_shown(consumer)
         self._broker.tick.enter()
-        self._engine.consumers.dismiss(consumer, _told_to_client(reason))
+        self._engine.consumers.dismiss(consumer, told_to_client(reason))
         told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         return shown
 
     def _consumer(self, id: str) -> Consumer | None:
         queues = self._engine.queues.values()
         return next((each for queue in queues for each in queue.holders() if str(each.id) == id), None)
-
-
-def _told_to_client(reason: str) -> str:
-    return f"closed by an operator: {reason}" if reason else "closed by an operator"

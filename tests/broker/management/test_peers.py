@@ -28,6 +28,8 @@ async def test_connections_are_listed_and_closed(broker: TestBroker, client: Cli
     assert said == ["closed by an operator: it is late"]
     await client.call("DELETE", "/api/v1/connections/1-a")
     assert said[-1] == "closed by an operator"
+    await client.call("DELETE", "/api/v1/connections/3-c?reason=%00%0A")
+    assert said[-1] == r"closed by an operator: \x00\n", "MQTT has no U+0000"
     gone = await client.call("DELETE", "/api/v1/connections/9")
     assert (gone.status, gone.json["detail"]) == (404, "connection 9 does not exist")
     assert (await client.call("DELETE", "/api/v1/connections/1-a?force=true")).status == 400
