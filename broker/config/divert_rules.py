@@ -52,8 +52,8 @@ def divert_problems(config: Config) -> Iterator[Found]:
             )
         yield from _checked(compile_filter, f"{key}.filter", section.filter, "correct the selector")
         try:
-            section.added  # noqa: B018
-        except ValueError as error:
+            section.model_copy(update={"filter": ""}).divert(name).check_added()
+        except (ValueError, InvalidName) as error:
             yield (f"{key}.add-headers",), shown(section.add_headers), str(error)
             continue
         yield from _bounds(key, name, section)

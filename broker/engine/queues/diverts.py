@@ -31,7 +31,7 @@ from typing import Final
 
 from broker.engine.filter import Filter, compile_filter
 from broker.engine.model.errors import AlreadyInUse, InvalidName, NotFound
-from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.message import RESERVED_PREFIXES, Message, PropertyView, RoutingType
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.topics import Topics
 from store import record
@@ -145,6 +145,12 @@ class Divert:
             raise InvalidName(f"divert {self.name} forwards to its own address: name another one")
         if len(self.add) + len(self.remove) > HEADERS_MAX:
             raise InvalidName(f"divert {self.name}: add and remove at most {HEADERS_MAX} headers")
+
+    def check_added(self) -> None:
+        """Raises InvalidName if a new divert adds a property that only the broker writes."""
+        for name in self.add:
+            if name.startswith(RESERVED_PREFIXES):
+                raise InvalidName(f"divert {self.name} cannot add {name}: only the broker writes it")
 
 
 def read_divert(id: int, definition: Json) -> Divert:

@@ -9,6 +9,7 @@ from pydantic import Field
 from broker.engine import Divert, DivertRouting, parse_selector
 from broker.engine.model.names import WildcardSyntax, check_name, check_sendable
 from broker.management.models.base import Body, Next, Shown, Total
+from broker.management.models.messages import PropertyName, PropertyValue
 
 Routing = Literal["STRIP", "PASS", "ANYCAST", "MULTICAST"]
 
@@ -54,7 +55,7 @@ class NewDivert(Body):
     exclusive: bool = Field(False, description="true: the messages do not reach the address itself.")
     filter: str = Field("", description="Only messages that match this selector; empty: all.")
     routing_type: Routing = Field("STRIP", description="The routing type of the queues that a copy may enter.")
-    add_headers: dict[str, str] = Field({}, description="Added to each copy.")
+    add_headers: dict[PropertyName, PropertyValue] = Field({}, description="Added to each copy.")
     remove_headers: list[str] = Field([], description="Removed from each copy.")
 
 
@@ -64,7 +65,7 @@ def new_divert(name: str, body: NewDivert, syntax: WildcardSyntax) -> Divert:
     check_name(body.address)
     for forward in body.forwarding_addresses:
         check_sendable(forward, syntax)
-    return Divert(
+    divert = Divert(
         name,
         body.address,
         tuple(body.forwarding_addresses),
@@ -74,6 +75,8 @@ def new_divert(name: str, body: NewDivert, syntax: WildcardSyntax) -> Divert:
         add=body.add_headers,
         remove=body.remove_headers,
     )
+    divert.check_added()
+    return divert
 
 
 class DivertDeleted(Shown):

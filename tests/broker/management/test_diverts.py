@@ -57,6 +57,9 @@ async def test_a_divert_is_made_shown_and_deleted(broker: TestBroker, client: Cl
         ({"routing_type": "ANY"}, "routing_type must be 'STRIP', 'PASS'"),
         ({"filter": "k ="}, "selector"),
         ({"add_headers": {"x": 1}}, "add_headers.x must be a text"),
+        ({"add_headers": {"": "x"}}, "is empty"),
+        ({"add_headers": {"x": "\0"}}, "must not have the character NUL"),
+        ({"add_headers": {"_AMQ_DL_REASON": "x"}}, "divert d cannot add _AMQ_DL_REASON: only the broker writes it"),
         ({"transformer": "x"}, "there is no field 'transformer'"),
     ],
 )

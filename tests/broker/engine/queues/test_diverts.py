@@ -245,6 +245,7 @@ def test_definitions_come_back() -> None:
         ('address = "a"\nforwarding-address = "b.#"', "has a wildcard"),
         ('address = "a"\nforwarding-address = "b"\nfilter = "k ="', "correct the selector"),
         ('address = "a"\nforwarding-address = "b"\nadd-headers = ["x"]', "is not a header"),
+        ('address = "a"\nforwarding-address = "b"\nadd-headers = ["_AMQ_DL_TEXT: x"]', "only the broker writes it"),
         ('address = "a"\nforwarding-address = "b"\nrouting-type = "ANY"', 'give one of "STRIP", "PASS"'),
         ('address = "a"\nforwarding-address = "b"\ntransformer-class-name = "x.Y"', "unknown setting"),
     ],
