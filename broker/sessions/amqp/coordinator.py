@@ -1,4 +1,4 @@
-"""The link of a transactions' controller (part 4): its messages declare and discharge."""
+"""Coordinator links (part 4): their messages declare and discharge transactions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from protocols.amqp.types import Described
 
 
 class CoordinatorLink:
-    """What a controller sends to."""
+    """The link of one transaction controller."""
 
     def __init__(self, owner: LinkOwner, link: Receiver, transactions: Transactions) -> None:
         self.link = link
@@ -26,7 +26,7 @@ class CoordinatorLink:
         self._transactions = transactions
 
     def add(self, event: Transfers) -> None:
-        """Do what they ask for, and answer.  Raises AmqpError where the controller takes no rejection."""
+        """Handle requests, and answer them.  Raises AmqpError if the controller accepts no rejection."""
         for id, payload in zip(event.ids, event.payloads, strict=True):
             self._answer(id, payload)
         self.top_up()
@@ -50,14 +50,14 @@ class CoordinatorLink:
         answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))
 
     def add_portion(self, event: Portion) -> None:
-        """Its link takes no large messages."""
+        """Large messages are not accepted."""
 
     def aborted(self) -> None:
         """See Incoming."""
         self.top_up()
 
     def publish(self) -> None:
-        """Nothing is gathered."""
+        """Requests are handled at once."""
 
     def top_up(self) -> None:
         """See Incoming."""
@@ -66,12 +66,12 @@ class CoordinatorLink:
             self.link.send_credit(options.credits)
 
     def gone(self) -> None:
-        """What it has left open is rolled back."""
+        """Roll back the transactions that are open."""
         self._transactions.abandon(self.link)
 
 
 def read_request(payload: bytes) -> Declare | Discharge:
-    """What a message asks of the coordinator.  Raises AmqpError."""
+    """Decode a request.  Raises AmqpError."""
     try:
         kind, values = Message(payload).body()
         request = values[0] if kind == AMQP_VALUE and values else None

@@ -1,4 +1,4 @@
-"""The links of a connection on which the broker receives, and when what they gather is published."""
+"""The receiving links of a connection, and when the messages that they gather are published."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from protocols.amqp.receiver import Receiver
 
 
 class Incoming(Protocol):
-    """A producer's link, or a coordinator."""
+    """A producer's link, or a coordinator's."""
 
     link: Receiver
 
     def add(self, event: Transfers) -> None:
-        """Messages have come.  Raises AmqpError."""
+        """Handle whole messages.  Raises AmqpError."""
 
     def add_portion(self, event: Portion) -> None:
-        """A part of a large message has come.  Raises AmqpError."""
+        """Handle a part of a large message.  Raises AmqpError."""
 
     def aborted(self) -> None:
-        """A message has come to nothing."""
+        """Handle a message that was aborted, or resumed and not known here."""
 
     def publish(self) -> None:
-        """Publish what was gathered."""
+        """Publish the gathered messages."""
 
     def top_up(self) -> None:
-        """Give credit again when little is left."""
+        """Grant credit if little is left."""
 
     def gone(self) -> None:
-        """The link is gone."""
+        """The link has ended."""
 
 
 class IncomingLinks:
-    """Those of one connection; one that breaks a rule is told to `lose`.
+    """The receiving links of one connection; `lose` ends a link that violates a rule.
 
-    One link an address gathers: where a second one comes, what the first has gathered is published before, so that
-    messages to an address keep their order whatever links they come on.  The anonymous relay's may go to any address.
+    Only one link per address gathers messages: before a second one does, those of the first are published.  So the
+    messages to an address keep their order across links.  The anonymous relay's messages may go to any address.
     """
 
     __slots__ = ("_codec", "_gathering", "_lose", "by_link")
@@ -52,23 +52,23 @@ class IncomingLinks:
         self._gathering: dict[str | None, Incoming] = {}  # by the order of their links
 
     def add(self, made: Incoming) -> None:
-        """A link is attached."""
+        """Add an attached link."""
         self.by_link[made.link] = made
 
     def drop(self, link: Link) -> None:
-        """A link is gone."""
+        """Remove a link that has ended."""
         made = self.by_link.pop(link, None)
         if made is not None:
             made.gone()
 
     def close(self) -> None:
-        """The connection is gone."""
+        """Remove all links: the connection has ended."""
         for made in self.by_link.values():
             made.gone()
         self.by_link.clear()
 
     def transfers(self, event: Transfers) -> None:
-        """Whole messages: a link gathers them.  Those for one that has just ended are for nobody."""
+        """Hand whole messages to their link; those for a link that has just ended are dropped."""
         made = self.by_link.get(event.link)
         if made is None:
             return
@@ -87,14 +87,14 @@ class IncomingLinks:
             self._gathering[order] = made
 
     def publish(self) -> None:
-        """Publish what was gathered."""
+        """Publish all gathered messages."""
         if self._gathering:
             gathering, self._gathering = self._gathering, {}
             for made in gathering.values():
                 made.publish()
 
     def portion(self, event: Portion) -> None:
-        """A part of a large message."""
+        """Hand a part of a large message to its link."""
         self.publish()
         made = self.by_link.get(event.link)
         try:
@@ -107,7 +107,7 @@ class IncomingLinks:
             self._codec.resume()
 
     def aborted(self, event: Aborted) -> None:
-        """A message has come to nothing."""
+        """Tell a link that a message was aborted."""
         made = self.by_link.get(event.link)
         if made is not None:
             made.aborted()

@@ -1,4 +1,4 @@
-"""The links of an AMQP connection: what they have of it and may ask it to do, and how they and their sessions end."""
+"""An AMQP connection as its links see it: what it offers them, and how links and their sessions end."""
 
 from __future__ import annotations
 
@@ -56,24 +56,24 @@ class LinkOwner(BaseSession):
 
     @abstractmethod
     def proceed(self) -> None:
-        """What kept us from reading on is over."""
+        """Continue to read: the reason to wait is over."""
 
     def go_on(self) -> None:
-        """A large message has been dealt with: what follows it is read."""
+        """Read what follows a large message that has been handled."""
         self.codec.resume()
         self.proceed()
 
     def answer(
         self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
-        """Settle deliveries, or only say their state, once everything done so far is durable."""
+        """Settle deliveries, or only state their outcome, once everything done so far is durable."""
         self.answers.owed.append((session, role, ids, state, settled))
 
     def report_error(self, error: AmqpError) -> None:
         """Log an error of the peer's."""
         report_error(self.report, error, first=not self.established)
 
-    # -- what ends a link ------------------------------------------------------------------------------------------
+    # -- ending links ----------------------------------------------------------------------------------------------
 
     def on_detached(self, event: Detached) -> None:
         """The peer has detached a link, or closed it."""
@@ -86,20 +86,20 @@ class LinkOwner(BaseSession):
         event.link.send_detach(closed=event.closed, error=error)
 
     def lose(self, link: Link, error: AmqpError) -> None:
-        """A link has failed: the peer has broken a rule of it."""
+        """End a link: the peer has violated a rule of it."""
         self.report_error(error)
         self.incoming.publish()
         self.drop(link, closed=False)
         link.send_detach(error=error)
 
     def detach(self, link: Link, error: Error) -> None:
-        """The broker ends a link: its queue was deleted."""
+        """End a link for a reason of the broker's: its queue was deleted."""
         self.drop(link, closed=False)
         link.send_detach(error=error)
         self.touch()
 
     def end_session(self, session: Session, how: DeliveryOutcome, error: AmqpError | None = None) -> None:
-        """A session is over, and with it its links; `error`: which of its rules the peer has broken."""
+        """End a session and its links; `error`: the rule of it that the peer has violated."""
         if error is not None:
             self.report_error(error)
         self.incoming.publish()
@@ -112,6 +112,6 @@ class LinkOwner(BaseSession):
     def drop(
         self, link: Link, *, closed: bool, detached: bool = False, how: DeliveryOutcome = redelivery.CLOSED
     ) -> None:
-        """A link is gone: `closed` by the peer, or only `detached`.  Raises EngineError."""
+        """Remove a link that the peer has `closed`, or only `detached`.  Raises EngineError."""
         self.incoming.drop(link)
         self.outgoing.drop(link, how)

@@ -1,4 +1,4 @@
-"""What a receiver says of deliveries, as verbs of the engine.
+"""The outcomes that a receiver states for deliveries, as verbs of the engine.
 
 accepted                                consumed
 released, modified                      back to the queue, not a failed delivery
@@ -31,7 +31,7 @@ def apply(
     *,
     kept: bool = False,
 ) -> None:
-    """For deliveries that the consumer has; in a transaction when it commits, and `kept` by it if it is rolled back."""
+    """Apply an outcome to deliveries of a consumer: in a transaction at its commit, `kept` if it is rolled back."""
     consumers = engine.consumers
     for id in ids:
         if isinstance(outcome, Accepted):

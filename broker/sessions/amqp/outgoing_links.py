@@ -1,4 +1,4 @@
-"""The links of a connection on which the broker sends, and what they have to do when a tick ends, or its bytes left."""
+"""The sending links of a connection: what they do when a tick ends, and when its bytes are flushed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Outgoing(Protocol):
 
 
 class OutgoingLinks:
-    """Those of one connection; one that breaks a rule is told to `lose`.  `pulling`: large messages that go out."""
+    """The sending links of one connection; `lose` ends a link that violates a rule.  `pulling`: large messages."""
 
     __slots__ = ("_draining", "_lose", "_owner", "_sending", "by_link", "pulling")
 
@@ -55,18 +55,18 @@ class OutgoingLinks:
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
 
     def add(self, made: Outgoing) -> None:
-        """A link is attached."""
+        """Add an attached link."""
         self.by_link[made.link] = made
 
     def drop(self, link: Link, how: DeliveryOutcome) -> None:
-        """A link is gone."""
+        """Remove a link that has ended."""
         made = self.by_link.pop(link, None)
         if made is not None:
             self._draining.pop(made, None)
             made.close(how)
 
     def close(self, how: DeliveryOutcome) -> None:
-        """The connection is gone."""
+        """Remove all links: the connection has ended."""
         for made in self.by_link.values():
             made.close(how)
         self.by_link.clear()
@@ -75,19 +75,19 @@ class OutgoingLinks:
     # -- what the peer says ----------------------------------------------------------------------------------------
 
     def credit(self, event: Credit) -> None:
-        """A receiver gave credit."""
+        """A receiver granted credit."""
         made = self.by_link.get(event.link)
         if made is not None:
             made.credit(event)
 
     def window_opened(self, event: WindowOpened) -> None:
-        """A session may send again."""
+        """A session has room again."""
         for link, made in list(self.by_link.items()):  # a browser may end: the disk cannot be read
             if link.session is event.session:
                 made.more_room()
 
     def dispositions(self, event: Dispositions) -> None:
-        """The receiver's outcome for deliveries."""
+        """A receiver stated the outcome of deliveries."""
         made = self.by_link.get(event.link)
         if made is not None:
             try:
@@ -98,20 +98,20 @@ class OutgoingLinks:
     # -- what goes out ---------------------------------------------------------------------------------------------
 
     def sent(self, made: Outgoing, nbytes: int) -> None:
-        """Messages of a link go out with this tick."""
+        """Note that messages of a link are sent with this tick."""
         self._sending[made] = None
         self._owner.sent(nbytes)
 
     def drain_later(self, made: Outgoing) -> None:
-        """Ask a link to `finish_drain` when the tick ends."""
+        """Call `finish_drain` of a link when the tick ends."""
         self._draining[made] = self._owner.engine.ticks.number
 
     def forget(self) -> None:
-        """Nothing more is said about credit."""
+        """Forget the drains that are not finished."""
         self._draining.clear()
 
     def finish(self) -> None:
-        """The tick is over: large messages go on, and drains are answered."""
+        """End of a tick: send more of the large messages, and answer drains."""
         if self.pulling.links and not self._owner.window.socket_full:
             self._owner.tick.enter()
             self.pulling.pull()
@@ -121,7 +121,7 @@ class OutgoingLinks:
                 self._owner.touch()
 
     def flushed(self) -> None:
-        """The operating system has taken all."""
+        """The operating system has taken all bytes."""
         sending, self._sending = self._sending, {}
         for made in sending:
             made.flushed()
@@ -129,6 +129,6 @@ class OutgoingLinks:
             self._owner.touch()
 
     def pause(self, paused: bool) -> None:
-        """Nothing goes out for now, or again."""
+        """Pause or resume all links."""
         for made in list(self.by_link.values()):  # a browser may end, as above
             made.pause(paused)

@@ -1,8 +1,8 @@
-"""What a producer hears of deliveries that are refused.
+"""Refused deliveries: how their producer is informed.
 
-They are rejected.  The anonymous relay's link ends if the producer could not hear that, because it has settled the
-delivery or its source has no such outcome (Using the Anonymous Terminus for Message Routing, 2.2.2).  What another
-link's producer has settled, nobody can be told of: that is logged.
+They are rejected.  If the producer cannot receive a rejection, because it has settled the delivery or its source lacks
+that outcome, a link to the anonymous relay ends (Using the Anonymous Terminus for Message Routing, 2.2.2).  On other
+links a refused delivery that was settled is only logged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from protocols.amqp.receiver import Receiver
 
 
 class Sent(Protocol):
-    """How deliveries were sent; `second`: the outcome is told first, and the producer settles (2.6.12)."""
+    """How deliveries were sent; `second`: the broker states the outcome, then the producer settles (2.6.12)."""
 
     settled: bool
     second: bool
 
 
 class Refusals:
-    """Those of one link; `target` is what it sends to, empty for the relay."""
+    """The refusals of one link; `target` is its address, empty for the relay."""
 
     def __init__(self, owner: LinkOwner, link: Receiver, target: str) -> None:
         self._owner = owner
@@ -37,15 +37,15 @@ class Refusals:
         self._tags: dict[int, bytes] = {}  # by delivery id
 
     def keep(self, ids: Iterable[int], tags: Iterable[bytes]) -> None:
-        """The relay's deliveries are named by their tags, if they are refused later."""
+        """Keep the tags of the relay's deliveries, which name them if they are refused."""
         self._tags.update(zip(ids, tags, strict=True))
 
     def forget(self) -> None:
-        """All that was kept has its outcome."""
+        """Forget the tags: all deliveries have their outcomes."""
         self._tags.clear()
 
     def refuse(self, error: Exception, sent: Sent, id: int, tag: bytes, tx: OpenTransaction | None) -> None:
-        """A delivery is refused, and with it the transaction that it is in.  Raises AmqpError if unheard."""
+        """Refuse a delivery, and the commit of its transaction.  Raises AmqpError as `reject` does."""
         if isinstance(error, EngineError):
             why = refused(error)
         else:
@@ -55,7 +55,7 @@ class Refusals:
         self.reject([id], why, sent, tx)
 
     def reject(self, ids: Sequence[int], why: Error, sent: Sent, tx: OpenTransaction | None) -> None:
-        """Tell the producer that deliveries are refused.  Raises AmqpError if the relay's does not hear it."""
+        """Reject deliveries.  Raises AmqpError if the relay's producer cannot receive the rejection."""
         if tx is not None:
             tx.refused = tx.refused or rollback_only(why)
         if self._target:
@@ -80,7 +80,7 @@ class Refusals:
 
 
 def rejects(link: Receiver) -> bool:
-    """Whether a message that comes on a link can be rejected: its source has this outcome, or says nothing of any."""
+    """Whether messages on a link can be rejected: its source has this outcome, or states none at all."""
     source = link.attach.source if link.attach is not None else None
     outcomes = source.outcomes if isinstance(source, Source) else ()
     return not outcomes or REJECTED in outcomes

@@ -1,4 +1,4 @@
-"""What a route asks for: of the other end by its ATTACH, of the queue here by a consumer."""
+"""What a route requests: its ATTACH to the other broker, and its consumer on the local queue."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OUTCOMES: Final = ("amqp:accepted:list", "amqp:rejected:list", "amqp:released:l
 
 
 def attach_sender(sender: Sender, settings: RouteSettings) -> None:
-    """ATTACH of a route that reads a queue here."""
+    """Send the ATTACH of a route that reads a local queue."""
     kind = QUEUE if settings.routing_type is RoutingType.ANYCAST else TOPIC
     sender.send_attach(
         source=Source(settings.local, outcomes=_OUTCOMES),
@@ -37,7 +37,7 @@ def attach_sender(sender: Sender, settings: RouteSettings) -> None:
 
 
 def attach_receiver(receiver: Receiver, settings: RouteSettings, told: dict[str, object], selector: str = "") -> None:
-    """ATTACH of a route that fills an address here; `told`: what the other end is to know of it besides."""
+    """Send the ATTACH of a route that fills a local address; `told`: its properties."""
     filters: dict[str, object] = {}
     asked = [each for each in (settings.selector, selector) if each]
     if asked:
@@ -53,7 +53,7 @@ def attach_receiver(receiver: Receiver, settings: RouteSettings, told: dict[str,
 
 
 def request(engine: Engine, route: Route, *, forwards: bool) -> SubscribeRequest:
-    """What a route that reads a queue asks of the engine; `forwards`: to another Bartleby."""
+    """The subscription of a route that reads a local queue; `forwards`: the other broker is a Bartleby."""
     settings, link = route.settings, route.link
     queue = engine.queues.get(settings.local)
     selector = f"AMQAddress = '{settings.origin.replace(chr(39), chr(39) * 2)}'" if settings.origin else ""

@@ -1,4 +1,4 @@
-"""How a link logs in at the other broker, and what that says of itself."""
+"""The login of a link at the other broker, and that broker's capabilities."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from protocols.amqp.performatives import Open, SaslChallenge, SaslCode, SaslInit
 
 
 class LinkLogin:
-    """That of one connection.  `relays`: the other end takes messages for any address; `bartleby`: so is it."""
+    """The login of one connection.  `relays`: the other broker has an anonymous relay; `bartleby`: it is a Bartleby."""
 
     def __init__(self, codec: AmqpConnection, link: Link, hostname: str, options: AmqpOptions) -> None:
         self.relays = False
@@ -22,7 +22,7 @@ class LinkLogin:
         self._options = options
 
     def step(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> str:
-        """Answer the other broker; why the login has failed, empty if it has not."""
+        """Answer a SASL frame; why the login failed, empty if it did not."""
         if isinstance(event, SaslMechanisms):
             return self._begin(event.sasl_server_mechanisms)
         if isinstance(event, SaslChallenge):
@@ -47,7 +47,7 @@ class LinkLogin:
         return ""
 
     def send_open(self) -> None:
-        """OPEN, which introduces this broker."""
+        """Send OPEN."""
         self._codec.send_open(
             hostname=self._hostname,
             idle_time_out=self._options.idle_timeout // 2 or None,
@@ -56,7 +56,7 @@ class LinkLogin:
         )
 
     def opened(self, event: Open) -> str:
-        """What the other end is: its product and container."""
+        """Note the capabilities of the other broker; its product and container."""
         product = (event.properties or {}).get("product", "")
         self.relays = ANONYMOUS_RELAY in event.offered_capabilities
         self.bartleby = product == PRODUCT

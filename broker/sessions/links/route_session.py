@@ -1,10 +1,10 @@
-"""A route over one AMQP connection: its session, the link on that, and what the other end makes of both.
+"""A route on one AMQP connection: its AMQP session, and the link on it.
 
-start    BEGIN        the route is starting; one that has its link goes on at once
-began    ATTACH
-attached              it runs: `running` is a consumer here, or a producer
-refuse                its link or session was ended: it waits, and tries again with another session
-end      END          this end has no use for the session any more
+start    send BEGIN, or resume a link that is attached
+began    send ATTACH
+attached              the route runs: `running` is a consumer of the local queue, or a producer for the local address
+refuse                the other broker ended the link or the session: the route waits, then starts with a new session
+end      send END     this broker needs the session no more
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from protocols.amqp.session import Session
 
 
 class RouteSession:
-    """`sessions` are those of all routes of the connection: it enters its own, and takes it out."""
+    """One route.  `sessions` maps the AMQP sessions of the connection to routes: each route maintains its own entry."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class RouteSession:
         self._attempt: _Attempt | None = None
 
     def start(self) -> None:
-        """Attach, or go on; one that is on its way since before a pause, is."""
+        """Begin to attach, or resume; a route that began to attach before a pause continues."""
         self.route.move("attach")
         if self.running is not None:  # attached, and was only waiting
             self.route.move("attached")
@@ -70,15 +70,15 @@ class RouteSession:
         self._owner.touch()
 
     def pause(self) -> None:
-        """Pass nothing on; what is under way is settled."""
+        """Pass nothing on; messages in flight are still settled."""
         self.route.move("pause")
         if self.running is not None:
             self.running.stop()
 
     def check(self) -> None:
-        """What is due: one that waits tries again; one that has passed messages on for long enough is well again.
+        """Do what is due: retry a waiting route, and report a route as well once it has run for the retry interval.
 
-        Not at once: where little is taken now and then, it is the same trouble still.
+        Not sooner: if the other broker only takes a message now and then, the trouble is the same.
         """
         route, running = self.route, self.running
         now, interval = self._owner.engine.now, route.link.settings.retry_interval
@@ -92,10 +92,10 @@ class RouteSession:
         elif route.error and not running.probing and has_come(route.since + interval, now, interval):
             self.standing.well()
 
-    # -- what it attaches ------------------------------------------------------------------------------------------
+    # -- attaching ------------------------------------------------------------------------------------------------
 
     def began(self, session: Session) -> None:
-        """The other end has answered BEGIN."""
+        """The other broker has answered BEGIN."""
         settings, name = self.route.settings, f"{self._owner.options.container_id}.{self.route.name}"
         try:
             if settings.reads:
@@ -106,7 +106,7 @@ class RouteSession:
             self.end(str(error))
 
     def _told(self, name: str) -> dict[str, object]:
-        """What a receiver of this name tells the other end of itself."""
+        """The properties of a receiver with this name."""
         settings = self.route.settings
         told: dict[str, object] = {"priority": settings.priority} if settings.priority else {}
         if settings.only_with_consumers:
@@ -117,11 +117,11 @@ class RouteSession:
         return told
 
     def has(self, link: AmqpLink) -> bool:
-        """Whether a link is all that the route has, not only a part of one that runs."""
+        """Whether a link is the route's own, not a part of one that runs (`ReceivingRoute`)."""
         return self.running is None or self.running.link is link
 
     def attached(self, link: AmqpLink, attach: Attach) -> None:
-        """The other end has attached the link; without its terminus DETACH follows, and says why."""
+        """The other broker has attached a link.  Without a terminus it refuses, and DETACH follows with the reason."""
         route, sends = self.route, isinstance(link, Sender)
         if (attach.target if sends else attach.source) is None or not self.has(link):
             return
@@ -144,7 +144,7 @@ class RouteSession:
         self.running.go_on(again=False)
 
     def _make(self, link: AmqpLink, *, bartleby: bool) -> SendingRoute | ReceivingRoute:
-        """What the route is from now on.  Raises EngineError."""
+        """Make the consumer or the producer of the route.  Raises EngineError."""
         owner, route, engine = self._owner, self.route, self._owner.engine
         settings = route.settings
         if isinstance(link, Sender):
@@ -162,22 +162,22 @@ class RouteSession:
         owner.incoming.add(receiving)
         return receiving
 
-    # -- what ends it ----------------------------------------------------------------------------------------------
+    # -- ending ---------------------------------------------------------------------------------------------------
 
     def dropped(self, link: AmqpLink) -> None:
-        """A link of its session is gone."""
+        """A link of the session has ended."""
         if self.has(link):
             self.running = None
 
     def over(self) -> None:
-        """The other end has ended the session."""
+        """The other broker has ended the session, or violated a rule of it."""
         self.running = None
         if self._session is not None:
             del self._sessions[self._session]
             self._session = None
 
     def end(self, text: str) -> None:
-        """The session is not needed any more; with a text the route waits."""
+        """End the session; with a text the route waits."""
         session = self._session
         if session is not None:
             del self._sessions[session]
@@ -188,9 +188,9 @@ class RouteSession:
         self._owner.touch()
 
     def blame(self, error: Error | None) -> bool:
-        """Whether the other end ends a route that ran: with an error a message that was under way may be to blame.
+        """Whether the other broker ends a route that ran: with an error, a message in flight may be the cause.
 
-        If none was, it is a refusal, even after an ATTACH that looked like success: Proton gives an empty target then.
+        If none was in flight it is a refusal, even after a successful ATTACH: Proton refuses with an empty target.
         """
         running = self.running
         if not isinstance(running, SendingRoute):
@@ -198,7 +198,7 @@ class RouteSession:
         return error is None or running.blame(f"{self.standing.where}: {words(error)}")
 
     def refuse(self, error: Error | None, *, ran: bool) -> None:
-        """The other end does not let it attach: what waits for it has failed once more.  Or it `ran`, and is ended."""
+        """The other broker has refused the route: its messages have failed once more, or it ended one that `ran`."""
         self.running = None
         if self.route.state is State.IN_DOUBT:
             return
@@ -210,14 +210,14 @@ class RouteSession:
                 self._attempt = attempt
 
     def end_attempt(self, text: str) -> None:
-        """What could not even be sent goes back, with a text as failed."""
+        """Return the messages that could not be sent, with a text as failed."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None:
             attempt.end(text)
 
 
 class _Attempt:
-    """Messages that could not even be sent, as the other end has nothing for them: a failed delivery of each."""
+    """A failed delivery of the messages that cannot be sent because the other broker refuses the route."""
 
     def __init__(self, owner: LinkOwner, standing: Standing) -> None:
         self._owner = owner
@@ -229,7 +229,7 @@ class _Attempt:
         return self._owner.transport
 
     def begin(self) -> bool:
-        """Take as many as the route sends at once; False if there is no such queue."""
+        """Take as many messages as the route sends at once; False if the queue does not exist."""
         engine, route = self._owner.engine, self._standing.route
         try:
             self._consumer = engine.consumers.subscribe(self, request(engine, route, forwards=False))
@@ -239,18 +239,18 @@ class _Attempt:
         return True
 
     def records(self, consumer: Consumer) -> bool:
-        """Deliveries leave without a record of their own."""
+        """See Sink."""
         return False
 
     def deliver(self, consumer: Consumer, messages: Sequence[Message]) -> None:
-        """They wait for the end of this attempt."""
+        """They wait until the attempt ends."""
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """The queue is gone."""
+        """The queue was deleted."""
         self._consumer = None
 
     def end(self, text: str) -> None:
-        """They go back: with a text as failed, as far as they may die."""
+        """Return the messages: with a text as failed, if they may die."""
         consumer, consumers = self._consumer, self._owner.engine.consumers
         if consumer is None:
             return

@@ -308,7 +308,7 @@ class ReceivingRoute(IncomingLink):
             each.top_up()
 
     def _begin_part(self, selector: str) -> ReceivingRoute:
-        """A receiver for the consumers here that have this selector; none if the other end does not take it."""
+        """Attach a receiver for local consumers with this selector; a dead one if the other broker cannot take it."""
         self._parts_made += 1
         session, whole = self.link.session, self.link.local
         assert isinstance(session, Session)
@@ -328,7 +328,7 @@ class ReceivingRoute(IncomingLink):
         return part
 
     def _end_part(self, part: ReceivingRoute) -> None:
-        """No consumer has had its selector for a while."""
+        """Detach a receiver whose selector no consumer has had for a while."""
         self._owner.drop(part.link, closed=False)
         part.link.send_detach()
         self._owner.touch()

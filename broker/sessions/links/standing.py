@@ -1,4 +1,4 @@
-"""How a route of a connected link stands: it passes messages on, waits, or is in doubt; and what may become of them."""
+"""The state of a route while its link is connected: running, waiting or in doubt, and which of its messages may die."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from broker.sessions.links.model import Route
 
 
 class Standing:
-    """That of one route on one connection; `where` is where its messages go, for people."""
+    """The state of one route on one connection; `where` names the destination of its messages, for people."""
 
     def __init__(self, session: BaseSession, route: Route) -> None:
         self.route = route
@@ -17,12 +17,12 @@ class Standing:
         self._engine = session.engine
 
     def well(self) -> None:
-        """It passes messages on, and nothing is wrong with it."""
+        """Report that the route passes messages on, and that nothing is wrong with it."""
         self.route.error = ""
         self._report("link.route_running")
 
     def wait(self, text: str) -> None:
-        """It passes nothing on for a while."""
+        """Pass nothing on for the retry interval; the log has each reason once."""
         route = self.route
         route.retry_at = self._engine.now + route.link.settings.retry_interval
         again = text == route.error
@@ -31,7 +31,7 @@ class Standing:
             self._report("link.route_waiting", error=text)
 
     def doubt(self, ids: set[int]) -> None:
-        """Nobody knows of these messages whether they have arrived: they are held until an operator decides."""
+        """Hold messages that may have arrived or not, until an operator decides."""
         self.route.doubtful |= ids
         self.route.move("doubt")
         self._report("link.route_doubtful", messages=len(ids))
@@ -40,7 +40,7 @@ class Standing:
         self._session.report(code, link=self.route.link.name, route=self.route.name, **facts)
 
     def look_back(self) -> bool:
-        """Whether this broker, when it ran before, died with messages of the route under way, which are in doubt now.
+        """Hold the messages that were in flight when this broker last stopped; whether there were any.
 
         Raises NotReadable.
         """
@@ -57,12 +57,12 @@ class Standing:
         return bool(left)
 
     def left_under_way(self, ids: set[int]) -> None:
-        """These were under way when the AMQP link went."""
+        """Hold messages that were in flight when the AMQP link ended, unless the other end recognises them."""
         if self.route.settings.holds and not self.route.bartleby:
             self.doubt(ids)
 
     def may_die(self, message: Message) -> bool:
-        """Whether what the other end refuses becomes a dead letter here."""
+        """Whether a message becomes a dead letter here if the other end refuses it."""
         return self.route.settings.use_dead_letter and self.is_kept(message)
 
     def is_kept(self, message: Message) -> bool:
