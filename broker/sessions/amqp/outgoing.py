@@ -22,6 +22,7 @@ from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.message import LOOKED_AT, Encoder, past_of
 from broker.sessions.amqp.outcomes import OUTCOMES
 from broker.sessions.amqp.terms import refused
+from broker.sessions.browsing import shown
 from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
@@ -287,7 +288,7 @@ class BrowsingLink:
 
     def _show(self) -> None:
         if self._messages is None:
-            self._messages = (message for message, place in self._source if place != "scheduled")
+            self._messages = shown(self._source)
             self._next = next(self._messages, None)
         while self._next is not None and self.link.room and not self._paused:
             if not isinstance(self._next.body, bytes):

@@ -7,6 +7,7 @@ A browser gets what is on the queue when it comes, in the order of delivery, eac
 from __future__ import annotations
 
 from broker.engine import AckMode, DeliveryOutcome, Engine, SubscribeRequest
+from broker.sessions.browsing import shown
 from broker.sessions.convert import ReplyPrefixes
 from broker.sessions.stomp.delivery import Rendering
 from broker.sessions.unsendable import report_render_fault
@@ -40,7 +41,7 @@ class Browser(Rendering):
         acknowledged = request.ack_mode is not AckMode.AUTO
         super().__init__(id, number, queue, prefix, version, replies=replies, acknowledged=acknowledged)
         self._engine = engine
-        self._messages = (message for message, place in found if place != "scheduled")
+        self._messages = shown(found)
         self._next = next(self._messages, None)
 
     def show(self, output: Output, bytes_max: int) -> tuple[int, bool]:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 
+from tests.broker.engine.queues.paging.backlogs import PAGING
 from tests.broker.sessions.stomp.harness import error, filled, started
 from tests.simulation.world import held, small
 from tests.support.sim_broker import SimBroker, SimClient
+from tests.support.sim_files import refusing
 from tests.support.stomp_client import frame
 
 # -- MESSAGE -----------------------------------------------------------------------------------------------------------
@@ -364,6 +368,15 @@ def test_a_browser_waits_for_a_client_that_does_not_read(broker: SimBroker, clie
     *shown, end = client.messages()
     assert [message.body[:1] for message in shown] == [b"0", b"1", b"2", b"3", b"4"]
     assert (end.headers["browser"], end.headers["subscription"]) == ("end", "1")
+
+
+def test_a_browser_reads_what_is_on_disk_when_it_is_next() -> None:
+    broker, client = started(PAGING)
+    filled(broker, 10, "q")
+    with refusing(broker.files, errno.EMFILE):
+        client.subscribe("/queue/q", ack="auto", browser="true")
+    assert client.bodies() == [b"0", b"1"]
+    assert "Too many open files" in str(client.take("ERROR"))
 
 
 def test_a_topic_cannot_be_browsed(client: SimClient) -> None:
