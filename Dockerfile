@@ -1,4 +1,4 @@
-# The broker as an ordinary user that owns one directory; everything else may be read-only.
+# Runs the broker as an unprivileged user that owns one directory; everything else may be read-only.
 #
 #   docker build -t bartleby .                                      the broker
 #   docker build -t bartleby-audit --target audit .                 the audits of its journal, with Spark and Java
@@ -6,8 +6,8 @@
 #   docker run --read-only -v bartleby:/var/lib/bartleby \
 #     -p 127.0.0.1:61613:61613 -p 127.0.0.1:5672:5672 -p 127.0.0.1:1883:1883 bartleby
 #
-# STOMP, AMQP and MQTT listen on all of the container's addresses: without a user the broker creates admin, and shows the
-# password once.  HTTP stays within the container, for the health check; to reach it from outside add
+# STOMP, AMQP and MQTT listen on all of the container's addresses.  If there is no user, the broker creates admin and shows
+# the password once.  HTTP stays within the container, for the health check; to reach it from outside add
 # `--listen http=0.0.0.0:8161` to the command.
 
 # The hot path is compiled (docs/performance.md, Compiled build); the compiler stays in this stage.
@@ -24,7 +24,7 @@ COPY store ./store
 RUN python -m venv /opt/bartleby \
  && BARTLEBY_COMPILE=1 /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check '.[import,jwt,otel,postgresql]'
 
-# Java comes from a package too; java/bin/java starts it as Spark needs it (spark_jobs/java.py).
+# Java comes from a Python package; java/bin/java starts it with the options that Spark needs (spark_jobs/java.py).
 FROM build AS build-audit
 RUN /opt/bartleby/bin/pip install --no-cache-dir --disable-pip-version-check '.[spark]' \
  && /opt/bartleby/bin/python -c 'from pathlib import Path; from spark_jobs.java import find_java, spark_home_of; \
@@ -38,11 +38,11 @@ RUN groupadd --system --gid 10001 bartleby \
  && install -d -o 10001 -g 10001 -m 0750 /var/lib/bartleby /var/lib/bartleby-audit
 COPY etc/broker.toml /etc/bartleby/broker.toml
 ENV PATH=/opt/bartleby/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
-# So that `bartleby status` and the like find the broker without options.
+# Let `bartleby status` and other commands find the broker without options.
 ENV BARTLEBY_CONFIG=/etc/bartleby/broker.toml BARTLEBY_BROKER__DATA_DIRECTORY=/var/lib/bartleby
 USER 10001:10001
 
-# Started with another command it is a Spark master or worker: docker-compose.yml.
+# docker-compose.yml also starts this image as a Spark master or worker.
 FROM base AS audit
 COPY --from=build-audit /opt/bartleby /opt/bartleby
 ENV JAVA_HOME=/opt/bartleby/java
@@ -57,7 +57,7 @@ WORKDIR /var/lib/bartleby
 VOLUME ["/var/lib/bartleby"]
 EXPOSE 61613 5672 1883 8161
 STOPSIGNAL SIGTERM
-# Recovering a large journal takes a while: the container is then starting, not unhealthy.
+# Recovering a large journal takes a while: meanwhile the container is starting, not unhealthy.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=5m --retries=3 \
     CMD ["bartleby", "status"]
 ENTRYPOINT ["bartleby"]

@@ -1,16 +1,16 @@
-# `make run` is all that a fresh machine needs: python3 of at least 3.11 with its venv module, and a package index.
-# Another interpreter: `make run PYTHON=python3.12`.
+# On a fresh machine `make run` is enough.  It needs Python 3.11 or later with its venv module, and a package index.
+# To use another interpreter: `make run PYTHON=python3.12`.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# What is installed for running, for the demonstration, and for everything else; made again when pyproject.toml changes.
+# Marks of the installations to run, to demonstrate, and to test; installed again when pyproject.toml changes.
 RUNNING := $(VENV)/.installed-run
 SHOWING := $(VENV)/.installed-demo
 TESTING := $(VENV)/.installed-test
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
-# Where this is set, as in many containers, each process of the tests would compile anew whatever it imports.
+# Many containers set this.  Each test process would then compile all the modules that it imports.
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := run
@@ -25,8 +25,8 @@ test: $(TESTING)
 	$(MAKE) --no-print-directory --file $(firstword $(MAKEFILE_LIST)) --jobs 2 check bytecode
 	$(BIN)/pytest -n 3
 
-# Of all that tests import, made once and beside the checks: else each of the three processes makes all of it.  What
-# cannot be collected is told by the tests themselves.
+# Compiles the tests' imports once, beside the checks; otherwise each of the three processes compiles all of them.  The
+# tests themselves report collection errors.
 bytecode: $(TESTING)
 	-$(BIN)/pytest --collect-only -qq >/dev/null
 
@@ -35,51 +35,51 @@ check: $(TESTING)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/mypy --num-workers 2
 
-# The property tests with examples that nobody has seen yet, each many times; what fails is printed with its example.
+# The property tests with many new random examples; a failure is printed with its example.
 explore: $(TESTING)
 	$(BIN)/pytest -n 2 --hypothesis-profile=explore -m hypothesis
 
-# Orders, poison messages, messages that expire, a SIGKILL in the middle, what became of every message, and the audits.
+# Orders, poison messages, messages that expire, a SIGKILL in the middle, the fate of every message, and the audits.
 demo: $(SHOWING)
 	$(BIN)/python -m demo
 
-# Three linked brokers: orders sent to any, worked off at any, a SIGKILL in the middle, and one ledger over the journals.
+# Three linked brokers: orders sent to any and processed at any, a SIGKILL in the middle, one ledger over the journals.
 cluster: $(SHOWING)
 	$(BIN)/python -m demo.cluster
 
-# The kill -9 loop of `make test`, for long.
+# A long run of the kill -9 loop of `make test`.
 storm: $(TESTING)
 	$(BIN)/python -m tests.storm --kills 10000
 
-# Everything that reads what others have written, fed with what nobody meant.
+# Feeds malformed input to everything that reads foreign input.
 fuzz: $(TESTING)
 	$(BIN)/python -m tests.fuzz --inputs 1000000
 
-# Three linked brokers of which random ones are killed: `make link-storm KILLS=1000` for long.
+# Kills random ones of three linked brokers; for a long run: `make link-storm KILLS=1000`.
 KILLS ?= 100
 link-storm: $(TESTING)
 	$(BIN)/python -m tests.link_storm --kills $(KILLS)
 
-# A pair of brokers and its PostgreSQL servers that fail under load, each fault so often; appends that go wrong.
+# Faults of a pair of brokers and its PostgreSQL servers under load, each repeated; appends that go wrong.
 ROUNDS ?= 100
 failover-storm: $(TESTING)
 	$(BIN)/python -m tests.failover_storm --rounds $(ROUNDS)
 	$(BIN)/python -m tests.append_storm
 
-# Power losses at every disk operation of random workloads, on a simulated disk, for long.
+# Power losses at every disk operation of random workloads, on a simulated disk; takes long.
 torture: $(TESTING)
 	$(BIN)/python -m tests.torture --points 1000000
 
-# What those cost who connect and never log in, and whether clients get in among them.
+# The cost of connections that never log in, and whether clients can still connect among them.
 strangers: $(TESTING)
 	$(BIN)/python -m tests.strangers
 
-# The tests with real clients, also the one in Rust, whose packages take some minutes to compile.
+# The tests with real clients, including the one in Rust, whose packages take some minutes to compile.
 interop: $(TESTING)
 	cd tests/interop/rust && cargo build
 	$(BIN)/pytest tests/interop
 
-# Links to brokers of others, at length.  They have to be there: apt-get install rabbitmq-server mosquitto maven; Artemis
+# Long tests of links to other brokers.  Install these first: apt-get install rabbitmq-server mosquitto maven; Artemis
 # is fetched from Maven Central.  RABBITMQ_4=.../sbin/rabbitmq-server adds a RabbitMQ 4.
 ARTEMIS := apache-artemis-2.44.0
 ARTEMIS_HOME ?= $(CURDIR)/build/$(ARTEMIS)
@@ -91,21 +91,21 @@ $(CURDIR)/build/$(ARTEMIS)/bin/artemis:
 	cd build && mvn --quiet --batch-mode dependency:unpack -DoutputDirectory=$(CURDIR)/build \
 	    -Dartifact=org.apache.activemq:apache-artemis:$(ARTEMIS:apache-artemis-%=%):tar.gz:bin
 
-# The console in a real browser, which has to be there: apt-get install chromium chromium-driver.
+# The console in a real browser.  Install it first: apt-get install chromium chromium-driver.
 browser-tests: $(TESTING)
 	BARTLEBY_BROWSER_TESTS=1 $(BIN)/pytest tests/browser
 
-# Every branch of the store, by its own tests alone.
+# Checks that the store's own tests cover its every branch.
 coverage: $(TESTING)
 	$(BIN)/coverage run --source=store -m pytest --timeout 600 tests/store
 	$(BIN)/coverage report --fail-under=100
 
-# Beside another broker, if one is installed: docs/performance.md.
+# Measures speed, beside another broker if one is installed: docs/performance.md.
 bench: $(TESTING)
 	$(BIN)/python -m bench run
 
-# Whether a message costs 3 % more than at another commit: `make bench-check AGAINST=v0.1.0`.  Instructions are compared
-# where `perf` counts them, CPU time elsewhere; what is unclear on a busy machine asks for more ROUNDS.
+# Fails if a message costs 3 % more than at another commit: `make bench-check AGAINST=v0.1.0`.  Compares instructions
+# where `perf` counts them, CPU time elsewhere.  If the result is unclear on a busy machine, raise ROUNDS.
 AGAINST ?= HEAD^
 ROUNDS ?= 15
 CHECKED := stomp-nondurable stomp-durable amqp-nondurable amqp-durable mqtt-qos0 mqtt-qos1
@@ -113,33 +113,33 @@ bench-check: $(TESTING)
 	$(BIN)/python -m bench run --broker bartleby --against $(AGAINST) --loss 3 --rounds $(ROUNDS) --duration 1 \
 	    $(CHECKED:%=--case %)
 
-# etc/broker.toml, the tables of docs/configuration.md and docs/reasons.md, and the man pages, written anew from the code.
+# Regenerates etc/broker.toml, the tables of docs/configuration.md and docs/reasons.md, and the man pages from the code.
 reference: $(TESTING)
 	$(BIN)/python -m tests.support.reference
 
-# The pages of docs/ as a site with search, in build/site.
+# Builds the pages of docs/ as a site with search, in build/site.
 docs: $(RUNNING)
 	$(PIP) --editable '.[docs]'
 	$(BIN)/zensical build --strict
 
-# The audits' code for the executors of a Spark cluster: docs/audits.md.
+# Zips the audits' code for the executors of a Spark cluster: docs/audits.md.
 pyfiles: $(RUNNING)
 	$(BIN)/python -m spark_jobs.pyfiles dist/bartleby-audit.zip
 
-# A wheel of the sources, and one with the hot path compiled for this Python and machine (docs/performance.md).
+# Builds a wheel of the sources, and one with the hot path compiled for this Python and machine (docs/performance.md).
 wheel: $(RUNNING)
 	$(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
 	BARTLEBY_COMPILE=1 $(BIN)/python -m pip --disable-pip-version-check --quiet wheel --no-deps --wheel-dir dist .
 	@ls -1 dist/*.whl
 
-# Compiled wheels for every Python and any Linux, each tried once it is installed; they are built in containers.
+# Builds compiled wheels for every Python and any Linux in containers, and tests each once it is installed.
 wheels: $(RUNNING)
 	@command -v docker podman >/dev/null || { echo "make: wheels are built in containers: install docker or podman" >&2; exit 1; }
 	$(PIP) cibuildwheel
 	$(BIN)/cibuildwheel --platform linux --output-dir dist
 
-# The compiled build (docs/performance.md) put to the tests of what is compiled and to real clients, in a directory of its
-# own that is made anew: there no extension module outlives an edit of its source.  Some minutes of compiling come first.
+# Tests the compiled build (docs/performance.md): the tests of the compiled modules, and real clients.  It uses a fresh
+# directory, so no extension module is older than its source.  Compiling takes some minutes first.
 COMPILED := build/compiled
 test-compiled: $(TESTING)
 	rm -rf $(COMPILED)
@@ -158,11 +158,11 @@ $(RUNNING): pyproject.toml | $(VENV)/.made
 	@touch $@
 
 $(SHOWING): pyproject.toml | $(VENV)/.made
-	@echo 'Installing what the demonstration shows: the broker, a client, Spark and Java. This takes some minutes.'
+	@echo 'Installing the broker, a client, Spark and Java for the demonstration. This takes some minutes.'
 	$(PIP) --editable '.[demo]'
 	@touch $@ $(RUNNING)
 
-# Not compiled: most modules of its packages are never imported.
+# Without compiling: most modules of these packages are never imported.
 $(TESTING): pyproject.toml | $(VENV)/.made
 	$(PIP) --no-compile --editable '.[test]'
 	@touch $@ $(RUNNING) $(SHOWING)

@@ -1,6 +1,7 @@
 #!/bin/sh
-# The three audits of a journal, their reports, and the balance with which the next ledger opens.  A systemd timer or cron
-# runs it every night (docs/audits.md).  It exits with the ledger's status, or else with that of the next audit that failed.
+# Runs the three audits of a journal, and writes their reports and the balance that opens the next ledger.  A systemd
+# timer or cron runs it every night (docs/audits.md).  It exits with the ledger's status, or else with that of the next
+# audit that failed.
 #
 #   nightly-audit [--compare] JOURNAL STATE [OPTION...]
 #
@@ -8,11 +9,11 @@
 # JOURNAL      the broker's data directory, a directory of segments, or a URI
 # STATE        where this writes:
 #                reports/NIGHT/{ledger,dlq,expiry}.html
-#                balances/NIGHT     what was on the queues at the end of each night
+#                balances/NIGHT     the messages on the queues at the end of each night
 #                opening            a link to the balance with which the next ledger begins
 # OPTION...    for each audit, such as --master
 #
-# `opening` moves on only when the ledger balances (status 0, or 9: more than --fail-over).  Otherwise the next night begins
+# `opening` is updated only when the ledger balances (status 0, or 9: more than --fail-over).  Otherwise the next night begins
 # where the last good one ended, and reports the same again until you have dealt with it and set `opening` to a later
 # balance:
 #
@@ -61,7 +62,7 @@ ledger() {
     report ledger --save-balance "$state/balances/$night" "$@"
 }
 
-# Names of nights sort by time: all but the youngest go, and never the balance that is in use.
+# Names of nights sort by time.  Deletes all but the newest, and never the balance in use.
 forget() {
     used=$(readlink "$state/opening" || :)
     for old in $(cd "$state" && ls -d "$1"/* 2>/dev/null | head -n "-$keep"); do

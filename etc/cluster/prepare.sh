@@ -1,13 +1,13 @@
 #!/bin/sh
-# The users of the cluster, made once, and their passwords as files that only their owner can read: docs/cluster.md.
+# Creates the users of the cluster, once, and their passwords as files that only their owner can read: docs/cluster.md.
 #
 #   prepare.sh DIRECTORY
 #
 #   DIRECTORY/users.toml         the users, with hashed passwords, for all three brokers
-#   DIRECTORY/link.password      with it the brokers log in to each other
-#   DIRECTORY/admin.password     with it you and your clients log in, as admin
+#   DIRECTORY/link.password      the password with which the brokers log in to each other
+#   DIRECTORY/admin.password     the password with which you and your clients log in as admin
 #
-# Delete a password file and start this again for a new password.
+# For a new password, delete its file and run this again.
 
 set -eu
 umask 077
@@ -19,7 +19,7 @@ cd "$1"
 # NAME ROLE
 prepare() {
     [ -e "$1.password" ] && return
-    # Left by a run that was interrupted, or by you, who deleted the password.
+    # Left over from an interrupted run, or because you deleted the password.
     bartleby user remove "$1" --file users.toml 2>/dev/null || :
     od -An -N 18 -t x1 /dev/urandom | tr -d ' \n' > "$1.new"
     echo >> "$1.new"

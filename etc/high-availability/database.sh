@@ -1,15 +1,15 @@
 #!/bin/sh
-# One of two PostgreSQL servers, of which one is the other's synchronous standby: docs/high-availability.md.
+# Starts one of two PostgreSQL servers; one is the other's synchronous standby: docs/high-availability.md.
 #
 #   database.sh NAME OTHER SECRETS [first]
 #
-#   NAME       this server's host name, by which the other one knows it as its standby
+#   NAME       this server's host name, which also identifies it as a standby
 #   OTHER      the other server's host name
-#   SECRETS    the directory that prepare.sh made
-#   first      it makes the database, if the other server has not got it either
+#   SECRETS    the directory that prepare.sh created
+#   first      create the database if the other server has none either
 #
-# A server without data copies the other one's, and is its standby.  Nobody is promoted by this: that is done by hand, or
-# by Patroni.  The servers have equal settings, so that a standby that is promoted waits for a standby in its turn.
+# A server without data copies the other's data and becomes its standby.  This script promotes neither: you do, or Patroni
+# does.  Both servers have the same settings, so a promoted standby waits for a standby in its turn.
 
 set -eu
 umask 077
@@ -23,7 +23,7 @@ export PGPASSFILE
 echo "*:*:*:replicator:$(cat "$secrets/replicator.password")" > "$PGPASSFILE"
 primary="host=$other user=replicator passfile=$PGPASSFILE connect_timeout=2"
 
-# What the other one says it is: t for a primary, f for a standby; nothing if it does not answer.
+# Prints the other server's role: t for a primary, f for a standby; nothing if it does not answer.
 other_is_primary() {
     psql --no-psqlrc --tuples-only --no-align --dbname "$primary dbname=postgres" \
         --command 'SELECT NOT pg_is_in_recovery()' 2> /dev/null || :
@@ -42,7 +42,7 @@ listen_addresses = '*'
 unix_socket_directories = '/tmp'
 synchronous_standby_names = 'FIRST 1 ("$name", "$other")'
 synchronous_commit = on
-wal_keep_size = 1GB                     # a standby may be away for so long, and still catch up
+wal_keep_size = 1GB                     # a standby that lags by less can still catch up
 wal_retrieve_retry_interval = 1s
 CONF
     cat >> "$new/pg_hba.conf" <<HBA
@@ -66,7 +66,7 @@ if [ ! -e "$data" ]; then
     if [ "$(other_is_primary)" = t ]; then copy; else make; fi
     mv "$new" "$data"
 elif [ ! -e "$data/standby.signal" ] && [ "$(other_is_primary)" = t ]; then
-    echo "$other has been promoted: what this server has is older.  Remove $place/data, so that it copies $other's." >&2
+    echo "$other has been promoted: this server's data is older.  Remove $place/data, and it will copy the data of $other." >&2
     exit 1
 fi
 

@@ -1,15 +1,15 @@
 #!/bin/sh
-# The users of two brokers and of their database, made once: docs/high-availability.md.
+# Creates the users of two brokers and of their database, once: docs/high-availability.md.
 #
 #   prepare.sh DIRECTORY SERVER,SERVER
 #
 #   DIRECTORY/users.toml             the users of the brokers, with hashed passwords
-#   DIRECTORY/admin.password         with it you and your clients log in, as admin
-#   DIRECTORY/dsn                    with it the brokers find the database, and log in
-#   DIRECTORY/bartleby.password      with it the servers make the user that the brokers are
-#   DIRECTORY/replicator.password    with it the servers log in to each other
+#   DIRECTORY/admin.password         the password with which you and your clients log in as admin
+#   DIRECTORY/dsn                    with which the brokers find the database and log in
+#   DIRECTORY/bartleby.password      the password of the brokers' user in the database
+#   DIRECTORY/replicator.password    with which the servers log in to each other
 #
-# The group may read what the servers need; nobody else reads anything.
+# The group may read the files that the servers need; other users may read none.
 
 set -eu
 umask 027
@@ -19,7 +19,7 @@ mkdir -p "$1"
 chmod 750 "$1"
 cd "$1"
 
-# NAME: a new password.
+# password NAME: writes a new password to NAME.new.
 password() {
     od -An -N 18 -t x1 /dev/urandom | tr -d ' \n' > "$1.new"
     echo >> "$1.new"
@@ -36,7 +36,7 @@ echo "host=$2 dbname=bartleby user=bartleby password=$(cat bartleby.password)" >
 mv dsn.new dsn
 
 [ -e admin.password ] && exit
-# Left by a run that was interrupted, or by you, who deleted the password.
+# Left over from an interrupted run, or because you deleted the password.
 bartleby user remove admin --file users.toml 2>/dev/null || :
 password admin
 bartleby user add admin --role amq --file users.toml < admin.new

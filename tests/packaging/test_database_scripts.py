@@ -146,7 +146,7 @@ def test_a_promoted_standby_and_an_old_primary(servers: tuple[ScriptedServer, Sc
         assert _sql(dsn, "SELECT number FROM kept") == [(1,)]
         assert _sql(dsn, "SHOW synchronous_standby_names") == [('FIRST 1 ("127.0.0.2", "127.0.0.3")',)]
         second = pool.submit(_sql, dsn, "INSERT INTO kept VALUES (2)")
-        with pytest.raises(NotReady, match=rf"{two.host} has been promoted: what this server has is older"):
+        with pytest.raises(NotReady, match=rf"{two.host} has been promoted: this server's data is older"):
             one.start()
         shutil.rmtree(one.volume / "data")
         one.start()
