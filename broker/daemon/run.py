@@ -340,9 +340,8 @@ class Daemon:
         if not self._ending.lost:
             self._broker.tick.end()
             self._broker.journal.finish()
-            await asyncio.to_thread(
-                self._broker.writer.close
-            )  # which may fail, and have to be told that the lease is over
+            # It may fail even then.  The database may be silent: then it waits until the lease is over.
+            await asyncio.to_thread(self._broker.writer.close)
             self._broker.log.close()
 
     def _end(self) -> ExitStatus:
