@@ -72,7 +72,7 @@ class Refusal:
     def __init__(self, send: Send, messages: list[Message], error: EngineError) -> None:
         self.send = send
         self.messages = messages
-        self.error = error
+        self.error = error.with_traceback(None)  # whose calls have the messages, and their files would stay with them
 
 
 class PublishResult:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 
 import pytest
 
@@ -443,6 +444,19 @@ def test_a_large_request_has_an_answer(client: SimClient, broker: SimBroker) -> 
     (request,) = service.messages()
     service.send(request.headers["reply-to"], b"answer")
     assert client.bodies() == [b"answer"]
+
+
+def test_of_a_refused_message_nothing_is_left() -> None:
+    broker = SimBroker(config({"match": "full", "max-size-messages": 1, "address-full-policy": "FAIL"}))
+    client = broker.connect()
+    client.send("/queue/full", b"small")
+    gc.disable()  # which may come to look much later
+    try:
+        client.raw(frame("SEND", {"destination": "/queue/full", "receipt": "r"}, body()))
+        assert [error.headers["receipt-id"] for error in client.take("ERROR")] == ["r"]
+        assert not files_of(broker)
+    finally:
+        gc.enable()
 
 
 def test_an_error_about_a_large_message_names_its_frame(client: SimClient) -> None:
