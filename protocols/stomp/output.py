@@ -42,26 +42,10 @@ class Output:
     def read(self) -> bytes:
         """The bytes added since the last call; if a body is to be read, only those before it and its next piece."""
         if self._sources:
-            return self._read_piece()
+            return b"".join(self.read_frames())
         data = b"".join(cast(list[bytes], self.parts))
         self.parts.clear()
         return data
-
-    def _read_piece(self) -> bytes:
-        """Read up to the first body of which more is left, including one piece of that."""
-        pieces: list[bytes] = []
-        parts, done = self.parts, 0
-        for part in parts:
-            if isinstance(part, bytes):
-                pieces.append(part)
-            else:
-                pieces.append(part.read())
-                if part.left:
-                    break
-                self._sources -= 1
-            done += 1
-        del parts[:done]
-        return b"".join(pieces)
 
     def read_frames(self) -> list[bytes]:
         """`read`, as a list of frames; a heart-beat counts as one.  While `streaming`, the last is not complete."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from protocols.stomp.connection import StompConnection
-from protocols.stomp.frames import Begun, Frame, Part
+from protocols.stomp.frames import END, Begun, Frame, Part
 from protocols.stomp.limits import Limits
 from tests.protocols.stomp.peer import VERSIONS, connected
 from tests.support.wire import cuts
@@ -148,16 +148,16 @@ class Pieces:
 
 def test_bodies_go_out_in_pieces_and_in_order() -> None:
     connection = connected("1.2", LIMITS)
-    connection.output.parts.append(b"head1 ")
+    connection.output.parts.append(b"HEAD1\n\n")
     connection.output.add_body(Pieces(b"a", b"b", b"c"))
-    connection.output.parts += [b" nul1 ", b"head2 "]
+    connection.output.parts += [END, b"HEAD2\n\n"]
     connection.output.add_body(Pieces(b"d"))
-    connection.output.parts.append(b" nul2")
+    connection.output.parts.append(END)
     connection.send_heartbeat()
     sent = []
     while connection.output.streaming:
         sent.append(connection.data_to_send())
-    assert sent == [b"head1 a", b"b", b"c nul1 head2 d nul2\n"]
+    assert sent == [b"HEAD1\n\na", b"b", b"c\0\nHEAD2\n\nd\0\n\n"]
     assert connection.data_to_send() == b""
 
 
@@ -181,7 +181,9 @@ def test_frames_one_by_one() -> None:
 
 def test_abandon() -> None:
     connection = connected("1.2", LIMITS)
+    connection.output.parts.append(b"HEAD\n\n")
     connection.output.add_body(Pieces(b"a", b"b"))
+    connection.output.parts.append(END)
     connection.data_to_send()
     connection.abandon()
     assert connection.data_to_send() == b""
