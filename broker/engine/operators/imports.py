@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from broker.engine.filter import compile_filter
+from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import arrival
 from broker.engine.queues.diverts import read_divert
@@ -41,12 +42,30 @@ class Imports:
         registry.add_divert(self._state, read_divert(0, definition))
 
     def message(self, message: Message, queues: Mapping[Queue, int | None]) -> None:
-        """Put a message on queues, each with its number of failed deliveries there, None: never delivered."""
+        """Put a message on queues, each with its number of failed deliveries there, None: never delivered.
+
+        A queue that takes nothing new now, as it is disabled, had the message all the same.  Raises ValueError for one
+        whose filter refuses it, AddressFull, DiskFull.
+        """
+        closed = [queue for queue in queues if not queue.open]
+        for queue in closed:
+            queue.open = True
+        try:
+            self._place(message, queues)
+        finally:
+            for queue in closed:
+                queue.open = False
+        for queue, count in queues.items():
+            if count is not None:
+                arrival.note_attempts(self._state, queue, [message], count)
+
+    def _place(self, message: Message, queues: Iterable[Queue]) -> None:
         state = self._state
+        refusing = next((queue for queue in queues if not queue.accepts(message)), None)
+        if refusing is not None:
+            raise ValueError(f"the filter of {refusing.name} refuses the message")
         address = state.charged(message.header.address)
         anycast = [queue for queue in queues if queue.routing_type is RoutingType.ANYCAST]
         multicast = [queue for queue in queues if queue.routing_type is RoutingType.MULTICAST]
-        arrival.publish(state, address, [message], (anycast, multicast))
-        for queue, count in queues.items():
-            if count is not None:
-                arrival.note_attempts(state, queue, [message], count)
+        if not arrival.publish(state, address, [message], (anycast, multicast)):
+            raise AddressFull(f"address {address.name} is full: its settings say to drop messages")

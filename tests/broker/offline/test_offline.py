@@ -6,12 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from broker.config import AddressSetting
 from broker.engine.delivery.redelivery import INTERRUPTED, rejected
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.model.message import Message, MessageHeader, RoutingType
@@ -151,6 +153,45 @@ def test_there_and_back(tmp_path: Path) -> None:
     again = within(new, lambda broker: import_lines(broker, lines))
     assert (again.addresses, again.queues, again.messages) == (0, 0, 7)
     assert len(within(new, everything)["orders"]) == 2 * len(before["orders"])
+
+
+def lines_of(name: str, bodies: list[bytes], *, filter: str = "", **attributes: object) -> list[bytes]:
+    """An export of one queue."""
+    made: dict[str, object] = {"auto-created": False}
+    queue: dict[str, object] = {"kind": "queue", "name": name, "address": name, "routing-type": "ANYCAST"}
+    queue |= {"no-local": "", "filter": filter, "attributes": attributes}
+    message: dict[str, object] = {"kind": "message", "queues": [{"name": name}], "address": name, "protocol": "stomp"}
+    lines: list[dict[str, object]] = [
+        {"kind": "journal", "version": 1},
+        {"kind": "address", "name": name, "routing-types": ["ANYCAST"], **made},
+        queue | made,
+    ]
+    more = {"timestamp": 1, "priority": 4, "head": ""}
+    lines += [message | more | {"body": b64encode(body).decode()} for body in bodies]
+    return [json.dumps(line).encode() for line in lines]
+
+
+def test_a_disabled_queue_has_its_messages(tmp_path: Path) -> None:
+    made = within(tmp_path, lambda broker: import_lines(broker, lines_of("q", [b"1", b"2"], enabled=False)))
+    assert made.messages == 2
+    exported = list(export_directory(str(tmp_path / "journal")))
+    assert sum(line["kind"] == "message" for line in exported) == 2
+    (queue,) = [line for line in exported if line["kind"] == "queue" and line["name"] == "q"]
+    assert isinstance(queue["attributes"], dict)
+    assert queue["attributes"]["enabled"] is False
+
+
+def test_a_message_that_would_be_dropped_ends_the_import(tmp_path: Path) -> None:
+    filtered = lines_of("q", [b"1"], filter="k = 1")
+    with stopped(config(tmp_path / "one"), report) as broker, pytest.raises(BadLine, match="line 4: the filter of q"):
+        import_lines(broker, filtered)
+    full = AddressSetting.model_validate({"match": "q", "max-size-messages": 1, "address-full-policy": "DROP"})
+    dropping = config(tmp_path / "two")
+    dropping = dropping.model_copy(update={"address_settings": (*dropping.address_settings, full)})
+    with stopped(dropping, report) as broker:
+        with pytest.raises(BadLine, match="line 5: address q is full"):
+            import_lines(broker, lines_of("q", [b"1", b"2"]))
+        assert broker.parts.engine.queue("q").message_count == 1
 
 
 def test_sessions_are_exported_with_their_parts(tmp_path: Path) -> None:
