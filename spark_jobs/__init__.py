@@ -1,1 +1,1 @@
-"""Batch audits over a broker's journal: who died and why, what expired unread, and whether the books balance."""
+"""Batch audits of a broker's journal: which messages died and why, which expired unread, whether the books balance."""

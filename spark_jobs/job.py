@@ -1,6 +1,6 @@
 """The audits for spark-submit: `spark-submit --py-files bartleby-audit.zip job.py ledger JOURNAL`.
 
-Takes what `bartleby audit` takes, except what only a broker's configuration says: the journal must be named.
+Accepts the same options as `bartleby audit`, but does not read a broker's configuration: the journal must be named.
 """
 
 from __future__ import annotations

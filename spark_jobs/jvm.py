@@ -1,12 +1,12 @@
-"""The one Java of this process: how it is started, and what of its words reaches the terminal.
+"""The one Java process of this process: how it is started, and which of its output reaches the terminal.
 
-What Java has to know when it starts (its heap, its log, where Python code lies) travels in the environment, where all
-of Spark's own ways of saying the same have precedence.
+Settings that Java needs at its start (heap, log, the place of the Python code) are passed in the environment, where all
+of Spark's own ways to set them have precedence.
 
-What it writes to stderr goes through this process, because Spark's Python workers write there too: when one has been
-idle for a minute, or Spark ends, it is retired by closing its pipe, and complains of it with a traceback.  An audit
-that takes minutes would show several of them, although all is well.  (`spark.python.daemon.module` does not help: the
-workers that plan a data source have PySpark's own daemon, whatever it says.)
+Java's stderr passes through this process, because Spark's Python workers write to it too: when one has been idle for a
+minute, or Spark ends, it is stopped by closing its pipe, and prints a traceback about that.  An audit that takes
+minutes would show several of these, although nothing is wrong.  (`spark.python.daemon.module` does not help: the
+workers that plan a data source always use PySpark's own daemon.)
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from spark_jobs.java import find_java, spark_home_of
 
 LOCAL_MASTER: Final = "local[*]"
 
-#: The heap of a local Spark: a partition is decoded outside it; it is for sorting and grouping, and spills to disk.
+#: The heap of a local Spark.  Partitions are decoded outside it; sorting and grouping use it, and spill to disk.
 LOCAL_HEAP: Final = "2g"
 
-#: For a brief session of a local Spark: much code that runs a few times.  The quick compiler alone is done sooner than
-#: both, with as much room for what it makes as Java gives to both.
+#: For a brief session of a local Spark, in which much code runs only a few times: the quick compiler alone is faster
+#: than both.  It gets as much space for its code as Java gives to both.
 BRIEF_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 
-#: Where this code lies.  Python workers on this machine import it from there too, wherever the audit is started.
+#: Where this code is.  Python workers on this machine also import it from there, wherever the audit is started.
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-#: How long an interrupted Java may take to end: it takes a second, or some on a busy machine.
+#: How long an interrupted Java may take to end: usually a second, longer on a busy machine.
 END_SECONDS_MAX: Final = 20
 
-#: How the complaint of a retired worker begins, where it comes from, and how it ends.
+#: The traceback of a stopped worker: its beginning, its origin, and its end.
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _DAEMON: Final = "pyspark/daemon.py"
 _BROKEN_PIPE: Final = "BrokenPipeError:"
@@ -50,8 +50,10 @@ _LOG_SETTINGS: Final = "log4j2.properties"
 
 
 def without_complaints(lines: Iterable[str]) -> Iterator[str]:
-    """What Java writes, without the complaints of retired workers.  A traceback is held back up to its last line, which
-    says what it is about; of two that are mixed, the end of one stands alone.
+    """Java's output, without the tracebacks of stopped workers.
+
+    A traceback is held back until its last line, which tells what it is about.  If two are interleaved, the end of one
+    may be alone.
     """
     held: list[str] = []
     for line in lines:
@@ -65,19 +67,19 @@ def without_complaints(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _forward(source: int, *, quiet: bool) -> None:
-    """Write to stderr what comes out of a pipe, until Java has gone."""
+    """Copy a pipe to stderr, until Java has ended."""
     with os.fdopen(source, encoding="utf-8", errors="replace") as lines:
         for line in without_complaints(lines) if quiet else lines:
             sys.stderr.write(line)
 
 
 def submitted() -> bool:
-    """Whether spark-submit has started Java, and this process."""
+    """Whether spark-submit has started Java and this process."""
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
 def start(asked: Mapping[str, str], temporary: Path, *, quiet: bool, brief: bool) -> None:
-    """Start Java with these settings, unless it runs.  Raises NoJava, OSError, and what pyspark raises."""
+    """Start Java with these settings, unless it is running.  Raises NoJava, OSError, and pyspark's exceptions."""
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway
 
@@ -120,14 +122,14 @@ def _launch_environment(asked: Mapping[str, str], temporary: Path, *, quiet: boo
 
 
 def _will_be_local(asked: Mapping[str, str]) -> bool:
-    """Whether Spark will run in this process alone, as far as this can be known before its own files are read."""
+    """Whether Spark will run only on this machine, as far as this is known before its own files are read."""
     elsewhere = any(os.environ.get(name) for name in ("MASTER", "SPARK_CONF_DIR", "SPARK_HOME"))
     return asked.get("spark.master", "" if elsewhere else LOCAL_MASTER).startswith("local")
 
 
 @contextmanager
 def environment(changes: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for a while."""
+    """Set environment variables temporarily."""
     before = {name: os.environ.get(name) for name in changes}
     os.environ.update(changes)
     try:
@@ -141,12 +143,12 @@ def environment(changes: Mapping[str, str]) -> Iterator[None]:
 
 
 class _Terminated(KeyboardInterrupt):
-    """SIGTERM.  What ends by Ctrl-C ends by this as well: Py4J leaves a call to Java for nothing else."""
+    """SIGTERM.  A KeyboardInterrupt, because Py4J leaves a call to Java for nothing else."""
 
 
 @contextmanager
 def terminated_in_order() -> Iterator[None]:
-    """SIGTERM ends what is done here as Ctrl-C does, so that nothing is left behind.  A second one ends it at once."""
+    """Make SIGTERM end the block like Ctrl-C, so that nothing is left behind.  A second one ends it at once."""
 
     def end(number: int, frame: FrameType | None) -> None:
         signal.signal(number, signal.SIG_DFL)
@@ -165,22 +167,22 @@ def terminated_in_order() -> Iterator[None]:
 
 
 def end_after_interrupt(kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-    """Ctrl-C and SIGTERM end Java too.  Until it has gone it may put files into its directory, which would stay."""
+    """After Ctrl-C or SIGTERM, end Java too, and wait: until its end, it may write files that would remain."""
     from pyspark import SparkContext
 
     process = getattr(SparkContext._gateway, "proc", None)
     if process is None or not isinstance(error, KeyboardInterrupt):
         return
     with suppress(OSError):
-        process.stdin.close()  # it ends with its standard input
+        process.stdin.close()  # Java ends when its standard input is closed
     with suppress(subprocess.TimeoutExpired):
         process.wait(END_SECONDS_MAX)
-    SparkContext._gateway = SparkContext._jvm = None  # a session after it starts another
+    SparkContext._gateway = SparkContext._jvm = None  # a later session starts another one
 
 
 @contextmanager
 def interrupts_left_alone() -> Iterator[None]:
-    """PySpark answers Ctrl-C by calling Java in the midst of a call.  It is to end the audit, and Spark with it."""
+    """Undo PySpark's handling of Ctrl-C, which calls Java during another call: Ctrl-C must end the audit and Spark."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield

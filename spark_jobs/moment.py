@@ -1,4 +1,4 @@
-"""Times as people write them."""
+"""Reading times as people write them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def parse_moment(text: str) -> int:
-    """ISO 8601, UTC unless it says otherwise (a date is its first moment), in ms since the epoch.  Raises ValueError.
+    """Convert an ISO 8601 time to ms since the epoch.  Raises ValueError.
 
-    What is finer is rounded up: the same whole milliseconds lie before it.  Digits alone (20260301) could be a date, a
-    position or milliseconds: they are refused.
+    It is in UTC unless it has a zone; a date is its first moment.  Fractions of milliseconds are rounded up, so that
+    the same whole milliseconds are before it.  Digits alone (20260301) are refused: they could be a date, a position or
+    milliseconds.
     """
     if text.isdigit():
         raise ValueError(f"{text} could be a date, a position or milliseconds: write 2026-03-01T12:00:00Z for a time")
@@ -21,5 +22,5 @@ def parse_moment(text: str) -> int:
 
 
 def milliseconds(when: datetime | None) -> int:
-    """A time with its zone in ms since the epoch, 0 for none; what is finer is cut off."""
+    """A time with a zone, in ms since the epoch, 0 for None; fractions are cut off."""
     return 0 if when is None else (when - _EPOCH) // timedelta(milliseconds=1)

@@ -1,19 +1,20 @@
-"""How an audit gives way to the broker on its machine, and to everybody else there.
+"""How an audit yields to the broker on its machine, and to all other processes.
 
-    give_way()      once, before anything is read or started
-    gives_way()     whether this process does
+    give_way()      call once, before anything is read or started
+    gives_way()     whether this process yields
 
-An audit takes all cores that it is given, for minutes.  The broker beside it has to notice as little of that as can be:
+An audit uses all available cores for minutes.  The broker on the same machine should notice this as little as
+possible:
 
-1. **Processor.**  Nice 19: of a core that others want all the time it gets some 1.5 %, so that the broker keeps its
-   95 % and the audit comes to its end all the same (in the class SCHED_IDLE it stood still for minutes).  Threads and
-   processes inherit it from what starts them.
-2. **Disk.**  Disk schedulers that know priorities (bfq) derive theirs from niceness.
-3. **Memory.**  If there is not enough, the kernel ends the audit and not the broker.
+1. **Processor.**  Nice 19: on a core that others use all the time, the audit gets about 1.5 %, so that the broker keeps
+   its 95 % and the audit still makes progress (in the class SCHED_IDLE, it stood still for minutes).  Threads and
+   processes inherit the value.
+2. **Disk.**  Disk schedulers with priorities (bfq) derive them from niceness.
+3. **Memory.**  If memory runs out, the kernel ends the audit and not the broker.
 
-What a process is not allowed to change is how groups of processes (cgroups) and sessions (autogroups, sched(7)) share
-the processor: that is for systemd and containers, as docs/audits.md says.  An audit that was started with nice 19, as
-by the unit in etc/, does the rest as well.
+A process cannot change how groups of processes (cgroups) and sessions (autogroups, sched(7)) share the processor:
+systemd and containers control this, see docs/audits.md.  If an audit is started with nice 19, as by the unit in
+etc/, it still does the rest.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from typing import Final
 #: The lowest priority.
 LOWEST: Final = 19
 
-#: To be ended first when memory runs out: the highest value there is (proc(5)).
+#: Be ended first when memory runs out: the highest possible value (proc(5)).
 _OOM_SCORE_ADJ: Final = Path("/proc/self/oom_score_adj")
 _FIRST: Final = "1000"
 
 
 def give_way() -> None:
-    """Take the lowest priority, with what is started from now on.  It cannot be taken back.
+    """Switch to the lowest priority, also for everything started from now on.  This cannot be undone.
 
     Raises OSError if the system refuses.
     """
@@ -48,5 +49,5 @@ def gives_way() -> bool:
 
 
 def has_to_wait() -> bool:
-    """Whether others want all the cores that there are, so that giving way takes long."""
+    """Whether other processes use all cores, so that yielding may take long."""
     return os.getloadavg()[0] >= len(os.sched_getaffinity(0))

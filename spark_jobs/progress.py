@@ -1,8 +1,8 @@
-"""What is seen on the terminal while Spark works: one line, gone when it is done.
+"""The progress line on the terminal while Spark works; it disappears at the end.
 
-Spark has a progress bar of its own, but it starts only with the first stage (half of a short audit is the start of
-Spark and planning), leaves its remains on the screen, and writes to files and pipes as well.  So the line is drawn by
-rich, which asks Spark's status tracker whenever it draws.  Nothing is written unless the console is a terminal.
+Spark's own progress bar starts only with the first stage (half of a short audit is the start of Spark and planning),
+leaves remains on the screen, and is also written to files and pipes.  Therefore, rich draws the line, and queries
+Spark's status tracker each time.  Nothing is written unless the console is a terminal.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from rich.text import Text
 if TYPE_CHECKING:
     from pyspark import StatusTracker
 
-#: How often the line is drawn, a second: it lives, and asking Spark (a few ms) costs nothing noticeable.
+#: How often per second the line is drawn: it looks alive, and querying Spark (a few ms) has no noticeable cost.
 DRAWN_PER_SECOND: Final = 5
 
-#: Width of the bar in characters: the line fits a terminal of 80 with what is said before it.
+#: Width of the bar in characters: together with the text, the line fits into 80 characters.
 BAR_WIDTH: Final = 30
 
 
 class Progress(Live):
-    """The line.  `say` changes what it says; `watch` adds the tasks of the stages that run."""
+    """The progress line.  `say` changes its text; `watch` adds the tasks of the running stages."""
 
     def __init__(self, console: Console | None = None) -> None:
         console = console or Console(stderr=True)
@@ -46,15 +46,15 @@ class Progress(Live):
         )
 
     def say(self, words: str) -> None:
-        """What is being done, as a sentence without a full stop."""
+        """Show what is being done, worded as a sentence without a full stop."""
         self._words = words
 
     def watch(self, tracker: StatusTracker | None) -> None:
-        """Show the tasks that this tracker knows; None: no more."""
+        """Show the tasks of this tracker; None: show none."""
         self._tracker = tracker
 
     def render(self) -> RenderableType:
-        """The line as it is now."""
+        """The current line."""
         done, tasks = self._tasks()
         line = Table.grid(padding=(0, 1))
         cells: list[RenderableType] = [self._spinner, Text(self._words)]
@@ -64,13 +64,13 @@ class Progress(Live):
         return Group(line)
 
     def _tasks(self) -> tuple[int, int]:
-        """Tasks done, and all, of the stages that run."""
+        """The numbers of completed tasks and of all tasks of the running stages."""
         tracker = self._tracker
         if tracker is None:
             return 0, 0
         try:
             found = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        except (Py4JError, OSError):  # Spark is just ending
+        except (Py4JError, OSError):  # Spark is ending
             return 0, 0
         stages = [stage for stage in found if stage is not None]
         return sum(stage.numCompletedTasks for stage in stages), sum(stage.numTasks for stage in stages)

@@ -1,7 +1,7 @@
-"""The code of the audits as one zip, for executors that have none of it: `python -m spark_jobs.pyfiles FILE`.
+"""The code of the audits as a zip file, for executors that do not have it: `python -m spark_jobs.pyfiles FILE`.
 
-In it are `spark_jobs` and `store`, the two packages that the audits consist of.  What they need beside themselves must
-be installed where the executors run: pyarrow, numpy and crc32c, which are compiled and cannot travel in a zip.
+It contains `spark_jobs` and `store`, the two packages of the audits.  Their dependencies must be installed where the
+executors run: pyarrow, numpy and crc32c, which are compiled and cannot be loaded from a zip.
 
 The same code always gives the same bytes.
 """
@@ -17,26 +17,26 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-#: The packages that the audits consist of.
+#: The packages of the audits.
 PACKAGES: Final = ("spark_jobs", "store")
 
-#: The file's name where nobody chooses another.
+#: The default name of the file.
 NAME: Final = "bartleby-audit.zip"
 
-#: Where packages lie: this one's parent directory, or the zip that it was loaded from.
+#: Where the packages are: the parent directory of this one, or the zip from which it was loaded.
 ROOT: Final = Path(__file__).resolve().parents[1]
 
-#: The earliest time that a zip can say: the code's own is of no interest.
+#: The earliest time that is possible in a zip: the code's own times do not matter.
 _TIME: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def shipped() -> bool:
-    """Whether this code itself comes from such a zip."""
+    """Whether this code itself was loaded from such a zip."""
     return ROOT.is_file()
 
 
 def write(target: Path) -> None:
-    """Write the zip, as a whole or not at all.  Raises OSError."""
+    """Write the zip, completely or not at all.  Raises OSError."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}")
     target.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -52,7 +52,7 @@ def write(target: Path) -> None:
 
 @contextmanager
 def packed() -> Iterator[Path]:
-    """The zip, for as long as it takes to send it."""
+    """The zip as a temporary file, to send it."""
     with TemporaryDirectory() as directory:
         code = Path(directory) / NAME
         write(code)
@@ -60,13 +60,13 @@ def packed() -> Iterator[Path]:
 
 
 def _sources() -> list[Path]:
-    """All files: the reports have a template and a style, Spark's log its settings."""
+    """All files, including the template and the style of the reports, and the settings of Spark's log."""
     files = (path for package in PACKAGES for path in (ROOT / package).rglob("*.*") if path.is_file())
     return sorted(path for path in files if path.suffix != ".pyc")
 
 
 def main(arguments: list[str]) -> int:
-    """The command line; the exit status is 2 for a wrong one."""
+    """The command line; returns the exit status, 2 for wrong arguments."""
     if len(arguments) != 1:
         sys.stderr.write("usage: python -m spark_jobs.pyfiles FILE.zip\n")
         return 2

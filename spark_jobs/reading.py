@@ -1,4 +1,4 @@
-"""What one Spark task reads: planned where the snapshot is, read where the task runs."""
+"""What one Spark task reads: planned on the driver, read where the task runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _frozen: Final[list[bool]] = []
 
 @dataclass
 class Part(InputPartition):
-    """What one task reads: segments in order, or gaps to be told; of what is within the bounds."""
+    """What one task reads: segments in order, or gaps to report, within the bounds."""
 
     segments: tuple[SegmentRef, ...]
     gaps: tuple[Gap, ...]
@@ -45,10 +45,10 @@ def plan(snapshot: Snapshot, options: SourceOptions) -> list[Part]:
 def read(part: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The rows of a part, as batches of the options' columns.  Raises CorruptSegment, Vanished, OSError.
 
-    Spark stands another partition for a plan without any.
+    For a plan without parts, Spark passes a partition of another type.
     """
     if not _frozen:
-        # A worker is forked with all of Spark imported; each of its tasks would have all of that looked through.
+        # A worker is forked with all of Spark imported; without this, garbage collection in each task would scan it.
         gc.freeze()
         _frozen.append(True)
     if isinstance(part, Part):
@@ -56,7 +56,7 @@ def read(part: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatc
 
 
 def _scan(part: Part, options: SourceOptions) -> Iterator[Scanned]:
-    """The segments of a part, and what stands for those of its gaps."""
+    """The segments of a part, and the substitutes for those of its gaps."""
     yield from map(Scanned.missing, part.gaps)
     for segment in scan(part.segments):
         if options.strict:

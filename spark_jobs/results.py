@@ -1,7 +1,7 @@
-"""What an audit found, apart from how it was computed and how it is shown.
+"""The result of an audit, independent of how it was computed and how it is shown.
 
-A result stands on a coverage: which part of which journal was read, and what of it could not be.  Damage is part of
-every result (promise P7): it is at the head of each report and in the exit status.
+Every result has a coverage: which part of which journal was read, and what could not be read.  Damage is part of every
+result (promise P7): it appears at the top of each report and in the exit status.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 
 class ExitStatus(IntEnum):
-    """What `bartleby audit` ends with: of the statuses of `bartleby`, those that an audit has (docs/reasons.md)."""
+    """The exit statuses of `bartleby audit`, a subset of those of `bartleby` (docs/reasons.md)."""
 
     OK = 0
     FAILED = 1
@@ -26,23 +26,23 @@ class ExitStatus(IntEnum):
 
 
 class Verdict(Enum):
-    """What a ledger says.  NOT_PROVABLE: records are missing, so nothing can be proved."""
+    """The verdict of a ledger.  NOT_PROVABLE: records are missing, so nothing can be proved."""
 
     BALANCED = "balanced"
     VIOLATED = "violated"
     NOT_PROVABLE = "not provable"
 
 
-#: A figure at the head of a result: a number, a word, or a time.
+#: A figure at the top of a result: a number, a word, or a time.
 Figure = int | str | datetime
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """Something of the journal that could not be read.
+    """A part of the journal that could not be read.
 
-    `path` and `offset` say where; `first_position` is the first record lost, `records` how many (-1: not known), `what`
-    a sentence for an operator.
+    `path` and `offset` say where.  `first_position` is the first lost record, `records` their number (-1: unknown), and
+    `what` a description for an operator.
     """
 
     path: str
@@ -54,11 +54,11 @@ class Damage:
 
 @dataclass(frozen=True, slots=True)
 class Coverage:
-    """What was read.  Positions are those of the first record and behind the last one, -1 for several journals
-    together; times in ms since the epoch.
+    """What was read.  The positions are those of the first record and after the last one, -1 for several journals
+    together; times are in ms since the epoch.
 
-    `trimmed_records` lay in segments that the broker itself gave up, within or before the range: their messages had all
-    left.  `torn_bytes`: the unfinished end of the newest segment, which is normal.
+    `trimmed_records` counts records in segments that the broker removed itself, within or before the range, after all
+    their messages had left.  `torn_bytes` is the unfinished end of the newest segment, which is normal.
     """
 
     broker_id: str
@@ -75,13 +75,13 @@ class Coverage:
 
     @property
     def whole(self) -> bool:
-        """Whether everything that should be there could be read."""
+        """Whether everything that should exist could be read."""
         return not self.damage
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """How a section is drawn: bars over the column `x`, one series a column of `y`; stacked if there are several."""
+    """How a section is drawn: bars over column `x`, one series per column in `y`; several series are stacked."""
 
     x: str
     y: tuple[str, ...]
@@ -90,7 +90,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One table of a report.  `name` is usable as a file name; the columns are named as people read them."""
+    """One table of a report.  `name` can be used as a file name; the columns have readable names."""
 
     name: str
     title: str
@@ -101,7 +101,7 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """An audit's findings.  `summary` are the figures at its head; `problems` are sentences, worst first."""
+    """The findings of an audit.  `summary` has the figures at the top, `problems` sentences, worst first."""
 
     audit: str
     coverage: Coverage
@@ -114,7 +114,7 @@ class Result:
 
     @property
     def status(self) -> ExitStatus:
-        """The exit status: a violated ledger weighs most, then damage, then a threshold."""
+        """The exit status: a violated ledger has precedence, then damage, then an exceeded threshold."""
         if self.verdict is Verdict.VIOLATED:
             return ExitStatus.VIOLATED
         if not self.coverage.whole or self.verdict is Verdict.NOT_PROVABLE:

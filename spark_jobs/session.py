@@ -1,17 +1,17 @@
-"""A Spark session for an audit: on this machine, on a cluster, or the one that spark-submit has begun.
+"""A Spark session for an audit: on this machine, on a cluster, or the one that spark-submit has started.
 
     with spark_session("bartleby audit ledger", master=None, conf={}, progress=Progress()) as spark:
         ...
     spark = open_session()          in a notebook: it ends with the process
 
-Who decides what, the first that says something:
+Settings have this order of precedence:
 
-    what is asked for here (`master`, `conf`)  >  spark-submit and spark-defaults.conf  >  the defaults below
+    the arguments (`master`, `conf`)  >  spark-submit and spark-defaults.conf  >  the defaults below
 
-Spark reads its files when Java starts, so the defaults are filled in behind that, into what is still missing.
-`jvm` starts Java, with what has to be known before.
+Spark reads its files when Java starts; after that, the defaults are set where nothing else is.  `jvm` starts Java, with
+the settings that are needed before.
 
-Results belong on stdout, so nothing here or in Spark writes there.
+Results go to stdout, so nothing here or in Spark writes to it.
 """
 
 from __future__ import annotations
@@ -36,27 +36,27 @@ if TYPE_CHECKING:
 
     from spark_jobs.progress import Progress
 
-#: Reduce tasks a core: a local audit reduces a few thousand rows; Spark's 200 tasks would cost seconds of nothing.
+#: Reduce tasks per core: a local audit reduces a few thousand rows; Spark's default of 200 tasks would waste seconds.
 SHUFFLE_PARTITIONS_PER_CORE: Final = 2
 
-#: Set unless somebody decided otherwise.  Unix sockets to the Python workers halve the cost of a task.
+#: Defaults for all sessions.  Unix sockets to the Python workers halve the cost of a task.
 DEFAULTS: Final[dict[str, str]] = {
     "spark.master": jvm.LOCAL_MASTER,
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.ui.enabled": "false",
 }
 
-#: A socket's path has at most 107 bytes (unix(7)), of which Spark's own name takes 43.
+#: A socket's path can have at most 107 bytes (unix(7)), of which Spark's own name takes 43.
 SOCKET_DIRECTORY_CHARS_MAX: Final = 64
 
-#: For a local master: nothing listens but on loopback, and a host name that does not resolve is no obstacle.
+#: For a local master: everything listens only on loopback, and a host name that does not resolve is no problem.
 LOCAL_DEFAULTS: Final[dict[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
 
-#: For a local master that gives way to others: whoever has to wait for hours, as long as they need the machine, is not
-#: dead, and finds the others as patient.
+#: For a local master that yields to other processes: its parts may have to wait for hours while others need the
+#: machine, and must not be considered dead.
 PATIENT_DEFAULTS: Final[dict[str, str]] = {
     "spark.executor.heartbeatInterval": "1h",
     "spark.network.timeout": "24h",
@@ -64,18 +64,18 @@ PATIENT_DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.broadcastTimeout": "86400",
 }
 
-#: The same for this process: seconds until Java answers whom it has told to call.
+#: The same for this process: seconds until Java responds.
 _PATIENCE: Final = {"SPARK_AUTH_SOCKET_TIMEOUT": "3600"}
 
-#: For a local master and a brief session: queries are interpreted as they were planned.  To generate and compile code
-#: for one, and to plan it anew after each of its stages, takes longer than to run it over little data.
+#: For a local master and a brief session: queries are interpreted, and planned once.  For little data, generating and
+#: compiling code for a query, and planning it again after each stage, takes longer than running it.
 BRIEF_DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
 
-#: Set unless asked for otherwise here: hours are UTC's wherever the audit runs; the progress line is ours.
+#: Set unless `conf` says otherwise: hours are in UTC wherever the audit runs; the progress line is our own.
 FIXED: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
@@ -83,7 +83,7 @@ FIXED: Final[dict[str, str]] = {
 
 
 class NoSpark(Exception):
-    """Spark does not start; the message is what it said."""
+    """Spark did not start; the message is Spark's."""
 
 
 @contextmanager
@@ -97,11 +97,11 @@ def spark_session(
     progress: Progress | None = None,
     interrupts_end: bool = True,
 ) -> Iterator[SparkSession]:
-    """A session, stopped at the end.  A session that is there already (a notebook's) is used, and left running.
+    """A session that is stopped at the end.  An existing session (of a notebook) is used, and left running.
 
-    `quiet`: of Spark's log only errors that nothing else tells.  `brief`: for little data, where the start is what
-    takes time.  `interrupts_end`: Ctrl-C ends Spark; otherwise it cancels what Spark is doing, as PySpark has it.
-    Raises NoJava, NoSpark, OSError.
+    `quiet`: show only those errors of Spark's log that nothing else reports.  `brief`: for little data, where the start
+    takes most of the time.  `interrupts_end`: Ctrl-C ends Spark; otherwise it cancels the current job, as usual in
+    PySpark.  Raises NoJava, NoSpark, OSError.
     """
     from pyspark import SparkContext
     from pyspark.sql import SparkSession
@@ -129,9 +129,9 @@ def spark_session(
 
 
 def open_session(*, master: str | None = None, conf: Mapping[str, str] | None = None) -> SparkSession:
-    """A session for a notebook or a script, which knows the data source and ends with the process.
+    """A session for a notebook or a script, with the data source registered, which ends with the process.
 
-    One that is there already is used, and left running.  Raises as spark_session.
+    An existing session is used, and left running.  Raises the same exceptions as spark_session.
     """
     session = ExitStack()
     spark = session.enter_context(spark_session("bartleby", master=master, conf=conf, interrupts_end=False))
@@ -162,7 +162,7 @@ def _start(
 
 
 def _settings(asked: Mapping[str, str], temporary: Path, *, brief: bool) -> SparkConf:
-    """What is asked for, what Spark has read when Java started, and the defaults."""
+    """The requested settings, those that Spark read when Java started, and the defaults."""
     from pyspark import SparkConf
 
     settings = SparkConf().setAll(list(asked.items()))
@@ -185,8 +185,11 @@ def _is_local(settings: SparkConf) -> bool:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Stop Spark.  Java may have gone already, as after Ctrl-C: PySpark warns of that or raises it, as it happens to
-    notice, and neither may hide what ended the audit."""
+    """Stop Spark.
+
+    Java may have ended already, as after Ctrl-C.  PySpark then warns or raises an exception, depending on where it
+    notices; neither may hide what ended the audit.
+    """
     from py4j.protocol import Py4JError
 
     with warnings.catch_warnings(), suppress(Py4JError, OSError):
@@ -196,8 +199,9 @@ def _stop(spark: SparkSession) -> None:
 
 @contextmanager
 def _interrupts_told() -> Iterator[None]:
-    """Ctrl-C and SIGTERM may end Java as well.  What PySpark asks it on its way out fails then, and would be told
-    instead.
+    """Report Ctrl-C and SIGTERM as such.
+
+    They may end Java as well; PySpark's calls during the exit then fail, and would be reported instead.
     """
     from py4j.protocol import Py4JError
 
@@ -214,7 +218,7 @@ def _interrupts_told() -> Iterator[None]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """What Java throws while Spark starts, as a sentence instead of a page."""
+    """Turn Java's exceptions at the start of Spark into NoSpark with one sentence instead of a page."""
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkRuntimeError
 

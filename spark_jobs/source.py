@@ -4,15 +4,15 @@
     spark.read.format("bartleby-journal").option("types", "dead-lettered").load("/var/lib/bartleby")
 
 The driver pins a snapshot and packs its segments, in order, into partitions of about 64 MiB; each executor reads and
-decodes those of its partition, one segment in memory at a time.
+decodes the segments of its partition, with one segment in memory at a time.
 
-1. Spark does not tell a Python source which columns a query uses, and should not tell it which rows: up to Spark 4.3
-   `pushFilters` of one query also narrows every other query on the same data frame, which then misses rows.  So what is
-   wanted is said by options; a column that is not named is not decoded.
-2. Every `load` sees another end of a journal that is being written.  Scans that must agree are given the same
+1. Spark does not tell a Python source which columns a query uses, and should not tell it which rows: up to Spark 4.3,
+   `pushFilters` of one query also restricts every other query on the same data frame, which then misses rows.
+   Therefore, options select the data; columns that are not named are not decoded.
+2. While a journal is being written, every `load` sees a different end.  Scans that must agree need the same
    `snapshot`.
-3. Damage is never passed over: it is an exception (mode=FAILFAST) or a row of its own (PERMISSIVE), and so is a segment
-   that is missing.
+3. Damage is never ignored: it is an exception (mode=FAILFAST) or a row of its own (PERMISSIVE), and so is a missing
+   segment.
 
 `stream` has the other half, for `spark.readStream`.  docs/audits.md lists the options.
 """
@@ -47,7 +47,7 @@ _registered: Final[WeakSet[SparkSession]] = WeakSet()
 
 
 def register(spark: SparkSession) -> None:
-    """Make the data source known to a session, and its code to whoever runs it elsewhere.  Harmless if it is."""
+    """Register the data source with a session, and send its code to remote executors.  Harmless if repeated."""
     if spark in _registered:
         return
     if not pyfiles.shipped():
@@ -57,7 +57,8 @@ def register(spark: SparkSession) -> None:
     except AnalysisException as error:
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise
-        # Spark looks for the name in the active session, which is another one; who makes a data frame becomes it.
+        # Spark looks for the name in the active session, which is another one; creating a data frame activates this
+        # one.
         spark.createDataFrame([], "nothing int")
         spark.dataSource.register(JournalSource)
     _registered.add(spark)
@@ -67,7 +68,7 @@ def _ship(spark: SparkSession) -> None:
     """Send the code to the executors of a cluster, or to the server of Spark Connect."""
     try:
         context = spark.sparkContext
-    except PySparkAttributeError:  # Spark Connect has none: Spark is another process, perhaps on another machine
+    except PySparkAttributeError:  # in Spark Connect, Spark is another process, perhaps on another machine
         with pyfiles.packed() as code:
             spark.addArtifacts(str(code), pyfile=True)
         return
@@ -92,8 +93,8 @@ def open_journal(
 ) -> DataFrame:
     """A view of a snapshot, within its bounds.
 
-    Damage within segments, and segments that vanish meanwhile, are rows, with FAILFAST exceptions; what is missing
-    from the snapshot is neither, as the caller has it in `snapshot.missing`.
+    Damage within segments, and segments that vanish meanwhile, are rows, or exceptions with FAILFAST.  Segments missing
+    from the snapshot are neither: the caller has them in `snapshot.missing`.
     """
     options: dict[str, object] = {
         "snapshot": snapshot.to_json(),
@@ -116,7 +117,7 @@ def open_journal(
 
 
 class JournalSource(DataSource):
-    """What Spark knows of `bartleby-journal`."""
+    """The entry point of `bartleby-journal` for Spark."""
 
     @classmethod
     def name(cls) -> str:
@@ -124,28 +125,28 @@ class JournalSource(DataSource):
         return NAME
 
     def schema(self) -> str:
-        """The columns that the options name."""
+        """The columns named by the options."""
         view = self.options.get("view", "records")
         if view not in VIEWS:
-            raise BadOption(f"view={view}: {', '.join(VIEWS)} are possible")
+            raise BadOption(f"view={view}: possible values are {', '.join(VIEWS)}")
         return ddl(VIEWS[view], parse_columns(view, self.options.get("columns")))
 
     def reader(self, schema: StructType) -> JournalReader:
-        """For `spark.read`.  Raises BadOption."""
+        """The reader for `spark.read`.  Raises BadOption."""
         return JournalReader(with_schema(parse(dict(self.options)), schema))
 
     def streamReader(self, schema: StructType) -> JournalStreamReader:
-        """For `spark.readStream`.  Raises BadOption."""
+        """The reader for `spark.readStream`.  Raises BadOption."""
         return JournalStreamReader(with_schema(parse(dict(self.options), stream=True), schema))
 
 
 def with_schema(options: SourceOptions, schema: StructType) -> SourceOptions:
-    """The options with the columns of a schema, which may have been given by hand.  Raises BadOption."""
+    """The options with the columns of a schema, which the user may have given.  Raises BadOption."""
     view = VIEWS[options.view]
     for column in schema.fields:
         known = view.get(column.name)
         if known is None or known.ddl != column.dataType.simpleString():
-            what = f"is {known.ddl}" if known else f"is none of view={options.view}"
+            what = f"has type {known.ddl}" if known else f"does not exist in view={options.view}"
             raise BadOption(f"column {column.name} {column.dataType.simpleString()}: it {what}")
     return replace(options, selection=replace(options.selection, columns=tuple(schema.names)))
 
@@ -157,7 +158,7 @@ class JournalReader(DataSourceReader):
         self._options = options
 
     def partitions(self) -> Sequence[InputPartition]:
-        """See reading.plan.  Raises what SourceOptions.pinned and plan raise."""
+        """See reading.plan.  Raises the exceptions of SourceOptions.pinned and plan."""
         return plan(self._options.pinned(), self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -1,7 +1,7 @@
 """The options of the data source `bartleby-journal`: what each means, and which belong to which view.
 
-An option that is unknown, or that the view has no use for, is an error: nobody should believe in a bound that does
-nothing.  Names are not case-sensitive, as in all of Spark.
+An option that is unknown, or that the view does not use, is an error: nobody should rely on a bound without effect.
+Names are not case-sensitive, as everywhere in Spark.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from store.record import RecordType
 
 VIEWS: Final[dict[str, Mapping[str, Column]]] = {"records": RECORDS, "segments": SEGMENTS}
 
-#: `mode`: stop at damage, or make rows of it and go on behind it.
+#: `mode`: stop at damage, or turn it into rows and continue after it.
 MODES: Final = ("FAILFAST", "PERMISSIVE")
 
-#: What is selected unless options say more.
+#: The selection without options.
 EVERYTHING: Final = Selection()
 
-#: `fromPosition` of a stream that begins with what is written from now on.
+#: The value of `fromPosition` for a stream of only new records.
 LATEST: Final = "latest"
 
 _TYPES: Final = {type.name.lower().replace("_", "-"): int(type) for type in RecordType}
@@ -54,17 +54,17 @@ _SIZE: Final = re.compile(r"(\d+)([kmg]?)")
 
 
 class BadOption(ValueError):
-    """An option of the data source that cannot be; the message says what can."""
+    """An impossible option of the data source; the message says what is possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options as values.
+    """The parsed options.
 
-    `selection`: what is wanted of each segment.  `paths` or `snapshot` say what is read, a snapshot weighs more.
-    `gaps`: missing segments count as damage; without, the caller looks at `Snapshot.missing` itself.  `finished`:
-    messages that came and went within a task are wanted one by one (journal.unfinished).  For streams: `latest` begins
-    with what is written from now on, `segments_max` limits one trigger (None: all there is).
+    `selection`: what to read from each segment.  `paths` or `snapshot`: which journal to read; a snapshot has
+    precedence.  `gaps`: missing segments count as damage; otherwise the caller handles `Snapshot.missing` itself.
+    `finished`: include messages that came and went within a task individually (journal.unfinished).  For streams:
+    `latest` begins with new records, `segments_max` limits one trigger (None: no limit).
     """
 
     view: str = "records"
@@ -79,16 +79,16 @@ class SourceOptions:
     segments_max: int | None = None
 
     def pinned(self) -> Snapshot:
-        """What is selected of the snapshot that was given, or of the paths as they are now.
+        """The selected part of the given snapshot, or of a new one of the paths.
 
-        Raises what `snapshot.take` raises.
+        Raises the same exceptions as `snapshot.take`.
         """
         whole = Snapshot.from_json(self.snapshot) if self.snapshot else take(self.paths)
         return whole.within(self.selection.bounds)
 
 
 def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
-    """The options as values.  Raises BadOption, files.BadLocation."""
+    """Parse the options.  Raises BadOption, files.BadLocation."""
     options = {name.lower(): value for name, value in given.items()}
     view = _choice("view", options.get("view", "records"), VIEWS)
     if stream and view != "records":
@@ -96,14 +96,14 @@ def parse(given: Mapping[str, str], *, stream: bool = False) -> SourceOptions:
     possible = _STREAM if stream else _BATCH[view]
     for name in options:
         if name not in possible:
-            raise BadOption(f"{name}: not an option of {'a stream' if stream else f'view={view}'}: {_list(possible)}")
+            raise BadOption(
+                f"{name}: {'a stream' if stream else f'view={view}'} has no such option, only {_list(possible)}"
+            )
     paths = _paths(options)
     if not paths and not options.get("snapshot"):
         raise BadOption("path: name a data directory or a journal, as in .load('/var/lib/bartleby')")
     if not _flag(options, "finished") and ("messageids" in options or "notnull" in options):
-        raise BadOption(
-            "finished: messages are told finished by all of their records; leave out messageIds and notNull"
-        )
+        raise BadOption("finished: this requires all records of the messages; leave out messageIds and notNull")
     latest = stream and options.get("fromposition") == LATEST
     if latest:
         del options["fromposition"]
@@ -136,7 +136,7 @@ def _bounds(options: Mapping[str, str]) -> Bounds:
 
 
 def _conditions(options: Mapping[str, str]) -> tuple[Condition, ...]:
-    """Of a column that must not be null, and of the message that a record must be about.  Raises BadOption."""
+    """Conditions for columns that must not be null, and for the ids of messages.  Raises BadOption."""
     columns = _words(options.get("notnull", ""))
     for name in columns:
         _choice("notNull", name, RECORDS)
@@ -148,27 +148,27 @@ def _conditions(options: Mapping[str, str]) -> tuple[Condition, ...]:
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
-    """The locations of `path`, and of what Spark makes of `.load([...])`: a JSON list.  Raises files.BadLocation."""
+    """The locations in `path`, and in the JSON list that Spark makes of `.load([...])`.  Raises files.BadLocation."""
     listed = json.loads(options.get("paths", "[]"))
     return (*locations(options.get("path", "")), *map(location, listed))
 
 
 def parse_columns(view: str, text: str | None) -> tuple[str, ...]:
-    """The columns in a list with commas, in its order; None: those of the view that cost little.  Raises BadOption."""
+    """The columns in a comma-separated list, in order; None: the view's cheap columns.  Raises BadOption."""
     if text is None:
         return DEFAULT_RECORDS if view == "records" else tuple(VIEWS[view])
     names = _words(text)
     for name in names:
         _choice("columns", name, VIEWS[view])
     if not names or len(set(names)) != len(names):
-        raise BadOption(f"columns={text}: name each column once, at least one")
+        raise BadOption(f"columns={text}: name at least one column, and each only once")
     return names
 
 
 def parse_types(text: str | None) -> frozenset[int] | None:
-    """The record types in a list with commas; damage is always read, so that naming it alone means nothing else.
+    """The record types in a comma-separated list.  Raises BadOption.
 
-    Raises BadOption.
+    Damage is always read; naming only `damage` selects nothing else.
     """
     if text is None:
         return None
@@ -181,7 +181,7 @@ def parse_types(text: str | None) -> frozenset[int] | None:
 
 
 def parse_time(name: str, text: str) -> int:
-    """A time as parse_moment reads it, as milliseconds since the epoch.  Raises BadOption."""
+    """Parse a time like parse_moment, into milliseconds since the epoch.  Raises BadOption."""
     try:
         return parse_moment(text)
     except ValueError:
@@ -189,7 +189,7 @@ def parse_time(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Bytes, with k, m or g for their powers of 1024.  Raises BadOption."""
+    """Parse a number of bytes, with k, m or g for powers of 1024.  Raises BadOption."""
     found = _SIZE.fullmatch(text.lower())
     if found is None or not int(found[1]):
         raise BadOption(f"{name}={text}: not a size like 64m")
@@ -198,14 +198,14 @@ def parse_size(name: str, text: str) -> int:
 
 def _number(name: str, text: str) -> int:
     if not (text.isascii() and text.isdigit()):
-        raise BadOption(f"{name}={text}: not a number from 0 on")
+        raise BadOption(f"{name}={text}: not a whole number of at least 0")
     return int(text)
 
 
 def _positive(name: str, text: str) -> int:
     number = _number(name, text)
     if not number:
-        raise BadOption(f"{name}={text}: at least 1")
+        raise BadOption(f"{name}={text}: it must be at least 1")
     return number
 
 
@@ -220,7 +220,7 @@ def _flag(options: Mapping[str, str], name: str) -> bool:
 
 def _choice(name: str, value: str, possible: Mapping[str, object] | tuple[str, ...]) -> str:
     if value not in possible:
-        raise BadOption(f"{name}={value}: {_list(possible)} are possible")
+        raise BadOption(f"{name}={value}: possible values are {_list(possible)}")
     return value
 
 

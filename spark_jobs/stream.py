@@ -1,21 +1,21 @@
-"""A journal as a stream: the records that were written since the last trigger, each exactly once.
+"""A journal as a stream: the records written since the last trigger, each exactly once.
 
 Positions are dense, so an offset is the position up to which everything was delivered:
 
     {"broker": "5f0c...", "since": 7001, "segment": 12, "position": 8123}
 
-1. The records of [start, end) are delivered, in whichever file they are by then: a segment may move to retention
+1. The records of [start, end) are delivered, whichever file they are in by then: a segment may move to retention
    between two triggers, and a batch that is repeated after a restart has the same records.
-2. A half-written entry at the end of the newest segment is not there yet; a later trigger has it.
-3. `since` is where the journal ended when the query began.  What the broker had given up before that is no loss to the
-   stream.  What it gives up later, before a trigger has read it, is one.  Retention keeps it readable.
-4. A power cut may take back entries that were written but not yet durable: nothing of them was confirmed to anybody,
-   but the stream may have delivered them.  Then the next run goes on below the offset, in a segment behind `segment`,
-   which held the last record delivered.
-5. A checkpoint belongs to one broker's journal.
+2. A half-written entry at the end of the newest segment is ignored; a later trigger delivers it.
+3. `since` is where the journal ended when the query began.  Records that the broker had removed before are no loss to
+   the stream.  Records that it removes later, before a trigger has read them, are lost.  Retention prevents this.
+4. A power cut may undo entries that were written but not yet durable: none of them was confirmed to anybody, but the
+   stream may have delivered them.  Then, the next run continues below the offset, in a segment after `segment`, which
+   had the last delivered record.
+5. A checkpoint belongs to the journal of one broker.
 
-Losses (3) and what was taken back (4) are exceptions, or with mode=PERMISSIVE rows of type `damage`, behind which the
-stream goes on.
+Losses (3) and undone records (4) are exceptions, or with mode=PERMISSIVE rows of type `damage`, after which the stream
+continues.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from spark_jobs.source_options import BadOption, SourceOptions
 
 
 class WrongJournal(Exception):
-    """A checkpoint does not go with the journal; the message says why and what to do."""
+    """The checkpoint does not match the journal; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offset:
-    """See the module.  `segment` is 0 before the first record."""
+    """An offset, as described above.  `segment` is 0 before the first record."""
 
     broker: str
     since: int
@@ -54,31 +54,31 @@ class Offset:
 
     @classmethod
     def of(cls, given: Mapping[str, str | int]) -> Offset:
-        """The offset that Spark has kept as JSON."""
+        """The offset from JSON that Spark has kept."""
         numbers = (int(given[name]) for name in ("since", "segment", "position"))
         return cls(str(given["broker"]), *numbers)
 
     def at(self, snapshot: Snapshot, position: int) -> Offset:
-        """The offset of another position."""
+        """The offset at another position."""
         before = [ref.number for ref in snapshot.segments if ref.first_position < position]
         return replace(self, segment=before[-1] if before else 0, position=position)
 
     def resumed(self, snapshot: Snapshot) -> int:
-        """Where to go on: the offset's position, or below it if a power cut took back what is above.
+        """Where to continue: at the offset's position, or below it if a power cut undid records.
 
-        Raises WrongJournal when the journal is another broker's.
+        Raises WrongJournal if the journal belongs to another broker.
         """
         if snapshot.broker_id != self.broker:
             raise WrongJournal(
-                f"the checkpoint is of the journal of broker {self.broker}, and {', '.join(snapshot.journals)} is of "
-                f"{snapshot.broker_id}: begin the query with a new checkpoint"
+                f"the checkpoint belongs to the journal of broker {self.broker}, but {', '.join(snapshot.journals)} to "
+                f"{snapshot.broker_id}: start the query with a new checkpoint"
             )
         behind = [ref.first_position for ref in snapshot.segments if ref.number > self.segment]
         return min([self.position, snapshot.next_position, *behind[:1]])
 
 
 class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The stream reader: offsets and plans on the driver, in one process for the life of a query."""
+    """The stream reader: offsets and plans on the driver, in one process for the lifetime of a query."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -90,7 +90,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._snapshot
 
     def initialOffset(self) -> dict[str, str | int]:
-        """Where the options let the stream begin.  Raises BadOption, and what snapshot.take raises."""
+        """Where the stream begins, according to the options.  Raises BadOption, and the exceptions of snapshot.take."""
         options, snapshot = self._options, self._take()
         position = snapshot.next_position
         bounds = options.selection.bounds
@@ -104,17 +104,17 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return asdict(Offset(snapshot.broker_id, snapshot.next_position, 0, 0).at(snapshot, position))
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """As many segments as the option `maxSegments` allows, else all there is."""
+        """The number of segments in the option `maxSegments`, otherwise no limit."""
         limit = self._options.segments_max
         return ReadAllAvailable() if limit is None else ReadMaxFiles(limit)
 
     def latestOffset(self, start: dict[str, str | int], limit: ReadLimit) -> dict[str, str | int]:
-        """Where the next batch ends.  Raises WrongJournal, and what snapshot.take raises."""
+        """Where the next batch ends.  Raises WrongJournal, and the exceptions of snapshot.take."""
         begun = Offset.of(start)
         snapshot = self._take()
         resumed = begun.resumed(snapshot)
         if resumed < begun.position and self._options.strict:
-            raise WrongJournal(f"{_taken_back(begun, resumed)}: begin the query with a new checkpoint")
+            raise WrongJournal(f"{_taken_back(begun, resumed)}: start the query with a new checkpoint")
         end = snapshot.next_position
         if self._target is not None:
             end = min(end, self._target)
@@ -124,21 +124,21 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return asdict(begun.at(snapshot, end))
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there now is all that the query reads."""
+        """Let the query read only what exists now."""
         self._target = self._take().next_position
 
     def reportLatestOffset(self) -> dict[str, str | int] | None:
-        """Where the journal ended when it was looked at last, for the query's progress."""
+        """Where the journal ended when it was last read, for the query's progress."""
         snapshot = self._snapshot
         if snapshot is None:
             return None
         return asdict(Offset(snapshot.broker_id, 0, 0, 0).at(snapshot, snapshot.next_position))
 
     def partitions(self, start: dict[str, str | int], end: dict[str, str | int]) -> Sequence[InputPartition]:
-        """The parts of [start, end).  Raises WrongJournal, MissingSegments, and what snapshot.take raises."""
+        """The parts of [start, end).  Raises WrongJournal, MissingSegments, and the exceptions of snapshot.take."""
         begun, ended = Offset.of(start), Offset.of(end)
         snapshot = self._snapshot
-        if snapshot is None or snapshot.next_position < ended.position:  # a batch of before a restart
+        if snapshot is None or snapshot.next_position < ended.position:  # a batch from before a restart
             snapshot = self._take()
         resumed = begun.resumed(snapshot)
         gaps = []
@@ -146,7 +146,7 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             newest, what = snapshot.segments[-1], _taken_back(begun, resumed)
             gaps.append(Gap(newest.uri, newest.number, newest.number, resumed, begun.position - resumed, what))
         if ended.resumed(snapshot) < ended.position:
-            raise WrongJournal(f"{_taken_back(ended, ended.resumed(snapshot))}: begin the query with a new checkpoint")
+            raise WrongJournal(f"{_taken_back(ended, ended.resumed(snapshot))}: start the query with a new checkpoint")
         bounds = Bounds(resumed, ended.position, self._options.selection.bounds.from_time)
         piece = snapshot.within(bounds)
         gaps += [*piece.missing, *_lost(piece, begun.since)]
@@ -157,20 +157,20 @@ class JournalStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read(partition, self._options)
 
     def commit(self, end: dict[str, str | int]) -> None:
-        """Nothing to let go of: the journal's space is the broker's business."""
+        """Nothing to release: the broker manages the journal's space."""
 
     def stop(self) -> None:
-        """Nothing is held."""
+        """Nothing to release."""
 
 
 def _taken_back(offset: Offset, resumed: int) -> str:
     return (
-        f"records {resumed} to {offset.position - 1} were delivered but are not in the journal any more; "
-        "a power cut took them back before they were durable"
+        f"records {resumed} to {offset.position - 1} were delivered but are no longer in the journal: "
+        "a power cut undid them before they were durable"
     )
 
 
 def _lost(piece: Snapshot, since: int) -> list[Gap]:
-    """What the broker gave up after the query had begun."""
-    what = "the broker gave up these segments before the stream had read them: let it keep them (journal.retention)"
+    """The gaps that the broker made after the query had begun."""
+    what = "the broker removed these segments before the stream had read them: turn on retention (journal.retention)"
     return [replace(gap, what=what) for gap in piece.trimmed if gap.first_position + gap.records > since]

@@ -1,23 +1,23 @@
-"""The audits: each a function from a pinned snapshot to a Result.
+"""The audits: each is a function from a pinned snapshot to a Result.
 
-    ledger          every message that entered a queue has left it by name, once, or is there
-      rules           what a message may do, and when books balance
-      queue_flows     the same as DataFrames: what was counted, what each message did, what is wrong
-      statement       figures into sections
-      opening         balances on disk: today's ledger needs nothing of last year's segments
-      compare         against the running broker
-    ledgers         the ledgers of several brokers, and what links passed from one to another
-      passage         the rules of that, and the same as DataFrames
-    dead_letters    who died, where, why, and what became of the dead letters
-      outcomes        what became of messages, across moves
-      poison          what dies again and again
-    expiry          what expired unread, how long it had waited, who set the expiration
-    trace           one message's life across moves
+    ledger          every message that entered a queue left it once, for a recorded reason, or is there
+      rules           what a message may do, and when the books balance
+      queue_flows     the same as DataFrames: counts, what each message did, what is wrong
+      statement       from figures to sections
+      opening         balances on disk: today's ledger does not need last year's segments
+      compare         comparison with the running broker
+    ledgers         the ledgers of several brokers, and the messages that links transferred between them
+      passage         the rules for these messages, and the same as DataFrames
+    dead_letters    which messages died, where, why, and what happened to the dead letters
+      outcomes        what happened to messages, across moves
+      poison          messages that die repeatedly
+    expiry          which messages expired unread, how long they had waited, what set the expiration
+    trace           the history of one message across moves
       history         the records about a few messages, as sentences
-    options         what part of the journal an audit looks at
-    reading         that part as data frames, all of them of the source `bartleby-journal`
-    frames, tables  Spark's answers, and sections of a report
+    options         which part of the journal to audit
+    reading         this part as data frames, read from the source `bartleby-journal`
+    frames, tables  Spark's results, and sections of a report
 
-Spark reduces the journal to counts and to the few messages that something is told about; the rest is Arrow and Python
-on the driver.  Every list in a result is capped, and says how many more there are.
+Spark reduces the journal to counts and to the few messages that are reported individually; the rest is Arrow and Python
+on the driver.  Every list in a result is limited, and says how many more entries there are.
 """

@@ -1,4 +1,4 @@
-"""What the running broker says is on its queues, against what the journal says."""
+"""Compares the contents of the queues according to the running broker and to the journal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from spark_jobs.audits.rules import QueueBook, QueuePresent
 
 
 class BadComparison(Exception):
-    """The two cannot be compared; the message says why and what to do."""
+    """Broker and journal cannot be compared; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The broker's durable queues when everything below `position` was on disk, with the messages of which the journal
-    must know.
+    """The broker's durable queues, with the number of messages on each that the journal must have.
+
+    This is the state when everything below `position` was on disk.
     """
 
     broker_id: str
@@ -25,7 +26,7 @@ class Expected:
 
     @classmethod
     def from_answer(cls, answer: Mapping[str, Any]) -> Expected:
-        """From the answer of GET /api/v1/balance.  Raises BadComparison."""
+        """Create from the response to GET /api/v1/balance.  Raises BadComparison."""
         try:
             queues = tuple(
                 QueuePresent(int(q["id"]), str(q["name"]), str(q["address"]), int(q["journalled"]))
@@ -39,7 +40,7 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A queue of which the two have different numbers of messages."""
+    """A queue for which journal and broker have different numbers of messages."""
 
     queue_id: int
     queue: str
@@ -49,7 +50,7 @@ class Difference:
 
 
 def differences(expected: Expected, books: Mapping[int, QueueBook]) -> list[Difference]:
-    """The queues that differ, the largest difference first."""
+    """The queues that differ, largest difference first."""
     found = []
     queues = {queue.queue_id: queue for queue in expected.queues}
     for id in {*queues, *books}:

@@ -1,11 +1,11 @@
-"""The dead-letter audit: who died, where, why, after how long, and what became of the dead letters.
+"""The dead-letter audit: which messages died, where, why, after how long, and what happened to the dead letters.
 
-It reads three things, each once:
+It reads four things, each once:
 
-1. deaths (DEAD_LETTERED), and the queues that were deleted;
-2. the messages that something moved: what came of a death, and what was brought back;
+1. deaths (DEAD_LETTERED), and the deleted queues;
+2. the moved messages: the results of deaths, and the messages brought back;
 3. how they left their queues;
-4. the headers of what died, and the hashes of its bodies, to find what dies again and again.
+4. the headers and body hashes of the dead messages, to find those that die repeatedly.
 
 A killed message (no dead-letter address) is a death without a dead letter.  A dead letter whose message record cannot
 be found (out of the range, or lost) counts as `unknown`; none is dropped.
@@ -51,16 +51,16 @@ _COLUMNS: Final = (
 
 KILLED: Final = "killed"
 
-#: How something that came back has died again.
+#: The ways in which a message that was brought back can die again.
 _DIED: Final = ("dead-lettered", KILLED)
 
-#: Hours that are shown, the latest ones: a month.
+#: Maximum number of hours shown (the latest): a month.
 HOURS_MAX: Final = 24 * 31
 
-#: Numbers of deliveries that have a row of their own; larger ones share the last.
+#: Up to this number of deliveries, each number has its own row; larger ones share the last row.
 ATTEMPTS_MAX: Final = 50
 
-#: How long a death took: bounds in ms, the upper one not included, as people say them.
+#: Ranges of the time to death: the lower bound in ms, and the label.
 DURATIONS: Final = (
     (0, "under 1 s"),
     (1_000, "1 s to 10 s"),
@@ -71,7 +71,7 @@ DURATIONS: Final = (
     (86_400_000, "1 day and more"),
 )
 
-#: Words of the reasons, in their order.
+#: The names of the reasons, in their order.
 REASONS: Final = tuple(reason.word for reason in DeadLetterReason)
 
 DEATHS: Final = "dead letters"
@@ -89,7 +89,7 @@ _GROUPINGS: Final = {
     "replay-outcomes": ("replay_outcome",),
 }
 
-#: The figures at the head, and how they are called there.
+#: The figures at the top, and their names there.
 _SUMMARY: Final = {
     DEATHS: "dead letters and killed",
     KILLED: KILLED,
@@ -100,14 +100,14 @@ _SUMMARY: Final = {
     "unknown outcome": "with unknown outcome",
 }
 
-_TIMED: Final = "Of those whose first failure is known."
+_TIMED: Final = "Covers only messages whose first failure is known."
 
-#: Where the id stands under which a message died first.
+#: JSON path of the id under which a message first died.
 _FIRST_ID: Final = "$._AMQ_DL_FIRST_MESSAGE_ID"
 
 
 def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
-    """The audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin.
+    """Run the audit.  More deaths than `fail_over` exceed the threshold.  `addresses` are those of origin.
 
     Raises NoSuchAddress.
     """
@@ -119,7 +119,7 @@ def dead_letters(spark: SparkSession, snapshot: Snapshot, options: Options) -> R
 
 
 def _deaths(journal: Journal, read: DataFrame) -> DataFrame:
-    """One row a death: its `outcome` and `replay_outcome`, how long it `took` (ms), and its first id (`root`)."""
+    """One row per death: its `outcome` and `replay_outcome`, how long it `took` (ms), and its first id (`root`)."""
     columns = ("message_id", "origin_message_id", "queue_ids", "annotations")
     first_id = F.get_json_object("annotations", _FIRST_ID).try_cast("bigint")
     messages = journal.records(("message",), columns, not_null=("origin_message_id",))
@@ -163,13 +163,13 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
         _places(found["places"]),
         _oldest(deaths, top, coverage),
         _counted(found["reasons"], "reasons", "Reasons"),
-        _counted(found["senders"], "senders", "Senders", note="Empty: the sender had no user."),
-        _counted(found["consumers"], "consumers", "Last consumers", note="Empty: nobody held it."),
+        _counted(found["senders"], "senders", "Senders", note="Empty: the sender was not logged in."),
+        _counted(found["consumers"], "consumers", "Last consumers", note="Empty: no consumer had the message."),
         _hours(found["hours"]),
         _attempts(found["attempts"]),
         _durations(found["durations"]),
         _durations_by_address(deaths, top),
-        _counted(found["outcomes"], "outcomes", "What became of the dead letters"),
+        _counted(found["outcomes"], "outcomes", "What happened to the dead letters"),
         _replay_outcomes(found["replay-outcomes"]),
         poison.section_of(journal, deaths),
     )
@@ -182,7 +182,7 @@ def _result(journal: Journal, deaths: DataFrame, coverage: Coverage) -> Result:
 
 
 def _measures() -> list[Column]:
-    """All that any section tells of a group."""
+    """All measures of a group that any section shows."""
     outcome = F.col("outcome")
     return [
         F.count("*").alias(DEATHS),
@@ -203,7 +203,7 @@ def _measures() -> list[Column]:
 
 
 def _band() -> Column:
-    """Which of DURATIONS it is."""
+    """The index of the range in DURATIONS."""
     band = F.lit(None).cast("int")
     for number, (low, _) in enumerate(DURATIONS):
         band = F.when(F.col("took") >= low, number).otherwise(band)
@@ -213,8 +213,11 @@ def _band() -> Column:
 def _problems(row: dict[str, int]) -> tuple[str, ...]:
     said = {
         "died again": ("dead letter", "brought back and died again"),
-        "unknown outcome": ("dead letter", "cannot be followed: the new message is not in what was read"),
-        KILLED: ("message", "killed and gone: there was no dead-letter address"),
+        "unknown outcome": (
+            "dead letter",
+            "cannot be followed: the new message is not in the part of the journal that was read",
+        ),
+        KILLED: ("message", "killed and lost: there was no dead-letter address"),
     }
     found = {name: row[_SUMMARY[name]] for name in said if row[_SUMMARY[name]]}
     return tuple(f"{counted(number, said[name][0])} {said[name][1]}" for name, number in found.items())
@@ -224,7 +227,7 @@ def _places(found: Groups) -> Section:
     columns = ["address", "queue", DEATHS, KILLED, WAITING, "brought back", "attempts min", "attempts mean"]
     columns += ["attempts max", "first death", "last death", "oldest waiting"]
     chart = Chart("address", (DEATHS,), "Dead letters by address of origin")
-    note = "Without a queue: none took it."
+    note = "Without a queue: the message was unroutable."
     return section(
         "places", "Where they died", found.table.select(columns), beyond=found.beyond, note=note, chart=chart
     )
@@ -242,12 +245,12 @@ def _oldest(deaths: DataFrame, top: int, coverage: Coverage) -> Section:
         F.round((F.lit(coverage.last_time) - F.unix_millis("time")) / 1000, 3).alias("age (s)"),
     )
     table, beyond = most(waiting, [F.asc("died"), F.asc("message")], top)
-    note = "The age is counted to the last record read."
-    return section("oldest", "The oldest that still wait", table, beyond=beyond, note=note)
+    note = "The age is the time until the last record read."
+    return section("oldest", "The oldest dead letters still waiting", table, beyond=beyond, note=note)
 
 
 def _counted(found: Groups, name: str, title: str, *, note: str = "") -> Section:
-    """Deaths by something, the most frequent first."""
+    """Deaths by one attribute, the most frequent value first."""
     by = list(_GROUPINGS[name])
     table = found.table.select([*by, DEATHS, "first death", "last death"])
     chart = Chart(by[0], (DEATHS,), title)
@@ -255,7 +258,7 @@ def _counted(found: Groups, name: str, title: str, *, note: str = "") -> Section
 
 
 def _hours(found: Groups) -> Section:
-    """By hour, a column a reason that occurs."""
+    """Deaths by hour, with a column for each reason that occurs."""
     table = found.table.sort_by("hour")
     reasons = [reason for reason in REASONS if pc.any(pc.greater(table[reason], 0)).as_py()]
     chart = Chart("hour", tuple(reasons), "Dead letters by hour (UTC)")
@@ -265,7 +268,7 @@ def _hours(found: Groups) -> Section:
 
 def _attempts(found: Groups) -> Section:
     table = found.table.select(["deliveries", DEATHS]).sort_by("deliveries")
-    note = f"{ATTEMPTS_MAX} stands for {ATTEMPTS_MAX} and more."
+    note = f"{ATTEMPTS_MAX} means {ATTEMPTS_MAX} or more."
     chart = Chart("deliveries", (DEATHS,), "Deliveries before death")
     return section("attempts", "How often they had been delivered", table, note=note, chart=chart)
 
@@ -279,14 +282,16 @@ def _durations(found: Groups) -> Section:
 
 
 def _durations_by_address(deaths: DataFrame, top: int) -> Section:
-    """By itself: quantiles among the sums of the other groupings would make Spark sort for all of them."""
+    """A separate query: quantiles among the other groupings' sums would make Spark sort for all of them."""
     timed = deaths.where(F.col("took").isNotNull()).groupBy("address")
     counted = timed.agg(F.count("*").alias(DEATHS), *quantiles("took"))
     table, beyond = most(counted, [F.desc(DEATHS), F.asc("address")], top)
-    return section("durations-by-address", "The same by address", table, beyond=beyond, note=_TIMED)
+    return section(
+        "durations-by-address", "From the first failure to death, by address", table, beyond=beyond, note=_TIMED
+    )
 
 
 def _replay_outcomes(found: Groups) -> Section:
     table = found.table.filter(pc.field("replay_outcome").is_valid())
-    title = "What became of those that were brought back"
+    title = "What happened to those brought back"
     return _counted(Groups(table, found.beyond), "replay-outcomes", title)

@@ -1,6 +1,6 @@
-"""The expiry audit: what nobody read in time, how long it had lain there, who set the time, who could have read it.
+"""The expiry audit: which messages expired, how long they had waited, what set the expiration, were there consumers?
 
-A message expires on each of its queues by itself, so it is counted once for each.
+A message expires on each of its queues independently, so it is counted once for each.
 """
 
 from __future__ import annotations
@@ -55,25 +55,25 @@ _GROUPINGS: Final = {
     "hours": ("hour",),
 }
 
-#: Columns with times in ms, and what their sections are called.
+#: Columns with times in ms, and the names, titles and notes of their sections.
 _TIMES: Final = (
     (
         "waited",
         "waiting",
         "How long they had waited",
-        "From when the broker took the message until the expiry was noticed.",
+        "From the broker's acceptance of the message until the expiry was noticed.",
     ),
     (
         "late",
         "lateness",
         "How late it was noticed",
-        "From the expiration until the broker noticed it; message-expiry-scan-period bounds it.",
+        "From the expiration until the broker noticed it; message-expiry-scan-period limits this time.",
     ),
 )
 
 
 def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
-    """The audit.  More expired messages than `fail_over` exceed the threshold.  Raises NoSuchAddress."""
+    """Run the audit.  More expired messages than `fail_over` exceed the threshold.  Raises NoSuchAddress."""
     with Journal(spark, snapshot, options) as journal:
         end = coverage(journal.snapshot).last_time
         types = ("expired", "queue-deleted")
@@ -85,7 +85,7 @@ def expiry(spark: SparkSession, snapshot: Snapshot, options: Options) -> Result:
 
 
 def _expired(journal: Journal, read: DataFrame) -> DataFrame:
-    """One row for each: how long it `waited` until it was noticed, how `late` that was (ms), where it went."""
+    """One row per expired message: how long it `waited` until this was noticed, how `late` (ms), and where it went."""
     moved = journal.records(("message",), ("message_id", "address"), not_null=("origin_message_id",))
     targets = moved.select(F.col("message_id").alias("new_message_id"), F.col("address").alias("target"))
     gone_to = F.when(F.col("new_message_id").isNull(), REMOVED).otherwise(F.coalesce("target", F.lit(UNKNOWN)))
@@ -114,9 +114,9 @@ def _expired(journal: Journal, read: DataFrame) -> DataFrame:
 
 
 def _overdue(journal: Journal, read: DataFrame, end: int) -> DataFrame:
-    """Messages that are on a queue although their time was over at the end of what was read.
+    """Messages on a queue that had already expired at the end of the part that was read.
 
-    Of those that were copied forward, the copy may be all that there is.
+    For messages that were copied forward, the copy may be the only record.
     """
     columns = ("message_id", "queue_ids", "address", "expiration")
     brief = journal.records(("message", "copied"), columns, not_null=("expiration",))
@@ -156,7 +156,7 @@ def _result(journal: Journal, expired: DataFrame, overdue: DataFrame, covered: C
 
 
 def _measures() -> list[Column]:
-    """All that any section tells of a group."""
+    """All measures of a group that any section shows."""
     return [
         F.count("*").alias(EXPIRED),
         F.count_if(F.col("unread") == NEVER).alias(NEVER),
@@ -188,7 +188,7 @@ def _hours(found: Groups) -> Section:
 
 
 def _times(expired: DataFrame, top: int) -> list[Section]:
-    """Quantiles of two times, by address."""
+    """Quantiles of both times, by address."""
     measures = [each for name, _, _, _ in _TIMES for each in quantiles(name, f"{name} ")]
     counted = expired.groupBy("address").agg(F.count("*").alias(EXPIRED), *measures)
     table, beyond = most(counted, [F.desc(EXPIRED), F.asc("address")], top)
@@ -217,7 +217,7 @@ def _still_there(overdue: DataFrame, top: int) -> Section:
     )
     table, beyond = most(listed, [F.asc("expiration"), F.asc("message"), F.asc("queue id")], top)
     note = (
-        "On a queue at the end of what was read, with an expiration before it: not noticed yet, scheduled, or in the "
-        "hands of a consumer."
+        "On a queue at the end of the part that was read, with an earlier expiration: not yet noticed, scheduled, or "
+        "with a consumer."
     )
     return section("overdue", "Past their expiration and still there", table, beyond=beyond, note=note)

@@ -1,4 +1,4 @@
-"""Spark's answers: small tables in UTC, and expressions that several audits use."""
+"""Spark's results as small tables in UTC, and expressions that several audits use."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _GROUPS: Final = "groups of the grouping"
 
 
 def collect(frame: DataFrame) -> pa.Table:
-    """A small frame as a table, its times in UTC whatever the session's zone is."""
+    """A small frame as a table, with times in UTC, whatever the session's time zone is."""
     table = frame.toArrow()
     fields = [(f.name, UTC if pa.types.is_timestamp(f.type) else f.type) for f in table.schema]
     return table.cast(pa.schema(fields))
 
 
 def most(frame: DataFrame, order: Sequence[Column], top: int) -> tuple[pa.Table, int]:
-    """The first rows of a frame, and how many there are beyond them."""
+    """The first rows of a frame, and how many more there are."""
     kept = frame.persist()
     try:
         table = collect(kept.orderBy(*order).limit(top))
@@ -42,7 +42,7 @@ def most(frame: DataFrame, order: Sequence[Column], top: int) -> tuple[pa.Table,
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Rows of one grouping, and how many there are beyond them."""
+    """Rows of one grouping, and how many more there are."""
 
     table: pa.Table
     beyond: int
@@ -51,14 +51,13 @@ class Groups:
 def grouped(
     frame: DataFrame, groupings: Mapping[str, Sequence[str]], measures: Sequence[Column], limits: Mapping[str, int]
 ) -> dict[str, Groups]:
-    """Several groupings of a frame in one pass, by their names.
+    """Several groupings of a frame in one pass, by name.
 
-    One of them is by `hour`, and has the latest groups first; in the others those come first that have the most by the
-    first measure.
-    `limits`: groups of each.  The tables have the columns of their grouping and then all measures.
+    The grouping by `hour` has the latest groups first, the others those with the highest first measure.  `limits` is
+    the maximum number of groups of each.  The tables have the columns of their grouping, followed by all measures.
     """
     columns = list(dict.fromkeys(name for names in groupings.values() for name in names))
-    # Spark numbers a grouping by the columns that it leaves out, the first column being the highest bit.
+    # Spark numbers a grouping by the columns that it leaves out; the first column is the highest bit.
     numbers = {
         sum(1 << len(columns) - 1 - i for i, column in enumerate(columns) if column not in names): name
         for name, names in groupings.items()
@@ -76,7 +75,7 @@ def grouped(
 
 
 def whole(groups: Groups, columns: Sequence[str]) -> dict[str, int]:
-    """The figures of a grouping by nothing; of an empty frame, Spark has no such group."""
+    """The figures of the grouping without columns; for an empty frame, Spark has no such group."""
     found: list[dict[str, int]] = groups.table.select(list(columns)).to_pylist()
     return found[0] if found else dict.fromkeys(columns, 0)
 
@@ -90,7 +89,7 @@ def _grouping(table: pa.Table, number: int, names: Sequence[str], columns: Seque
 
 
 def quantiles(column: str, prefix: str = "") -> list[Column]:
-    """min, median, p95 and max of a column in ms, as seconds; the quantiles are values that occur (nearest rank)."""
+    """Min, median, p95 and max of a column in ms, as seconds; the quantiles are actual values (nearest rank)."""
 
     def seconds(value: Column, name: str) -> Column:
         return F.round(value / 1000, 3).alias(prefix + name)
@@ -107,10 +106,10 @@ def quantiles(column: str, prefix: str = "") -> list[Column]:
 
 
 def hour(column: str) -> Column:
-    """The full hour in UTC in which a time lies."""
+    """The full hour in UTC that contains a time."""
     return F.timestamp_seconds(F.floor(F.unix_seconds(column) / 3600) * 3600)
 
 
 def elapsed(since: str, until: str) -> Column:
-    """From one time to another, in ms; null if one of them is not known."""
+    """The milliseconds from one time to another; null if one of them is unknown."""
     return F.unix_millis(until) - F.unix_millis(since)

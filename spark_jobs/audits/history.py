@@ -13,13 +13,13 @@ from spark_jobs.moment import milliseconds
 from store import trail_text
 from store.trail import StepKind, TrailStep
 
-#: A record as the view `records` has it, by column.
+#: A record of the view `records`, by column.
 Row = dict[str, Any]
 
-#: Records that are shown, the first ones: a message that is delivered over and over has one a delivery.
+#: Maximum number of records shown (the first): a message that is redelivered forever has one per delivery.
 ROWS_MAX: Final = 10_000
 
-#: Records that speak of messages.
+#: The record types that concern messages.
 TYPES: Final = ("message", "removed", "counts", "delivering", "scheduled", "inflight", "dead-lettered", "expired")
 
 COLUMNS: Final = (
@@ -52,7 +52,7 @@ COLUMNS: Final = (
     "packet_id",
 )
 
-#: Those that move it.
+#: The types that move a message.
 _MOVING: Final = ("message", "removed", "dead-lettered", "expired")
 
 _KINDS: Final = {
@@ -80,13 +80,13 @@ _SCHEMA: Final = pa.schema(
 
 @dataclass(slots=True)
 class History:
-    """Records about some messages (COLUMNS), in order, and how many more there are."""
+    """Records of some messages (COLUMNS), in order, and how many more there are."""
 
     rows: list[Row]
     beyond: int
 
     def places(self) -> dict[tuple[int, int], list[str]]:
-        """Where each message entered and left each queue, and what was told of that: (queue, message) -> places."""
+        """Where each message entered and left each queue, or died: (queue, message) -> places."""
         found: dict[tuple[int, int], list[str]] = {}
         for row in self.rows:
             for queue_id in row["queue_ids"] or [row["queue_id"]]:
@@ -95,7 +95,7 @@ class History:
         return found
 
     def table(self, names: Mapping[int, str]) -> pa.Table:
-        """For people; `names` of queues by id."""
+        """A readable table; `names` has the names of queues by id."""
         return pa.Table.from_pylist(
             [
                 {
@@ -113,12 +113,12 @@ class History:
 
 
 def told(row: Row) -> str:
-    """What a record says, as a message's trail says it."""
+    """A record in words, as in a message's trail."""
     return trail_text.told(_step(row))
 
 
 def _step(row: Row) -> TrailStep:
-    """A row as a step of a trail; its queues have no names."""
+    """A row as a step of a trail, without names of queues."""
     client = row["client"] or row["session"] or ("" if row["session_id"] is None else str(row["session_id"]))
     texts: Row = {name: row[name] or "" for name in ("protocol", "address", "user", "reason", "text", "remote")}
     numbers: Row = {name: row[name] or 0 for name in ("size", "attempts", "consumers", "consumer_id", "packet_id")}

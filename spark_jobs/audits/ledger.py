@@ -1,8 +1,8 @@
-"""The ledger: every message that entered a queue has left it by name, once, or is still there.  `rules` has the rules.
+"""The ledger: every message that entered a queue left it once, for a recorded reason, or is still there (see `rules`).
 
-1. Spark counts the records, and judges each message by itself (`queue_flows`), after one scan of the journal.
-2. Counts by queue, and the first faults, come to the driver, which draws the balance (`rules`, `statement`).
-3. Only for faults, another scan fetches the history of the messages that are listed.
+1. In one scan of the journal, Spark counts the records and judges each message individually (`queue_flows`).
+2. The driver collects the counts by queue and the first faults, and draws up the balance (`rules`, `statement`).
+3. Only if there are faults, another scan fetches the history of the listed messages.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ if TYPE_CHECKING:
 
     from spark_jobs.journal.snapshot import Snapshot
 
-#: Messages of a closing balance that are in memory at a time: 32 bytes each.
+#: Maximum number of messages of a closing balance in memory at a time: 32 bytes each.
 SLICE_MESSAGES: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerOptions(Options):
-    """`opening`: the directory of a balance to begin with; `save_balance`: where to put the closing one.  `expected`:
-    what the running broker says; the ledger then ends exactly there.  More present messages than `fail_over` exceed
-    the threshold.
+    """The options of a ledger.
+
+    `opening` is the directory of a balance from which to start, `save_balance` where to write the closing balance.
+    `expected` is the running broker's balance: the ledger then ends exactly there.  More present messages than
+    `fail_over` exceed the threshold.
     """
 
     opening: str | None = None
@@ -58,19 +60,19 @@ class LedgerOptions(Options):
         Options.__post_init__(self)
         begun = self.from_position is not None or self.from_time is not None
         if self.opening is not None and begun:
-            raise ValueError("opening: the range begins where the balance ends; leave out its beginning")
+            raise ValueError("opening: the range begins where the balance ends, so do not give its beginning")
         if self.expected is not None and (self.to_position is not None or self.to_time is not None):
-            raise ValueError("compare: the range ends where the broker is now; leave out its end")
+            raise ValueError("compare: the range ends where the broker is now, so do not give its end")
         if self.expected is not None and begun:
-            raise ValueError("compare: what is on the queues is not known from a part of the journal")
+            raise ValueError("compare: part of the journal is not enough to know the contents of the queues")
         if self.save_balance is not None and (self.addresses or begun):
-            raise ValueError("save-balance: a balance is of all queues, from the beginning or from an opening balance")
+            raise ValueError("save-balance: a balance covers all queues, from the beginning or from an opening balance")
         if self.save_balance is not None and self.to_time is not None:
             raise ValueError("save-balance: a balance ends at a position, not at a time")
 
 
 def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> Result:
-    """The audit.  Raises BadBalance, BadComparison, NoSuchAddress, OSError."""
+    """Run the audit.  Raises BadBalance, BadComparison, NoSuchAddress, OSError."""
     opened = None if options.opening is None else _open(options.opening, snapshot)
     with Journal(spark, snapshot, options, _bounds(options, opened, snapshot)) as journal:
         return Ledger(journal, options, opened).result()
@@ -79,36 +81,38 @@ def ledger(spark: SparkSession, snapshot: Snapshot, options: LedgerOptions) -> R
 def _open(directory: str, snapshot: Snapshot) -> Balance:
     balance = opening.read(directory)
     if balance.broker_id != snapshot.broker_id:
-        raise BadBalance(f"{directory}: the balance is of broker {balance.broker_id}, the journal of another")
+        raise BadBalance(f"{directory}: the balance belongs to broker {balance.broker_id}, the journal to another")
     if balance.position > snapshot.next_position:
         raise BadBalance(
-            f"{directory}: the balance ends at position {balance.position}, the journal already at "
+            f"{directory}: the balance ends at position {balance.position}, but the journal ends before, at "
             f"{snapshot.next_position}"
         )
     return balance
 
 
 def _bounds(options: LedgerOptions, opened: Balance | None, snapshot: Snapshot) -> Bounds:
-    """The range to read, empty if nothing has happened since the balance.  Raises BadBalance, BadComparison."""
+    """The range to read; empty if nothing happened after the balance.  Raises BadBalance, BadComparison."""
     expected = options.expected
     if expected is not None:
         if expected.broker_id != snapshot.broker_id:
-            raise BadComparison(f"the running broker is {expected.broker_id}, the journal is {snapshot.broker_id}'s")
+            raise BadComparison(
+                f"the running broker is {expected.broker_id}, but the journal belongs to {snapshot.broker_id}"
+            )
         if expected.position > snapshot.next_position:
             raise BadComparison(
-                f"the broker was asked after the journal was looked at: it is at position {expected.position}, "
+                f"the broker was queried after the journal was listed: it is at position {expected.position}, "
                 f"the snapshot ends at {snapshot.next_position}"
             )
     end = expected.position if expected else options.to_position
     if opened is not None and end is not None and end < opened.position:
         raise BadBalance(
-            f"{options.opening}: the balance ends at position {opened.position}, the range already at {end}"
+            f"{options.opening}: the balance ends at position {opened.position}, but the range ends before, at {end}"
         )
     return Bounds(opened.position if opened else options.from_position, end, options.from_time, options.to_time)
 
 
 class Ledger:
-    """One ledger being drawn up."""
+    """One ledger in progress."""
 
     def __init__(self, journal: Journal, options: LedgerOptions, opened: Balance | None) -> None:
         self.journal = journal
@@ -117,21 +121,21 @@ class Ledger:
         self.outside = queue_flows.around(journal)
         self._read(finished=False)
         if stored_twice(self.stored, opened.below if opened else 0) or self.fault_counts:
-            # What else a finished message did, in another task, is a fault, but perhaps not the one that it seems to
-            # be, or one that is not seen: so all messages are judged.
+            # If a finished message also did something in another task, this is a fault, but perhaps not the one that it
+            # seems to be, or an unnoticed one: therefore, judge all messages.
             self._read(finished=True)
 
     def _read(self, *, finished: bool) -> None:
         journal = self.journal
         records = queue_flows.records(journal, finished=finished)
-        self.records = records if finished else journal.keep(records)  # all of them are too many to be kept
+        self.records = records if finished else journal.keep(records)  # the complete records are too many to keep
         self.stored = queue_flows.stored(self.records).toArrow().to_pylist()
         messages = queue_flows.messages(self.records, self.outside, self._opening(), self._unseen())
         self.messages = journal.keep(messages)
-        # What was moved here is told at a glance, and is hardly ever all; where anything seems wrong, all count.
+        # Moved messages are easy to recognize, and few; but if anything seems wrong, consider all messages.
         successors = queue_flows.entries(records, self.outside) if finished else self.messages.where("moved")
         self.faults = queue_flows.faults(self.messages, successors)
-        if finished:  # else what is asked is kept already, and hardly ever has a fault
+        if finished:  # otherwise, its input is already kept, and faults are rare
             self.faults = journal.keep(self.faults)
         self.fault_counts = _counts(self.faults)
         told = self.records.where(F.col("record_type").isin("queue", "queue-deleted", "dropped", DAMAGE))
@@ -143,8 +147,9 @@ class Ledger:
         return opening.frame(self.journal.spark, self.options.opening, self.opened)
 
     def _unseen(self) -> list[Ids]:
-        """The ids of messages that may have entered where nobody can look: before the range, or in segments that the
-        broker gave up.  Ids ascend: they are higher than all that are stored in front, and lower than all behind."""
+        """The ids of messages that may have entered out of sight: before the range, or in segments that the broker
+        removed.  Ids ascend: these ids are higher than all stored before, and lower than all stored after.
+        """
         snapshot = self.journal.snapshot
         holes = [(gap.first_segment, gap.last_segment, snapshot.open_below) for gap in snapshot.trimmed]
         if self.opened is None and self.journal.begins_within:
@@ -161,11 +166,11 @@ class Ledger:
 
     @property
     def present(self) -> DataFrame:
-        """The messages on queues."""
+        """The messages that are on queues."""
         return self.messages.where(F.col("state") == rules.PRESENT)
 
     def result(self) -> Result:
-        """The whole."""
+        """The complete result."""
         options, names = self.options, self._names
         self.journal.check_addresses({name.address for name in names.values()})
         standings, oldest = self._standings()
@@ -194,7 +199,7 @@ class Ledger:
 
     @cached_property
     def _names(self) -> dict[int, QueueName]:
-        """What the queues are called, by id."""
+        """The names of the queues, by id."""
         found: dict[int, QueueName] = {}
         for queue in self.opened.queues if self.opened else ():
             found[queue.queue_id] = QueueName(queue.queue_id, queue.name, queue.address, False, queue.messages)
@@ -213,7 +218,7 @@ class Ledger:
         return [Flow(row["queue_id"], row["reason"] or "", row["entered"], row["left"]) for row in rows]
 
     def _standings(self) -> tuple[list[Standing], dict[int, datetime]]:
-        """How many messages of each queue are in which state, and when the oldest present one entered."""
+        """The number of messages in each state for each queue, and when the oldest present one entered."""
         rows = self.messages.where(F.col("state").isin(rules.PRESENT, rules.BEFORE)).groupBy("queue_id", "state")
         found = collect(rows.agg(F.count("*").alias("n"), F.min("entered_time").alias("oldest"))).to_pylist()
         oldest = {row["queue_id"]: row["oldest"] for row in found if row["state"] == rules.PRESENT}
@@ -229,7 +234,7 @@ class Ledger:
         snapshot = self.journal.snapshot
         damage = self.journal.damage(self.told)
         if self.opened is not None:
-            # What was open may have left in records that the broker has given up since.
+            # Messages of the opening balance may have left in records that the broker has removed since.
             damage += [
                 Damage(gap.uri, 0, gap.first_position, gap.records, f"between the opening balance and now: {gap.what}")
                 for gap in snapshot.trimmed
@@ -237,7 +242,7 @@ class Ledger:
         return coverage(snapshot, damage)
 
     def _figures(self, books: dict[int, QueueBook]) -> Figures:
-        """Counts of all faults, and the first of them."""
+        """Counts of all faults, and the first faults."""
         options = self.options
         faults, counts = self.faults, self.fault_counts
         if options.addresses and counts:
@@ -255,7 +260,7 @@ class Ledger:
         return figures
 
     def _history(self, figures: Figures) -> Section | None:
-        """What the journal says of the messages listed."""
+        """The journal's records of the listed messages."""
         if not figures.faults:
             return None
         found = _told(self.journal, sorted({fault.message_id for fault in figures.faults}))
@@ -264,11 +269,11 @@ class Ledger:
         return section("history", "The history of these messages", table, beyond=found.beyond)
 
     def _dropped(self) -> Section:
-        """What was accepted and never on a queue."""
+        """Messages that were accepted but never on a queue."""
         sums = self.journal.addressed(self._rows("dropped")).groupBy("address", "reason")
         rows = sums.agg(F.sum("count").alias("messages"), F.sum("size").alias("bytes"))
         table, beyond = most(rows, [F.desc("messages"), F.asc("address"), F.asc("reason")], self.options.top)
-        note = "Accepted, and on no queue: no queue wanted them (unroutable), or the address was full (dropped)."
+        note = "These messages were unroutable (no queue wanted them) or dropped (the address was full)."
         return section("dropped", "Accepted but never on a queue", table, beyond=beyond, note=note)
 
     def _sections(self, figures: Figures, total: QueueBook, told: Section | None) -> tuple[Section, ...]:
@@ -306,9 +311,9 @@ class Ledger:
 
 
 def stored_twice(stored: list[dict[str, int]], below: int) -> bool:
-    """Whether a segment may store an id that one before it has stored already, or that the opening balance has.
+    """Whether a segment may store an id that an earlier segment or the opening balance already has.
 
-    Ids ascend: those of a segment (`lowest`, `highest`) are all higher than those of the segments before it.
+    Ids ascend: those of a segment (`lowest`, `highest`) are all higher than those of earlier segments.
     """
     for each in stored:
         if each["lowest"] < below:
@@ -318,12 +323,12 @@ def stored_twice(stored: list[dict[str, int]], below: int) -> bool:
 
 
 def _counts(faults: DataFrame) -> dict[str, int]:
-    """How many faults there are of each kind."""
+    """The number of faults of each kind."""
     return {row["what"]: row["n"] for row in faults.groupBy("what").agg(F.count("*").alias("n")).collect()}
 
 
 def _begins_later(ref: SegmentRef, journal: Journal) -> bool:
-    """Whether a segment was begun when the range had begun."""
+    """Whether a segment was begun after the range began."""
     bounds = journal.snapshot.bounds
     if bounds.from_position is not None:
         return ref.first_position != UNKNOWN and ref.first_position >= bounds.from_position
@@ -338,7 +343,7 @@ def _told(journal: Journal, ids: list[int]) -> History:
 
 
 def _slices(present: DataFrame, number: int) -> Iterator[pa.Table]:
-    """The messages of a balance, so many at a time that the driver's memory does not depend on their number."""
+    """The messages of a balance in slices, so that the driver's memory does not depend on their number."""
     rows = present.select(
         "queue_id", "message_id", F.col("entered_position").alias("position"), F.col("entered_time").alias("time")
     )

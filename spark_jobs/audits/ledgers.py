@@ -1,6 +1,7 @@
-"""The ledger over the journals of several brokers: that of each, and what links passed from one to another.
+"""The ledger of several brokers' journals: each broker's own, and the messages that links transferred between them.
 
-The tables of all ledgers stand in one, with the journal in front.  `passage` has the rules of what links passed on.
+The tables of all ledgers are combined, with the journal as the first column.  `passage` has the rules for transferred
+messages.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ if TYPE_CHECKING:
 
     from spark_jobs.journal.snapshot import Snapshot
 
-#: On a queue that a link reads, and not under way.
+#: On a queue that a link reads, and not transferred yet.
 WAITING: Final = "waiting for a link"
 
 _FAULTS: Final = (passage.LOST, passage.DOUBLED)
 
-#: What is said of messages with an outcome that asks for something.
+#: The problems: descriptions of the outcomes that need attention.
 _SAID: Final = {
-    passage.LOST: "lost: they left as forwarded, and no journal given has them",
+    passage.LOST: "lost: they left as forwarded, but none of the given journals has them",
     passage.DOUBLED: "doubled: they arrived more often than they left",
-    passage.UNTOLD: "cannot be told, the journals do not reach back so far (turn on retention)",
-    passage.UNKNOWN: "unknown origin: the journals of the brokers that sent them are not given",
+    passage.UNTOLD: "cannot be told: the journals do not reach back far enough (turn on retention)",
+    passage.UNKNOWN: "unknown origin: the sending brokers' journals are not among those given",
 }
 
 _JOURNALS: Final = pa.schema(
@@ -74,25 +75,28 @@ _MESSAGES: Final = pa.schema(
 
 
 class OneJournalOnly(ValueError):
-    """An option that only the ledger of one journal has; the message says which and why."""
+    """An option that only the ledger of one journal accepts; the message says which and why."""
 
 
 def check_several(options: LedgerOptions) -> None:
-    """See that the ledger of several journals can be drawn up with these options.  Raises OneJournalOnly."""
+    """Check that these options are possible for the ledger of several journals.  Raises OneJournalOnly."""
     if (options.from_position, options.to_position, options.from_time, options.to_time) != (None,) * 4:
         raise OneJournalOnly(
-            "--from, --to: a message may arrive long before it leaves; name the journals one at a time"
+            "--from, --to: a message may arrive long before it leaves; audit the journals one at a time"
         )
     if options.opening is not None or options.save_balance is not None:
-        raise OneJournalOnly("--opening, --save-balance: a balance is of one journal; name the journals one at a time")
+        raise OneJournalOnly(
+            "--opening, --save-balance: a balance covers one journal; audit the journals one at a time"
+        )
     if options.expected is not None:
-        raise OneJournalOnly("--compare: it asks one broker; name the journals one at a time")
+        raise OneJournalOnly("--compare: only one broker is queried; audit the journals one at a time")
     if options.addresses:
-        raise OneJournalOnly("--address: links bring messages to other addresses; name the journals one at a time")
+        raise OneJournalOnly("--address: links move messages to other addresses; audit the journals one at a time")
 
 
 def ledgers(spark: SparkSession, snapshots: Sequence[Snapshot], options: LedgerOptions) -> Result:
-    """The audit.  More present messages than `fail_over` on all of them exceed the threshold.
+    """Run the audit.  More present messages than `fail_over` on all queues together exceed the threshold.
+
 
     Raises OneJournalOnly, OSError.
     """
@@ -121,7 +125,7 @@ def ledgers(spark: SparkSession, snapshots: Sequence[Snapshot], options: LedgerO
 
 
 def _verdict(parts: Sequence[Verdict | None], counts: Mapping[str, int], *, whole: bool) -> Verdict:
-    """What the whole ledger says.  Where records are lost, they may be what is missing between the journals."""
+    """The verdict of the whole ledger.  If records are lost, they may be what is missing between the journals."""
     if Verdict.VIOLATED in parts:
         return Verdict.VIOLATED
     if Verdict.NOT_PROVABLE in parts or not whole:
@@ -136,18 +140,18 @@ def _verdict(parts: Sequence[Verdict | None], counts: Mapping[str, int], *, whol
 
 @dataclass(frozen=True, slots=True)
 class _Passed:
-    """How many messages have which outcome, from where to where, and the messages listed."""
+    """The number of messages with each outcome, from where to where, and the listed messages."""
 
     counts: dict[str, int]
     ways: list[dict[str, Any]]
     listed: list[dict[str, Any]]
 
     def problems(self) -> list[str]:
-        """Sentences, worst first."""
+        """The problems as sentences, worst first."""
         return [f"{counted(self.counts[what], 'message')}: {said}" for what, said in _SAID.items() if self.counts[what]]
 
     def sections(self, labels: Mapping[str, str]) -> list[Section]:
-        """`labels` are the journals by the ids of their brokers."""
+        """The sections; `labels` has the names of the journals by broker id."""
 
         def named(row: Mapping[str, Any]) -> dict[str, str | None]:
             to = ", ".join(sorted(labels.get(id, id) for id in row["brokers"]))
@@ -161,14 +165,17 @@ class _Passed:
         beyond = sum(self.counts[outcome] for outcome in passage.LISTED) - len(messages)
         return [
             section(
-                "passage", "Between the journals", ways, chart=Chart("outcome", ("messages",), "What links passed")
+                "passage",
+                "Between the journals",
+                ways,
+                chart=Chart("outcome", ("messages",), "Messages transferred by links"),
             ),
-            section("under-way", "Not simply passed on", pa.Table.from_pylist(messages, _MESSAGES), beyond=beyond),
+            section("under-way", "Not passed on normally", pa.Table.from_pylist(messages, _MESSAGES), beyond=beyond),
         ]
 
 
 def _passed(drawn: Sequence[Ledger], covered: Sequence[Coverage], top: int) -> _Passed:
-    """What links passed between the journals of these ledgers."""
+    """The messages that links transferred between the journals of these ledgers."""
     journals = [ledger.journal for ledger in drawn]
     keep = journals[0].keep
     crossings = keep(passage.crossings(journals))
@@ -204,7 +211,7 @@ def _passed(drawn: Sequence[Ledger], covered: Sequence[Coverage], top: int) -> _
 
 
 def _present(drawn: Sequence[Ledger]) -> DataFrame:
-    """(origin, queue_id, message_id) of all messages on queues."""
+    """The columns (origin, queue_id, message_id) of all messages on queues."""
     return passage.together(
         [
             ledger.present.select(F.lit(ledger.journal.snapshot.broker_id).alias("origin"), "queue_id", "message_id")
@@ -221,7 +228,7 @@ def _label(snapshot: Snapshot) -> str:
 
 
 def _together(parts: Sequence[Coverage]) -> Coverage:
-    """What was read of all journals.  Positions are those of one."""
+    """The coverage of all journals together, without positions, which belong to one journal."""
     return Coverage(
         broker_id=", ".join(part.broker_id for part in parts),
         paths=tuple(path for part in parts for path in part.paths),
@@ -238,7 +245,7 @@ def _together(parts: Sequence[Coverage]) -> Coverage:
 
 
 def _summed(parts: Iterable[Result]) -> dict[str, int]:
-    """The figures of all ledgers together."""
+    """The sums of the figures of all ledgers."""
     summed: dict[str, int] = {}
     for part in parts:
         for name, value in part.summary.items():
@@ -248,7 +255,7 @@ def _summed(parts: Iterable[Result]) -> dict[str, int]:
 
 
 def _journals(parts: Mapping[str, Result]) -> Section:
-    """A row a journal."""
+    """One row per journal."""
     rows = [
         {
             "journal": label,
@@ -266,7 +273,7 @@ def _journals(parts: Mapping[str, Result]) -> Section:
 
 
 def _merged(parts: Mapping[str, Result]) -> list[Section]:
-    """The sections of all ledgers, each of a name as one."""
+    """The sections of all ledgers; those with the same name are combined."""
     found: dict[str, dict[str, Section]] = {}
     for label, part in parts.items():
         for each in part.sections:

@@ -1,12 +1,12 @@
-"""Balances on disk: what was on each queue at a position, so that a later ledger needs nothing from before it.
+"""Balances on disk: the contents of each queue at a position, so that a later ledger needs no earlier records.
 
     DIR/present-POSITION.parquet   queue_id, message_id, position, time: one row for each message on each queue
     DIR/balance.json               broker id, position, time, the queues with their names and counts, a checksum of both
 
-The head takes the place of the old one in one step, when its messages are all there, and names their file: a reader
-finds the old balance or the new one.  The checksum is CRC32C of the file of messages, continued over the head without
-it: a balance lies there for a day or a year, and the next ledger stands on every byte of it.  DIR is a local path or
-the URI of anything that pyarrow opens.
+The head names the file of messages and replaces the old head in one step, after all its messages are written: a reader
+finds either the old balance or the new one.  The checksum is the CRC32C of the file of messages, continued over the
+head without the checksum: a balance is stored for a day or a year, and the next ledger depends on every byte of it. DIR
+is a local path or the URI of anything that pyarrow opens.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ SCHEMA: Final = pa.schema(
 
 
 class BadBalance(Exception):
-    """A balance that cannot be opened with; the message says why and what to do."""
+    """A balance that cannot be used; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """The head of a balance.  `position` follows the last record it covers; `time` in ms since the epoch.
+    """The head of a balance.
 
-    `below`: all messages in it have lower ids.  `verdict` is that of the ledger that wrote it.
+    `position` follows the last record it covers; `time` is in ms since the epoch.  All messages in it have ids lower
+    than `below`.  `verdict` is that of the ledger that wrote it.
     """
 
     broker_id: str
@@ -74,7 +75,7 @@ def read(directory: str) -> Balance:
         with filesystem.open_input_stream(f"{path}/{HEAD}") as stream:
             head = json.loads(stream.read())
         if head["version"] != _VERSION:
-            raise BadBalance(f"{directory}: a balance of version {head['version']}, this software reads {_VERSION}")
+            raise BadBalance(f"{directory}: the balance has version {head['version']}, this software reads {_VERSION}")
         queues = tuple(QueuePresent(**queue) for queue in head["queues"])
         fields = ("broker_id", "position", "time", "messages", "below", "verdict")
         balance = Balance(**{name: head[name] for name in fields}, queues=queues)
@@ -83,13 +84,13 @@ def read(directory: str) -> Balance:
             raise ValueError("its checksum is wrong")
         rows = pq.ParquetFile(filesystem.open_input_file(f"{path}/{balance.file}")).metadata.num_rows
     except FileNotFoundError as gone:
-        raise BadBalance(f"{directory}: no balance there; --save-balance writes one") from gone
+        raise BadBalance(f"{directory}: there is no balance; --save-balance writes one") from gone
     except OSError as error:
         raise BadBalance(f"{directory}: the balance cannot be read: {_why(error)}") from error
     except (KeyError, TypeError, ValueError) as error:
         raise BadBalance(f"{directory}: the balance cannot be read: {error}") from error
     if rows != balance.messages:
-        raise BadBalance(f"{directory}: {HEAD} speaks of {balance.messages} messages, {balance.file} has {rows}")
+        raise BadBalance(f"{directory}: {HEAD} says {balance.messages} messages, but {balance.file} has {rows}")
     return balance
 
 
@@ -100,8 +101,10 @@ def frame(spark: SparkSession, directory: str, balance: Balance) -> DataFrame:
 
 
 class BalanceSource(DataSource):
-    """A file of messages for Spark.  Its own Parquet reader would need the file systems of Hadoop for an object store,
-    with other credentials than those by which everything else here is read.
+    """A file of messages for Spark.
+
+    Spark's own Parquet reader would need Hadoop's file systems for an object store, with different credentials from
+    those used for everything else here.
     """
 
     @classmethod
@@ -110,16 +113,16 @@ class BalanceSource(DataSource):
         return "bartleby-balance"
 
     def schema(self) -> str:
-        """As Spark writes it."""
+        """The schema in Spark's syntax."""
         return "queue_id bigint, message_id bigint, position bigint, time timestamp_ltz"
 
     def reader(self, schema: StructType) -> BalanceReader:
-        """For `spark.read`."""
+        """The reader for `spark.read`."""
         return BalanceReader(self.options["path"])
 
 
 class BalanceReader(DataSourceReader):
-    """Reads row groups, each of them a task."""
+    """Reads row groups, one per task."""
 
     def __init__(self, place: str) -> None:
         self._place = place
@@ -129,19 +132,19 @@ class BalanceReader(DataSourceReader):
         return pq.ParquetFile(filesystem.open_input_file(path))
 
     def partitions(self) -> list[InputPartition]:
-        """The row groups."""
+        """One partition per row group."""
         with self._file() as file:
             return [InputPartition(group) for group in range(file.metadata.num_row_groups)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of a row group.  Spark stands a partition of None for a file without any."""
+        """The messages of a row group.  For a file without row groups, Spark passes a partition with None."""
         if partition.value is not None:
             with self._file() as file:
                 yield from file.read_row_group(partition.value, list(SCHEMA.names)).cast(SCHEMA).to_batches()
 
 
 def check_target(directory: str) -> None:
-    """See that a balance could be written there, before an hour's work is done for it.  Raises BadBalance."""
+    """Check that a balance can be written there, before an hour of work is done for it.  Raises BadBalance."""
     filesystem, path = _open(directory)
     tried = f"{path}/{HEAD}{_TEMPORARY}"
     try:
@@ -149,11 +152,11 @@ def check_target(directory: str) -> None:
         filesystem.open_output_stream(tried).close()
         filesystem.delete_file(tried)
     except OSError as error:
-        raise BadBalance(f"{directory}: a balance cannot be written there: {_why(error)}") from error
+        raise BadBalance(f"{directory}: no balance can be written there: {_why(error)}") from error
 
 
 def write(directory: str, balance: Balance, batches: Iterable[pa.Table]) -> None:
-    """Write a balance: the messages (SCHEMA) as they come, then the head.  Raises OSError, BadBalance."""
+    """Write a balance: first the messages (SCHEMA), batch by batch, then the head.  Raises OSError, BadBalance."""
     filesystem, path = _open(directory)
     filesystem.create_dir(path, recursive=True)
     present, head = f"{path}/{balance.file}", f"{path}/{HEAD}"
@@ -175,7 +178,7 @@ def write(directory: str, balance: Balance, batches: Iterable[pa.Table]) -> None
 
 
 def _checksum(filesystem: pafs.FileSystem, messages: str, head: dict[str, Any]) -> int:
-    """Of the file of messages and the head.  Raises OSError."""
+    """The checksum of the file of messages and the head.  Raises OSError."""
     crc = 0
     with filesystem.open_input_stream(messages) as stream:
         while piece := stream.read(_PIECE_BYTES):
@@ -184,7 +187,7 @@ def _checksum(filesystem: pafs.FileSystem, messages: str, head: dict[str, Any]) 
 
 
 def _why(error: OSError) -> str:
-    """What stands behind the numbers of the error, which Arrow tells twice."""
+    """The error's text without the error number, which Arrow prints twice."""
     return str(error).rpartition("] ")[2]
 
 

@@ -1,4 +1,4 @@
-"""What part of the journal an audit looks at, and how much of it is listed."""
+"""Which part of the journal to audit, and how much of the result to list."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 
 from spark_jobs.journal.bounds import Bounds
 
-#: Rows of a list that are shown: a screen or two; the number beyond is told.
+#: Number of rows shown of each list: a screen or two; the report says how many more there are.
 TOP: Final = 20
 
-#: The most rows of one list: what a driver holds and a browser shows without effort.
+#: Maximum number of rows of one list: no problem for the driver's memory or for a browser.
 TOP_MAX: Final = 10_000
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -22,11 +22,11 @@ _CALENDAR_MS: Final = 253_402_300_800_000  # the year 10000
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The same for all audits.
+    """The options that all audits have.
 
-    Positions and times (ms since the epoch) are half-open ranges, None: no bound.  `addresses` are patterns, of which
-    one must match; none: all addresses.  `top`: rows of each list, 1 to TOP_MAX.  `fail_over`: more than this exceeds
-    the threshold; each audit says of what.
+    Positions and times (ms since the epoch) are half-open ranges; None means no bound.  `addresses` are patterns, one
+    of which must match; without any, all addresses are audited.  `top` is the number of rows of each list, 1 to
+    TOP_MAX. `fail_over` is the threshold; each audit defines what it counts.
 
     Raises ValueError.
     """
@@ -41,7 +41,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if not 1 <= self.top <= TOP_MAX:
-            raise ValueError(f"top: {self.top} rows; 1 to {TOP_MAX} are possible")
+            raise ValueError(f"top: {self.top} rows: it must be 1 to {TOP_MAX}")
         for low, high, what, said in (
             (self.from_position, self.to_position, "position", str),
             (self.from_time, self.to_time, "time", _said),
@@ -51,21 +51,21 @@ class Options:
                     f"the range of {what}s is empty: it begins at {said(low)} and ends before {said(high)}"
                 )
         if self.fail_over is not None and self.fail_over < 0:
-            raise ValueError("fail-over: a threshold is not negative")
+            raise ValueError("fail-over: the threshold must not be negative")
         for pattern in self.addresses:
             compile_pattern(pattern)
 
     @property
     def bounds(self) -> Bounds:
-        """The ranges."""
+        """The ranges of positions and times."""
         return Bounds(self.from_position, self.to_position, self.from_time, self.to_time)
 
     def exceeded(self, number: int) -> bool:
-        """Whether so many are more than allowed."""
+        """Whether this number exceeds the threshold."""
         return self.fail_over is not None and number > self.fail_over
 
     def described(self, bounds: Bounds | None = None) -> dict[str, str]:
-        """What was asked, for the head of a report; `bounds` if they are not those of the options."""
+        """The options in words, for the top of a report; `bounds` if they differ from those of the options."""
         bounds = bounds or self.bounds
         said = {
             "from position": bounds.from_position,
@@ -79,23 +79,23 @@ class Options:
 
     @property
     def address_regex(self) -> str:
-        """One expression for all patterns, for Java and Python alike; "" if every address is wanted."""
+        """One regular expression for all patterns, for both Java and Python; "" if all addresses are audited."""
         return "|".join(f"(?:{compile_pattern(pattern)})" for pattern in self.addresses)
 
     def unmet(self, addresses: Iterable[str]) -> tuple[str, ...]:
-        """The patterns that none of these addresses fits."""
+        """The patterns that match none of these addresses."""
         found = set(addresses)
         left = {pattern: re.compile(compile_pattern(pattern), re.DOTALL) for pattern in self.addresses}
         return tuple(pattern for pattern, regex in left.items() if not any(map(regex.fullmatch, found)))
 
     def wants(self, address: str | None) -> bool:
-        """Whether an address is among those asked for; None: its name is not known."""
+        """Whether an address is to be audited; None: its name is unknown."""
         regex = self.address_regex
         return not regex or (address is not None and re.fullmatch(regex, address, re.DOTALL) is not None)
 
 
 def _said(ms: int | None) -> str | None:
-    """A time as people read it.  One that no calendar has stays a number."""
+    """A readable time.  One that no calendar has remains a number."""
     if ms is None or not 0 <= ms < _CALENDAR_MS:
         return None if ms is None else str(ms)
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds")
@@ -104,8 +104,8 @@ def _said(ms: int | None) -> str | None:
 def compile_pattern(pattern: str) -> str:
     """A regular expression, to be matched in full, for an address pattern as in address settings.
 
-    Words are parted by `.`; `*` is one word, `#` any number of words, none too, as in ActiveMQ Artemis ("Wildcard
-    Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  Raises ValueError when a wildcard is only a part of a word.
+    Words are separated by `.`; `*` is one word, `#` any number of words, including none, as in ActiveMQ Artemis
+    ("Wildcard Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  Raises ValueError if a wildcard is only part of a word.
     """
     try:
         pattern.encode()
@@ -119,7 +119,7 @@ def compile_pattern(pattern: str) -> str:
 
 
 def _of(words: list[str]) -> str:
-    """Every word brings the dot that parts it from what is before; the first one has none."""
+    """Each word except the first includes the dot in front of it."""
     parts: list[str] = []
     for index, word in enumerate(words):
         one = r"[^.]+" if word == "*" else re.escape(word)

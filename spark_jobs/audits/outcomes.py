@@ -1,7 +1,7 @@
-"""What became of messages: still waiting, or how they left; and for those moved, what became of what came back.
+"""The outcome of messages: still waiting, or how they left; and for moved messages, the outcome of their successors.
 
-A message may be on several queues, and so has several ends: it waits as long as it is on one of them, and else its
-outcome is how it left last.  A message whose queue was deleted without a word about it was deleted.
+A message may be on several queues: it waits as long as it is on one of them; otherwise its outcome is how it last left.
+If its queue was deleted without a record about the message, the message was deleted.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ DELETED: Final = "deleted"
 MOVED: Final = "moved"
 UNKNOWN: Final = "unknown"
 
-#: Moves that are followed from one message to the next: nobody moves a message so often by hand, and a rule that moves
-#: messages in a circle must not keep an audit busy for ever.
+#: Maximum number of moves that are followed: nobody moves a message that often by hand, and a rule that moves messages
+#: in a circle must not keep an audit busy forever.
 HOPS_MAX: Final = 16
 
 
 def outcomes(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFrame:
-    """(message_id, outcome) of messages (message_id, queue_ids).
+    """The columns (message_id, outcome) of messages (message_id, queue_ids).
 
-    `removed` has the departures (message_id, queue_id, position, reason), of other messages too; `gone` the deleted
-    queues (queue_id).
+    `removed` has the departures (message_id, queue_id, position, reason), also of other messages; `gone` has the
+    deleted queues (queue_id).
     """
     pairs = messages.select("message_id", F.explode("queue_ids").alias("queue_id"))
     left = (
@@ -51,10 +51,10 @@ def outcomes(messages: DataFrame, removed: DataFrame, gone: DataFrame) -> DataFr
 
 
 def replay_outcomes(journal: Journal, moved: DataFrame, links: DataFrame, known: DataFrame) -> DataFrame:
-    """(message_id, replay_outcome) of messages that were moved (message_id): the outcome of what they became.
+    """The columns (message_id, replay_outcome) of moved messages (message_id): the outcomes of their successors.
 
-    `links` (message_id, origin_message_id) say what became what, `known` (message_id, outcome) what became of it.  What
-    was moved again is followed on.
+    `links` (message_id, origin_message_id) has the successors, `known` (message_id, outcome) their outcomes.  Messages
+    moved again are followed further.
     """
     reached = moved.select("message_id", F.col("message_id").alias("successor"), F.lit(MOVED).alias("replay_outcome"))
     if reached.isEmpty():

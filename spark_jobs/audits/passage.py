@@ -1,28 +1,28 @@
-"""What links passed from one broker to another, by the journals of both.
+"""The messages that links transferred from one broker to another, according to the journals of both.
 
-A message that a link passed on to another Bartleby leaves as `forwarded`; the broker that takes it in writes, in the
-entry that stores it, a duplicate id that names the sender, the message's id there, and when it was enqueued there
+A message that a link forwarded to another Bartleby leaves as `forwarded`.  In the entry that stores it, the receiving
+broker writes a duplicate id with the sending broker, the message's id there, and the time when it was enqueued there
 (docs/journal-format.md).  So each message of each broker, its `origin`, has
 
-    left      queues that it left as `forwarded`: a message of a topic may be passed on by several routes
-    taken     duplicate ids of it in the books of all brokers; what copies one forward is the same
-    arrived   addresses that these are of, and queues that it left for them
-    there     queues of its origin that it is still on
+    left      queues that it left as `forwarded`: several routes may forward a message of a topic
+    taken     its duplicate ids in the journals of all brokers; copies of a duplicate id do not count again
+    arrived   the addresses of these, each with the queue that it left
+    there     queues of its origin on which it still is
 
-and, of queues that links read, `erased` (purged, or deleted with the queue) and `ended` (left for any other reason).
+and, for queues that links read, `erased` (purged, or deleted with the queue) and `ended` (left for any other reason).
 
     outcome            when
     -----------------  ---------------------------------------------------------------------------------------------
-    unknown origin     the journal of its origin is not given
-    doubled            taken more than once at an address from a queue, or in more places than it left
-    in transit         not arrived, and it left when the other books ended, or later
-    cannot be told     not arrived, or arrived too often, and the books that could tell do not reach back so far
-    lost               not arrived otherwise
+    unknown origin     the journal of its origin is not among those given
+    doubled            accepted more than once at an address from one queue, or in more places than it left
+    in transit         did not arrive, and it left when the other journals ended, or later
+    cannot be told     did not arrive, or arrived too often, but the relevant journals do not reach back far enough
+    lost               did not arrive, in all other cases
     passed on          arrived as often as it left
-    in doubt           arrived, and still there: its origin has not heard of it
-    not recorded       arrived, and its origin has no record of it: given up since, or the queue was not durable
+    in doubt           arrived, and still there: the origin has not received the confirmation
+    not recorded       arrived, but its origin has no record of it: removed since, or the queue was not durable
 
-`judged` is this table.
+`judged` implements this table.
 """
 
 from __future__ import annotations
@@ -49,28 +49,28 @@ UNKNOWN: Final = "unknown origin"
 UNRECORDED: Final = "not recorded"
 PASSED: Final = "passed on"
 
-#: The worst first.
+#: All outcomes, worst first.
 OUTCOMES: Final = (LOST, DOUBLED, UNTOLD, DOUBT, TRANSIT, UNKNOWN, UNRECORDED, PASSED)
-#: Those of which the messages are listed.
+#: The outcomes whose messages are listed.
 LISTED: Final = (LOST, DOUBLED, UNTOLD, DOUBT, TRANSIT)
 
-#: How far two journals may lie apart in time, in ms: they are looked at one after the other, and clocks differ.
+#: Tolerance for the times of two journals, in ms: they are listed one after the other, and clocks differ.
 MARGIN_MS: Final = 60_000
 
 _FORWARDED: Final = "forwarded"
 _ERASED: Final = ("purged", "deleted")
 _KEY: Final = ("origin", "message_id")
 _LINK_ID: Final = ("link_broker_id", "link_message_id", "link_queue_id")
-#: Where a message arrives once: at an address, from a queue.
+#: A place where a message must arrive only once: an address, with the queue it came from.
 _PLACE: Final = ("broker", "address_id", "link_queue_id")
 
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """One journal, in ms since the epoch.
+    """The period that one journal covers, in ms since the epoch.
 
-    `end`: when its last entry was sealed; `begin`: when the segment behind the last hole that the broker made was
-    begun, 0 if there is none.
+    `end`: when its last entry was sealed; `begin`: when the segment after the last trimmed hole was begun, 0 if there
+    is no such hole.
     """
 
     origin: str
@@ -79,10 +79,10 @@ class Books:
 
 
 def crossings(journals: Sequence[Journal]) -> DataFrame:
-    """What left by link under its own id, and what arrived under the id that it had there: a row each message.
+    """One row per message that left or arrived by a link, with its id at its origin.
 
-    (origin, message_id, queues, taken, enqueued, left_time): `queues` that it left, and (broker, address_id,
-    link_queue_id, taken_as) of each time that it was taken in.
+    The columns are origin, message_id, queues, taken, enqueued and left_time: `queues` are those that it left; `taken`
+    has (broker, address_id, link_queue_id, taken_as) for each arrival.
     """
     types = ("removed", "duplicate-id")
     columns = ("broker_id", "time", "message_id", "queue_id", "reason", "address_id", "enqueued")
@@ -108,17 +108,17 @@ def crossings(journals: Sequence[Journal]) -> DataFrame:
 
 
 def is_simple() -> Column:
-    """Whether a message left once and arrived once: of these nothing else need be known."""
+    """Whether a message left once and arrived once: these need no further check."""
     return (F.size("queues") == 1) & (F.size("taken") == 1)
 
 
 def link_queues(crossings: DataFrame) -> DataFrame:
-    """(origin, queue_id) of the queues that links read."""
+    """The columns (origin, queue_id) of the queues that links read."""
     return crossings.select("origin", F.explode("queues").alias("queue_id")).distinct()
 
 
 def waiting(present: DataFrame, crossings: DataFrame) -> DataFrame:
-    """(origin, queue_id, message_id) of messages on queues that links read, and that have not arrived.
+    """The columns (origin, queue_id, message_id) of messages on queues that links read, and that have not arrived.
 
     `present` has all messages on queues.
     """
@@ -127,7 +127,7 @@ def waiting(present: DataFrame, crossings: DataFrame) -> DataFrame:
 
 
 def known(journals: Sequence[Journal], open_: DataFrame, present: DataFrame, queues: DataFrame) -> DataFrame:
-    """What the books of their origins say of these messages: (origin, message_id, sent, erased, ended, there)."""
+    """These messages in the journals of their origins: (origin, message_id, sent, erased, ended, there)."""
     types, columns = ("message", "copied", "removed"), ("message_id", "queue_id", "reason", "sent")
     told = together([journal.records(types, ("broker_id", *columns)) for journal in journals])
     told = told.select(F.col("broker_id").alias("origin"), *columns).join(open_, [*_KEY], "left_semi")
@@ -145,7 +145,7 @@ def known(journals: Sequence[Journal], open_: DataFrame, present: DataFrame, que
 
 
 def judged(open_: DataFrame, known: DataFrame, books: Sequence[Books]) -> DataFrame:
-    """The `outcome` of messages, with what it was told by."""
+    """The `outcome` of messages, with the columns that determine it."""
     places = F.transform("taken", lambda each: F.struct(*[each[name] for name in _PLACE]))
     found = open_.join(known, [*_KEY], "left").select(
         *open_.columns,
@@ -181,11 +181,11 @@ def _outcome(books: Sequence[Books]) -> Column:
 
 
 def _of(values: dict[str, int]) -> Column:
-    """The value of a message's origin."""
+    """The value for a message's origin."""
     pairs = [F.lit(part) for pair in values.items() for part in pair]
     return F.create_map(*pairs)[F.col("origin")]
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame:
-    """All rows of these frames."""
+    """The union of these frames."""
     return reduce(DataFrame.unionByName, frames)

@@ -1,8 +1,8 @@
-"""Poison: what dies again and again, under one id or under many.
+"""Poison: messages that die repeatedly, under one id or several.
 
-A candidate is anything that two or more deaths have in common: the body, a key that its sender gave it, or one message
-that died more than once, because it was brought back or was on several queues.  It is a hint and no proof: messages of
-one group may die of different things.
+A candidate is anything that two or more deaths have in common: the body, a key chosen by the sender, or one message
+that died more than once because it was brought back or was on several queues.  It is an indication, not a proof:
+messages of one group may die for different reasons.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from spark_jobs.audits.reading import Journal
 
-#: The keys, and the headers in which senders write them; the first that is there counts.
+#: The keys, and the headers in which senders write them; the first one present counts.
 KEYS: Final[dict[str, tuple[str, ...]]] = {
     "duplicate id": ("_AMQ_DUPL_ID",),
     "correlation id": ("JMSCorrelationID", "correlation-id"),
@@ -30,24 +30,24 @@ KEYS: Final[dict[str, tuple[str, ...]]] = {
 BODY: Final = "body"
 CHAIN: Final = "same message"
 
-#: Deaths that make a candidate.
+#: Minimum number of deaths of a candidate.
 DEATHS_MIN: Final = 2
 
-#: Killed messages of which the content is looked up.  That of dead letters is always: their copies are few beside all
-#: messages, and told from them at a glance; a killed message looks like any other.
+#: Maximum number of killed messages whose content is looked up.  For dead letters there is no limit: their copies are
+#: few and easy to recognize; a killed message looks like any other.
 KILLED_MAX: Final = 10_000
 
-#: Characters of a key that are shown; a client chose it.
+#: Maximum number of characters shown of a key, which a client chose.
 KEY_CHARACTERS_MAX: Final = 100
 
 
 def section_of(journal: Journal, deaths: DataFrame) -> Section:
     """The candidates.  `deaths` has message_id, new_message_id, root, address, reason and time."""
-    # A dead letter has the body and headers of what died, and is there even if that is not.
+    # A dead letter has the body and headers of the dead message, and may exist even if that message's record does not.
     body = F.coalesce("new_message_id", "message_id").alias("content_id")
     died = deaths.select(body, "root", "address", "reason", "time")
     found = _contents(journal, deaths).withColumnRenamed("message_id", "content_id")
-    hash = F.when(F.col("body_bytes") > 0, F.col("body_hash"))  # an empty body says nothing about what it is
+    hash = F.when(F.col("body_bytes") > 0, F.col("body_hash"))  # an empty body does not identify anything
     headers = [_key(key, F.coalesce(*[F.col("properties")[name] for name in names])) for key, names in KEYS.items()]
     keys = F.array(_key(CHAIN, F.col("root").cast("string")), _key(BODY, hash), *headers)
     keyed = died.join(found, "content_id", "left").select(F.inline(keys), "root", "address", "reason", "time")
@@ -67,12 +67,12 @@ def section_of(journal: Journal, deaths: DataFrame) -> Section:
     )
     order = [F.desc("deaths"), F.desc("last death"), F.asc("key"), F.asc("value")]
     table, beyond = most(counted, order, journal.options.top)
-    note = "What two or more deaths have in common; bodies by their hash, messages that came back by their first id."
+    note = "What two or more deaths have in common: bodies by hash, messages that were brought back by their first id."
     return section("poison", "Poison candidates", table, beyond=beyond, note=note)
 
 
 def _contents(journal: Journal, deaths: DataFrame) -> DataFrame:
-    """Headers and bodies of dead letters, as of all messages that were moved, and of what was killed."""
+    """Headers and bodies of dead letters, together with all other moved messages, and of killed messages."""
     columns = ("message_id", "origin_message_id", "body_bytes", "body_hash", "properties")
     contents = journal.records(("message",), columns, not_null=("origin_message_id",))
     killed = _killed(deaths)
@@ -83,7 +83,7 @@ def _contents(journal: Journal, deaths: DataFrame) -> DataFrame:
 
 
 def _killed(deaths: DataFrame) -> list[int]:
-    """The last messages that were killed: no copy has their content."""
+    """The latest killed messages: no copy has their content."""
     killed = deaths.where(F.col("new_message_id").isNull()).orderBy(F.desc("time"), F.desc("message_id"))
     found: list[int] = killed.limit(KILLED_MAX).select("message_id").toArrow()["message_id"].to_pylist()
     return found

@@ -1,15 +1,15 @@
-"""What the ledger asks of the records of a journal, as DataFrames:
+"""The ledger's queries on the records of a journal, as DataFrames:
 
-    flows              how many records put messages on each queue, or took them off, and for what reason
-    messages           what each message did on each queue, its state, and what does not agree about its death
-    lost_successors    messages that should live on under a new id, and do not
-    faults             all that is wrong
+    flows              the number of records that put messages on each queue or took them off, by reason
+    messages           what each message did on each queue, its state, and contradictions about its death
+    lost_successors    messages that should live on under a new id, but do not
+    faults             everything that is wrong
     stored             the ids of the messages that each segment stores
 
-`flows` counts records and `messages` judges messages: where the books balance, two ways to count have agreed.
+`flows` counts records and `messages` judges messages: if the books balance, two ways to count agree.
 
-Most messages come and go within the segments of one task.  Those are not sent to Spark one by one, but as rows of type
-`finished` (the option of the source), with which they are counted.
+Most messages come and go within the segments of one task.  They are not sent to Spark individually, but counted in rows
+of type `finished` (see the option of the source).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from spark_jobs.journal.snapshot import PARTITION_BYTES
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-#: Tasks that leave finished messages out: one core is done sooner than another.
+#: Number of tasks per core if finished messages are left out: more than one, as some cores finish earlier.
 TASKS_PER_CORE: Final = 2
 
-#: What a task reads at most that leaves finished messages out.
+#: Maximum size of what one task reads if finished messages are left out.
 TASK_BYTES_MAX: Final = 8 * PARTITION_BYTES
 
 _ENTRIES: Final = ("message", "copied")
@@ -50,14 +50,14 @@ _COLUMNS: Final = (*DAMAGE_COLUMNS, *_OF_MESSAGES, "queue", "address", "size", "
 
 
 def records(journal: Journal, *, finished: bool) -> DataFrame:
-    """All that a ledger needs, and damage.  `finished`: messages that came and went are wanted one by one too.
+    """All records that a ledger needs, and damage.  `finished`: also include finished messages individually.
 
-    A COPIED record is nothing new unless the segment of which it is a copy is gone: then it is all that says of an
-    entry.  Within a range it says nothing of what was before that.
+    A COPIED record counts only if the segment of the original is gone: then it is the only record of the message's
+    entry. Within a range, it says nothing about the time before.
     """
     bounds, segments = journal.snapshot.bounds, journal.snapshot.segments
     first = segments[0].number if segments and bounds.from_position is None and bounds.from_time is None else 0
-    # The longer a task reads, the more of the messages have come and gone in it; but no core should wait for another.
+    # The more a task reads, the more messages have come and gone within it; but no core should wait for another.
     tasks = TASKS_PER_CORE * journal.spark.sparkContext.defaultParallelism
     nbytes = None if finished else min(max(journal.snapshot.bytes // tasks, PARTITION_BYTES), TASK_BYTES_MAX)
     found = journal.with_damage(_TYPES, _COLUMNS, finished=finished, target_bytes=nbytes)
@@ -65,12 +65,12 @@ def records(journal: Journal, *, finished: bool) -> DataFrame:
 
 
 def around(journal: Journal) -> DataFrame:
-    """Records outside of the range in the same segments: of an entry that it cuts, and definitions of queues."""
+    """Records outside the range in the same segments: of an entry that the range cuts, and definitions of queues."""
     return journal.outside(("message", "removed", *_DEATHS, "queue"), ("position", *_OF_MESSAGES, "queue", "address"))
 
 
 def stored(records: DataFrame) -> DataFrame:
-    """(segment, messages, lowest, highest): how many messages each segment stores, and their ids, in order."""
+    """(segment, messages, lowest, highest): the number of messages that each segment stores, and their range of ids."""
     finished = _is(FINISHED) & F.col("queue_id").isNull()
     number = F.when(finished, F.col("count")).otherwise(1)
     highest = F.when(finished, F.col("new_message_id")).otherwise(F.col("message_id"))
@@ -80,7 +80,7 @@ def stored(records: DataFrame) -> DataFrame:
 
 
 def flows(records: DataFrame) -> DataFrame:
-    """(queue_id, reason, entered, left): how many records put a message on each queue, and took one off, and why."""
+    """(queue_id, reason, entered, left): the numbers of records that put a message on each queue, or took one off."""
     number = F.when(_is(FINISHED), F.col("count")).otherwise(1)
     entered = F.when(_is(*_ENTRIES, FINISHED), number).otherwise(0)
     left = F.when(_is("removed", FINISHED), number).otherwise(0)
@@ -90,12 +90,13 @@ def flows(records: DataFrame) -> DataFrame:
 
 
 def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, unseen: Sequence[Ids]) -> DataFrame:
-    """What each message did on each queue, and its `state` (rules.state), of all but those that came and went.
+    """What each message did on each queue, and its `state` (rules.state), without those that came and went.
 
-    `outside` has records that the range has no part of, `opening` the messages of an opening balance (opening.SCHEMA).
-    For each way to die `WAY explained` counts the records that tell of it, `WAY died` the removals.  Both lie in one
-    entry (promise P2), of which the range may have a part; `asked` says whether it has.  `successor`: the new id that
-    such a record names; `moved`: the message was something else before.
+    `outside` has records outside the range, `opening` the messages of an opening balance (opening.SCHEMA).
+
+    For each way to die, `WAY explained` counts the records that explain it, and `WAY died` the removals.  Both are in
+    one entry (promise P2), of which the range may contain only a part; `asked` says whether it contains any.
+    `successor` is the new id in such a record; `moved`: the message had another id before.
     """
     inside = F.lit(True).alias("inside")
     told = records.select("record_type", "position", *_OF_MESSAGES, inside).unionByName(
@@ -128,13 +129,13 @@ def messages(records: DataFrame, outside: DataFrame, opening: DataFrame | None, 
 
 
 def lost_successors(messages: DataFrame, stored: DataFrame) -> DataFrame:
-    """(message_id) of new ids that a death names, and which none of the `stored` messages has."""
+    """(message_id): the new ids named by deaths that none of the `stored` messages has."""
     named = messages.where("successor IS NOT NULL").select(F.col("successor").alias("message_id"))
     return named.join(stored.select("message_id"), "message_id", "left_anti")
 
 
 def entries(records: DataFrame, outside: DataFrame) -> DataFrame:
-    """(message_id) of all messages that these records store."""
+    """(message_id): all messages that these records store."""
     return (
         records.select("record_type", "message_id")
         .unionByName(outside.select("record_type", "message_id"))
@@ -143,7 +144,7 @@ def entries(records: DataFrame, outside: DataFrame) -> DataFrame:
 
 
 def faults(messages: DataFrame, stored: DataFrame) -> DataFrame:
-    """What is wrong, a row each: (what, queue_id, message_id, entered, left, way).  `stored`: see lost_successors."""
+    """One row per fault: (what, queue_id, message_id, entered, left, way).  `stored`: see lost_successors."""
     moved = F.struct(
         F.when(F.col("state").isin(*rules.MOVEMENT_FAULTS), F.col("state")).alias("what"),
         "entered",
@@ -165,9 +166,9 @@ def faults(messages: DataFrame, stored: DataFrame) -> DataFrame:
 
 
 def queue_names(records: DataFrame, outside: DataFrame) -> DataFrame:
-    """(queue_id, queue, address, deleted) of the queues that are defined or deleted here.
+    """(queue_id, queue, address, deleted): the queues that are defined or deleted here.
 
-    A segment defines its queues at its beginning, which may lie before the range.
+    A segment defines its queues at its beginning, which may be before the range.
     """
     columns = ("record_type", "queue_id", "queue", "address")
     inside = records.select(*columns).where(_is("queue", "queue-deleted"))
@@ -181,12 +182,12 @@ def _is(*types: str) -> Column:
 
 
 def _queues() -> Column:
-    """The queues that a record is about, a row each."""
+    """The queues that a record is about, one row each."""
     return F.explode(F.when(_is(*_ENTRIES), F.col("queue_ids")).otherwise(F.array("queue_id"))).alias("queue_id")
 
 
 def _explains(way: str) -> Column:
-    """Whether a record tells why a message died this way."""
+    """Whether a record explains why a message died in this way."""
     lives_on = F.col("new_message_id").isNotNull()
     return {
         "dead-lettered": _is("dead-lettered") & lives_on,

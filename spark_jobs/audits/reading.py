@@ -1,4 +1,4 @@
-"""The part of a journal that an audit reads, as data frames, and what of it could not be read."""
+"""The part of a journal that an audit reads, as data frames, and its damage."""
 
 from __future__ import annotations
 
@@ -25,19 +25,18 @@ from spark_jobs.source import open_journal
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: Damaged places that a report lists; the number beyond is told.
+#: Maximum number of damaged places that a report lists.
 DAMAGE_MAX: Final = 1000
 
 
 class NoSuchAddress(Exception):
-    """Nothing in the journal has the address that was asked for; the message names those like it."""
+    """No such address exists in the journal; the message names similar ones."""
 
 
 class Journal:
-    """A pinned snapshot within bounds, unless others are given those of the options; every frame of it reads the same
-    records.
+    """A pinned snapshot within bounds (by default, those of the options); every frame of it reads the same records.
 
-    As a context it lets go of the frames that were kept.
+    As a context manager, it releases the kept frames at the end.
     """
 
     def __init__(self, spark: SparkSession, snapshot: Snapshot, options: Options, bounds: Bounds | None = None) -> None:
@@ -59,7 +58,7 @@ class Journal:
 
     @property
     def begins_within(self) -> bool:
-        """Whether the range leaves out something of the snapshot's beginning."""
+        """Whether the range excludes some of the snapshot's beginning."""
         first, bounds = self._first, self.snapshot.bounds
         if first is None or (bounds.from_position is None and bounds.from_time is None):
             return False
@@ -69,26 +68,26 @@ class Journal:
         return later or (bounds.from_time is not None and bounds.from_time > first.created)
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """Compute a frame now, for several uses: what is small beside the journal.  Spills to disk."""
+        """Compute a frame now, to use it several times; it should be small compared to the journal.  Spills to disk."""
         kept = frame.persist(StorageLevel.MEMORY_AND_DISK)
         self._kept.append(kept)
-        kept.count()  # so that what uses it knows its size, and chooses its joins by it
+        kept.count()  # so that Spark knows its size, and chooses joins accordingly
         return kept
 
     def records(self, types: Sequence[str], columns: Sequence[str], **options: Any) -> DataFrame:
-        """Records of some types within the range, with their `record_type`; `options` are those of open_journal."""
+        """Records of some types within the range, with their `record_type`; `options` as for open_journal."""
         frame = self.with_damage(types, columns, **options)
         return frame.where(frame["record_type"] != DAMAGE)
 
     def with_damage(self, types: Sequence[str], columns: Sequence[str], **options: Any) -> DataFrame:
-        """The same, and a row of type `damage` for each place that could not be read (for that: DAMAGE_COLUMNS)."""
+        """Like `records`, plus a row of type `damage` for each place that could not be read (see DAMAGE_COLUMNS)."""
         columns = tuple(dict.fromkeys(("record_type", *columns)))
         return open_journal(self.spark, self.snapshot, types=types, columns=columns, **options)
 
     def outside(self, types: Sequence[str], columns: Sequence[str]) -> DataFrame:
-        """Records outside of the range that lie in the same segments (position and time are among the columns).
+        """Records outside the range in the same segments (the columns must include position and time).
 
-        They are kept, as they are few.  Of segments that lie wholly within the positions nothing is read.
+        They are kept, as they are few.  Segments completely within the range of positions are not read.
         """
         bounds, refs = self.snapshot.bounds, self.snapshot.segments
         if bounds.from_time is None and bounds.to_time is None:
@@ -98,14 +97,14 @@ class Journal:
             refs = tuple(
                 ref for ref, behind in zip(refs, ends, strict=False) if ref.first_position < first or behind > end
             )
-        if not refs:  # of an empty frame that Spark sees through, no query takes longer
+        if not refs:  # an empty frame that Spark recognizes as empty costs nothing
             return self.spark.createDataFrame([], ddl(RECORDS, ("record_type", *columns)))
         around = replace(self.snapshot, bounds=UNBOUNDED, segments=refs)
         return self.keep(Journal(self.spark, around, Options()).records(types, columns).where(~self.inside))
 
     @property
     def inside(self) -> Column:
-        """Whether a record (position, time) lies within the range."""
+        """Whether a record (position, time) is within the range."""
         first, end, first_time, end_time = astuple(self.snapshot.bounds)
         position, time = F.col("position"), F.unix_millis("time")
         asked = [
@@ -117,7 +116,7 @@ class Journal:
         return reduce(and_, (each for each in asked if each is not None), F.lit(True))
 
     def check_addresses(self, known: Iterable[str]) -> None:
-        """See that each address that was asked for exists: among those known, or anywhere in the journal.
+        """Check that each requested address exists: among those known, or anywhere in the journal.
 
         Raises NoSuchAddress.
         """
@@ -129,22 +128,22 @@ class Journal:
         for pattern in self.options.unmet(addresses):
             alike = get_close_matches(pattern, addresses)
             raise NoSuchAddress(
-                f"--address {pattern}: no address in the journal is called that"
-                + (f"; there is {', '.join(alike)}" if alike else "")
+                f"--address {pattern}: no address in the journal matches"
+                + (f"; similar ones: {', '.join(alike)}" if alike else "")
             )
 
     def check_addresses_of(self, frame: DataFrame) -> None:
-        """The same with the addresses of these rows known.  Raises NoSuchAddress."""
+        """Like `check_addresses`, with the addresses of these rows.  Raises NoSuchAddress."""
         if self.options.addresses:
             self.check_addresses(frame.select("address").distinct().toArrow()["address"].drop_null().to_pylist())
 
     def addressed(self, frame: DataFrame, column: str = "address") -> DataFrame:
-        """The rows whose address is among those asked for."""
+        """The rows whose address is to be audited."""
         regex = self.options.address_regex
         return frame.where(frame[column].rlike(rf"\A(?:{regex})\z")) if regex else frame
 
     def damage(self, frame: DataFrame) -> list[Damage]:
-        """What a scan could not read (its rows of type `damage`, DAMAGE_COLUMNS), the first DAMAGE_MAX places."""
+        """The first DAMAGE_MAX places that a scan could not read (its rows of type `damage`, DAMAGE_COLUMNS)."""
         paths = {ref.number: ref.uri for ref in self.snapshot.segments}
         rows = frame.where(frame["record_type"] == DAMAGE).select(*DAMAGE_COLUMNS).distinct()
         found = rows.orderBy("segment", "offset").limit(DAMAGE_MAX).toArrow().to_pylist()
@@ -160,9 +159,9 @@ class Journal:
         ]
 
     def coverage(self, frame: DataFrame) -> Coverage:
-        """What was read.  `frame` has the damage of a scan over all of it."""
+        """What was read.  `frame` has the damage of a complete scan."""
         return coverage(self.snapshot, self.damage(frame))
 
 
-#: What a frame must have so that its damage can be told.
+#: The columns that a frame needs so that its damage can be listed.
 DAMAGE_COLUMNS: Final = ("record_type", "segment", "offset", "position", "count", "text")

@@ -1,38 +1,37 @@
 """The rules of the ledger: what each message may do, and when the books of a queue balance.
 
-Books are kept of durable messages on durable queues: only those are in the journal.  For each queue
+The books cover durable messages on durable queues: only those are in the journal.  For each queue
 
     opening + from before + enqueued  =  consumed + expired + ... + killed  +  with its queue  +  present
 
-and each message of a queue enters it once, and leaves it at most once, after it entered.  Left and right are computed
-from different things: flows count records, `present` counts messages of which each was judged by itself.
+and each message of a queue enters it once, and leaves it at most once, after it entered.  The two sides are computed
+independently: flows count records, `present` counts messages that were judged individually.
 
     state                    entered  left                     is
     -----------------------  -------  ----  -------------------------------------------------------------------------
     present                  1        0     on the queue
     gone                     1        1     it came and went
-    nothing                  0        0     something else is told of it
-    from before              0        1     it entered in a segment that the broker gave up, or before the range
-    entered twice            2..      any   a fault, whatever was lost
-    left twice               any      2..   a fault, whatever was lost
-    left before it entered   1        1     a fault, whatever was lost
-    left without entering    0        1     a fault, unless records are lost: the missing one may be among them
+    nothing                  0        0     the records about it are of other kinds
+    from before              0        1     it entered in a segment that the broker removed, or before the range
+    entered twice            2..      any   a fault, even if records are lost
+    left twice               any      2..   a fault, even if records are lost
+    left before it entered   1        1     a fault, even if records are lost
+    left without entering    0        1     a fault, unless records are lost: the entry may be among them
 
-What came and went within segments that the broker gave up, and leaves again behind them, cannot be told from the first
-time: it is `from before`.
+A message that came and went within segments that the broker removed, and leaves again after them, looks like one that
+leaves for the first time: it is `from before`.
 
-`entered` includes the opening balance.  Which queue a message is on when its queue is deleted is answered as recovery
-does it: on none.  Mostly its removal says so (`deleted`); what a transaction held that never ended leaves without a
-word, and is counted as gone with its queue.
+`entered` includes the opening balance.  After the deletion of its queue, a message is on no queue, as in recovery.
+Usually, its removal says so (`deleted`); messages held by a transaction that never ended leave without a record, and
+are counted as gone with their queue.
 
-A message that died or expired lives on as another, or not at all; both sides are written in one entry (promise P2),
-and so three things must agree, by message:
+A message that died or expired lives on as another one, or not at all; both sides are written in one entry (promise P2),
+so that three kinds of contradictions are possible:
 
-    died without a record      it left as dead-lettered, expired or killed, and no record says why
-    record without a death     such a record, and the message did not leave so
-    died without a successor   the record names a new message, and none with that id entered anywhere
-
-What no queue took has such a record too, of no queue: it left none, but has its successor.
+    died without a record      it left as dead-lettered, expired or killed, but no record says why
+    record without a death     there is such a record, but the message did not leave in this way
+    died without a successor   the record names a new message, but none with this id entered any queue
+    An unroutable message has such a record too, without a queue: it left none, but must have its successor.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ from store.record import RemovalReason
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
-#: Ways out of a queue, in the order in which they are shown.
+#: The ways out of a queue, in the order in which they are shown.
 WAYS: Final = tuple(reason.word for reason in RemovalReason)
 
 PRESENT: Final = "present"
@@ -64,33 +63,33 @@ NO_RECORD: Final = "died without a record"
 NO_DEATH: Final = "record without a death"
 NO_SUCCESSOR: Final = "died without a successor"
 
-#: Faults of a message on its queue; those that a lost record can explain, and those that it cannot.
+#: Faults of a message on its queue: those that no lost record can explain, and all.
 CERTAIN: Final = (ENTERED_TWICE, LEFT_TWICE, LEFT_EARLY)
 MOVEMENT_FAULTS: Final = (*CERTAIN, ORPHAN)
 FAULTS: Final = (*MOVEMENT_FAULTS, NO_RECORD, NO_DEATH, NO_SUCCESSOR)
 
-#: An id above all others.
+#: An id greater than all others.
 EVERYTHING: Final = (1 << 63) - 1
 
-#: The ways out that an explaining record must go with, by the type of that record and whether there is a new message.
+#: The ways out that need an explaining record; its type, and whether there is a new message, must fit.
 DEATHS: Final = ("dead-lettered", "killed", "expired")
 
 
 class Ids(NamedTuple):
-    """Ids of messages, from `first` to below `end`."""
+    """A range of message ids, from `first` to below `end`."""
 
     first: int
     end: int
 
 
 def state(unseen: Sequence[Ids]) -> Column:
-    """The state of a message on its queue, of a frame with one row for each.
+    """The state of a message on its queue, for a frame with one row for each.
 
-    It has `message_id`, `entered` and `left` (how often), `entered_position` and `left_position` (of the first time).
-    `unseen`: the ids of messages that may have entered where nobody can look any more.
+    The frame has `message_id`, `entered` and `left` (how often), `entered_position` and `left_position` (of the first
+    time).  `unseen` has the ids of messages that may have entered in records that no longer exist or are out of range.
     """
     entered, left, id = F.col("entered"), F.col("left"), F.col("message_id")
-    # Not a condition for each: a journal may have more holes than Spark can nest.
+    # Not one condition per hole: a journal may have more holes than Spark can nest.
     elsewhere = F.exists(F.lit([[*ids] for ids in unseen]), lambda ids: (id >= ids[0]) & (id < ids[1]))
     return (
         F.when(entered > 1, ENTERED_TWICE)
@@ -105,7 +104,7 @@ def state(unseen: Sequence[Ids]) -> Column:
 
 
 def death_fault(way: str) -> Column:
-    """What is wrong with a death, of a frame that counts the records that explain it, and the removals; or null."""
+    """The fault of a death, or null; for a frame that counts the explaining records, and the removals."""
     explained, died = F.col(f"{way} explained"), F.col(f"{way} died")
     return F.when(explained < died, NO_RECORD).when(explained > died, NO_DEATH)
 
@@ -126,12 +125,12 @@ class QueueBook:
 
     @property
     def out(self) -> int:
-        """How many left by name."""
+        """The number of messages that left for a recorded reason."""
         return sum(self.ways.values())
 
     @property
     def difference(self) -> int:
-        """What came in less what is accounted for: 0 if the books balance."""
+        """The messages that came in, minus those accounted for: 0 if the books balance."""
         return self.opening + self.before + self.enqueued - self.out - self.outlived - self.present
 
     def add(self, other: QueueBook) -> None:
@@ -147,7 +146,7 @@ class QueueBook:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """What moved on a queue: `entered` and `left` count records; `reason` of those that left, "" of those that came."""
+    """Movements on a queue: `entered` and `left` count records; `reason` is why they left, "" for entries."""
 
     queue_id: int
     reason: str
@@ -157,7 +156,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How many messages of a queue are in a state."""
+    """The number of messages of a queue in one state."""
 
     queue_id: int
     state: str
@@ -166,7 +165,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """What a queue is called, how many messages it opens with, and whether it does not exist any more."""
+    """A queue's name, its number of messages in the opening balance, and whether it was deleted."""
 
     queue_id: int
     name: str
@@ -177,7 +176,7 @@ class QueueName:
 
 @dataclass(frozen=True, slots=True)
 class QueuePresent:
-    """How many messages were on a queue."""
+    """The number of messages on a queue."""
 
     queue_id: int
     name: str
@@ -187,9 +186,9 @@ class QueuePresent:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What is wrong with one message; `queue_id` 0: with no queue in particular.
+    """What is wrong with one message; `queue_id` is 0 if no particular queue is concerned.
 
-    `entered` and `left` say how often it did; `way` how it died, for faults of deaths.
+    `entered` and `left` say how often it did; for faults of deaths, `way` says how it died.
     """
 
     what: str
@@ -230,7 +229,7 @@ def balance(flows: Iterable[Flow], standings: Iterable[Standing], names: Iterabl
 
 
 def total(books: Iterable[QueueBook]) -> QueueBook:
-    """All queues together."""
+    """The sum of all queues."""
     summed = QueueBook(0, "all queues")
     for book in books:
         summed.add(book)
@@ -238,10 +237,11 @@ def total(books: Iterable[QueueBook]) -> QueueBook:
 
 
 def verdict(faults: Mapping[str, int], books: Iterable[QueueBook], *, whole: bool, differences: int = 0) -> Verdict:
-    """What the ledger says.
+    """The verdict of the ledger.
 
-    `faults`: how many of each kind.  `whole`: no record is lost.  `differences`: queues on which the running broker has
-    another number than the journal.  Where records are lost, only what no lost record explains is a violation.
+    `faults`: the number of each kind.  `whole`: no record is lost.  `differences`: the number of queues for which the
+    running broker has a different number of messages from the journal.  If records are lost, only faults that no lost
+    record can explain are a violation.
     """
     if any(faults.get(fault) for fault in CERTAIN):
         return Verdict.VIOLATED

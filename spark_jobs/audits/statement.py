@@ -1,4 +1,4 @@
-"""The ledger as people read it: figures into the sections of a report.  Nothing here knows Spark."""
+"""The readable ledger: from figures to the sections of a report.  Independent of Spark."""
 
 from __future__ import annotations
 
@@ -56,9 +56,10 @@ _DIFFERENCES: Final = pa.schema(
 
 @dataclass(slots=True)
 class Figures:
-    """What a ledger has found.  `places` say where the records of a faulty (queue, message) are: segment:offset.
+    """The findings of a ledger.
 
-    `oldest`: for each queue when the oldest present message entered.
+    `places` says where the records of a faulty (queue, message) are, as segment:offset.  `oldest` says when the oldest
+    present message of each queue entered it.
     """
 
     books: dict[int, QueueBook]
@@ -71,7 +72,7 @@ class Figures:
 
 
 def counts(book: QueueBook) -> dict[str, int]:
-    """One line of the ledger."""
+    """One line of the ledger, by column."""
     ways = {way: book.ways.get(way, 0) for way in rules.WAYS}
     unknown = {way: number for way, number in book.ways.items() if way not in ways}
     return {
@@ -87,7 +88,7 @@ def counts(book: QueueBook) -> dict[str, int]:
 
 
 def queues(figures: Figures, patterns_given: bool) -> Section:
-    """A row a queue: those that do not balance first, then the busiest."""
+    """One row per queue: first those that do not balance, then the busiest."""
     books = sorted(
         figures.books.values(), key=lambda b: (-abs(b.difference), -(b.opening + b.enqueued), b.name, b.queue_id)
     )
@@ -103,25 +104,25 @@ def queues(figures: Figures, patterns_given: bool) -> Section:
     ]
     note = "opening + from before + enqueued = the ways out + with its queue + present."
     if patterns_given:
-        note += " Only the queues of the addresses asked for."
+        note += " Only the queues of the requested addresses."
     beyond = max(0, len(books) - TOP_MAX)
     return section("queues", "The books of the queues", pa.Table.from_pylist(rows, _QUEUES), beyond=beyond, note=note)
 
 
 def ways(total: QueueBook) -> Section:
-    """What became of all messages that came in."""
+    """What happened to all messages that came in."""
     said = {**{way: total.ways.get(way, 0) for way in rules.WAYS}, "present": total.present}
     if total.outlived:
         said["with its queue"] = total.outlived
     rows = [{"way": way, "messages": number} for way, number in said.items()]
     table = pa.Table.from_pylist(rows, pa.schema([("way", pa.string()), ("messages", pa.int64())]))
     return section(
-        "ways", "What became of them", table, chart=Chart("way", ("messages",), "What became of the messages")
+        "ways", "What happened to them", table, chart=Chart("way", ("messages",), "What happened to the messages")
     )
 
 
 def faults(figures: Figures) -> Section:
-    """The faults that are listed, by message."""
+    """The listed faults, by message."""
     rows = []
     for fault in figures.faults:
         book = figures.books.get(fault.queue_id)
@@ -138,12 +139,12 @@ def faults(figures: Figures) -> Section:
             }
         )
     beyond = sum(figures.fault_counts.values()) - len(rows)
-    note = "Where: segment:byte of the records about it." if rows else "There are none."
+    note = "Where: segment:byte of its records." if rows else "There are none."
     return section("faults", "Faults", pa.Table.from_pylist(rows, _FAULTS), beyond=beyond, note=note)
 
 
 def compared(found: Iterable[Difference], top: int) -> Section:
-    """The queues on which journal and broker differ."""
+    """The queues for which journal and broker differ."""
     listed = list(found)
     rows = [
         {
@@ -156,31 +157,33 @@ def compared(found: Iterable[Difference], top: int) -> Section:
         }
         for each in listed[:top]
     ]
-    note = "" if rows else "Journal and broker agree about every queue."
+    note = "" if rows else "Journal and broker agree on every queue."
     table = pa.Table.from_pylist(rows, _DIFFERENCES)
-    return section("comparison", "Against the running broker", table, beyond=max(0, len(listed) - len(rows)), note=note)
+    return section(
+        "comparison", "Comparison with the running broker", table, beyond=max(0, len(listed) - len(rows)), note=note
+    )
 
 
 def problems(verdict: Verdict, figures: Figures, total: QueueBook, coverage: Coverage) -> tuple[str, ...]:
-    """Sentences, worst first."""
+    """The problems as sentences, worst first."""
     said = [f"{counted(number, 'message')}: {fault}" for fault, number in figures.fault_counts.items() if number]
     unbalanced = [book for book in figures.books.values() if book.difference]
     if unbalanced:
         which = counted(len(unbalanced), "queue does", "queues do")
-        said.append(f"{which} not balance; together they are off by {total.difference:+,}")
+        said.append(f"{which} not balance; the total difference is {total.difference:+,}")
     if figures.differences:
         said.append(f"journal and broker differ on {counted(len(figures.differences), 'queue')}")
     if verdict is Verdict.NOT_PROVABLE:
         said.insert(0, f"nothing can be proved: records are missing in {counted(len(coverage.damage), 'place')}")
     elif coverage.damage:
         said.append(
-            f"records are missing in {counted(len(coverage.damage), 'place')}, which explains no fault that is certain"
+            f"records are missing in {counted(len(coverage.damage), 'place')}, but this does not explain all faults"
         )
     return tuple(said)
 
 
 def summary(figures: Figures, total: QueueBook) -> dict[str, Figure]:
-    """The ledger of all queues together."""
+    """The figures of all queues together."""
     return {
         "queues": len(figures.books),
         "messages stored": figures.stored,

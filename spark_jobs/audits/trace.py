@@ -1,9 +1,9 @@
-"""The trace: everything the journal says of one message, from its first id to its last.
+"""The trace: everything that the journal says about one message, from its first id to its last.
 
-It reads the journal itself, without Spark, in one pass over all segments: it checks them, so that damage is told, and
-notes for each which ids occur in it.  Then it looks into those in which an id of the message may occur.  Moves (dead
-letter, expiry, bringing back) give a message a new id.  Both ids are in one entry (promise P2), so the segment in which
-one is found tells the other, which is then looked for in all segments.
+It reads the journal without Spark.  One pass over all segments checks them, so that damage is reported, and indexes
+which ids occur in each.  Then, the trace reads the segments in which an id of the message may occur.  Moves (dead
+letter, expiry, bringing back) give a message a new id.  Both ids are in one entry (promise P2): the segment that has
+one of them also has the other, which is then looked for in all segments.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from spark_jobs.journal.walk import Definition
 from spark_jobs.results import Damage, Figure, Result, Section
 from store.record import RecordType
 
-#: Ids of one family that are followed: a message that was moved so often is in a circle.
+#: Maximum number of ids of one message that are followed: a message moved more often is in a circle.
 IDS_MAX: Final = 1000
 
-#: Segments that are read side by side.  Checking one leaves Python to others for about half of the time.
+#: Number of segments read in parallel.  Checking one releases Python's lock for about half of the time.
 THREADS: Final = 2
 
 _TYPES: Final = frozenset(RecordType[name.upper().replace("-", "_")] for name in history.TYPES)
@@ -43,7 +43,7 @@ _LINKS: Final = ("message_id", "origin_message_id")
 
 
 def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int = IDS_MAX) -> Result:
-    """The audit.  An id that the journal does not know gives an empty life, and a problem that says so."""
+    """Run the audit.  For an unknown id, the history is empty, and a problem says so."""
     bounded = snapshot.within(options.bounds)
     search = _Search(bounded, message_id, ids_max)
     search.run()
@@ -51,9 +51,9 @@ def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int
     names = {id: name for id, name in search.names.items() if name is not None}
     problems = []
     if not any(message_id in (row["message_id"], row["new_message_id"]) for row in search.rows):
-        problems.append(f"message {message_id} is not in what was read")
+        problems.append(f"message {message_id} is not in the part of the journal that was read")
     if len(search.ids) > ids_max:
-        problems.append(f"more than {ids_max} ids belong to this message; the others are left out")
+        problems.append(f"this message has more than {ids_max} ids; the others are left out")
     ids = sorted(search.ids)[:ids_max]
     summary: dict[str, Figure] = {"message": message_id, "ids": len(ids), "records": len(search.rows)}
     if search.rows:
@@ -68,7 +68,7 @@ def trace(snapshot: Snapshot, message_id: int, options: Options, *, ids_max: int
 
 @dataclass(frozen=True, slots=True)
 class _Indexed:
-    """A segment: what defines names in it, its damage, and which ids occur."""
+    """An indexed segment: its definitions of names, its damage, and the ids that occur."""
 
     ref: SegmentRef
     definitions: list[Definition]
@@ -77,8 +77,7 @@ class _Indexed:
 
 
 class _Search:
-    """Finds the `rows` (history.COLUMNS) about a message and all its `ids`, in order; the `names` of queues, and
-    `damage`."""
+    """Finds the `rows` (history.COLUMNS) of a message, in order, all its `ids`, the `names` of queues, and `damage`."""
 
     def __init__(self, snapshot: Snapshot, message_id: int, ids_max: int) -> None:
         self.ids = {message_id}
@@ -90,7 +89,7 @@ class _Search:
         self._ids_max = ids_max
 
     def run(self) -> None:
-        """Index all segments, and look into them until no id is left to be looked for."""
+        """Index all segments, and read them until there is no id left to look for."""
         with ThreadPoolExecutor(THREADS) as pool:
             segments = [*pool.map(self._index, self._refs)]
         for each in segments:
@@ -116,9 +115,9 @@ class _Search:
         return _Indexed(ref, found.definitions, [*_damage(segment, self._bounds)], ids)
 
     def _look(self, ref: SegmentRef, ids: set[int]) -> set[int]:
-        """Take in the rows about these ids, and about those that they lead to in this segment.  Returns the latter."""
+        """Collect the rows of these ids, and of those that they lead to in this segment.  Returns the latter ids."""
         segment = scan_segment(ref)
-        if segment.lost:  # since it was indexed
+        if segment.lost:  # lost after it was indexed
             self.damage += _damage(segment, self._bounds)
         all_new: set[int] = set()
         while ids and len(self.ids) <= self._ids_max:
@@ -135,7 +134,7 @@ class _Search:
     def _about(
         self, segment: Scanned, column: str, ids: set[int], types: frozenset[int], columns: tuple[str, ...]
     ) -> Iterator[Row]:
-        """The rows that have one of these ids in a column."""
+        """The rows with one of these ids in this column."""
         condition = Condition(column, tuple(ids))
         selection = Selection(columns, types, self._bounds, (condition,))
         for batch in decode(segment.data, segment.found, selection):
@@ -148,23 +147,23 @@ def _damage(segment: Scanned, bounds: Bounds) -> Iterator[Damage]:
 
 
 def _end(life: list[Row], names: dict[int, str]) -> str:
-    """Where it is, or how it left last."""
+    """Where the message is, or how it last left."""
     places = {(row["message_id"], id) for row in life for id in (row["queue_ids"] or ())}
     removed = [row for row in life if row["record_type"] == "removed"]
     there = places - {(row["message_id"], row["queue_id"]) for row in removed}
     if there:
         return "on " + ", ".join(f"{names.get(queue) or f'queue {queue}'} as {id}" for id, queue in sorted(there))
-    return str(removed[-1]["reason"]) if removed else "not known"
+    return str(removed[-1]["reason"]) if removed else "unknown"
 
 
 def _death(life: list[Row]) -> dict[str, Figure]:
-    """Why it died last, if it did."""
+    """Why the message last died, if it did."""
     deaths = [row for row in life if row["record_type"] in ("dead-lettered", "expired")]
     return {"why it died": history.told(deaths[-1])} if deaths else {}
 
 
 def _ids(ids: list[int], life: list[Row]) -> Section:
-    """The ids under which it lived."""
+    """The ids of the message."""
     stored = {row["message_id"]: row for row in life if row["record_type"] == "message"}
     table = pa.Table.from_pylist(
         [
@@ -178,4 +177,4 @@ def _ids(ids: list[int], life: list[Row]) -> Section:
         ],
         schema=pa.schema([("message", pa.int64()), ("was", pa.int64()), ("address", pa.string()), ("stored", UTC)]),
     )
-    return section("ids", "The ids under which it lived", table)
+    return section("ids", "Its ids", table)

@@ -1,9 +1,9 @@
-"""Batches: columns' values from the bytes of a segment, with a few numpy operations for many records.
+"""Batches: the values of columns from the bytes of a segment, with a few numpy operations for many records.
 
-A batch holds records of several types, and a record about several messages becomes as many rows.  So each type knows
-the rows that are its own, and a column is made by putting the values of each type that has it into those.  Strings are
-never handled one by one: a segment and the places where strings begin and end are an Arrow array already, in which
-every second element is a string and the others are what lies between.
+A batch holds records of several types, and a record about several messages becomes several rows.  So each type has a
+list of its rows, and a column is built by writing the values of each type that has this column into its rows.  Strings
+are never handled individually: a segment, together with the offsets where strings begin and end, already is an Arrow
+array, in which every second element is a string and the others are the bytes in between.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from spark_jobs.journal.names import Lookup, learn_names, learn_sessions, member
 from spark_jobs.journal.walk import Walk
 from store.record import RecordType
 
-#: The last millisecond of 9999-12-30 and the first of 0001-01-03: what every calendar can show in every time zone.
-#: Python's, in which Spark's `collect` shows times in the local zone, looks a day beyond.
+#: The last millisecond of 9999-12-30 and the first of 0001-01-03: every calendar can show these in every time zone.
+#: Python's, which Spark's `collect` uses for times in the local zone, needs one more day on either side.
 LATEST_MS: Final = 253_402_214_399_999
 EARLIEST_MS: Final = -62_135_424_000_000
 
@@ -29,12 +29,12 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 _NO_SPAN: Final = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
-#: Where a column's value is: record types and the field, or piece, of each.
+#: Where a column's value is: the field or piece of each record type.
 Places = Mapping[int, str]
 
 
 class Segment:
-    """A segment and what its columns need to know of it."""
+    """A segment and what its columns need from it."""
 
     __slots__ = (
         "_broker_ids",
@@ -55,7 +55,7 @@ class Segment:
         queues: dict[int, str | None] = {}
         learn_names(queues, walk.definitions)
         self.queues = Lookup(sorted(queues))
-        # One more, so that there is always something to take.
+        # One additional null, so that the array is never empty.
         self.queue_names = pa.array([*(queues[id] for id in sorted(queues)), None], pa.string())
         clients: dict[int, str | None] = {}
         learn_sessions(clients, walk.definitions)
@@ -69,13 +69,13 @@ class Segment:
         self._broker_ids = pa.nulls(0, pa.string())
 
     def broker_ids(self, rows: int) -> pa.Array:
-        """The broker's id, so many times."""
+        """The broker's id, repeated."""
         if rows > len(self._broker_ids):
             self._broker_ids = pa.repeat(pa.scalar(self.broker_id, pa.string()), rows)
         return self._broker_ids.slice(0, rows)
 
     def between(self, starts: Int64s, ends: Int64s) -> pa.Array:
-        """The bytes as an array: at even places what lies from a start to its end, at the others what is between."""
+        """The bytes as an array: even indices have the bytes from a start to its end, odd ones those in between."""
         data = self.source.data
         small = len(data) < 1 << 31
         bounds = np.empty(2 * len(starts), np.int32 if small else np.int64)
@@ -99,16 +99,16 @@ class Group:
             self.rows = np.repeat(rows, n) + ramps(n)
 
     def spread(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """One value a record as one a row."""
+        """Convert one value per record to one per row."""
         return values if self._counts is None else np.repeat(values, self._counts)
 
     def field(self, name: str) -> Int64s:
-        """A field of the fixed part, one a row."""
+        """A field of the fixed part, one value per row."""
         return self.spread(self.records.field(name))
 
 
 class Batch:
-    """Some records of a segment, by their indices in its walk, and the rows that they make, by record type."""
+    """Some records of a segment, by their indices in its walk, and their rows, by record type."""
 
     __slots__ = ("_row_of", "groups", "indices", "rows", "segment")
 
@@ -130,19 +130,19 @@ class Batch:
         self._row_of = np.repeat(np.arange(len(indices)), counts) if plural else None
 
     def only(self, rows: Bools) -> Batch:
-        """The batch of those records that have one of these rows."""
+        """A batch of only the records that have at least one of these rows."""
         if rows.all():
             return self
         records = np.flatnonzero(rows) if self._row_of is None else np.unique(self._row_of[rows])
         return Batch(self.segment, self.indices[records])
 
     def of_walk(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """What the walk knows of each record, one a row."""
+        """An attribute of the walk's records, one value per row."""
         values = values[self.indices]
         return values if self._row_of is None else values.take(self._row_of)
 
     def filled(self, types: Iterable[int], of: Callable[[Group], Int64s]) -> tuple[Int64s, Bools]:
-        """Numbers in the rows of these types, as `of` gives them for each of their rows, and which rows those are."""
+        """The numbers that `of` returns for the rows of these types, and which rows these are."""
         values = np.zeros(self.rows, np.int64)
         valid = np.zeros(self.rows, np.bool_)
         for group in (self.groups[type] for type in types if type in self.groups):
@@ -151,13 +151,13 @@ class Batch:
         return values, valid
 
     def integers(self, places: Places) -> tuple[Int64s, Bools]:
-        """The values of a column, and which there are."""
+        """The values of a column, and which rows have one."""
         return self.filled(places, lambda group: group.field(places[group.records.type]))
 
     def spans(self, places: Places, *, empty: bool = False) -> tuple[Int64s, Int64s, Int64s]:
-        """The rows in which a column has bytes, where those begin in the segment, and how many they are.
+        """The rows in which a column has bytes, where these begin in the segment, and their number.
 
-        The rows ascend.  `places` are of records with a single row.  `empty` ones count only if asked for.
+        The rows ascend.  `places` must be of records with a single row.  Empty values are included only with `empty`.
         """
         found = [(self.groups[type], name) for type, name in places.items() if type in self.groups]
         spans = [(group.rows, *group.records.span(name)) for group, name in found]
@@ -186,7 +186,7 @@ class Batch:
 
 
 def array(type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = None) -> pa.Array:
-    """Numbers as an Arrow array.  `values` have the width of the type; `valid`: which are not null."""
+    """Numbers as an Arrow array.  `values` must have the width of the type; `valid`: which are not null."""
     bitmap = None
     if valid is not None and not valid.all():
         bitmap = pa.py_buffer(np.packbits(valid, bitorder="little"))
@@ -194,14 +194,14 @@ def array(type: pa.DataType, values: npt.NDArray[Any], valid: Bools | None = Non
 
 
 def times(milliseconds: Int64s, valid: Bools | None = None) -> pa.Array:
-    """Times in ms since the epoch as Arrow timestamps; see schema for 0 and what no calendar shows."""
+    """Times in ms since the epoch as Arrow timestamps; see schema for 0 and for times that no calendar shows."""
     microseconds = np.clip(milliseconds, EARLIEST_MS, LATEST_MS) * 1000
     told = milliseconds != 0
     return array(TIMESTAMP, microseconds, told if valid is None else told & valid)
 
 
 def text(values: pa.Array) -> pa.Array:
-    """Bytes as strings.  Bytes that are not UTF-8 are shown as `\\xNN`."""
+    """Bytes as strings.  Bytes that are not UTF-8 become `\\xNN`."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -210,5 +210,5 @@ def text(values: pa.Array) -> pa.Array:
 
 
 def words(meanings: Mapping[int, str], other: str) -> pa.Array:
-    """What the codes 0 to 255 are called: those without a meaning `OTHER-N`."""
+    """The names of the codes 0 to 255: those without a meaning are called `OTHER-N`."""
     return pa.array([meanings.get(code, f"{other}-{code}") for code in range(256)], pa.string())

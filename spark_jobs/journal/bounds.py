@@ -1,4 +1,4 @@
-"""Bounds: which positions and times of a journal are wanted."""
+"""Bounds: which positions and times of a journal to read."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from spark_jobs.journal.layout import Bools
 from spark_jobs.journal.segments import Gap
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, inside
 
-#: How far a clock may have been set back, in ms, without a segment being left out for its time.  It matters where no
-#: manifest has the times of a segment's entries, and only those of its neighbours' beginnings are known.
+#: How far a clock may have been set back, in ms, without a segment being left out wrongly.  This matters if no manifest
+#: has the times of a segment's entries, so that only the creation times of its neighbours are known.
 CLOCK_SLACK_MS: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Half-open ranges of positions and of times (ms since the epoch), None: open."""
+    """Half-open ranges of positions and of times (ms since the epoch); None means open."""
 
     from_position: int | None = None
     to_position: int | None = None
@@ -25,7 +25,7 @@ class Bounds:
     to_time: int | None = None
 
     def within(self, other: Bounds) -> Bounds:
-        """What lies within both."""
+        """The intersection of both."""
         return Bounds(
             _furthest(max, self.from_position, other.from_position),
             _furthest(min, self.to_position, other.to_position),
@@ -34,26 +34,25 @@ class Bounds:
         )
 
     def have(self, found: Walk) -> Bools:
-        """Which records of a segment are within."""
+        """Which records of a segment are within the bounds."""
         wanted = inside(found.positions, self.from_position, self.to_position)
         return wanted & inside(found.times, self.from_time, self.to_time)
 
     def holes(self, found: Walk) -> list[Hole]:
-        """The damage of a segment that may concern what is within: all but what has its known positions outside."""
+        """The holes of a segment that may affect the range: all but those whose positions are known to be outside."""
         parts = (hole.within(self.from_position, self.to_position) for hole in found.holes)
         return [part for part in parts if part is not None]
 
     def meet(self, first: int, end: int | None, first_time: int, last_time: int | None) -> bool:
-        """Whether records may be within that lie at positions from `first` to below `end`, at times up to `last_time`;
-        None: open."""
-        end = None if end is None else max(end, first + 1)  # one without records is where it would be
+        """Whether records at positions from `first` to below `end`, at these times, may be within; None means open."""
+        end = None if end is None else max(end, first + 1)  # a segment without records is treated as having one
         behind = None if last_time is None else last_time + 1
         return _overlap(first, end, self.from_position, self.to_position) and _overlap(
             first_time, behind, self.from_time, self.to_time
         )
 
     def cut(self, gaps: Sequence[Gap]) -> Iterator[Gap]:
-        """What of the gaps is within: cut to the positions; whole if its time, which nobody knows exactly, may be."""
+        """The gaps that may be within, cut to the range of positions; their times are not known exactly."""
         for gap in gaps:
             first, end = gap.first_position, None
             if gap.records != UNKNOWN:
@@ -75,6 +74,6 @@ def _furthest(of: Callable[[list[int]], int], one: int | None, other: int | None
 
 
 def _overlap(first: int, end: int | None, low: int | None, high: int | None) -> bool:
-    """Whether two half-open ranges meet; None: open."""
+    """Whether two half-open ranges overlap; None means open."""
     bottom = first if low is None else max(first, low)
     return all(top is None or bottom < top for top in (end, high))

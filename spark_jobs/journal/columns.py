@@ -1,4 +1,4 @@
-"""The columns of the view `records`: how each is made.  `schema` says what they mean, `batch` does the work."""
+"""The columns of the view `records`: how each is built.  `schema` says what they mean, `batch` does the work."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from store.record import FORMATS, LARGE_VERSION, DeadLetterReason, RecordType, R
 
 T = RecordType
 
-#: The annotation that says what a message was before it was moved.
+#: The annotation with the id that a message had before it was moved.
 ORIGIN: Final = "_AMQ_ORIG_MESSAGE_ID"
 
-#: How the application headers are read, by format.
+#: The functions that read the application headers, by format.
 _HEADERS: Final[dict[int, Callable[[bytes], Headers | None]]] = {1: stomp_headers, 2: amqp_headers}
 
 _TYPES: Final = words({t: t.name.lower().replace("_", "-") for t in RecordType}, "type")
-#: Of removals, and behind them of deaths.
+#: The reasons of removals, followed by those of deaths.
 REASONS: Final = pa.concat_arrays(
     [words({r: r.word for r in RemovalReason}, "reason"), words({r: r.word for r in DeadLetterReason}, "reason")]
 )
@@ -38,12 +38,12 @@ _SOURCES: Final = words(
     {0: "unknown", 1: "own", 2: "expiry-delay", 3: "min-expiry-delay", 4: "max-expiry-delay"}, "source"
 )
 
-#: The types that hold a message whole.
+#: The types that hold a complete message.
 WHOLE: Final = (T.MESSAGE, T.COPIED)
 
 
 def _whole(field: str) -> Places:
-    """A field of all records that hold a message."""
+    """A field of all records that hold a complete message."""
     return dict.fromkeys(WHOLE, field)
 
 
@@ -74,13 +74,13 @@ def _int64(values: Int64s, valid: Bools | None = None) -> pa.Array:
 
 
 def _narrow(values: Int64s, type: pa.DataType) -> npt.NDArray[Any]:
-    """Numbers in the width of their column; those that do not fit become the largest that does."""
+    """Numbers in the width of their column; those that do not fit become the largest possible one."""
     width = np.dtype(type.to_pandas_dtype())
     return values if width == np.int64 else np.minimum(values, np.iinfo(width).max).astype(width)
 
 
 def _number(column: str, places: Places, *, zero: bool = True) -> tuple[str, Maker]:
-    """A number; `zero`: whether 0 means 0, else it is null."""
+    """A number; `zero`: whether 0 means 0, otherwise it becomes null."""
     type = RECORDS[column].type
 
     def make(batch: Batch) -> pa.Array:
@@ -105,7 +105,7 @@ def _string(column: str, places: Places) -> tuple[str, Maker]:
 
 
 def _of_record(column: str, attribute: str, made: Callable[[npt.NDArray[Any]], pa.Array]) -> tuple[str, Maker]:
-    """What the walk knows of each record."""
+    """An attribute of the walk's records."""
 
     def make(batch: Batch) -> pa.Array:
         return made(batch.of_walk(getattr(batch.segment.walk, attribute)))
@@ -142,7 +142,7 @@ def _direction(batch: Batch) -> pa.Array:
 
 
 def _named(batch: Batch, places: Places, known_ids: Lookup, known_names: pa.Array) -> pa.Array:
-    """The names that the segment gives to the ids of a column."""
+    """The names that the segment defines for the ids of a column."""
 
     def of(group: Group) -> Int64s:
         indices, known = known_ids.find(group.records.field(places[group.records.type]))
@@ -171,7 +171,7 @@ def _queue_ids(batch: Batch) -> pa.Array:
 
 _ADDRESSES: Final[Places] = dict.fromkeys((*WHOLE, T.DEAD_LETTERED, T.EXPIRED, T.DROPPED), "address")
 _DEFINING: Final = (T.ADDRESS, T.ADDRESS_DELETED, T.QUEUE)
-_NAMED_ONLY: Final = (  # definitions that know no address, or not one of their own
+_NAMED_ONLY: Final = (  # definitions without an address of their own
     *(T.QUEUE_DELETED, T.DIVERT, T.DIVERT_DELETED, T.TASK, T.TASK_DELETED),
     *(T.SESSION, T.SESSION_DELETED, T.SESSION_PART, T.SESSION_PART_DELETED),
 )
@@ -238,7 +238,7 @@ def _origin(annotations: bytes) -> int:
 
 
 def _link_ids(batch: Batch) -> tuple[Int64s, Rows]:
-    """The rows of duplicate ids that other brokers gave, and those ids."""
+    """The rows of duplicate ids that other brokers assigned, and these ids."""
     rows, starts, sizes = batch.spans(_DUPLICATE_IDS)
     fits = sizes == LINK_ID.itemsize
     ids = batch.segment.source.rows(starts[fits], LINK_ID)
@@ -256,7 +256,7 @@ def _link_broker_id(batch: Batch) -> pa.Array:
 
 
 def _of_link_ids(field: str) -> Callable[[Batch], pa.Array]:
-    """The column of a number in link ids."""
+    """The column for a number in link ids."""
 
     def column(batch: Batch) -> pa.Array:
         rows, ids = _link_ids(batch)
@@ -285,7 +285,7 @@ def _properties(batch: Batch) -> pa.Array:
 
 
 def _large(batch: Batch) -> tuple[Int64s, npt.NDArray[Any]]:
-    """The rows of messages whose body is in a file, and what their records say of it."""
+    """The rows of messages whose body is in a file, and their references to it."""
     rows, starts, _ = batch.spans(_whole("body"))
     versions = batch.integers(_whole("version"))[0][rows]
     large = versions == LARGE_VERSION
@@ -318,7 +318,7 @@ def _body_hash(batch: Batch) -> pa.Array:
     return pa.array(hashes, pa.string())
 
 
-#: How each column of the view is made.
+#: How each column of the view is built.
 COLUMNS: Final[dict[str, Maker]] = dict(
     (
         ("broker_id", lambda batch: batch.segment.broker_ids(batch.rows)),

@@ -1,4 +1,4 @@
-"""A segment's records as Arrow batches."""
+"""The records of a segment as Arrow batches."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from spark_jobs.journal.layout import MANY, Int64s, Records
 from spark_jobs.journal.schema import DAMAGE, DEFAULT_RECORDS, RECORDS, arrow_schema
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk
 
-#: Rows of a batch at most: small enough to stay in a core's cache, large enough that a batch costs nothing.
+#: Maximum number of rows in a batch: small enough for a core's cache, large enough that the cost of a batch is
+#: negligible.
 BATCH_ROWS: Final = 32768
 
-#: Bytes of a segment that a batch is made of at most, unless one record is longer: bounds the memory that bodies take.
+#: Maximum number of a segment's bytes in a batch, unless one record is longer: limits the memory that bodies take.
 BATCH_BYTES: Final = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A column is not null or, with `among`, one of these."""
+    """A column must not be null or, with `among`, must be one of these values."""
 
     column: str
     among: Sequence[int] | pa.Array | None = None
 
     def holds(self, values: pa.Array) -> pa.Array:
-        """For which values of the column it is true."""
+        """For which values of the column the condition holds."""
         return pc.is_valid(values) if self.among is None else pc.is_in(values, pa.array(self.among, values.type))
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which columns of which records are wanted.
+    """Which columns of which records to read.
 
-    `types` are numbers of store.record.RecordType, None: all.  Of the rows within the bounds those are wanted for which
-    all `conditions` hold.
+    `types` are numbers of store.record.RecordType; None means all.  Of the rows within the bounds, those for which all
+    `conditions` hold are selected.
     """
 
     columns: tuple[str, ...] = DEFAULT_RECORDS
@@ -52,11 +53,11 @@ class Selection:
 
     @property
     def schema(self) -> pa.Schema:
-        """The schema of batches of it."""
+        """The schema of the batches."""
         return arrow_schema(RECORDS, self.columns)
 
     def indices(self, found: Walk) -> Int64s:
-        """Which records of a segment are wanted by their type and bounds, as indices."""
+        """The indices of a segment's records that have the right type and are within the bounds."""
         wanted = self.bounds.have(found)
         if self.types is not None:
             wanted &= np.isin(found.types, list(self.types))
@@ -73,8 +74,8 @@ def decode(
 ) -> Iterator[pa.RecordBatch]:
     """The selected records of a segment, and its damage, as batches of the selected columns (schema.RECORDS).
 
-    Each hole that may concern the bounds is a row of record type `damage` (segment, offset, position, count, text), and
-    these come first.
+    Each hole that may affect the range is a row of record type `damage` (segment, offset, position, count, text); these
+    rows come first.
     """
     segment = Segment(data, found)
     yield from damage(segment, selection)
@@ -82,7 +83,7 @@ def decode(
 
 
 def damage(segment: Segment, selection: Selection) -> Iterator[pa.RecordBatch]:
-    """The rows of a segment's holes, if it has any that may concern the bounds."""
+    """The rows of a segment's holes that may affect the range."""
     holes = selection.bounds.holes(segment.walk)
     if holes:
         yield _damage(segment, holes, selection.schema)
@@ -96,13 +97,13 @@ def rows(
     batch_rows: int = BATCH_ROWS,
     batch_bytes: int = BATCH_BYTES,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of these records of a segment (indices), for which the selection's conditions hold."""
+    """The rows of these records of a segment (indices) for which the selection's conditions hold."""
     schema = selection.schema
     for indices in _cut(segment, records, batch_rows, batch_bytes):
         batch = _narrowed(Batch(segment, indices), selection.conditions)
         arrays = [COLUMNS[name](batch) for name in selection.columns]
         whole = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        if selection.conditions:  # of a record about several messages, perhaps only for some of them
+        if selection.conditions:  # in a record about several messages, they may hold for only some of them
             held = [condition.holds(COLUMNS[condition.column](batch)) for condition in selection.conditions]
             whole = whole.filter(reduce(pc.and_, held))
         for start in range(0, len(whole), batch_rows):
@@ -110,7 +111,7 @@ def rows(
 
 
 def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
-    """Those records of a batch for which all conditions hold, so that only their other columns are decoded."""
+    """The records of a batch for which all conditions hold, so that the other columns are decoded only for them."""
     for condition in conditions:
         values = COLUMNS[condition.column](batch)
         batch = batch.only(np.asarray(condition.holds(values)))
@@ -118,7 +119,7 @@ def _narrowed(batch: Batch, conditions: Sequence[Condition]) -> Batch:
 
 
 def _cut(segment: Segment, indices: Int64s, batch_rows: int, batch_bytes: int) -> Iterator[Int64s]:
-    """The records of one batch after the other: at most so many rows and bytes, or a single record."""
+    """The records of one batch after another: at most this number of rows and bytes, or a single record."""
     counts = np.ones(len(indices), np.int64)
     offsets = segment.walk.offsets[indices]
     types = segment.walk.types[indices]
@@ -153,5 +154,5 @@ def _damage(segment: Segment, holes: Sequence[Hole], schema: pa.Schema) -> pa.Re
 
 
 def known(number: int) -> int | None:
-    """A number of a hole as a column has it: null if it is not known."""
+    """A number of a hole as a column's value: null if it is unknown."""
     return None if number == UNKNOWN else number

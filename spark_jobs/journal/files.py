@@ -1,9 +1,9 @@
-"""Where journals lie: the only place of this package that opens files.
+"""Where journals are: the only module of this package that opens files.
 
 A location is an absolute local path, or the URI of anything that pyarrow or fsspec opens, such as
-`s3://bucket/journal`.  Settings that pyarrow takes from a URI stand behind a `?` and hold for everything below it:
-`s3://bucket/journal?region=eu-west-1`.  Credentials come from the environment of whoever reads (AWS_ACCESS_KEY_ID and
-so on, or the machine's role), never from a location: locations are shown in reports and handed from process to process.
+`s3://bucket/journal`.  Settings that pyarrow accepts in a URI follow a `?` and apply to everything below it:
+`s3://bucket/journal?region=eu-west-1`.  Credentials come from the environment of the reading process (AWS_ACCESS_KEY_ID
+and so on, or the machine's role), never from a location: locations are shown in reports and passed between processes.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
-#: Names under which the same store is known to Hadoop, and what pyarrow calls it.
+#: Hadoop's names for a store, and pyarrow's name for the same one.
 _HADOOP_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
 
 _SCHEME: Final = re.compile("[A-Za-z][A-Za-z0-9+.-]*")
 
-#: What settings are called that nobody should see.
+#: Words in the names of settings that are secret.
 _SECRET_WORDS: Final = ("key", "password", "secret", "token")
 
-#: File systems that are kept open: one for each store and its settings.
+#: Maximum number of file systems kept open: one for each store with its settings.
 _OPEN_MAX: Final = 64
 
 
 class BadLocation(ValueError):
-    """A location that cannot be opened by this installation; the message says what to do."""
+    """A location that this installation cannot open; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A name in a directory.  `size` is in bytes, 0 for a directory."""
+    """An entry of a directory.  `size` is in bytes, 0 for a directory."""
 
     name: str
     size: int
@@ -49,9 +49,9 @@ class Found:
 
 
 def locations(paths: str) -> list[str]:
-    """The locations in a list with commas.  A comma within one is written %2C, and so `file:` stands before it.
+    """The locations in a comma-separated list.
 
-    Raises BadLocation.
+    A comma within a location is written %2C, which requires a URI: use `file:` for a local path.  Raises BadLocation.
     """
     return [location(path.strip()) for path in paths.split(",") if path.strip()]
 
@@ -61,18 +61,18 @@ def location(path: str) -> str:
     if path.startswith("file:"):
         local = unquote(path.removeprefix("file:").removeprefix("//").removeprefix("localhost"))
         if not local.startswith("/"):
-            raise BadLocation(f"{path}: a file: URI has an absolute path, as in file:///var/lib/bartleby")
+            raise BadLocation(f"{path}: a file: URI needs an absolute path, as in file:///var/lib/bartleby")
         return os.path.abspath(local)
     scheme, is_uri, rest = path.partition("://")
     if not is_uri or not _SCHEME.fullmatch(scheme):
         return os.path.abspath(path)
     try:
         parts = urlsplit(path)
-    except ValueError:  # half an IPv6 address
-        raise BadLocation(f"{path}: this is no URI") from None
+    except ValueError:  # an incomplete IPv6 address
+        raise BadLocation(f"{path}: this is not a valid URI") from None
     if _tells_secrets(parts):
         shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
-        raise BadLocation(f"{shown}: a URI must not carry credentials; put them into the environment")
+        raise BadLocation(f"{shown}: a URI must not contain credentials; set them in the environment")
     below, mark, settings = rest.partition("?")
     store, _, names = below.partition("/")
     name = scheme.lower()
@@ -81,19 +81,19 @@ def location(path: str) -> str:
 
 
 def _tells_secrets(parts: SplitResult) -> bool:
-    """Whether a URI has a password, or a setting that is one.  A user alone may be a container's name (abfs:)."""
+    """Whether a URI has a password or a secret setting.  A user alone may be a container's name (abfs:)."""
     user, at, _ = parts.netloc.rpartition("@")
     names = [name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     return bool(at and ":" in user) or any(word in name for name in names for word in _SECRET_WORDS)
 
 
 def is_local(place: str) -> bool:
-    """Whether a location is a path of this machine."""
+    """Whether a location is a path on this machine."""
     return place.startswith("/")
 
 
 def join(directory: str, name: str) -> str:
-    """The location of a name in a directory."""
+    """The location of an entry of a directory."""
     if is_local(directory):
         return os.path.join(directory, name)
     path, mark, settings = directory.partition("?")
@@ -107,7 +107,7 @@ def name_of(place: str) -> str:
 
 
 def parent_of(place: str) -> str:
-    """The location of the directory that a location is in."""
+    """The location of the directory that contains a location."""
     if is_local(place):
         return os.path.dirname(place)
     path, mark, settings = place.partition("?")
@@ -118,7 +118,7 @@ def parent_of(place: str) -> str:
 
 
 def list_dir(place: str) -> list[Found]:
-    """What is in a directory, by name.  Raises OSError (FileNotFoundError if it is not there), BadLocation."""
+    """The contents of a directory, by name.  Raises OSError (FileNotFoundError if it does not exist), BadLocation."""
     found = _list_local(place) if is_local(place) else _list_remote(place)
     return sorted(found, key=lambda each: each.name)
 
@@ -130,7 +130,7 @@ def _list_local(place: str) -> list[Found]:
             try:
                 directory = entry.is_dir()
                 found.append(Found(entry.name, 0 if directory else entry.stat().st_size, directory))
-            except FileNotFoundError:  # it went since
+            except FileNotFoundError:  # it was removed meanwhile
                 continue
     return found
 
@@ -154,7 +154,7 @@ def read(place: str, nbytes: int | None = None) -> bytes:
 
 
 def keep_open(place: str, until: ExitStack) -> str:
-    """Open a local file until the stack is closed.  Returns where processes of the same user read it meanwhile.
+    """Keep a local file open until the stack is closed.  Returns the path where processes of the same user can read it.
 
     Raises OSError.
     """
@@ -164,7 +164,7 @@ def keep_open(place: str, until: ExitStack) -> str:
 
 
 def read_open(place: str, nbytes: int | None = None) -> bytes | None:
-    """The bytes of a file that is, or was, kept open, None if this process cannot read it."""
+    """The bytes of a file that is or was kept open; None if this process cannot read it."""
     try:
         return read(place, nbytes) if os.path.isfile(place) else None
     except OSError:
@@ -172,7 +172,7 @@ def read_open(place: str, nbytes: int | None = None) -> bytes | None:
 
 
 def room_for(files: int) -> int:
-    """Let this process have so many open files, if it may.  Returns how many it can have."""
+    """Raise the limit of open files of this process to this number, if permitted.  Returns the resulting limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= files:
         return files
@@ -192,7 +192,7 @@ def _open(place: str) -> tuple[Any, str]:
 
 @lru_cache(_OPEN_MAX)
 def _file_system(store: str) -> tuple[Any, str]:
-    """A file system, and the path of its URI in it: pyarrow's own, or else one of fsspec's."""
+    """A file system, and its URI's path in it: one of pyarrow's own, otherwise one of fsspec's."""
     try:
         return _from_uri(store)
     except pa.ArrowInvalid as invalid:
@@ -204,7 +204,7 @@ def _file_system(store: str) -> tuple[Any, str]:
         return _from_uri(f"fsspec+{store}")
     except (ImportError, ValueError) as error:
         scheme = store.partition(":")[0]
-        raise BadLocation(f"{store}: neither pyarrow nor fsspec opens {scheme}: here: {error}") from error
+        raise BadLocation(f"{store}: neither pyarrow nor fsspec can open {scheme}: on this machine: {error}") from error
 
 
 def _from_uri(store: str) -> tuple[Any, str]:

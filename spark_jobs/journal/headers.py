@@ -1,12 +1,12 @@
-"""The application headers of a message, out of its `head`: whatever protocol it came by, texts by their names.
+"""The application headers of a message, from its `head`: texts by name, whatever protocol the message came by.
 
-A STOMP head is lines of `name:value`, escaped as in STOMP 1.2. An AMQP head is sections as they came, of which the
-application properties count: a map whose values are simple types. They become what they are for STOMP's consumers:
-numbers in decimals, true and false, times in ms since 1970, bytes in base64; null stays null, and a list, a map or a
-decimal, which have no text that everybody would expect, is null too.
+A STOMP head has lines of `name:value`, escaped as in STOMP 1.2.  An AMQP head has sections as they were received; only
+the application properties are used: a map whose values are simple types.  Their values are converted as for STOMP's
+consumers: numbers in decimal, true and false, times in ms since 1970, bytes in base64.  Null stays null; lists, maps
+and decimals, which have no obvious text, also become null.
 
     section: 0 | descriptor (0x53 code, or other encodings of the code or its name) | value
-    value:   format code, whose high half tells its size: none, 1, 2, 4, 8, 16 bytes, or a size before the content
+    value:   format code, whose high half gives its size: none, 1, 2, 4, 8, 16 bytes, or a size before the content
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Headers = list[tuple[str, str | None]]
 _ESCAPE: Final = re.compile(r"\\[rnc\\]")
 _ESCAPES: Final = {"\\r": "\r", "\\n": "\n", "\\c": ":", "\\\\": "\\"}
 
-#: The descriptors of application properties, as numbers of both widths and as a name.
+#: The descriptors of application properties: as a number of either width, and as a name.
 _PROPERTIES: Final = (b"\x53\x74", b"\x80\0\0\0\0\0\0\0\x74", b"\xa3\x1famqp:application-properties:map")
 
-_MAPS: Final = {0xC1: 1, 0xD1: 4}  # bytes of the size, and of the count
+_MAPS: Final = {0xC1: 1, 0xD1: 4}  # bytes of the size and of the count
 _FIXED: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}  # bytes of a value, by the high half of its format code
 _SIZED: Final = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
 _NAMES: Final = frozenset({0xA1, 0xB1, 0xA3, 0xB3})  # strings and symbols
@@ -41,7 +41,7 @@ _NUMBERS: Final = {
 
 
 def stomp_headers(head: bytes) -> Headers:
-    """The headers of a STOMP head; of a name that comes twice, the first."""
+    """The headers of a STOMP head; if a name is repeated, the first counts."""
     found: dict[str, str | None] = {}
     for line in head.decode("utf-8", "backslashreplace").split("\n")[:-1]:
         name, _, value = line.partition(":")

@@ -1,4 +1,4 @@
-"""Which messages a segment speaks of, and whether one of them may be it."""
+"""The ids of the messages in a segment, and a filter for them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from store.record import RecordType
 
 
 class IdFilter:
-    """Tells most ids that are not among those it was made of: a Bloom filter with one hash, the lowest bits of an id.
+    """A Bloom filter of ids with one hash, the lowest bits of an id: excludes most ids that it does not contain.
 
-    It takes half a byte to a byte an id, and as ids are given out in order, few have their lowest bits in common.
+    It takes half a byte to one byte per id.  As ids are assigned in order, few have the same lowest bits.
     """
 
     def __init__(self, parts: Sequence[Int64s]) -> None:
@@ -29,7 +29,7 @@ class IdFilter:
         self._bits = np.packbits(table, bitorder="little")
 
     def may_have(self, id: int) -> bool:
-        """False if it is certain that an id is not among them."""
+        """False if it certainly does not contain an id."""
         at = id & self._mask
         return bool(self._bits[at >> 3] >> (at & 7) & 1)
 
@@ -41,14 +41,14 @@ _ID_FIELDS: Final[dict[int, tuple[str, ...]]] = {
 }
 
 
-#: What a copy says of the message that it was made of.  Elsewhere in a segment it does no harm.
+#: The id of the original in a moved message.  Accidental matches elsewhere in a segment do no harm.
 _ORIGIN: Final = re.compile(ORIGIN + rb"(\d{1,18})\b")
 
 
 def message_ids(data: bytes, walk: Walk) -> Iterator[Int64s]:
-    """The ids of the messages that are stored, moved or removed in a segment, and that stored ones were before.
+    """The ids of the messages stored, moved or removed in a segment, and the earlier ids of the stored ones.
 
-    In no order, some several times.
+    They are in no particular order, and may be repeated.
     """
     yield np.array([int(id) for id in _ORIGIN.findall(data)], np.int64)
     source = Source(data)

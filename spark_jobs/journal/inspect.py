@@ -13,7 +13,7 @@ from spark_jobs.journal.walk import UNKNOWN, Hole
 
 
 def inspect(segment: Scanned) -> pa.RecordBatch:
-    """A batch of one row with all columns of schema.SEGMENTS; of a segment that is lost, what should be there."""
+    """A batch of one row with all columns of schema.SEGMENTS; for a lost segment, what should exist."""
     row = _lost(segment) if segment.lost else _read(segment)
     return pa.RecordBatch.from_pylist([row], schema=arrow_schema(SEGMENTS))
 
@@ -35,7 +35,7 @@ def _read(segment: Scanned) -> dict[str, object]:
     header = found.header
     hole = found.holes[0] if found.holes else None
     if hole is None and found.torn_bytes:
-        hole = Hole(found.end, found.next_position, UNKNOWN, "the last write was not completed")
+        hole = Hole(found.end, found.next_position, UNKNOWN, "the last write is incomplete")
     lost = [hole.records for hole in found.holes]
     read = len(found.offsets) > 0
     return {

@@ -1,9 +1,9 @@
-"""Where the fields of a record are: the store's own definition of the format, as numpy reads it.
+"""Where the fields of a record are: the store's own definition of the format, as numpy layouts.
 
-Every record type has a fixed part and behind it pieces whose sizes the fixed part tells (store.record_tables).
-`Records` reads many records of one type at once: it copies their fixed parts side by side, for each record a single
-access to the segment, and takes the fields from there.  It reads wherever the lengths point, so it is for records that
-`misfits` has found sound.
+Every record type has a fixed part, followed by pieces whose sizes are in the fixed part (store.record_tables).
+`Records` reads many records of one type at once: it copies their fixed parts side by side, with a single access to the
+segment per record, and takes the fields from there.  It trusts all lengths, so it must be used only for records that
+`misfits` has accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Rows = npt.NDArray[np.void]
 
-_CODES: Final = {"B": "<u1", "H": "<u2", "I": "<u4", "Q": "<i8", "q": "<i8"}  # ids as signed: see schema
+_CODES: Final = {"B": "<u1", "H": "<u2", "I": "<u4", "Q": "<i8", "q": "<i8"}  # ids are signed: see schema
 
 
 def _layout(table: Table) -> np.dtype[np.void]:
@@ -41,10 +41,10 @@ def _layout(table: Table) -> np.dtype[np.void]:
     return np.dtype({"names": table.names, "formats": formats, "offsets": offsets, "itemsize": at})
 
 
-#: What stands in the place of a body that is in a file (store/body.py).
+#: The reference in place of a body that is in a file (store/body.py).
 REFERENCE: Final = np.dtype({"names": ["id", "nbytes", "crc"], "formats": ["<u8", "<u8", "<u4"], "itemsize": 24})
 
-#: A duplicate id that another broker gave a message (docs/journal-format.md, DUPLICATE_ID).
+#: A duplicate id that another broker assigned to a message (docs/journal-format.md, DUPLICATE_ID).
 LINK_ID: Final = np.dtype(
     {
         "names": ["mark", "broker_id", "message_id", "enqueued", "queue_id"],
@@ -60,16 +60,16 @@ FIXED: Final[dict[int, np.dtype[np.void]]] = {type: _layout(table) for type, tab
 
 
 def offset_of(type: int, field: str) -> int:
-    """At which byte of a record a field of its fixed part is."""
+    """The byte offset of a fixed part's field in a record."""
     fields = FIXED[type].fields
     assert fields is not None, "every layout has fields"
     return fields[field][1]
 
 
-#: What every record begins with.
+#: The beginning of every record.
 HEAD: Final = FIXED[RecordType.CLOSED]
 
-#: A piece of the variable part: its name, the field that counts it ("": it goes to the end), bytes of each.
+#: A piece of the variable part: its name, the field with its count ("": until the end), and the bytes of each element.
 Piece = tuple[str, str, int]
 
 #: The variable part of each record type.
@@ -78,7 +78,7 @@ PIECES: Final[dict[int, tuple[Piece, ...]]] = {
 }
 _OF_MESSAGE: Final = (RecordType.MESSAGE, RecordType.COPIED)
 
-#: The types that speak about several messages on one queue.
+#: The types that concern several messages on one queue.
 PLURAL: Final = (
     RecordType.REMOVED,
     RecordType.COUNTS,
@@ -87,10 +87,10 @@ PLURAL: Final = (
     RecordType.INFLIGHT,
 )
 
-#: The types that speak about packet ids of a session.
+#: The types that concern packet ids of a session.
 PACKETS: Final = (RecordType.INFLIGHT, RecordType.RELEASED, RecordType.RECEIVED, RecordType.COMPLETED)
 
-#: The types of which a record is as many rows as its field `n` says.
+#: The types whose records become several rows, according to their field `n`.
 MANY: Final = tuple(dict.fromkeys((*PLURAL, *PACKETS)))
 
 
@@ -106,27 +106,27 @@ class Source:
         self._shorts: npt.NDArray[np.uint16] = np.ndarray((max(len(data) - 1, 0),), "<u2", data, 0, (1,))
 
     def rows(self, offsets: Int64s, layout: np.dtype[np.void]) -> Rows:
-        """What lies at these bytes, side by side."""
+        """Copies of the data at these offsets, side by side."""
         size = layout.itemsize
-        # As void: numpy copies those whole, records with fields one field at a time.
+        # As void: numpy copies these as a whole, but records with fields one field at a time.
         everywhere: Rows = np.ndarray((max(len(self.data) - size + 1, 0),), f"V{size}", self.data, 0, (1,))
         return everywhere[offsets].view(layout)
 
     def lengths(self, offsets: Int64s) -> npt.NDArray[np.uint32]:
-        """The lengths of the records at these bytes."""
+        """The lengths of the records at these offsets."""
         return self._lengths[offsets]
 
     def integers(self, offsets: Int64s) -> Int64s:
-        """The 64-bit numbers at these bytes."""
+        """The 64-bit numbers at these offsets."""
         return self._integers[offsets].astype(np.int64, copy=False)
 
     def shorts(self, offsets: Int64s) -> Int64s:
-        """The 16-bit numbers at these bytes."""
+        """The 16-bit numbers at these offsets."""
         return self._shorts[offsets].astype(np.int64)
 
 
 class Records:
-    """Records of one type in a segment, at `offsets`; a field is gathered once."""
+    """Records of one type in a segment, at `offsets`; each field is collected once."""
 
     __slots__ = ("_found", "_rows", "_source", "offsets", "type")
 
@@ -141,32 +141,32 @@ class Records:
         return len(self.offsets)
 
     def field(self, name: str) -> Int64s:
-        """A field of the fixed part, one a record."""
+        """A field of the fixed part, one value per record."""
         found = self._found.get(name)
         if found is None:
             found = self._found[name] = self._rows[name].astype(np.int64)
         return found
 
     def span(self, name: str) -> tuple[Int64s, Int64s]:
-        """Where a piece of the variable part begins, and its bytes, one a record."""
+        """Where a piece of the variable part begins, and its number of bytes, for each record."""
         at = self.offsets + FIXED[self.type].itemsize
         for piece, counted, size in PIECES[self.type]:
             nbytes = self.field(counted) * size if counted else self.offsets + self.field("length") - at
             if piece == name:
                 return at, nbytes
             at = at + nbytes
-        raise AssertionError(f"{name} is no piece of record type {self.type}")
+        raise AssertionError(f"record type {self.type} has no piece {name}")
 
     def ids(self) -> Int64s:
-        """The ids of all records, one behind the other: field `n` of each."""
+        """The ids of all records, concatenated: field `n` is the number in each."""
         return self._source.integers(self._each("ids", 8))
 
     def packet_ids(self) -> Int64s:
-        """The packet ids of all records, one behind the other: field `n` of each."""
+        """The packet ids of all records, concatenated: field `n` is the number in each."""
         return self._source.shorts(self._each("packet_ids", 2))
 
     def _each(self, piece: str, size: int) -> Int64s:
-        """Where each element of a piece is, of all records."""
+        """The offset of each element of a piece, for all records."""
         at, _ = self.span(piece)
         n = self.field("n")
         if not (n == 1).all():
@@ -174,7 +174,7 @@ class Records:
         return at
 
     def misfits(self) -> Bools:
-        """Which records do not have the length that their own fields tell.  Reads the fixed part only."""
+        """Which records have a length that contradicts their own fields.  Reads only the fixed part."""
         expected = np.full(len(self), FIXED[self.type].itemsize, np.int64)
         for _, counted, size in PIECES[self.type]:
             if not counted:
@@ -187,14 +187,14 @@ class Records:
 
 
 def ramps(counts: Int64s) -> Int64s:
-    """0, 1 ... count - 1 for each count, one behind the other."""
+    """The numbers 0, 1 ... count - 1 for each count, concatenated."""
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total, dtype=np.int64) - np.repeat(ends - counts, counts)
 
 
 def groups(types: Bytes) -> Iterator[tuple[int, Int64s]]:
-    """Each known record type that occurs, with the indices at which it does."""
+    """Each known record type that occurs, with its indices."""
     for type in FIXED:
         indices = np.flatnonzero(types == type)
         if len(indices):
@@ -202,7 +202,7 @@ def groups(types: Bytes) -> Iterator[tuple[int, Int64s]]:
 
 
 def misfits(source: Source, offsets: Int64s, types: Bytes, lengths: Int64s) -> Bools:
-    """Which records contradict themselves: lengths inside that do not add up.  All types must be known ones."""
+    """Which records have contradictory lengths.  All types must be known."""
     wrong = np.zeros(len(offsets), np.bool_)
     for type, indices in groups(types):
         short = lengths[indices] < FIXED[type].itemsize

@@ -1,7 +1,7 @@
-"""What lies at some locations: every copy of every segment, and what the manifests of retention say.
+"""The contents of some locations: every copy of every segment, and the manifests of retention.
 
-A live journal is listed before its retention directory, and that before the manifests are read.  So a segment that
-moves meanwhile is seen twice rather than never, and one that a limit removes is explained.
+A live journal is listed before its retention directory, and this before the manifests are read.  Thus, a segment that
+moves meanwhile is seen twice instead of never, and the removal of a segment because of a limit is explained.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ _JOURNAL: Final = "journal"
 
 
 class NothingThere(Exception):
-    """A location is not a directory with anything of a journal in it; the message says which."""
+    """A location is not a directory with parts of a journal; the message says which."""
 
 
 @dataclass(slots=True)
 class Copy:
     """A segment's file.
 
-    The header's fields are those of its manifest line, if there is one that fits the file, or were read: `problem` says
-    why they could not be.  `next_position`, `first_time` and `last_time` only a manifest knows.
+    The header's fields come from the manifest line, if there is one that matches the file, or were read; `problem` says
+    why they could not be read.  `next_position`, `first_time` and `last_time` come only from a manifest.
     """
 
     uri: str
@@ -48,13 +48,13 @@ class Copy:
     problem: str = ""
 
     def fail(self, error: OSError) -> None:
-        """Note that the disk does not give it back; any other error is raised."""
+        """Note that the disk cannot read it; any other error is raised."""
         if error.errno != errno.EIO:
             raise error
-        self.problem = f"the disk does not give it back: {error}"
+        self.problem = f"the disk cannot read it: {error}"
 
     def differs(self, other: Copy) -> bool:
-        """Whether another copy of the same segment is another one, as far as is known."""
+        """Whether another copy of the same segment differs, as far as is known."""
         if self.problem or other.problem:
             return self.problem != other.problem
         mine = (self.first_position, self.created, self.size)
@@ -63,7 +63,7 @@ class Copy:
 
 @dataclass(slots=True)
 class Directory:
-    """A directory with segments: a live journal, or a day of retention."""
+    """A directory with segments: a live journal, or one day of retention."""
 
     uri: str
     live: bool
@@ -72,13 +72,13 @@ class Directory:
 
     @property
     def newest(self) -> int:
-        """The highest number in it, 0 if it is empty."""
+        """The highest segment number in it, 0 if it is empty."""
         return max([copy.number for copy in self.copies], default=0)
 
 
 @dataclass(slots=True)
 class Listing:
-    """Everything there is."""
+    """All directories and manifests."""
 
     directories: list[Directory]
     manifest: Manifest = field(default_factory=Manifest)
@@ -86,19 +86,19 @@ class Listing:
 
     @property
     def journal(self) -> Directory | None:
-        """The live journal: of several the one that goes on longest, the others being copies of it."""
+        """The live journal; if there are several copies, the longest."""
         live = [directory for directory in self.directories if directory.live and directory.copies]
         return max(live, key=lambda each: each.newest, default=None)
 
     def copies(self) -> Iterator[Copy]:
-        """All copies, the better first: those of the live journal, kept ones, those of other journals."""
+        """All copies in order of preference: those of the live journal, kept ones, those of other journals."""
         journal = self.journal
         for directory in sorted(self.directories, key=lambda each: (each is not journal, each.live)):
             yield from directory.copies
 
 
 def look(places: Sequence[str], pool: Executor) -> Listing:
-    """List what is at these locations, read the manifests, and the headers they do not tell.
+    """List the contents of these locations, and read the manifests and the headers that these lack.
 
     Raises NothingThere, Vanished, OSError, files.BadLocation.
     """
@@ -120,7 +120,7 @@ def _list(place: str, pool: Executor) -> list[Directory]:
     except FileNotFoundError as missing:
         raise NothingThere(f"{place}: there is no such directory") from missing
     except NotADirectoryError as file:
-        raise NothingThere(f"{place}: this is a file; a journal is a directory") from file
+        raise NothingThere(f"{place}: this is a file, but a journal is a directory") from file
     folders = {each.name for each in inside if each.directory}
     if any(name.startswith(DAY_PREFIX) for name in folders):
         return _list_days(place, inside, pool)
@@ -157,11 +157,11 @@ def _directory(place: str, inside: Sequence[Found], *, live: bool = True) -> Dir
     return Directory(place, live, copies, any(each.name == MANIFEST for each in names))
 
 
-# -- what is in the segments -------------------------------------------------------------------------------------------
+# -- contents of the segments ------------------------------------------------------------------------------------------
 
 
 def _read_manifests(listing: Listing, pool: Executor) -> None:
-    """Take in all manifests, and what they say of the copies."""
+    """Read all manifests, and apply them to the copies."""
     places = [files.join(day.uri, MANIFEST) for day in listing.directories if day.manifest]
     manifest = listing.manifest
     for place, data in zip(places, pool.map(_read_if_there, places), strict=True):
@@ -169,7 +169,7 @@ def _read_manifests(listing: Listing, pool: Executor) -> None:
         manifest.add(data)
         if manifest.unreadable > before:
             lines = manifest.unreadable - before
-            listing.notes.append(f"{place}: {lines} lines cannot be read: writes that never ended, or damage")
+            listing.notes.append(f"{place}: {lines} lines cannot be read: incomplete writes, or damage")
     for copy in listing.copies():
         told = manifest.kept.get(copy.number)
         if told is not None and not copy.live and told.bytes == copy.size:
@@ -180,12 +180,12 @@ def _read_manifests(listing: Listing, pool: Executor) -> None:
 def _read_if_there(place: str) -> bytes:
     try:
         return files.read(place)
-    except FileNotFoundError:  # its day went
+    except FileNotFoundError:  # its day was removed
         return b""
 
 
 def _read_headers(listing: Listing, pool: Executor) -> None:
-    """Read the headers that no manifest tells.  Drops copies that are gone; raises Vanished if it was the last one."""
+    """Read the headers that no manifest has.  Drops vanished copies; raises Vanished if it was the last copy."""
     unknown = [copy for copy in listing.copies() if not copy.broker_id]
     gone = [copy for copy, there in zip(unknown, pool.map(_read_header, unknown), strict=True) if not there]
     for directory in listing.directories if gone else ():
@@ -197,7 +197,7 @@ def _read_headers(listing: Listing, pool: Executor) -> None:
 
 
 def _read_header(copy: Copy) -> bool:
-    """Take in a copy's header, or what is wrong with it.  Returns whether the copy is still there."""
+    """Read a copy's header, or note what is wrong with it.  Returns whether the copy still exists."""
     try:
         header = header_of(copy.number, files.read(copy.uri, SEGMENT_HEADER_BYTES))
     except FileNotFoundError:
@@ -213,9 +213,9 @@ def _read_header(copy: Copy) -> bool:
 
 
 def _put_the_longest_first(listing: Listing, pool: Executor) -> None:
-    """Of live journals that end with the same segment, prefer the one that has the most of it.
+    """Among live journals that end with the same segment, prefer the one with the longest content.
 
-    Their sizes do not tell: a segment is allocated as a whole when it is begun.
+    The sizes are no indication: a segment is allocated completely when it is begun.
     """
     live = [directory for directory in listing.directories if directory.live and directory.copies]
     last = [copy for directory in live for copy in directory.copies if copy.number == max(d.newest for d in live)]
@@ -225,7 +225,7 @@ def _put_the_longest_first(listing: Listing, pool: Executor) -> None:
 
 
 def _read_end(copy: Copy) -> int:
-    """The position behind a copy's last entry, 0 if it cannot be read."""
+    """The position after a copy's last entry, 0 if it cannot be read."""
     try:
         data = files.read(copy.uri)
         return scan(data, decode_header(data)).position

@@ -1,4 +1,4 @@
-"""The names of queues and sessions, by the definitions that a segment carries, and looking up many ids at once."""
+"""The names of queues and sessions, from the definitions in a segment, and looking up many ids at once."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from spark_jobs.journal.layout import Bools, Int64s
 from spark_jobs.journal.walk import Definition
 from store.record import Json, RecordType
 
-#: Ids within a span of so many are looked up in a table (of 8 bytes each), others by bisection, which takes six times
-#: as long.  Ids of queues that are made together lie together.
+#: Ids within a span of this size are looked up in a table (8 bytes each), others by bisection, which takes six times as
+#: long.  Queues that are created together have adjacent ids.
 TABLE_SPAN_MAX: Final = 1 << 20
 
 
 def member(definition: Json, name: str) -> str | None:
-    """A member of a definition, if it is a string."""
+    """A member of a definition if it is a string, otherwise None."""
     value = definition.get(name)
     return value if isinstance(value, str) else None
 
 
 def learn_names(names: dict[int, str | None], definitions: Iterable[Definition]) -> None:
-    """Take in the queues that a segment defines, each as the last definition says; a deletion only if none does."""
+    """Add the queues that a segment defines, each by its last definition; by a deletion only if there is none."""
     for definition in definitions:
         name = member(definition.value, "name")
         if definition.type == RecordType.QUEUE:
@@ -33,14 +33,14 @@ def learn_names(names: dict[int, str | None], definitions: Iterable[Definition])
 
 
 def learn_sessions(names: dict[int, str | None], definitions: Iterable[Definition]) -> None:
-    """Take in the sessions that a segment defines."""
+    """Add the sessions that a segment defines."""
     for definition in definitions:
         if definition.type in (RecordType.SESSION, RecordType.SESSION_DELETED):
             names[definition.id] = member(definition.value, "name")
 
 
 class Lookup:
-    """Finds ids among known ones, which ascend: their index."""
+    """Finds the index of ids among known ones, which ascend."""
 
     __slots__ = ("_table", "ids")
 
@@ -52,7 +52,7 @@ class Lookup:
             self._table[self.ids - self.ids[0]] = np.arange(len(self.ids))
 
     def find(self, wanted: Int64s) -> tuple[Int64s, Bools]:
-        """The index of each wanted id (of any one, if it is not known), and whether it is known."""
+        """The index of each wanted id (arbitrary if it is unknown), and whether it is known."""
         if not len(self.ids):
             return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
         if self._table is None:

@@ -1,7 +1,7 @@
-"""Where the records of entries begin: each is found by the length of the one before it in its entry.
+"""Where the records of entries begin: each is found by the length of the previous one in its entry.
 
-That is a chain, which only a loop can follow.  But there are many entries, and so many chains: all of them are followed
-at once, one step a numpy operation.  When few entries still have records, those are followed one by one.
+This is a chain, which only a loop can follow.  But there are many entries, and thus many chains: all of them are
+followed at once, with one numpy operation per step.  When few entries have records left, they are followed one by one.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from spark_jobs.journal.layout import Int64s, Source
 from store.record import HEAD
 from store.segment import ENTRY_HEADER_BYTES, EntryHead
 
-#: Entries that are followed together; fewer are faster one by one, as a step costs as much as 60 records in a loop.
+#: Minimum number of entries to follow together; fewer are faster one by one: a step costs as much as 60 records in a
+#: loop.
 TOGETHER_MIN: Final = 64
 
 _LENGTH: Final = Struct("<I")
 _PADDING_MAX: Final = 7
 
-#: Records that cannot be found: the byte at which the first should begin, its position, and how many.
+#: Records that cannot be found: the byte offset where the first should begin, its position, and their number.
 Stray = tuple[int, int, int]
 
 
@@ -33,7 +34,7 @@ def record_offsets(
 ) -> tuple[Int64s, Int64s, list[Stray]]:
     """Where the records of entries begin, how many each entry has, and which cannot be found.
 
-    A record is lost, and those behind it in its entry, when the one before it has a length that leads out of the entry.
+    If a record's length leads out of its entry, the records after it in the entry are lost.
     """
     starts = np.array([entry.offset + ENTRY_HEADER_BYTES for entry in entries], np.int64)
     ends = np.array([entry.end for entry in entries], np.int64)
@@ -78,7 +79,7 @@ def _follow(source: Source, starts: Int64s, counts: Int64s, together_min: int) -
 
 
 def _follow_warily(data: bytes, entries: Sequence[EntryHead]) -> tuple[Int64s, Int64s, list[Stray]]:
-    """The same, record by record, where something does not fit."""
+    """The same, record by record, if something does not fit."""
     offsets: list[int] = []
     counts: list[int] = []
     strays: list[Stray] = []

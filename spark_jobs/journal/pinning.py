@@ -1,20 +1,20 @@
-"""From what lies somewhere to what a snapshot says: one copy of each segment, its positions, and what is absent.
+"""From the listing to the contents of a snapshot: one copy of each segment, its positions, and what is absent.
 
-Numbers follow each other without a gap, and so do positions.  Where numbers are absent between two segments, the
-positions between them are lost; whether the broker gave them up itself is judged by these rules, the first that fits:
+Numbers follow each other without gaps, and so do positions.  If numbers are absent between two segments, the positions
+between them are lost.  Whether the broker removed them itself is decided by the first of these rules that applies:
 
     absent segment                                                     judgement
     ----------------------------------------------------------------   ---------
     the newest segment says that it is needed                          missing
-    it was begun after the segment that says what is needed            missing
-    a manifest says that it is kept, and no line that it was let go    missing
-    a manifest says that it was let go                                 trimmed
-    an older one is kept: retention lets the oldest go first           missing
-    else: retention was off, or a limit has taken it long ago          trimmed
+    it was begun after the segment that lists the needed ones          missing
+    a manifest says that it is kept, and no line that it was removed   missing
+    a manifest says that it was removed                                trimmed
+    an older one is kept: retention removes the oldest first           missing
+    otherwise: retention was off, or a limit removed it long ago       trimmed
 
-Trimmed means that no message in it was alive: nothing is wrong, but what is missing there cannot be audited any more.
-A run of absent segments is split where a manifest knows a position between them; what cannot be split is missing as a
-whole if any of it is.
+    Trimmed means that no message in it was alive: nothing is wrong, but these records can no longer be audited.  A run
+    of absent segments is split where a manifest has a position between them; a part that cannot be split is missing
+    completely if any of it is.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from store.retention import DIRECTORY, day_name
 from store.segment import segment_name
 from store.segment_directory import Segment, open_segment
 
-#: Why what is absent should be there; `it` is one segment or several.
-_NEEDED: Final = "a broker needs {it}"
-_KEPT: Final = "retention keeps {it}, by its manifest"
-_UNEXPLAINED: Final = "older ones are kept, and no manifest says that the broker let {it} go"
-_OVERLAP: Final = "what is behind {it} begins before what is in front ends"
-_UNREADABLE: Final = "a segment beside {it} cannot be read, so nobody knows whose the lost records are"
+#: Why an absent segment should exist; `it` is one segment or several.
+_NEEDED: Final = "the broker needs {it}"
+_KEPT: Final = "according to its manifest, retention keeps {it}"
+_UNEXPLAINED: Final = "older ones are kept, but no manifest says that the broker removed {it}"
+_OVERLAP: Final = "the segment after {it} begins before the segment in front ends"
+_UNREADABLE: Final = "a segment next to {it} cannot be read, so it is unclear which segment had the lost records"
 
 
 class _Run(NamedTuple):
-    """The numbers `first` to `last` have no segment, between the positions `start` and `stop`."""
+    """Absent segments with the numbers `first` to `last`, between the positions `start` and `stop`."""
 
     first: int
     last: int
@@ -56,9 +56,9 @@ class _Run(NamedTuple):
 
 @dataclass(slots=True)
 class _Content:
-    """A segment that was read, and up to which byte it counts.
+    """A segment that was read, and the byte up to which it counts.
 
-    `next_position` follows the last entry that could be read; `whole`: nothing is lost behind that.
+    `next_position` follows the last entry that could be read; `whole`: nothing is lost after it.
     """
 
     segment: Segment
@@ -72,11 +72,11 @@ class _Content:
 
 @dataclass(slots=True)
 class _Stretch:
-    """From one segment that can be read to the next: what lies between them.
+    """What is between one readable segment and the next.
 
-    `low` is None before the first, `high` None behind the last.  `bad` are segments that cannot be read, `absent` the
-    numbers without any.  `end` is the position behind the last record of `low`, `stop` the first one of what follows;
-    None if it cannot be known.  `whole`: `end` is where `low` really ends; else damage may have swallowed more there.
+    `low` is None before the first, `high` None after the last.  `bad` has the unreadable segments, `absent` the numbers
+    without a segment.  `end` is the position after the last record of `low`, `stop` the first one that follows; None if
+    unknown.  `whole`: `end` is where `low` really ends; otherwise damage may hide more records there.
     """
 
     low: Copy | None
@@ -89,16 +89,16 @@ class _Stretch:
 
     @property
     def start(self) -> int:
-        """The position behind which records are lost; the first of all is 0."""
+        """The position from which on records are lost; the very first is 0."""
         if self.end is not None:
             return self.end
         return self.low.first_position if self.low is not None else 0
 
 
 class Pinning:
-    """Chooses, reads the newest segment, and judges what is absent.
+    """Chooses copies, reads the newest segment, and judges what is absent.
 
-    What it finds are the fields of a snapshot; see there.  Raises Vanished, OSError.
+    The results are the fields of a snapshot; see there.  Raises Vanished, OSError.
     """
 
     def __init__(self, listing: Listing, pool: Executor) -> None:
@@ -119,7 +119,8 @@ class Pinning:
         self._retention = files.join(self._home, DIRECTORY) if self._home else files.parent_of(directory)
         self._newest = self._chosen[self._journal.newest] if self._journal is not None else None
         self._tail = None if self._newest is None else _read(self._newest, newest=True)
-        #: The segments that the newest live one with an entry says are needed, and where they ended; None: none does.
+        #: The segments that are needed according to the newest live one with an entry, and where they end; and the
+        #: number of this segment, None if there is none.
         self._named: dict[int, int] = {}
         self._named_by: int | None = None
         self._read_named()
@@ -131,18 +132,18 @@ class Pinning:
         self.open_below = self._open_below()
 
     def _choose(self, listing: Listing) -> dict[int, Copy]:
-        """One copy of each segment, by number in order.  Others that differ are noted."""
+        """One copy of each segment, in order of number.  Other copies that differ are noted."""
         chosen: dict[int, Copy] = {}
         for copy in sorted(listing.copies(), key=lambda each: bool(each.problem)):
             best = chosen.setdefault(copy.number, copy)
             if best is not copy and best.differs(copy):
                 self.notes.append(
-                    f"{copy.uri}: another copy of segment {copy.number}, which differs: {best.uri} is read"
+                    f"{copy.uri}: this copy of segment {copy.number} differs from {best.uri}, which is used"
                 )
         return dict(sorted(chosen.items()))
 
     def _read_named(self) -> None:
-        """Find out which segments there must be, by the newest live one with an entry."""
+        """Find out which segments must exist, according to the newest live one with an entry."""
         numbers = sorted((copy.number for copy in self._journal.copies), reverse=True) if self._journal else []
         for number in numbers:
             copy = self._chosen[number]
@@ -152,7 +153,7 @@ class Pinning:
             try:
                 self._named = named_segments(content.segment)
             except Corrupt as corrupt:
-                self.notes.append(f"{copy.uri}: it cannot say which segments there must be: {corrupt.what}")
+                self.notes.append(f"{copy.uri}: the list of needed segments in it cannot be read: {corrupt.what}")
             else:
                 self._named_by = number
                 self.leftovers = sorted(n for n in numbers if n < number and n not in self._named)
@@ -163,7 +164,7 @@ class Pinning:
     def _stretches(self) -> list[_Stretch]:
         chosen = self._chosen
         readable = [copy for copy in chosen.values() if not copy.problem]
-        # Where no live journal follows, what the manifests keep is what there should be.
+        # If there is no live journal, the segments kept by the manifests should exist.
         last = max([*chosen, *(self._expected if self._journal is None else ())])
         stretches = []
         for low, high in zip([None, *readable], [*readable, None], strict=True):
@@ -179,7 +180,7 @@ class Pinning:
         return stretches
 
     def _end(self, stretch: _Stretch) -> tuple[int | None, bool]:
-        """`end` and `whole` of a stretch.  Raises Vanished, OSError."""
+        """The values of `end` and `whole` of a stretch.  Raises Vanished, OSError."""
         low, kept = stretch.low, self._manifest.kept
         if low is None:
             return 0, True
@@ -197,7 +198,7 @@ class Pinning:
         return (None, False) if content is None else (content.next_position, content.whole)
 
     def _add(self, stretch: _Stretch) -> None:
-        """Take in what lies in a stretch, and what does not."""
+        """Add the segments and gaps of a stretch."""
         if stretch.absent:
             self._add_gaps(stretch)
         if stretch.low is not None:
@@ -207,7 +208,7 @@ class Pinning:
                 self.torn_bytes = tail.torn_bytes
                 ref = replace(ref, limit=tail.limit, first_time=tail.first_time, last_time=tail.last_time)
             self.segments.append(ref)
-        # If nothing else is lost here, the first bad segment stands for all records of all of them.
+        # If nothing else is lost here, the first bad segment represents all records of all bad segments.
         first, stop = stretch.start, None if stretch.absent else stretch.stop
         for copy in stretch.bad:
             self.segments.append(self._ref(copy, first, stop))
@@ -230,7 +231,7 @@ class Pinning:
         )
 
     def _open_below(self) -> int:
-        """The id limit of the first segment behind the last trimmed hole that tells one."""
+        """The limit of ids in the first segment after the last trimmed hole that has one."""
         if not self.trimmed:
             return 0
         hole = self.trimmed[-1].last_segment
@@ -251,11 +252,11 @@ class Pinning:
             for why, same in groupby(self._pieces(run), key=self._why_missing):
                 pieces = [*same]
                 whole = _Run(pieces[0].first, pieces[-1].last, pieces[0].start, pieces[-1].stop)
-                if whole.stop > whole.start:  # a segment without records is no loss
+                if whole.stop > whole.start:  # the absence of a segment without records is no loss
                     (self.missing if why else self.trimmed).append(self._gap(stretch, whole, why))
 
     def _pieces(self, run: _Run) -> Iterator[_Run]:
-        """The run split where a manifest knows the position between two of its segments."""
+        """The run, split where a manifest has the position between two of its segments."""
         kept = self._manifest.kept
         known: dict[int, int] = {}
         for number in sorted(kept.keys() & range(run.first, run.last + 1)):
@@ -263,14 +264,14 @@ class Pinning:
             known[number + 1] = kept[number].next_position
         known |= {run.first: run.start, run.last + 1: run.stop}
         firsts = sorted(known)
-        if any(known[a] > known[b] for a, b in pairwise(firsts)):  # the manifest is not about this journal
+        if any(known[a] > known[b] for a, b in pairwise(firsts)):  # the manifest belongs to another journal
             yield run
             return
         for first, behind in pairwise(firsts):
             yield _Run(first, behind - 1, known[first], known[behind])
 
     def _why_missing(self, piece: _Run) -> str:
-        """Why any segment of a piece must be there, "" if none must."""
+        """Why any segment of a piece must exist, "" if none must."""
         numbers = range(piece.first, piece.last + 1)
         begun_later = self._named_by is not None and piece.last > self._named_by
         if begun_later or _any_within(self._needed, numbers):
@@ -289,7 +290,7 @@ class Pinning:
         if why:
             what = f"{which} missing: {why.format(it=it)}"
         elif not self._home and run.first == 1:
-            what = f"{which} before what is looked at"
+            what = f"{which} before the part that is read"
         else:
             what = f"{which} no longer there: all messages in {it} had left"
         since = 0 if stretch.low is None else stretch.low.created
@@ -297,7 +298,7 @@ class Pinning:
         return Gap(self._place(run, why), run.first, run.last, run.start, records, what, since, until)
 
     def _place(self, run: _Run, why: str) -> str:
-        """Where somebody would look for the first segment of a run."""
+        """Where one would look for the first segment of a run."""
         kept = self._manifest.kept.get(run.first)
         if kept is None or why == _NEEDED or not self._retention:
             directory = self._home or self._retention
@@ -312,7 +313,7 @@ def _any_within(ascending: Sequence[int], numbers: range) -> bool:
 
 
 def _read(copy: Copy, *, newest: bool = False) -> _Content | None:
-    """Read a segment and see where its valid entries end; None if it cannot be read, which is noted.
+    """Read a segment and determine where its valid entries end; None if it cannot be read, which is noted.
 
     Raises Vanished, OSError.
     """
@@ -321,7 +322,7 @@ def _read(copy: Copy, *, newest: bool = False) -> _Content | None:
     try:
         data = files.read(copy.uri)
     except FileNotFoundError as gone:
-        raise Vanished(f"{copy.uri}: the segment is no longer there") from gone
+        raise Vanished(f"{copy.uri}: the segment no longer exists") from gone
     except OSError as error:
         copy.fail(error)
         return None
@@ -333,6 +334,6 @@ def _read(copy: Copy, *, newest: bool = False) -> _Content | None:
         walked = walk(data, number=copy.number, newest=newest)
         times += walked.times.tolist()
         limit, position, torn = walked.end, walked.next_position, walked.torn_bytes
-        if walked.open_end:  # readers must see it too
+        if walked.open_end:  # readers must see this damage too
             limit, whole = len(data), False
     return _Content(segment, limit, position, whole, torn, min(times, default=0), max(times, default=0))

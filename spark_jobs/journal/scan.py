@@ -1,8 +1,8 @@
-"""From a pinned list of segments to what lies in them, one segment in memory at a time; and what becomes of losses.
+"""From a pinned list of segments to their contents, with one segment in memory at a time; and how losses are handled.
 
-Damage within a segment is found by the walk.  Here it is a segment that is not there at all: missing from the snapshot,
-vanished since (the broker gave it up, or a limit of retention took it), or on a disk that does not give it back.  Such
-a segment is one hole, without an `offset`.
+The walk finds damage within a segment.  This module handles segments that are lost completely: missing from the
+snapshot, vanished since (the broker or a limit of retention removed it), or on a disk that cannot read it.  Such a
+segment is one hole, without an `offset`.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from spark_jobs.journal.segments import Gap, SegmentRef, Vanished, read_segment
 from spark_jobs.journal.snapshot import Snapshot
 from spark_jobs.journal.walk import UNKNOWN, Hole, Walk, walk
 
-#: Of a segment that is not there, and of one that the disk does not give back.
+#: For a segment that does not exist, and for one that the disk cannot read.
 MISSING: Final = "missing"
 UNREADABLE: Final = "unreadable"
 
 
 class CorruptSegment(Exception):
-    """Damage, where none is accepted: `what` was found at byte `offset` of `size`, behind `records` good records."""
+    """Damage, where none is accepted: `what` was found at byte `offset` of `size`, after `records` good records."""
 
     def __init__(self, path: str, offset: int, size: int, records: int, what: str) -> None:
         super().__init__(path, offset, size, records, what)
@@ -42,18 +42,18 @@ class CorruptSegment(Exception):
 
 
 class MissingSegments(Exception):
-    """Segments that must be there are not; `gaps` are the holes."""
+    """Segments that must exist do not; `gaps` are the holes."""
 
     def __init__(self, gaps: Sequence[Gap]) -> None:
         first = gaps[0]
         more = f", and {len(gaps) - 1} more such holes" if len(gaps) > 1 else ""
-        super().__init__(f"{first.uri}: {first.what}{more} (mode=PERMISSIVE counts what is lost and goes on)")
+        super().__init__(f"{first.uri}: {first.what}{more} (mode=PERMISSIVE counts the lost records and continues)")
         self.gaps = tuple(gaps)
 
 
 @dataclass(frozen=True, slots=True)
 class Scanned:
-    """A segment: its bytes and what is in them.  `lost`: MISSING or UNREADABLE, "" if it is there; then `error` too."""
+    """A segment: its bytes and contents.  `lost` is MISSING or UNREADABLE, with the `error`; "" if it could be read."""
 
     path: str
     data: bytes
@@ -63,11 +63,11 @@ class Scanned:
 
     @classmethod
     def missing(cls, gap: Gap) -> Scanned:
-        """What stands for the segments of a gap."""
+        """The substitute for the segments of a gap."""
         return cls(gap.uri, b"", _nothing(gap.first_segment, gap.first_position, gap.records, gap.what), MISSING)
 
     def check(self, bounds: Bounds) -> None:
-        """Raises CorruptSegment, or why the segment is lost, if damage may concern what is within the bounds."""
+        """Raise CorruptSegment, or the reason why the segment is lost, if damage may affect the range."""
         if self.error is not None:
             raise self.error
         for hole in bounds.holes(self.found):
@@ -76,17 +76,17 @@ class Scanned:
 
 
 def scan(refs: Iterable[SegmentRef]) -> Iterator[Scanned]:
-    """The segments, one after the other.  Raises OSError for what may be better the next time."""
+    """The segments, one after another.  Raises OSError for errors that may be temporary."""
     return map(scan_segment, refs)
 
 
 def scan_segment(ref: SegmentRef) -> Scanned:
-    """A segment, or what stands for one that is lost.  Raises OSError for what may be better the next time."""
+    """A segment, or the substitute for a lost one.  Raises OSError for errors that may be temporary."""
     try:
         data = read_segment(ref)
     except OSError as error:
         if isinstance(error, Vanished):
-            lost, what = MISSING, "the segment vanished while the journal was read"
+            lost, what = MISSING, "the segment vanished while the journal was being read"
         elif error.errno == errno.EIO:
             lost, what = UNREADABLE, f"the disk: {error}"
         else:
@@ -100,8 +100,8 @@ def scan_segment(ref: SegmentRef) -> Scanned:
 def records(snapshot: Snapshot, selection: Selection, *, strict: bool = True) -> Iterator[pa.RecordBatch]:
     """The selected records of a snapshot within its bounds, as batches of the selected columns.
 
-    Strict: raises MissingSegments, CorruptSegment, Vanished or OSError where anything is lost.  Else that is a row of
-    record type `damage`.
+    If strict, raises MissingSegments, CorruptSegment, Vanished or OSError if anything is lost.  Otherwise, a loss is a
+    row of record type `damage`.
     """
     if strict and snapshot.missing:
         raise MissingSegments(snapshot.missing)

@@ -1,11 +1,10 @@
-"""Which segment, and which are not there: what a snapshot is made of, and how its segments are read.
+"""Segments and gaps: what a snapshot consists of, and how its segments are read.
 
-A broker under load removes segments all the time, and an audit begins to read some seconds after it has seen which
-there are.  So it opens them when it sees them (`OpenSegments`): a file that is open is there until it is closed.
-Spark's workers on the same machine find it below /proc, among the open files of the process that has opened it.
-
-Without that (on another machine or system) a segment that goes is a segment that is missing; with retention it has
-only moved, and is found.  What is open takes its place on disk until it is closed.
+A broker under load removes segments all the time, and an audit begins to read some seconds after listing them.
+Therefore, it opens them at once (`OpenSegments`): an open file exists until it is closed.  Spark's workers on the same
+machine find it in /proc, among the open files of the process that opened it.  Without this (on another machine or
+system), a segment that is removed is missing; with retention it has only moved, and is found.  Open files use disk
+space until they are closed.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ from store.retention import DIRECTORY, day_name
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, BadHeader, decode_header
 from store.segment_directory import open_segment
 
-#: Open files that are left to everything else: Java's are another process's.
+#: Number of open files reserved for everything else; Java is another process, and does not count.
 OTHER_FILES: Final = 256
 
-#: Where the length of the first entry stands.
+#: Where the length of the first entry is.
 _LENGTH: Final = slice(SEGMENT_HEADER_BYTES + 4, SEGMENT_HEADER_BYTES + 8)
 
 
 class Vanished(FileNotFoundError):
-    """A segment of the snapshot is not there any more, neither where it was nor in retention."""
+    """A segment of the snapshot no longer exists, neither in its place nor in retention."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentRef:
     """One segment of a snapshot.
 
-    `size` and `limit` are in bytes: what is behind `limit` does not belong to the snapshot (in the newest segment it
-    was not written or not valid when the snapshot was taken; elsewhere `limit` is the size).  `first_position` is what
-    the header says, or what it must say if it cannot be read (UNKNOWN: nobody knows).  `next_first` is the position
-    behind the last record, None if only reading the segment tells.  Times are in ms since the epoch, 0: not known;
-    `first_time` and `last_time` are the lowest and highest of its entries.  `kept`: under retention.  `newest`: the
-    live segment that the broker writes or wrote last.  `opened_at`: where it can be read when it is no longer at
-    `uri`, "" if it is not kept open (OpenSegments).
+    `size` and `limit` are in bytes: anything after `limit` does not belong to the snapshot (in the newest segment it
+    was not written or not valid when the snapshot was taken; elsewhere `limit` is the size).  `first_position` is from
+    the header, or what an unreadable header must say (or UNKNOWN).  `next_first` is the position after the last record,
+    None if the segment must be read to know it.  Times are in ms since the epoch, 0: unknown; `first_time` and
+    `last_time` are the lowest and highest of its entries.  `kept`: under retention.  `newest`: the live segment to
+    which the broker writes or last wrote.  `opened_at`: where it can be read when it is no longer at `uri`, "" if it is
+    not kept open (OpenSegments).
     """
 
     uri: str
@@ -64,7 +63,7 @@ class SegmentRef:
 
     @property
     def records(self) -> int:
-        """How many records it has, UNKNOWN if only reading it tells."""
+        """The number of records, UNKNOWN if the segment must be read to know it."""
         if self.next_first is None or self.first_position == UNKNOWN:
             return UNKNOWN
         return self.next_first - self.first_position
@@ -74,9 +73,9 @@ class SegmentRef:
 class Gap:
     """Positions that no segment of the snapshot has.
 
-    `records` of them from `first_position` on (UNKNOWN: cannot be counted), in the segments `first_segment` to
-    `last_segment`.  `since` and `until` are when the segments around it were begun, in ms since the epoch, 0: not
-    known.  `uri` is where somebody would look, `what` a sentence for an operator.
+    There are `records` of them from `first_position` on (UNKNOWN: cannot be counted), in the segments `first_segment`
+    to `last_segment`.  `since` and `until` are the creation times of the segments around it, in ms since the epoch, 0:
+    unknown.  `uri` is where one would look for it, `what` a description for an operator.
     """
 
     uri: str
@@ -92,13 +91,13 @@ class Gap:
 def read_segment(ref: SegmentRef) -> bytes:
     """The bytes of a segment up to its limit.
 
-    One that is held, or moved to retention since the snapshot was taken, is found there.  Raises Vanished, OSError.
+    A segment that is held open, or that moved to retention after the snapshot, is found.  Raises Vanished, OSError.
     """
     return _read(ref, ref.limit)
 
 
 def next_id_at(ref: SegmentRef) -> int:
-    """The id below which any may have been given out when a segment was begun, 0 if its first record does not say.
+    """The limit of the ids that may have been assigned before a segment was begun, 0 if its first record lacks it.
 
     Raises Vanished, OSError.
     """
@@ -113,7 +112,7 @@ def next_id_at(ref: SegmentRef) -> int:
 
 
 def _places_of(ref: SegmentRef) -> Iterator[str]:
-    """Where a segment lies or, if it moved to retention, must lie."""
+    """Where a segment is or, if it moved to retention, must be."""
     yield ref.uri
     if not ref.kept:
         moved = files.parent_of(ref.uri)
@@ -131,11 +130,11 @@ def _read(ref: SegmentRef, nbytes: int) -> bytes:
     data = files.read_open(ref.opened_at, nbytes) if ref.opened_at else None
     if data is not None and _is(ref, data):
         return data
-    raise Vanished(f"{ref.uri}: the segment is no longer there" + ("" if ref.kept else f", nor kept as {place}"))
+    raise Vanished(f"{ref.uri}: the segment no longer exists" + ("" if ref.kept else f", nor is it kept as {place}"))
 
 
 def _is(ref: SegmentRef, data: bytes) -> bool:
-    """Whether these are a segment's bytes: on another machine anything may be where it is open."""
+    """Whether these bytes belong to a segment: on another machine, its path below /proc may be any other file."""
     try:
         header = decode_header(data)
     except BadHeader:
@@ -144,17 +143,16 @@ def _is(ref: SegmentRef, data: bytes) -> bool:
 
 
 class OpenSegments(ExitStack):
-    """Segments that can be read until it is closed, whatever the broker does with them; `others` files are left."""
+    """Segments kept readable until it is closed, whatever the broker does; leaves `others` files for other purposes."""
 
     def __init__(self, others: int = OTHER_FILES) -> None:
         super().__init__()
         self._others = others
 
     def open(self, refs: Sequence[SegmentRef]) -> tuple[list[SegmentRef], int]:
-        """Open these, and close all others.  Returns them with where they are, and how many more files than may be
-        open they are.
+        """Open these, and close all others.  Returns them with their places, and the number beyond the limit of files.
 
-        Raises Vanished if one is there no more.
+        Raises Vanished if one no longer exists.
         """
         self.close()
         local = [ref for ref in refs if files.is_local(ref.uri)]
@@ -169,7 +167,7 @@ class OpenSegments(ExitStack):
             except FileNotFoundError:
                 continue
             except OSError as error:
-                if error.errno not in (errno.EIO, errno.EACCES):  # reading it will tell
+                if error.errno not in (errno.EIO, errno.EACCES):  # reading it will report the error
                     raise
                 return ""
-        raise Vanished(f"{ref.uri}: the segment is no longer there")
+        raise Vanished(f"{ref.uri}: the segment no longer exists")

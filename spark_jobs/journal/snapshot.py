@@ -1,11 +1,11 @@
 """A snapshot: the pinned list of a journal's segments, so that every scan of an audit reads the same records.
 
 Taking one reads the headers of the live segments and the manifests of retention.  The newest live segment is read
-whole, once: where its valid entries end is where the snapshot ends, whatever the broker writes behind.  Segments in
-front of a hole whose end no manifest tells are read too, so that what the hole has swallowed is counted to the record.
+completely, once: the snapshot ends where its valid entries end, whatever the broker writes after that.  Segments before
+a hole are also read if no manifest has their end, so that the lost records are counted exactly.
 
-A segment is read from one place although there may be several copies: a live one is preferred, and of several live
-journals the one that goes on longest.
+Even if there are several copies of a segment, it is read from only one place: a live one is preferred, and of several
+live journals the longest.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ from spark_jobs.journal.listing import Listing, NothingThere, look
 from spark_jobs.journal.pinning import Pinning
 from spark_jobs.journal.segments import Gap, OpenSegments, SegmentRef, Vanished
 
-#: Bytes of segments in one partition: a task costs 20 to 80 ms to start, which is little beside reading so much, and
-#: a worker holds it in memory.
+#: Bytes of segments in one partition: starting a task costs 20 to 80 ms, which is little compared to reading this much.
+#: A worker holds one partition in memory.
 PARTITION_BYTES: Final = 64 << 20
 
-#: Headers and directories that are read side by side: a request to an object store takes about 50 ms, mostly waiting.
+#: Number of headers and directories read in parallel: a request to an object store takes about 50 ms, mostly waiting.
 THREADS: Final = 16
 
-#: How often a journal is listed again when segments vanish, or seem to be missing, while it is looked at.  Each time
-#: at least one more has gone: a broker that gives up so many during so many looks keeps nothing that could be audited.
+#: Maximum number of times that a journal is listed if segments vanish, or seem to be missing, meanwhile.  Each time, at
+#: least one more has vanished: a broker that removes segments this fast keeps nothing that could be audited.
 ATTEMPTS_MAX: Final = 50
 
-#: Of the JSON of a snapshot.
+#: The version of a snapshot's JSON.
 _VERSION: Final = 1
 
 
 class SnapshotError(Exception):
-    """There is nothing to audit; the message says why and what to do."""
+    """The journal cannot be audited; the message says why and what to do."""
 
 
 class NoJournal(SnapshotError):
@@ -46,19 +46,19 @@ class NoJournal(SnapshotError):
 
 
 class SeveralBrokers(SnapshotError):
-    """The segments are not all of one broker."""
+    """The segments belong to several brokers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What there is to read, and what should be there.
+    """What there is to read, and what is absent.
 
-    `broker_id` in hex; `journals` are the locations that were given; `segments` ascend by number and position.
-    `missing` are holes that must not be: nothing can be proved about them.  `trimmed` are holes that the broker made
-    itself, whose messages had all left.  `next_position` follows the last record.  `open_below`: ids below it may have
-    lived in a trimmed hole, 0 if there is none.  `torn_bytes`: the unfinished end of the newest segment, which is
-    normal.  `leftovers` are live segments, numbers, that the broker no longer needs and removes next.  `notes` are
-    sentences for an operator.  `bounds`: what of the segments is wanted.
+    `broker_id` is in hex; `journals` are the given locations; `segments` ascend by number and position.  `missing` are
+    holes that must not exist: nothing can be proved about them.  `trimmed` are holes that the broker made itself, after
+    all their messages had left.  `next_position` follows the last record.  `open_below`: ids below it may have been in
+    use in a trimmed hole, 0 if there is none.  `torn_bytes`: the unfinished end of the newest segment, which is normal.
+    `leftovers` are the numbers of live segments that the broker no longer needs and will remove next.  `notes` are
+    messages for an operator.  `bounds`: the part of the segments to read.
     """
 
     broker_id: str
@@ -75,11 +75,11 @@ class Snapshot:
 
     @property
     def bytes(self) -> int:
-        """How much there is to read."""
+        """The number of bytes to read."""
         return sum(ref.limit for ref in self.segments)
 
     def to_json(self) -> str:
-        """For the option of a data source; `from_json` makes the same snapshot of it.  A directory is named once."""
+        """JSON for the option of a data source; see `from_json`.  Each directory is named once."""
         parents: dict[str, int] = {}
         plain: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         plain |= {name: [astuple(row) for row in plain[name]] for name in ("segments", "missing", "trimmed")}
@@ -92,29 +92,29 @@ class Snapshot:
 
     @classmethod
     def from_json(cls, text: str) -> Snapshot:
-        """Raises ValueError."""
+        """The snapshot that `to_json` wrote.  Raises ValueError."""
         try:
             plain: dict[str, Any] = json.loads(text)
             version, parents = plain.pop("version"), plain.pop("parents")
             if version != _VERSION:
-                raise ValueError(f"a snapshot of version {version}, this software reads {_VERSION}")
+                raise ValueError(f"the snapshot has version {version}, this software reads {_VERSION}")
             plain["segments"] = [SegmentRef(files.join(parents[row[0]], row[1]), *row[2:]) for row in plain["segments"]]
             plain |= {name: [Gap(*row) for row in plain[name]] for name in ("missing", "trimmed")}
             plain["bounds"] = Bounds(*plain["bounds"])
             plain |= {name: tuple(value) for name, value in plain.items() if isinstance(value, list)}
             return cls(**plain)
         except (AttributeError, IndexError, KeyError, TypeError) as error:
-            raise ValueError(f"this is no snapshot: {error!r}") from error
+            raise ValueError(f"this is not a snapshot: {error!r}") from error
 
     def bounded(self, **bounds: int | None) -> Snapshot:
-        """What of it is within these bounds (the fields of Bounds) too.  See `within`."""
+        """The snapshot restricted to these bounds (the fields of Bounds).  See `within`."""
         return self.within(Bounds(**bounds))
 
     def within(self, bounds: Bounds) -> Snapshot:
-        """Without the segments and holes that have nothing within these bounds and its own.
+        """The snapshot restricted to these bounds and its own, without segments and holes that are completely outside.
 
-        A segment that may have something stays whole: readers apply the bounds to its records.  A hole is cut to the
-        positions; it stays whole if its time, which nobody knows exactly, may be within.
+        A segment that may have records within stays complete: readers apply the bounds to its records.  A hole is cut
+        to the range of positions, but not to the times, which are not known exactly.
         """
         bounds = bounds.within(self.bounds)
         return replace(
@@ -126,10 +126,9 @@ class Snapshot:
         )
 
     def _spans(self) -> Iterator[tuple[int, int | None, int, int | None]]:
-        """Where the records of each segment may lie (Bounds.meet), by what is known of it and of its neighbours.
+        """Where the records of each segment may be (Bounds.meet), from what is known about it and its neighbours.
 
-        A segment is begun after the one before it was begun, and before it its entries are not; all of them are sealed
-        before the next one is begun.
+        A segment is begun after the previous one; its entries are sealed after that, and before the next one is begun.
         """
         for before, ref, behind in zip((None, *self.segments), self.segments, (*self.segments[1:], None), strict=False):
             end, first_time, last_time = ref.next_first, ref.first_time, ref.last_time
@@ -142,7 +141,7 @@ class Snapshot:
             yield ref.first_position, end, first_time, last_time or None
 
     def partitions(self, target_bytes: int = PARTITION_BYTES) -> list[list[SegmentRef]]:
-        """The segments in order, packed to at most `target_bytes`; one that is larger stands alone."""
+        """The segments in order, packed to at most `target_bytes` each; a larger segment is a partition of its own."""
         packed: list[list[SegmentRef]] = []
         room = 0
         for ref in self.segments:
@@ -155,9 +154,9 @@ class Snapshot:
 
 
 def by_broker(paths: Sequence[str], *, threads: int = THREADS) -> list[list[str]]:
-    """These locations, those of one broker together, the broker of the first one first.
+    """These locations grouped by broker, beginning with the broker of the first location.
 
-    Where nothing tells the broker, it is that of the first.  Raises as `take`.
+    Locations whose broker is unknown belong to the first group.  Raises the same exceptions as `take`.
     """
     if len(paths) == 1:
         return [[*paths]]
@@ -181,11 +180,11 @@ def _broker_at(place: str, pool: ThreadPoolExecutor) -> str:
 
 
 def take(paths: Sequence[str], *, threads: int = THREADS, opened: OpenSegments | None = None) -> Snapshot:
-    """Pin what is at these locations.
+    """Pin the contents of these locations.
 
     Each is a data directory (with `journal` in it), a journal, a retention directory or one day of it; several of one
-    broker are one journal.  `threads` read headers side by side.  What is in `opened` stays readable until that
-    is closed.  Raises NoJournal, SeveralBrokers, Vanished, files.BadLocation, OSError.
+    broker are one journal.  `threads` is the number of headers read in parallel.  Segments in `opened` stay readable
+    until it is closed.  Raises NoJournal, SeveralBrokers, Vanished, files.BadLocation, OSError.
     """
     places = [files.location(path) for path in paths]
     before: tuple[Gap, ...] = ()
@@ -201,7 +200,7 @@ def take(paths: Sequence[str], *, threads: int = THREADS, opened: OpenSegments |
                 if attempt == ATTEMPTS_MAX:
                     raise
                 continue
-            # What seems to be missing may have moved while it was looked for; then it is found the next time.
+            # Segments that seem to be missing may have moved meanwhile: then they are found the next time.
             if found.missing == before or attempt == ATTEMPTS_MAX:
                 return found
             before = found.missing
@@ -240,19 +239,19 @@ def _take(places: Sequence[str], pool: ThreadPoolExecutor) -> Snapshot:
 def _opened(found: Snapshot, opened: OpenSegments) -> Snapshot:
     segments, left = opened.open(found.segments)
     note = (
-        f"{left} of {len(segments)} segments are more files than may be open (ulimit -n): if the broker removes one of "
+        f"{left} of {len(segments)} segments exceed the limit of open files (ulimit -n): if the broker removes one of "
         "them meanwhile, it is missing"
     )
     return replace(found, segments=tuple(segments), notes=(*found.notes, *([note] if left else [])))
 
 
 def _broker_of(listing: Listing) -> str:
-    """The broker whose segments these are, "" if none can be read.  Raises SeveralBrokers."""
+    """The broker to which these segments belong, "" if none can be read.  Raises SeveralBrokers."""
     brokers: dict[str, str] = {}
     for copy in listing.copies():
         if not copy.problem:
             brokers.setdefault(copy.broker_id, copy.uri)
     if len(brokers) > 1:
         examples = "; ".join(f"{broker_id}: {uri}" for broker_id, uri in brokers.items())
-        raise SeveralBrokers(f"segments of {len(brokers)} brokers, audit them one at a time: {examples}")
+        raise SeveralBrokers(f"the segments belong to {len(brokers)} brokers, audit them one at a time: {examples}")
     return next(iter(brokers), "")

@@ -1,16 +1,16 @@
-"""The messages of some segments that a ledger must look at one by one, and how many the others are.
+"""The messages of some segments that a ledger must examine individually, and the number of the others.
 
-Most messages enter their queues and leave them again within a few segments, and a ledger needs but their number.  So
-the records of a task can be read without them.  A message is finished if it was stored once, not moved here from
-elsewhere, and left each of its queues once, behind that, without dying or expiring.  In their place stand rows of type
-`finished`: for each segment that stored some
+Most messages enter their queues and leave them again within a few segments, and a ledger needs only their number.
+Therefore, the records of a task can be read without them.  A message is finished if it was stored once, was not moved
+here from elsewhere, and then left each of its queues once, without dying or expiring.  Rows of type `finished` replace
+them: for each segment that stored some
 
     queue_id, reason    `count` of them left the queue for this reason
     neither             `count` of them were stored, with ids from `message_id` to `new_message_id`
 
-Most are told within their segment, from the few fields that it takes, and are never decoded.  What is left of each
-segment is decoded and kept until the last, and then what finished from one segment to another is taken out as well: so
-one segment is in memory at a time.
+Most are recognized within their segment, from a few fields, and are never decoded.  The remaining records of each
+segment are decoded and kept until the last segment; then messages that finished in a later segment are removed as well.
+Thus, only one segment is in memory at a time.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from spark_jobs.journal.scan import Scanned
 from spark_jobs.journal.schema import FINISHED
 from store.record import RecordType, RemovalReason
 
-#: Rows that are kept at most before they are given out, whatever may finish behind them: some hundred bytes each.
+#: Maximum number of rows kept (some hundred bytes each); beyond it they are delivered, even if their messages may
+#: finish later.
 KEPT_ROWS_MAX: Final = 1 << 20
 
-#: What the rows say that stand for the finished messages which a segment stored, and how it is found.
+#: The columns of the rows that count the finished messages stored by a segment, and their aggregations.
 _STORED: Final = ["segment", "count", "message_id", "new_message_id"]
 _SUMS: Final = ("count", "min", "max")
 
-#: By what departures of finished messages are counted.
+#: The columns by which departures of finished messages are counted.
 _LEFT: Final = ["segment", "queue_id", "reason"]
 
 _DEATHS: Final = (RemovalReason.DEAD_LETTERED, RemovalReason.KILLED, RemovalReason.EXPIRED)
 
 
 class Moves(NamedTuple):
-    """Messages that were stored, and departures from queues.
+    """Stored messages, and departures from queues.
 
-    An element a message: `segments`, `ids`, `positions`, `annotations` (bytes, none unless it was another message
-    before), `counts` (of its queues).  `queues` are those of all messages, one behind the other.  An element a
-    departure: `left_ids`, `left_queues`, `left_positions`, `reasons`.
+    One element per message: `segments`, `ids`, `positions`, `annotations` (number of bytes, 0 unless it was moved), and
+    `counts` (of its queues).  `queues` has the queues of all messages, concatenated.  One element per departure:
+    `left_ids`, `left_queues`, `left_positions`, `reasons`.
     """
 
     segments: Int64s
@@ -65,7 +66,7 @@ class Moves(NamedTuple):
 
     @classmethod
     def of(cls, segment: Segment, stored: Int64s, removed: Int64s) -> Moves:
-        """Those of a segment, by the indices of its records."""
+        """The moves of a segment, from the indices of its records."""
         walk = segment.walk
         messages = Records(segment.source, RecordType.MESSAGE, walk.offsets[stored])
         removals = Records(segment.source, RecordType.REMOVED, walk.offsets[removed])
@@ -84,14 +85,15 @@ class Moves(NamedTuple):
         )
 
     def only(self, stored: Bools, left: Bools) -> Moves:
-        """Some of them."""
+        """A selection of the messages and departures."""
         messages = [each[stored] for each in self[:5]]
         departures = [each[left] for each in self[6:]]
         return Moves._make([*messages, self.queues[np.repeat(stored, self.counts)], *departures])
 
     def unfinished(self) -> tuple[Bools, Bools, Int64s]:
-        """Which messages are not finished, which departures are not those of finished messages, and the index of the
-        message of each departure (of any, if it is not among them).
+        """Which messages are not finished, which departures are not of finished ones, and the departures' messages.
+
+        The latter are indices, arbitrary if the message is not among these.
         """
         if not len(self.ids):
             left = len(self.left_ids)
@@ -112,7 +114,7 @@ class Moves(NamedTuple):
         return unfinished, ~known | unfinished[message], message
 
     def _entries(self, message: Int64s, known: Bools) -> Int64s:
-        """The index in `queues` of each departure, whose message is this one if it is known; -1: it never entered."""
+        """The index in `queues` of each departure of these messages, if known; -1: it never entered the queue."""
         found = np.full(len(message), -1, np.int64)
         places = (np.cumsum(self.counts) - self.counts)[message]
         behind = places + self.counts[message]
@@ -128,7 +130,7 @@ class Moves(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """What is left of a segment: the moves, and a row of the selection's columns for each."""
+    """The unfinished rest of a segment: the moves, and a row of the selection's columns for each."""
 
     moves: Moves
     stored: pa.Table
@@ -136,9 +138,9 @@ class _Kept(NamedTuple):
 
 
 def rows(segments: Iterable[Scanned], selection: Selection) -> Iterator[pa.RecordBatch]:
-    """The selection's rows of these segments without those of finished messages, and the rows that stand for these.
+    """The selection's rows of these segments without finished messages, and the rows that count these.
 
-    What is not within the selection's bounds does not count.  The selection has no conditions.
+    Only records within the selection's bounds count.  The selection must not have conditions.
     """
     kept: list[_Kept] = []
     for scanned in segments:
@@ -158,7 +160,7 @@ def rows(segments: Iterable[Scanned], selection: Selection) -> Iterator[pa.Recor
 
 
 def _split(segment: Segment, stored: Int64s, removed: Int64s, selection: Selection) -> tuple[_Kept, pa.RecordBatch]:
-    """What is left of the records of a segment, and the rows that stand for the others."""
+    """The unfinished rest of a segment's records, and the rows that count the others."""
     moves = Moves.of(segment, stored, removed)
     open_messages, open_departures, message = moves.unfinished()
     n = Records(segment.source, RecordType.REMOVED, segment.walk.offsets[removed]).field("n")
@@ -173,7 +175,7 @@ def _split(segment: Segment, stored: Int64s, removed: Int64s, selection: Selecti
 
 
 def _given_out(kept: Sequence[_Kept], selection: Selection) -> Iterator[pa.RecordBatch]:
-    """The rows of all that is kept, without what has finished from one segment to another."""
+    """All kept rows, without messages that finished in a later segment, and the rows that count these."""
     if not kept:
         return
     moves = Moves(*map(np.concatenate, zip(*(each.moves for each in kept), strict=True)))
@@ -189,7 +191,7 @@ def _given_out(kept: Sequence[_Kept], selection: Selection) -> Iterator[pa.Recor
 def _standing(
     moves: Moves, open_messages: Bools, open_departures: Bools, message: Int64s, selection: Selection
 ) -> pa.RecordBatch:
-    """The rows that stand for finished messages."""
+    """The rows that count finished messages."""
     stored = pa.table({"segment": moves.segments, "message_id": moves.ids}).filter(pa.array(~open_messages))
     sums = stored.group_by("segment", use_threads=False).aggregate([("message_id", each) for each in _SUMS])
     found = sums.rename_columns(_STORED).to_pylist()

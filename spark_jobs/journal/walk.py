@@ -1,22 +1,22 @@
-"""Where the records of a segment are, and what of it cannot be read.
+"""Where the records of a segment are, and which parts cannot be read.
 
-A segment is walked entry by entry, each checked against its checksum.  What follows the last entry is the end if it is
-zeros or nothing.  If it is something else:
+A segment is read entry by entry, and the checksum of each is verified.  If only zeros or nothing follow the last entry,
+this is the end.  Otherwise, the rest is
 
-    newest segment   a torn tail if no valid entry behind it knew the missing one durable: normal, not damage
-    else             damage
+    newest segment   a torn tail if no valid entry after it says that the missing one was durable: normal, no damage
+    other segments   damage
 
-The rules are those of docs/journal-format.md.  Where the broker would stop, a walk notes a hole and goes on behind it:
+The rules are those of docs/journal-format.md.  Where the broker would stop, a walk notes a hole and continues after it:
 
-1. Positions are dense.  The next valid entry says by its position how many records the hole has swallowed; at the end
-   of a segment the first position of the following one says it.
-2. Behind damage that entry is taken first at which the damaged one should end, by its own words; else the next place
-   where a valid entry stands.  So bytes that only look like an entry within a message are not taken for one as long as
-   the length of what surrounds them can be read.
-3. An entry whose position was passed already is no entry: nothing counts twice.
-4. A record of a valid entry that this software cannot read (a newer type, lengths that contradict themselves, JSON that
-   is none) is a hole of its own; the records beside it count.
-5. With an unreadable header nothing of a segment can be trusted: all of it is one hole.
+1. Positions are dense.  The position of the next valid entry tells how many records are lost in the hole; at the end
+   of a segment, the first position of the next one tells it.
+2. After damage, a walk first looks for an entry at the place where the damaged one should end according to its length;
+   otherwise at the next place with a valid entry.  So bytes within a message that look like an entry are not mistaken
+   for one as long as the length of the surrounding entry can be read.
+3. An entry at a position that was already passed is ignored: nothing counts twice.
+4. A record of a valid entry that this software cannot read (a newer type, contradictory lengths, invalid JSON) is a
+   hole of its own; the records next to it count.
+5. If the header is unreadable, nothing in the segment can be trusted: all of it is one hole.
 """
 
 from __future__ import annotations
@@ -48,20 +48,21 @@ from store.segment import (
     scan,
 )
 
-#: `Hole.records` and `Hole.first_position` when they cannot be known.
+#: Value of `Hole.records` and `Hole.first_position` if unknown.
 UNKNOWN: Final = -1
 
 _ENTRY_START: Final = Struct("<4sI4xI")
 _WITH_JSON: Final = [type for type, pieces in PIECES.items() if any(name == "json" for name, _, _ in pieces)]
 
-#: What can be read: not what a repair put where nothing could be.
+#: The types that can be read, without the substitute that a repair writes for lost records.
 _KNOWN: Final = np.isin(np.arange(256), [*KNOWN_TYPES - {RecordType.LOST}])
 
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """How a walk works.  `chunk_records` are looked at together: what is gathered of them stays in a core's cache.
-    `together_min` and `later_bytes_max` are explained where their defaults are."""
+    """Parameters of a walk.  `chunk_records` records are processed together: their data stays in a core's cache.
+    `together_min` and `later_bytes_max` are explained at their defaults.
+    """
 
     chunk_records: int = 1 << 14
     together_min: int = TOGETHER_MIN
@@ -72,7 +73,7 @@ _TUNING: Final = Tuning()
 
 
 def inside(numbers: Int64s, low: int | None, high: int | None) -> Bools:
-    """Which numbers are at least `low` and below `high`; None: open."""
+    """Which numbers are at least `low` and below `high`; None means open."""
     wanted = np.ones(len(numbers), np.bool_)
     if low is not None:
         wanted &= numbers >= low
@@ -83,9 +84,9 @@ def inside(numbers: Int64s, low: int | None, high: int | None) -> Bools:
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Something that could not be read, at byte `offset`: `records` of them, the first at `first_position`.
+    """Lost records at byte `offset`: `records` is their number, `first_position` the position of the first.
 
-    Their positions follow each other, unless `scattered` has the offset and the position of each.
+    Their positions are consecutive, unless `scattered` has the offset and the position of each.
     """
 
     offset: int
@@ -96,13 +97,13 @@ class Hole:
 
     @classmethod
     def of(cls, offsets: Int64s, positions: Int64s, what: str) -> Hole:
-        """One for records that need not be neighbours."""
+        """A hole of records that need not be consecutive."""
         return cls(int(offsets[0]), int(positions[0]), len(positions), what, (offsets, positions))
 
     def within(self, low: int | None, high: int | None) -> Hole | None:
-        """What of it may concern positions from `low` on and below `high` (None: open), None if nothing does.
+        """The part that may affect positions from `low` on and below `high` (None: open); None if there is none.
 
-        Where positions follow each other it stays whole.
+        A hole with consecutive positions is not cut.
         """
         if self.scattered is not None:
             offsets, positions = self.scattered
@@ -117,7 +118,7 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """The JSON object at byte `offset`: of an address, a queue, a session, a deletion, or of OPENED (its id is 0)."""
+    """The JSON object of the record at byte `offset`: an address, queue, session, deletion, or OPENED (id 0)."""
 
     offset: int
     type: int
@@ -127,13 +128,13 @@ class Definition:
 
 @dataclass(slots=True)
 class Walk:
-    """What a segment holds.  The four arrays have one element a record, in order of position.
+    """The contents of a segment.  The four arrays have one element per record, in order of position.
 
-    `header` is None if it cannot be read: then there are no records.  `offsets` are bytes from the start of the
-    segment, `times` those of the entries in ms since the epoch.  `entries` counts the valid ones, `end` is the byte
-    behind the last of them, `next_position` the position that follows it.  `torn_bytes` is the torn tail of the newest
-    segment, `unread_bytes` what lies in holes between entries.  `definitions` and `holes` are in the order of the
-    segment.
+    `header` is None if it cannot be read: then there are no records.  `offsets` are in bytes from the start of the
+    segment, `times` are those of the entries in ms since the epoch.  `entries` is the number of valid entries, `end`
+    the byte offset after the last of them, `next_position` the position that follows it.  `torn_bytes` is the torn tail
+    of the newest segment, `unread_bytes` the size of the holes between entries.  `definitions` and `holes` are in the
+    order of the segment.
     """
 
     number: int
@@ -152,7 +153,7 @@ class Walk:
 
     @property
     def open_end(self) -> bool:
-        """Whether there is damage behind the last entry: only what follows can say how much is lost there."""
+        """Whether there is damage after the last entry: only the next segment can tell how much is lost there."""
         return bool(self.holes) and self.holes[-1].offset >= self.end
 
 
@@ -168,10 +169,10 @@ def walk(
 ) -> Walk:
     """The records of segment `number`.
 
-    `next_first` is the first position of the following segment, if the two must meet (no trimmed segment between
-    them); `first` the first position that this one should have, in case its header cannot be read.  What is behind byte
-    `limit` is not looked at.  With a limit the newest segment is pinned: all before that was valid once, so whatever is
-    wrong there is damage.
+    `next_first` is the first position of the next segment, if there must be no gap between the two (no trimmed
+    segment); `first` is the first position that this one should have, in case its header cannot be read.  Nothing after
+    byte `limit` is read.  With a limit, the newest segment is pinned: everything before it was valid once, so that
+    anything wrong there is damage.
     """
     found = Walk(number)
     try:
@@ -195,7 +196,7 @@ def walk(
 
 
 def _find_entries(data: bytes, header: SegmentHeader, found: Walk, tuning: Tuning, *, newest: bool) -> list[EntryHead]:
-    """All valid entries in order.  Notes where they end, the torn tail, and the holes."""
+    """All valid entries in order.  Also sets their end, the torn tail, and the holes."""
     entries: list[EntryHead] = []
     following: EntryHead | None = None
     while True:
@@ -224,7 +225,7 @@ def _find_entries(data: bytes, header: SegmentHeader, found: Walk, tuning: Tunin
 
 
 def _is_torn(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> bool:
-    """Whether damage in the newest segment may be a write that never ended."""
+    """Whether damage in the newest segment may be an incomplete write."""
     try:
         later = later_entries(data, header, part.end, tuning.later_bytes_max)
         return all(each.durable <= part.position for each in later)
@@ -233,7 +234,7 @@ def _is_torn(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> 
 
 
 def _behind(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> EntryHead | None:
-    """The entry with which to go on behind damage, None if there is none.  Raises BadHeader as `later_entries` does."""
+    """The entry with which to continue after damage, None if there is none.  Raises BadHeader like `later_entries`."""
     if len(data) - part.end >= ENTRY_HEADER_BYTES:
         magic, length, count = _ENTRY_START.unpack_from(data, part.end)
         if magic == ENTRY_MAGIC and length >= ENTRY_HEADER_BYTES:
@@ -246,17 +247,17 @@ def _behind(data: bytes, header: SegmentHeader, part: Scan, tuning: Tuning) -> E
 
 
 def _check_end(found: Walk, next_first: int | None, limit: int | None) -> None:
-    """See that the entries reach as far as others say, and count what is lost at the end."""
+    """Check that the entries reach as far as they should, and count the records lost at the end."""
     position = found.next_position
     lost = UNKNOWN if next_first is None or next_first < position else next_first - position
     last = found.holes[-1] if found.holes else None
     if last is not None and last.records == UNKNOWN:
         found.holes[-1] = Hole(last.offset, last.first_position, lost, last.what)
     elif next_first is not None and next_first != position:
-        what = f"the entries end at position {position}, the following segment begins at {next_first}"
+        what = f"the entries end at position {position}, but the next segment begins at {next_first}"
         found.holes.append(Hole(found.end, position, lost, what))
     elif limit is not None and found.end < limit:
-        what = f"the entries end here, but once reached to byte {limit}"
+        what = f"the entries end here, but earlier reached to byte {limit}"
         found.holes.append(Hole(found.end, position, lost, what))
 
 
@@ -264,7 +265,7 @@ def _check_end(found: Walk, next_first: int | None, limit: int | None) -> None:
 
 
 def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk, tuning: Tuning) -> None:
-    """Where the records of the entries are.  Notes holes where they do not fill their entry."""
+    """Find the records of the entries.  Adds holes where they do not fill their entry."""
     found.offsets, counts, strays = record_offsets(source, entries, tuning.together_min)
     firsts = np.array([entry.first for entry in entries], np.int64)
     times = np.array([entry.timestamp for entry in entries], np.int64)
@@ -274,7 +275,7 @@ def _find_records(source: Source, entries: Sequence[EntryHead], found: Walk, tun
 
 
 def _check_records(source: Source, found: Walk, tuning: Tuning) -> None:
-    """What type the records have.  Those that cannot be read are taken out: one hole for each type and version."""
+    """Determine the types of the records.  Unreadable ones are removed: one hole for each type and version."""
     found.types = np.zeros(len(found.offsets), np.uint8)
     sound = np.zeros(len(found.offsets), np.bool_)
     for start in range(0, len(sound), tuning.chunk_records):
@@ -287,9 +288,9 @@ def _check_records(source: Source, found: Walk, tuning: Tuning) -> None:
     for type, version in np.unique(heads[["type", "version"]]).tolist():
         what = f"record type {type} version {version} is unknown"
         if type == RecordType.LOST:
-            what = "lost: a repair of the journal could not save it"
+            what = "lost: a repair of the journal could not recover it"
         elif _KNOWN[type] and (version == VERSION or (version == LARGE_VERSION and type in LARGE_TYPES)):
-            what = f"the length of a {RecordType(type).name} record is not that of its fields"
+            what = f"the length of a {RecordType(type).name} record contradicts its fields"
         _note_records(found, unsound[(heads["type"] == type) & (heads["version"] == version)], what)
     _keep(found, sound)
 
@@ -325,7 +326,7 @@ def _read_definitions(source: Source, found: Walk) -> None:
                 wrong[index] = True
     found.definitions.sort(key=lambda definition: definition.offset)
     for type in np.unique(found.types[wrong]).tolist():
-        what = f"the definition in a {RecordType(type).name} record is no JSON object"
+        what = f"the definition in a {RecordType(type).name} record is not a JSON object"
         _note_records(found, np.flatnonzero(wrong & (found.types == type)), what)
     if wrong.any():
         _keep(found, ~wrong)

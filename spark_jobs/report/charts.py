@@ -1,7 +1,6 @@
-"""What a section's chart shows, in percent of its width and height; page.html draws it.
+"""The geometry of a section's chart, in percent of its width and height; page.html draws it.
 
-Names have bars that lie on their side.  What is counted by hour has columns where the hours are, so that a quiet night
-is a gap.
+Names have horizontal bars.  Counts by hour have columns on a time axis, so that a quiet night is a gap.
 """
 
 from __future__ import annotations
@@ -18,21 +17,23 @@ import pyarrow as pa
 from spark_jobs.report import text
 from spark_jobs.results import Chart, Section
 
-#: Bars of a chart that has names: what can be read.  Of a longer table the first ones are drawn.
+#: Maximum number of bars in a chart of names, for readability.  Of a longer table, the first rows are drawn.
 BARS_MAX: Final = 20
 
-#: Columns of a chart over time, the latest: one a pixel; a few are not wider than if they were so many.
+#: Maximum number of columns in a chart over time (one per pixel; the latest are drawn), and the number of hours for
+#: which there is always room, so that a few columns do not get too wide.
 TIMES_MAX: Final = 1_000
 TIMES_MIN: Final = 12
 
-#: Characters of a name beside its bar.
+#: Maximum number of characters of a name beside its bar.
 LABEL_CHARS_MAX: Final = 40
 
-#: Series that have a colour of their own; of more, the smallest are added up.
+#: Number of series with their own colour; if there are more, the smallest are summed.
 SERIES_MAX: Final = 8
 OTHERS: Final = "others"
 
-#: Steps between two marks of an axis: in hours, and by the first digit of numbers.  The first that makes few enough.
+#: Steps between two marks of an axis: in hours, and as the first digit of numbers.  The first step that needs few
+#: enough marks is used.
 HOURS: Final = (1, 2, 3, 6, 12, 24, 48, 168, 336, 672, 8_760)
 HOUR_MARKS_MAX: Final = 12
 DIGITS: Final = (1, 2, 5, 10)
@@ -44,7 +45,7 @@ _HOUR: Final = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place on an axis, in percent of its length, and what is written there."""
+    """A place on an axis, in percent of its length, and its label."""
 
     at: float
     label: str
@@ -52,7 +53,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A bar, or a column that stands at `at`.  `parts`: the number of a series, where it begins, how long it is."""
+    """A bar, or a column at `at`.  `parts`: the number of a series, where it begins, and its length."""
 
     name: str
     value: str
@@ -62,7 +63,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A chart.  One over time has marks on both axes, and columns of a width."""
+    """A chart.  One over time also has marks on both axes, and the width of its columns."""
 
     description: str
     legend: list[str]
@@ -73,7 +74,7 @@ class Drawing:
 
 
 def draw(section: Section) -> Drawing | None:
-    """The chart of a section; None if it has none, or if there is nothing to see."""
+    """The chart of a section; None if it has none, or if everything in it is 0."""
     chart = section.chart
     if chart is None:
         return None
@@ -103,14 +104,14 @@ def draw(section: Section) -> Drawing | None:
 
 
 def _by_time(table: pa.Table, chart: Chart) -> dict[str | datetime, list[float]]:
-    """The latest rows."""
+    """The latest rows, by time."""
     table = table.filter(table.column(chart.x).is_valid()).sort_by(chart.x)
     table = table.slice(max(0, table.num_rows - TIMES_MAX))
     return dict(zip(table.column(chart.x).to_pylist(), _rows(table, chart), strict=False))
 
 
 def _by_name(table: pa.Table, chart: Chart) -> dict[str | datetime, list[float]]:
-    """The first names.  Rows of the same name are added up, and then the largest come first."""
+    """The first names.  If rows have the same name, they are summed, and the largest come first."""
     labels = list(map(_label, table.column(chart.x).to_pylist()))
     found: dict[str | datetime, list[float]] = {}
     for label, row in zip(labels, _rows(table, chart), strict=False):
@@ -126,7 +127,7 @@ def _rows(table: pa.Table, chart: Chart) -> list[list[float]]:
 
 
 def _series(found: dict[str, list[float]]) -> dict[str, list[float]]:
-    """The series that have anything; if they are too many, the smallest as one."""
+    """The series that are not all 0; if there are too many, the smallest are combined."""
     if len(found) > 1:
         found = {name: values for name, values in found.items() if any(values)}
     if len(found) <= SERIES_MAX:
@@ -156,7 +157,7 @@ def _percent(value: float, whole: float) -> float:
 
 
 def _scale(most: float, *, whole: bool) -> list[float]:
-    """From 0 up to or beyond the largest value, in steps that are easily read."""
+    """Marks from 0 to the largest value or beyond, in readable steps."""
     digit = 10.0 ** math.floor(math.log10(most / NUMBER_MARKS_MAX))
     digit = max(1.0, digit) if whole else digit
     step = next(digit * first for first in DIGITS if digit * first * NUMBER_MARKS_MAX >= most)

@@ -1,4 +1,4 @@
-"""Where a result goes, and as what."""
+"""Where a result goes, and in which format."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from spark_jobs.report.page import to_html
 from spark_jobs.report.terminal import console_for, print_result
 from spark_jobs.results import Result
 
-#: The first one is the default.
+#: The first is the default.
 FORMATS: Final = ("table", "json", "csv", "parquet", "html")
 
-#: Formats that are more than one file, or that nobody wants to see on a terminal.
+#: Formats with more than one file, or unsuitable for a terminal.
 TO_A_PATH: Final = ("csv", "parquet", "html")
 
 _TO_A_DIRECTORY: Final = ("csv", "parquet")
@@ -26,18 +26,18 @@ _TO_A_DIRECTORY: Final = ("csv", "parquet")
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A format, and a path (None: standard output)."""
+    """A format and a path (None: standard output)."""
 
     format: str
     out: Path | None
 
     def check(self) -> None:
-        """See that the path can be written to, before anything is computed.  Raises OSError."""
+        """Check that the path is writable, before anything is computed.  Raises OSError."""
         if self.out is not None:
             output.check_target(self.out, directory=self.format in _TO_A_DIRECTORY)
 
     def deliver(self, result: Result) -> None:
-        """Write the result; what went to a path is told on standard error, in a few lines.  Raises OSError."""
+        """Write the result; if it goes to a path, also print a few lines to standard error.  Raises OSError."""
         if self.out is None:
             self._write(result, sys.stdout)
             return

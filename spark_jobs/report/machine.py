@@ -1,8 +1,8 @@
 """A result for programs: one JSON document, or a directory with a file for each section and a manifest.
 
-The document's shape is documented in docs/audits.md and only grows: a change that readers would notice has another
-VERSION.  What is not known is null; times are ISO 8601 in UTC; numbers and names are as they are, never rounded,
-grouped or escaped for people.
+docs/audits.md documents the document's structure.  Additions are possible at any time; any other change gets a new
+VERSION.  Unknown values are null; times are ISO 8601 in UTC; numbers and names are exact, never rounded, grouped or
+escaped for people.
 """
 
 from __future__ import annotations
@@ -25,33 +25,33 @@ from spark_jobs.report.output import write_file, write_text
 from spark_jobs.report.text import UNKNOWN
 from spark_jobs.results import Coverage, Result, Section
 
-#: The version of the document's shape.
+#: The version of the document's structure.
 VERSION: Final = 1
 
-#: In a directory: everything but the tables.  It is written last, so that where it is, all is.
+#: In a directory: everything but the tables.  It is written last: if it exists, everything else does too.
 MANIFEST: Final = "manifest.json"
 
 _SUFFIXES: Final = (".csv", ".parquet")
 
 
 def document(result: Result) -> dict[str, Any]:
-    """A result as JSON has it."""
+    """A result as a JSON document."""
     sections = {section.name: _head(section) | {"rows": _rows(section.table)} for section in result.sections}
     return _without_sections(result) | {"sections": sections}
 
 
 def to_json(value: Mapping[str, Any]) -> str:
-    """One JSON document, escaped to ASCII, so that nothing in it can steer a terminal."""
+    """One JSON document, escaped to ASCII, so that nothing in it can control a terminal."""
     return json.dumps(value, indent=2, allow_nan=False) + "\n"
 
 
 def write_csv(result: Result, directory: Path) -> None:
-    """A file `SECTION.csv` for each section.  Raises OSError."""
+    """Write a file `SECTION.csv` for each section.  Raises OSError."""
     _write(result, directory, ".csv", lambda table, path: write_text(path, _csv(table)))
 
 
 def write_parquet(result: Result, directory: Path) -> None:
-    """A file `SECTION.parquet` for each section.  Raises OSError."""
+    """Write a file `SECTION.parquet` for each section.  Raises OSError."""
 
     def write(table: pa.Table, path: Path) -> None:
         write_file(path, lambda file: parquet.write_table(table, file, compression="zstd"))
@@ -60,7 +60,7 @@ def write_parquet(result: Result, directory: Path) -> None:
 
 
 def _write(result: Result, directory: Path, suffix: str, write: Callable[[pa.Table, Path], None]) -> None:
-    """What an earlier result left, and this one does not have, goes: nobody should take it for a part of this one."""
+    """Write all files.  Files of an earlier result that this one lacks are removed, so that nobody mixes them up."""
     directory.mkdir(parents=True, exist_ok=True)
     manifest = directory / MANIFEST
     before = _files_of(manifest)
@@ -77,7 +77,7 @@ def _write(result: Result, directory: Path, suffix: str, write: Callable[[pa.Tab
 
 
 def _files_of(manifest: Path) -> set[str]:
-    """The files of the result that is there, if one is: names in this directory, whatever the manifest says."""
+    """The files of the result in this directory, if there is one; only names within this directory."""
     try:
         found = json.loads(manifest.read_bytes())
         if found["format"] != "bartleby-audit":
@@ -133,7 +133,7 @@ def _known(number: int) -> int | None:
 def _moment_ms(ms: int) -> str | None:
     try:
         return _moment(datetime.fromtimestamp(ms / 1000, UTC)) if ms else None
-    except (ValueError, OverflowError, OSError):  # damage may leave any number
+    except (ValueError, OverflowError, OSError):  # damage can produce any number
         return None
 
 
@@ -142,7 +142,7 @@ def _moment(when: datetime) -> str:
 
 
 def _value(value: Any) -> Any:
-    """A value of a table as JSON has it."""
+    """A table's value in JSON."""
     if isinstance(value, datetime):
         return _moment(value)
     if isinstance(value, date):
@@ -161,7 +161,7 @@ def _value(value: Any) -> Any:
 
 
 def _csv(table: pa.Table) -> str:
-    """RFC 4180, with a heading; what is not known is empty, and what has structure is JSON."""
+    """RFC 4180, with a heading; unknown values are empty, and structured values are JSON."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerow(table.column_names)

@@ -1,4 +1,4 @@
-"""Files that are there as a whole or not at all: written under another name beside their own, synced, then renamed."""
+"""Files that are written completely or not at all: written under a temporary name, synced, then renamed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 
 def check_target(path: Path, *, directory: bool) -> None:
-    """See that something could be written there, before an hour's work is done for it.  Raises OSError."""
+    """Check that this path is writable, before an hour of work is done for it.  Raises OSError."""
     if directory:
         path.mkdir(parents=True, exist_ok=True)
     elif path.is_dir():
@@ -18,11 +18,11 @@ def check_target(path: Path, *, directory: bool) -> None:
     if not parent.is_dir():
         raise FileNotFoundError(None, "there is no such directory", str(parent))
     if not os.access(parent, os.W_OK | os.X_OK):
-        raise PermissionError(None, "may not be written to", str(parent))
+        raise PermissionError(None, "is not writable", str(parent))
 
 
 def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Write a file by a function that is given it open.  Raises OSError; there is no half of a file then."""
+    """Write a file by calling a function with the open file.  Raises OSError; no partial file remains then."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with temporary.open("wb") as file:
@@ -35,5 +35,5 @@ def write_file(path: Path, write: Callable[[BinaryIO], object]) -> None:
 
 
 def write_text(path: Path, content: str) -> None:
-    """Write a file of text.  Raises OSError."""
+    """Write a text file.  Raises OSError."""
     write_file(path, lambda file: file.write(content.encode()))

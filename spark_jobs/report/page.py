@@ -1,10 +1,9 @@
 """A result as one HTML file: no scripts, no other files, the same bytes for the same result.
 
-The order is that of the terminal: the verdict, what it stands on (with all damage), the figures, then a section each
-with its chart and its table.  It follows the reader's choice of light or dark, prints on paper, and can be used without
-seeing it: tables have captions and headings with scopes, charts a description, and colours only repeat what words say.
-
-page.html is the template: whatever is put into it is escaped.
+The order is the same as on the terminal: the verdict, the coverage (with all damage), the figures, then each section
+with its chart and its table.  The page follows the reader's choice of light or dark, can be printed, and is accessible:
+tables have captions and scoped headings, charts have a description, and colours only repeat what the words say.
+page.html is the template, which escapes all values.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from spark_jobs.report.charts import draw
 from spark_jobs.report.tables import Column, columns
 from spark_jobs.results import Damage, Result, Section
 
-#: From so many rows on a table scrolls within the page (on paper it is there as a whole).
+#: A table with more rows scrolls within the page (on paper, it is printed completely).
 LONG: Final = 30
 
-#: Up to so many columns a table is not drawn out to the width of the page.
+#: A table with at most this number of columns is not stretched to the width of the page.
 NARROW: Final = 3
 
-#: With more columns than this a table says in words which of them are 0 in every row.
+#: In a table with more columns, those that are 0 in every row are only named in a sentence.
 WIDE: Final = 8
 
 
@@ -49,7 +48,7 @@ def to_html(result: Result) -> str:
 
 def _damage(places: tuple[Damage, ...]) -> list[Column]:
     def known(number: int) -> str:
-        return "not known" if number == text.UNKNOWN else f"{number:,}"
+        return "unknown" if number == text.UNKNOWN else f"{number:,}"
 
     return [
         Column("where", [text.clean(place.path) for place in places]),
@@ -61,7 +60,7 @@ def _damage(places: tuple[Damage, ...]) -> list[Column]:
 
 
 def _shown(section: Section) -> tuple[list[Column], list[Column]]:
-    """The columns of a section that are shown, and of a wide table those that are only named: 0 in every row."""
+    """The columns that are shown, and, for a wide table, those that are only named: 0 in every row."""
     found = columns(section.table)
     zero = [column for column in found if column.zero] if len(found) > WIDE else []
     return [column for column in found if column not in zero], zero

@@ -1,4 +1,4 @@
-"""A section's columns, ready to be shown: texts, alignment, and which values are nothing."""
+"""The columns of a section, ready to be shown: texts, alignment, and which columns are all zero."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_jobs.report import text
 
-#: Decimals of numbers that are not whole: milliseconds, or per mille.
+#: Maximum number of decimals of fractions: milliseconds, or per mille.
 DECIMALS: Final = 3
 
 
@@ -20,7 +20,7 @@ DECIMALS: Final = 3
 class Column:
     """One column as it is shown: a text for each row.
 
-    `zero`: a count that is 0 in every row, so that the column may be left out where there is little room.
+    `zero`: a count that is 0 in every row, so that the column may be left out if there is little room.
     """
 
     heading: str
@@ -30,7 +30,7 @@ class Column:
 
 
 def columns(table: pa.Table) -> list[Column]:
-    """The columns of a table in their order."""
+    """The columns of a table, in order."""
     return [_column(name, table.column(index)) for index, name in enumerate(table.column_names)]
 
 
@@ -51,14 +51,14 @@ def _shown(found: Sequence[Any], shown: Callable[[Any], str]) -> list[str]:
 
 
 def _number(name: str, values: Sequence[float | None]) -> Callable[[float], str]:
-    """As many decimals in each row of a column as one of them needs, so that the points stand below each other."""
+    """Use the same number of decimals in all rows of a column, as many as needed, so that the points align."""
     finite = [value for value in values if value is not None and math.isfinite(value)]
     needed = next((n for n in range(DECIMALS) if all(round(value, n) == value for value in finite)), DECIMALS)
     return lambda value: text.number(name, value, needed) if math.isfinite(value) else str(value)
 
 
 def _time(values: Sequence[datetime | None]) -> Callable[[datetime], str]:
-    """No finer than one of the column's times is."""
+    """Show times only as finely as the column's values need."""
     times = [value for value in values if value is not None]
     if any(time.microsecond for time in times):
         return lambda value: text.moment(value, "milliseconds")

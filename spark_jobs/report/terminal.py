@@ -1,8 +1,8 @@
-"""A result for a terminal: the verdict and what it stands on first, then the sections as tables.
+"""A result for a terminal: first the verdict and its coverage, then the sections as tables.
 
-A pipe gets every column in one line however wide, and no colours.  On a terminal a table that is too wide first loses
-the columns that are 0 in every row (they are named below it), and if it is still too wide its rows are written one
-below the other.
+A pipe gets every row in one line, however wide, and no colours.  On a terminal, a table that is too wide first loses
+the columns that are 0 in every row (they are named below it); if it is still too wide, each row is written as a list of
+names and values.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from spark_jobs.report import text
 from spark_jobs.report.tables import Column, columns
 from spark_jobs.results import Coverage, Figure, Result, Section
 
-#: Columns of what does not go to a terminal: nothing is cut or wrapped for a program that reads it.
+#: Width of output that does not go to a terminal: nothing is cut or wrapped for a program that reads it.
 WIDE: Final = 100_000
 
-#: Damaged places that are listed; the JSON has them all.
+#: Maximum number of damaged places listed; the JSON has them all.
 DAMAGE_SHOWN: Final = 20
 
-#: Figures that have a line each, whatever they are.
+#: Up to this number of figures, each has its own line, even if it is 0.
 FIGURES_MAX: Final = 10
 
-#: What texts may be narrowed to before a table is given up: a few words a line.
+#: Minimum width of text columns: a few words per line.  A table that needs more room is shown as rows.
 TEXT_WIDTH: Final = 28
 
-#: Spaces between two columns of a table: one on each side.
+#: Spaces between two columns of a table.
 GAP: Final = 2
 
 _STYLES: Final = {text.Tone.GOOD: "bold green", text.Tone.WARN: "bold yellow", text.Tone.BAD: "bold red"}
 
 
 def console_for(file: TextIO) -> Console:
-    """A console that writes there; as wide as the terminal, if it is one."""
+    """A console that writes to this file; as wide as the terminal, if it is one."""
     width = None if file.isatty() else WIDE
     return Console(file=file, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def print_result(result: Result, console: Console) -> None:
-    """Everything."""
+    """Print the whole result."""
     print_head(result, console)
     for section in result.sections:
         console.print()
@@ -53,7 +53,7 @@ def print_result(result: Result, console: Console) -> None:
 
 
 def print_head(result: Result, console: Console) -> None:
-    """The verdict, the problems, what was read and the figures: what fits on one screen."""
+    """Print the verdict, the problems, the coverage and the figures: as much as fits on one screen."""
     said = text.headline(result)
     first = Text(f"{text.title(result)}: ", "bold")
     first.append(said.word, _STYLES[said.tone])
@@ -64,7 +64,9 @@ def print_head(result: Result, console: Console) -> None:
     console.print()
     facts = text.covered(result.coverage)
     if result.options:
-        facts["asked"] = ", ".join(f"{text.clean(name)} {text.clean(value)}" for name, value in result.options.items())
+        facts["options"] = ", ".join(
+            f"{text.clean(name)} {text.clean(value)}" for name, value in result.options.items()
+        )
     _print_facts(facts, console)
     _print_damage(result.coverage, console)
     if result.summary:
@@ -73,7 +75,7 @@ def print_head(result: Result, console: Console) -> None:
 
 
 def _figures(summary: Mapping[str, Figure]) -> dict[str, str]:
-    """The figures; if they are many, those that are 0 in one line."""
+    """The figures; if there are many, those that are 0 share one line."""
     zero = [text.heading(name) for name, value in summary.items() if value == 0]
     shown = summary if len(summary) <= FIGURES_MAX else {name: value for name, value in summary.items() if value != 0}
     facts = {text.heading(name): text.figure(name, value) for name, value in shown.items()}
@@ -123,7 +125,7 @@ def _print_table(found: Sequence[Column], console: Console) -> None:
 
 
 def _needed(shown: Sequence[Column], text_max: int = WIDE) -> int:
-    """The width of a table of these columns, if its texts are wrapped to `text_max`."""
+    """The width of a table with these columns, if its texts are wrapped to `text_max`."""
     widths = map(_width, shown)
     fitted = [
         max(cell_len(column.heading), min(width, text_max)) if column.kind == "text" else width
@@ -137,7 +139,7 @@ def _width(column: Column) -> int:
 
 
 def _print_lines(shown: Sequence[Column], console: Console) -> None:
-    """Without rich's layout, which takes a millisecond a row: some tables have ten thousand."""
+    """Print without rich's layout, which takes a millisecond per row: some tables have ten thousand rows."""
     widths = list(map(_width, shown))
     headings, *lines = (
         (" " * GAP).join(map(_padded, row, widths, shown)).rstrip()
@@ -153,7 +155,7 @@ def _padded(cell: str, width: int, column: Column) -> str:
 
 
 def _table(shown: Sequence[Column]) -> Table:
-    """With texts wrapped."""
+    """A table with wrapped texts."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in shown:
         table.add_column(
@@ -168,7 +170,7 @@ def _table(shown: Sequence[Column]) -> Table:
 
 
 def _print_rows(shown: Sequence[Column], console: Console) -> None:
-    """Each row as names and values; what is empty is left out."""
+    """Print each row as a list of names and values; empty values are left out."""
     for number, row in enumerate(zip(*(column.cells for column in shown), strict=True), 1):
         grid = Table.grid(padding=(0, 2))
         grid.add_column(no_wrap=True)

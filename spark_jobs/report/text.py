@@ -1,9 +1,9 @@
-"""Values as people read them, and what a result says in words.
+"""Readable values, and a result in words.
 
-The columns and figures of a result are named as people read them.  A unit at the end of a name says what the number
-is: `age (s)` is shown as a duration and `size (bytes)` as a size, both without the unit in the heading; programs get
-the number as it is.  Other whole numbers are counts and get separators, unless their name says that they are not
-(`message 4711`, `segment 12`), so that an id can be copied into the next command.
+The columns and figures of a result have readable names.  A unit at the end of a name tells how to show the number: `age
+(s)` is shown as a duration and `size (bytes)` as a size, both without the unit in the heading; programs get the plain
+number.  Other whole numbers are counts and get separators, unless their name says otherwise (`message 4711`, `segment
+12`), so that an id can be copied into the next command.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from typing import Any, Final
 from spark_jobs.results import Coverage, Damage, ExitStatus, Figure, Result, Verdict
 from store.counted import counted
 
-#: Characters of one value that are shown: the longest text that the broker itself writes into a record, with room.
+#: Maximum number of characters shown of one value: a little more than the longest text that the broker itself writes
+#: into a record.
 CELL_CHARS_MAX: Final = 1_200
 
-#: What Result and Damage say when a number is not known.
+#: In Result and Damage: an unknown number.
 UNKNOWN: Final = -1
 
 SECONDS: Final = " (s)"
 BYTES: Final = " (bytes)"
 
-#: Words of a name that make a whole number an identifier or a place instead of a count.
+#: Words in a name that mark a whole number as an identifier or a place instead of a count.
 _IDENTIFIER: Final = re.compile(r"\b(id|message|was|position|segment|offset)\b")
 
 
 class Tone(Enum):
-    """How a finding is coloured; the words say the same to those who do not see the colour."""
+    """The colour of a finding; the words say the same to readers who do not see the colour."""
 
     GOOD = "good"
     WARN = "warn"
@@ -41,7 +42,7 @@ class Tone(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What is said first: a word, and a sentence that says what it means."""
+    """The first line of a report: a word, and a sentence that explains it."""
 
     tone: Tone
     word: str
@@ -52,24 +53,24 @@ class Headline:
 
 
 def clean(text: str) -> str:
-    """The text with everything that is not printable (controls, escapes, marks of direction) escaped, and cut."""
+    """The text with everything unprintable (control characters, escapes, direction marks) escaped, and shortened."""
     if not text.isprintable():
         text = "".join([c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text])
     return text if len(text) <= CELL_CHARS_MAX else text[:CELL_CHARS_MAX] + "…"
 
 
 def heading(name: str) -> str:
-    """A name without the unit that its values are shown with."""
+    """A name without its unit."""
     return clean(name.removesuffix(SECONDS).removesuffix(BYTES))
 
 
 def is_count(name: str) -> bool:
-    """Whether whole numbers of this name are counts."""
+    """Whether whole numbers with this name are counts."""
     return _IDENTIFIER.search(name) is None
 
 
 def number(name: str, value: float, decimals: int = 0) -> str:
-    """A number as its name demands it; `decimals` of one without a unit that is not whole."""
+    """A number as its name requires; `decimals` applies to fractions without a unit."""
     if name.endswith(SECONDS):
         return duration(value)
     if name.endswith(BYTES):
@@ -80,7 +81,7 @@ def number(name: str, value: float, decimals: int = 0) -> str:
 
 
 def figure(name: str, value: Figure) -> str:
-    """A figure of the head."""
+    """A figure from the top of the report."""
     return number(name, value) if isinstance(value, int) else plain(value)
 
 
@@ -111,12 +112,12 @@ def duration(seconds: float) -> str:
 
 
 def moment(when: datetime, timespec: str = "seconds") -> str:
-    """A time of a table, in UTC."""
+    """A time from a table, in UTC."""
     return when.astimezone(UTC).replace(tzinfo=None).isoformat(" ", timespec)
 
 
 def moment_ms(ms: int) -> str:
-    """A time of a coverage; empty for 0."""
+    """A time from a coverage; empty for 0."""
     if not ms:
         return ""
     try:
@@ -126,7 +127,7 @@ def moment_ms(ms: int) -> str:
 
 
 def plain(value: Any) -> str:
-    """A value that is no number."""
+    """A value that is not a number."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -146,7 +147,7 @@ def plain(value: Any) -> str:
 
 
 def title(result: Result) -> str:
-    """What was audited, as a heading."""
+    """The audit's name as a heading."""
     return {
         "ledger": "Ledger",
         "dlq": "Dead letters",
@@ -157,25 +158,27 @@ def title(result: Result) -> str:
 
 _LEDGER: Final = {
     Verdict.BALANCED: Headline(
-        Tone.GOOD, "BALANCED", "Every message that entered a queue left it once and by name, or is still there."
+        Tone.GOOD,
+        "BALANCED",
+        "Every message that entered a queue left it once, for a recorded reason, or is still there.",
     ),
     Verdict.VIOLATED: Headline(
-        Tone.BAD, "VIOLATED", "The books do not balance. The messages concerned are listed below."
+        Tone.BAD, "VIOLATED", "The books do not balance. The affected messages are listed below."
     ),
     Verdict.NOT_PROVABLE: Headline(
         Tone.WARN, "NOT PROVABLE", "Parts of the journal are missing or damaged, so nothing can be proved."
     ),
 }
 _COMPLETE: Final = Headline(Tone.GOOD, "COMPLETE", "Everything in the range was read.")
-_REMARKABLE: Final = Headline(Tone.WARN, "COMPLETE", "Everything in the range was read. Have a look at this:")
+_REMARKABLE: Final = Headline(Tone.WARN, "COMPLETE", "Everything in the range was read. Note the following:")
 _INCOMPLETE: Final = Headline(
-    Tone.WARN, "INCOMPLETE", "Parts of the journal are missing or damaged. The figures are of what could be read."
+    Tone.WARN, "INCOMPLETE", "Parts of the journal are missing or damaged. The figures cover only what could be read."
 )
-_EXCEEDED: Final = Headline(Tone.BAD, "THRESHOLD EXCEEDED", "There are more than --fail-over allows.")
+_EXCEEDED: Final = Headline(Tone.BAD, "THRESHOLD EXCEEDED", "There are more messages than --fail-over allows.")
 
 
 def headline(result: Result) -> Headline:
-    """The verdict in words, agreeing with the exit status; a threshold that is exceeded as well is not forgotten."""
+    """The verdict in words, in agreement with the exit status; also mentions an exceeded threshold."""
     if result.status is ExitStatus.EXCEEDED:
         return _EXCEEDED
     if result.verdict is not None and result.verdict is Verdict.BALANCED and not result.coverage.whole:
@@ -192,7 +195,7 @@ def headline(result: Result) -> Headline:
 
 
 def lost(damage: Iterable[Damage]) -> str:
-    """How much damage there is, in a sentence."""
+    """The amount of damage, in a sentence."""
     places = list(damage)
     known = sum(place.records for place in places if place.records > 0)
     unknown = any(place.records == UNKNOWN for place in places)
@@ -204,7 +207,7 @@ def lost(damage: Iterable[Damage]) -> str:
 
 
 def described(place: Damage) -> str:
-    """One damaged place, in a line."""
+    """One damaged place, in one line."""
     where = f"{clean(place.path)} at byte {place.offset}" if place.offset else clean(place.path)
     records = "" if place.records == UNKNOWN else f", {counted(place.records, 'record')} lost"
     position = "" if place.first_position == UNKNOWN else f", from position {place.first_position} on"
@@ -222,8 +225,8 @@ def covered(coverage: Coverage) -> dict[str, str]:
         "damage": lost(coverage.damage),
     }
     if coverage.trimmed_records:
-        facts["given up before"] = (
-            f"{counted(coverage.trimmed_records, 'record')} in segments that the broker itself removed (normal)"
+        facts["removed earlier"] = (
+            f"{counted(coverage.trimmed_records, 'record')} in segments removed by the broker (normal)"
         )
     if coverage.torn_bytes:
         facts["unfinished end"] = f"{size(coverage.torn_bytes)} of the newest segment (normal)"
@@ -231,7 +234,7 @@ def covered(coverage: Coverage) -> dict[str, str]:
 
 
 def _record(coverage: Coverage, position: int, time: int) -> str:
-    if coverage.next_position == UNKNOWN:  # of several journals
+    if coverage.next_position == UNKNOWN:  # for several journals
         return ""
     if coverage.next_position <= coverage.first_position:
         return "none"

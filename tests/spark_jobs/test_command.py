@@ -130,12 +130,12 @@ def test_what_is_no_message_id(text: str) -> None:
         (["ledger", "J", "--save-balance", "D", "--address", "a"], "save-balance"),
         (
             ["ledger", "J", "--save-balance", "/dev/null/balance"],
-            "/dev/null/balance: a balance cannot be written there: ",
+            "/dev/null/balance: no balance can be written there: ",
         ),
         (["ledger", "J", "--out", "missing/file"], "no such directory"),
         (["ledger", "J", "--format", "html", "--out", "."], "is a directory"),
         (["ledger", "s3://user:password@bucket/journal"], "credentials"),
-        (["ledger", "http://[::1"], "no URI"),
+        (["ledger", "http://[::1"], "not a valid URI"),
         (["ledger", "J", "--master", ""], "--master is empty"),
         (["ledger", "J", "--address", "\udcff"], "not UTF-8"),
     ],
@@ -203,13 +203,13 @@ def test_every_status_is_documented_in_help() -> None:
     documented = {int(number) for number in re.findall(r"^  (\d)  ", command.STATUSES, re.M)}
     assert documented == set(map(int, ExitStatus))
     for name in ("ledger", "dlq", "expiry", "trace"):
-        assert "9  more than --fail-over allows" in invoke(name, "--help").stdout
+        assert "9  more messages than --fail-over allows" in invoke(name, "--help").stdout
 
 
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ("", "it did not say why"),
+        ("", "no reason given"),
         ("Job aborted\n\tat org.apache", "Job aborted"),
         (
             "An error occurred while calling o7.count.\n: java.io.IOException: No space left\n\tat java.base",
@@ -307,7 +307,7 @@ def test_standard_output_that_is_full_is_1(lived: Path, monkeypatch: pytest.Monk
         (
             NoSpark("masters are unresponsive\nat java"),
             1,
-            "bartleby-audit: Spark does not start: masters are unresponsive",
+            "bartleby-audit: Spark did not start: masters are unresponsive",
         ),
         (Py4JError("the other side is gone"), 1, "bartleby-audit: Spark failed: the other side is gone"),
         (OSError(28, "No space left on device", "/tmp/x"), 1, "bartleby-audit: /tmp/x: No space left on device"),

@@ -53,7 +53,7 @@ def test_versions(tmp_path: Path, says: str, version: int) -> None:
     [
         ('java version "1.8.0_392"', "is Java 8"),
         ('openjdk version "16.0.2" 2021-07-20', "is Java 16"),
-        ("No Java runtime present", "does not say its version: No Java runtime present"),
+        ("No Java runtime present", "does not print its version: No Java runtime present"),
     ],
 )
 def test_what_is_no_java_for_spark(tmp_path: Path, says: str, wrong: str) -> None:

@@ -150,7 +150,7 @@ def test_a_missing_segment_is_counted_or_refused(data: Path) -> None:
     path.unlink()
     with pytest.raises(MissingSegments) as refused:
         _rows(data)
-    assert str(refused.value).endswith("(mode=PERMISSIVE counts what is lost and goes on)")
+    assert str(refused.value).endswith("(mode=PERMISSIVE counts the lost records and continues)")
     [damage] = [row for row in _rows(data, mode="PERMISSIVE") if row["record_type"] == "damage"]
     assert (damage["position"], damage["count"], damage["offset"]) == (first, lost, None)
     assert damage["text"]
@@ -195,7 +195,7 @@ def test_a_segment_that_vanishes_is_refused(data: Path) -> None:
 def test_a_segment_that_vanishes_is_counted(data: Path) -> None:
     _, lost = _lost(data, _middle(data))
     [row] = [row for row in _vanishing(data, mode="PERMISSIVE") if row["record_type"] == "damage"]
-    assert (row["count"], row["text"]) == (lost, "the segment vanished while the journal was read")
+    assert (row["count"], row["text"]) == (lost, "the segment vanished while the journal was being read")
 
 
 def test_a_segment_that_vanishes_is_a_row_of_the_segments(data: Path) -> None:

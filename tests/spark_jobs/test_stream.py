@@ -219,7 +219,7 @@ def test_what_went_unread_is_told(tmp_path: Path) -> None:
     there = [position for position in row_positions(growing.data) if position >= end]
     lost = there[-1] + 1 - end - len(set(there))
     assert lost > 0, "segments have been trimmed"
-    with pytest.raises(MissingSegments, match=r"gave up .*journal\.retention"):
+    with pytest.raises(MissingSegments, match=r"the broker removed .*journal\.retention"):
         strict.trigger()
     tolerant.trigger()
     damage = [row for row in tolerant.rows if row["record_type"] == "damage"]
@@ -260,7 +260,7 @@ def test_a_checkpoint_of_another_journal(tmp_path: Path) -> None:
     growing.run(5)
     query = Query(growing.show())
     query.committed["broker"] = "ff" * 16
-    with pytest.raises(WrongJournal, match=r"of broker ffff.*begin the query with a new checkpoint"):
+    with pytest.raises(WrongJournal, match=r"of broker ffff.*start the query with a new checkpoint"):
         query.trigger()
     with pytest.raises(WrongJournal):
         query.batch(query.committed, query.committed | {"position": 9})
@@ -321,5 +321,5 @@ def test_a_loss_ends_the_query(spark: SparkSession, tmp_path: Path) -> None:
     growing.run(100)
     growing.show()
     query = _start(spark, growing.data, tmp_path, Sink())
-    with pytest.raises(Exception, match="let it keep them"):
+    with pytest.raises(Exception, match="turn on retention"):
         query.awaitTermination()

@@ -164,7 +164,7 @@ def test_only_some_addresses_and_times(spark: SparkSession, lived: Path) -> None
     assert row["address"] == "events"
     assert (
         next(s.note for s in result.sections if s.name == "places")
-        == "Without a queue: none took it. 1 more is not shown."
+        == "Without a queue: the message was unroutable. 1 more is not shown."
     )
 
 
@@ -172,7 +172,7 @@ def test_only_some_addresses_and_times(spark: SparkSession, lived: Path) -> None
 def test_an_address_that_does_not_exist_is_not_taken_for_one_without_deaths(
     spark: SparkSession, lived: Path, which: Callable[[SparkSession, Snapshot, Options], Result]
 ) -> None:
-    with pytest.raises(NoSuchAddress, match="--address lots: no address in the journal is called that; there is lost"):
+    with pytest.raises(NoSuchAddress, match="--address lots: no address in the journal matches; similar ones: lost"):
         which(spark, take([str(lived)]), Options(addresses=("lots",)))
 
 

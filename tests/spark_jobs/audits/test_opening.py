@@ -80,7 +80,7 @@ def test_a_target_is_tried_without_a_trace(tmp_path: Path) -> None:
     opening.check_target(str(tmp_path / "a" / "b"))
     assert [*(tmp_path / "a" / "b").iterdir()] == []
     (tmp_path / "file").touch()
-    with pytest.raises(BadBalance, match="a balance cannot be written there"):
+    with pytest.raises(BadBalance, match="no balance can be written there"):
         opening.check_target(str(tmp_path / "file"))
 
 
@@ -99,7 +99,9 @@ def test_a_balance_of_later_than_the_range(spark: SparkSession, generated: Path,
     snapshot, head = take([str(generated)]), opening.read(str(saved))
     earlier = Expected(snapshot.broker_id, head.position - 1, ())
     for options in (LedgerOptions(expected=earlier), LedgerOptions(to_position=head.position - 1)):
-        with pytest.raises(BadBalance, match=f"the balance ends at position {head.position}, the range already at"):
+        with pytest.raises(
+            BadBalance, match=f"the balance ends at position {head.position}, but the range ends before, at"
+        ):
             ledger(spark, snapshot, replace(options, opening=str(saved)))
 
 
@@ -118,7 +120,7 @@ def test_every_byte_of_a_balance_is_checked(saved: Path, tmp_path: Path, which: 
 
 def test_a_balance_that_does_not_fit(spark: SparkSession, generated: Path, lived: Path, tmp_path: Path) -> None:
     snapshot, saved = take([str(generated)]), str(tmp_path / "balance")
-    with pytest.raises(BadBalance, match="no balance there"):
+    with pytest.raises(BadBalance, match="there is no balance"):
         ledger(spark, snapshot, LedgerOptions(opening=saved))
     head = opening.Balance(snapshot.broker_id, snapshot.next_position + 1, 0, 0, 0, "balanced", ())
     opening.write(saved, head, [])
@@ -161,4 +163,4 @@ def test_a_file_where_a_balance_should_be_is_told_without_a_number(tmp_path: Pat
     assert str(told.value) == f"{tmp_path}/file: the balance cannot be read: Not a directory"
     with pytest.raises(BadBalance) as told:
         opening.read(str(tmp_path / "nothing"))
-    assert str(told.value) == f"{tmp_path}/nothing: no balance there; --save-balance writes one"
+    assert str(told.value) == f"{tmp_path}/nothing: there is no balance; --save-balance writes one"

@@ -83,7 +83,7 @@ def test_a_message_on_two_queues_lives_twice(lived: Path) -> None:
 
 def test_an_id_that_is_not_there(lived: Path) -> None:
     result = trace(take([str(lived)]), 999_999, Options())
-    assert result.problems == ("message 999999 is not in what was read",)
+    assert result.problems == ("message 999999 is not in the part of the journal that was read",)
     assert rows(result, "life") == []
 
 

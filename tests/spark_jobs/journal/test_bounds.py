@@ -212,7 +212,7 @@ def test_a_member_too_many_is_no_snapshot(found: tuple[Snapshot, dict[int, Truth
     plain = json.loads(found[0].to_json())
     changes: list[dict[str, object]] = [{"more": 1}, {"segments": [[0]]}, {"parents": []}, {"missing": [[1]]}]
     for change in changes:
-        with pytest.raises(ValueError, match="no snapshot"):
+        with pytest.raises(ValueError, match="not a snapshot"):
             Snapshot.from_json(json.dumps(plain | change))
 
 

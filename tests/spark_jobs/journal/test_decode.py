@@ -188,7 +188,7 @@ def test_damage_as_rows() -> None:
             "offset": len(DAMAGED),
             "position": 15,
             "count": 5,
-            "text": "the entries end at position 15, the following segment begins at 20",
+            "text": "the entries end at position 15, but the next segment begins at 20",
         },
     ]
     assert [row["position"] for batch in found[1:] for row in batch.to_pylist()] == [11, 12, 14]

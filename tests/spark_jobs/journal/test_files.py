@@ -64,7 +64,7 @@ def test_credentials_in_a_location_are_refused_and_not_repeated(path: str) -> No
 
 
 def test_what_is_no_uri_is_refused() -> None:
-    with pytest.raises(BadLocation, match="this is no URI"):
+    with pytest.raises(BadLocation, match="this is not a valid URI"):
         files.location("http://[::1")
 
 

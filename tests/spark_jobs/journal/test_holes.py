@@ -61,7 +61,7 @@ def test_a_live_segment_that_is_missing(data: Path) -> None:
         number,
         whole[number].first,
         whole[number].records,
-        f"segment {number} is missing: a broker needs it",
+        f"segment {number} is missing: the broker needs it",
         whole[number - 1].created,
         whole[number + 1].created,
     )
@@ -76,7 +76,7 @@ def test_kept_segments_that_are_missing(data: Path) -> None:
     remove(data, number, number + 1)
     (gap,) = pinned(data).missing
     assert gap.uri == place
-    assert gap.what == f"segments {number} to {number + 1} are missing: retention keeps them, by its manifest"
+    assert gap.what == f"segments {number} to {number + 1} are missing: according to its manifest, retention keeps them"
     check(pinned(data), whole)
 
 
@@ -128,7 +128,7 @@ def test_a_segment_begun_after_the_one_that_says_what_is_needed(data: Path) -> N
         path.write_bytes(making.segment([], number=number, first=first, broker=BROKER_ID))
     (gap,) = pinned(data).missing
     assert (gap.first_segment, gap.last_segment, gap.first_position, gap.records) == (newest + 2, newest + 2, end, 7)
-    assert gap.what.endswith("a broker needs it")
+    assert gap.what.endswith("the broker needs it")
 
 
 def test_a_segment_that_had_no_records_is_no_loss(data: Path) -> None:
@@ -300,7 +300,7 @@ def test_a_segment_cut_short_in_front_of_one_of_which_a_manifest_knows(data: Pat
 def test_lines_that_cannot_be_read_are_told(data: Path) -> None:
     manifest = path_of(data, kept(data)[0]).parent / MANIFEST
     manifest.write_bytes(manifest.read_bytes() + b"\0\0\n{\n")
-    assert pinned(data).notes == (f"{manifest}: 2 lines cannot be read: writes that never ended, or damage",)
+    assert pinned(data).notes == (f"{manifest}: 2 lines cannot be read: incomplete writes, or damage",)
 
 
 def test_retention_alone_misses_what_its_manifest_lists_last(data: Path) -> None:

@@ -108,7 +108,9 @@ def test_as_many_as_may_be_open(data: Path, monkeypatch: pytest.MonkeyPatch) -> 
         snapshot = take([str(data)], opened=opened)
     assert asked[-1] == (300, 300)
     assert [bool(ref.opened_at) for ref in snapshot.segments] == [True] * 3 + [False] * (len(snapshot.segments) - 3)
-    assert snapshot.notes[-1].startswith(f"{len(snapshot.segments) - 3} of {len(snapshot.segments)} segments are more")
+    assert snapshot.notes[-1].startswith(
+        f"{len(snapshot.segments) - 3} of {len(snapshot.segments)} segments exceed the limit"
+    )
     monkeypatch.undo()
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == before
 

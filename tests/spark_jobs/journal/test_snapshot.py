@@ -117,7 +117,7 @@ def test_one_day_of_retention(tmp_path: Path) -> None:
         assert [ref.number for ref in snapshot.segments] == numbers
         assert all(ref.kept for ref in snapshot.segments)
         before = snapshot.trimmed[0] if snapshot.trimmed else None
-        assert numbers[0] == 1 or (before is not None and before.what.endswith("before what is looked at"))
+        assert numbers[0] == 1 or (before is not None and before.what.endswith("before the part that is read"))
     check(take([str(day) for day in days] + [str(made.data)]), truth(made.data))
 
 
@@ -229,7 +229,7 @@ def test_a_copy_that_differs_is_told(data: Path, tmp_path: Path) -> None:
         snapshot = take([str(path) for path in paths])
         check(snapshot, truth(data))
         assert [note.partition(":")[0] for note in snapshot.notes] == [str(shorter), str(other), str(broken)]
-        assert all(note.endswith("is read") for note in snapshot.notes)
+        assert all(note.endswith("which is used") for note in snapshot.notes)
 
 
 def test_a_copy_that_can_be_read_is_preferred(data: Path, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ def test_every_byte_before_the_limit_was_valid() -> None:
 def test_a_segment_that_became_shorter_than_its_limit(zeros: int) -> None:
     data = SMALL[: STARTS[2]] + bytes(zeros)
     found = walk(data, number=1, newest=True, limit=len(SMALL))
-    what = f"the entries end here, but once reached to byte {len(SMALL)}"
+    what = f"the entries end here, but earlier reached to byte {len(SMALL)}"
     assert found.holes == [Hole(STARTS[2], 107, UNKNOWN, what)]
     assert lost(walk(data, number=1, newest=True, limit=len(SMALL), next_first=NEXT)) == 3
 
@@ -265,7 +265,7 @@ def test_two_holes() -> None:
 
 def test_the_following_segment_tells_what_is_missing() -> None:
     (hole,) = older(SMALL, next_first=120).holes
-    what = "the entries end at position 110, the following segment begins at 120"
+    what = "the entries end at position 110, but the next segment begins at 120"
     assert hole == Hole(len(SMALL), 110, 10, what)
     (hole,) = older(SMALL, next_first=105).holes
     assert (hole.first_position, hole.records) == (110, UNKNOWN)
@@ -389,10 +389,10 @@ def test_lengths_that_contradict_themselves(index: int) -> None:
     name = record.RecordType(grown[4]).name
     data = segment([[*whole[:index], bytes(grown), *whole[index + 1 :]]])
     found = walk(data, number=1, newest=False)
-    what = f"the length of a {name} record is not that of its fields"
+    what = f"the length of a {name} record contradicts its fields"
     defining = (16, 17, 18, 19, 20, 21, 24, 25, 65, 67, 72, 73)
     if grown[4] in defining:
-        what = f"the definition in a {name} record is no JSON object"
+        what = f"the definition in a {name} record is not a JSON object"
     assert [(hole.first_position, hole.records, hole.what) for hole in found.holes] == [(index + 1, 1, what)]
     assert len(records(found)) == len(whole) - 1
     expected = sum(data[4] in (*defining, 32) for data in whole)
@@ -483,5 +483,5 @@ def test_a_reference_to_a_large_body_has_its_length() -> None:
     data = segment([[message(1), patched(message(6, body=b"x" * 24), 5, b"\2"), patched(message(7), 5, b"\2")]])
     found = walk(data, number=1, newest=False)
     assert [(hole.first_position, hole.records, hole.what) for hole in found.holes] == [
-        (3, 1, "the length of a MESSAGE record is not that of its fields"),
+        (3, 1, "the length of a MESSAGE record contradicts its fields"),
     ]

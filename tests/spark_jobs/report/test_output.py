@@ -61,5 +61,5 @@ def test_a_target_that_cannot(name: str, directory: bool, error: type[OSError], 
 @pytest.mark.parametrize("directory", [False, True])
 def test_where_nothing_may_be_written(directory: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("spark_jobs.report.output.os.access", lambda path, mode: False)
-    with pytest.raises(PermissionError, match="may not be written to"):
+    with pytest.raises(PermissionError, match="is not writable"):
         check_target(tmp_path / "report", directory=directory)

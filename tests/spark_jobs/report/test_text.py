@@ -172,7 +172,7 @@ def test_what_was_read() -> None:
     assert facts["last position"] == "41208337 (2026-11-21 21:59:59 UTC)"
     assert facts["damage"] == "none"
     assert facts["unfinished end"].startswith("4.1 KiB")
-    assert "given up before" not in facts
-    assert text.covered(DAMAGED)["given up before"].startswith("912,004 records")
+    assert "removed earlier" not in facts
+    assert text.covered(DAMAGED)["removed earlier"].startswith("912,004 records")
     assert text.covered(ALL["empty"].coverage)["last position"] == "none"
     assert datetime.fromtimestamp(WHOLE.first_time / 1000, UTC).hour == 22
