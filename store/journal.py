@@ -90,6 +90,7 @@ class Journal:
         self._recovery: Recovery | None = None
         self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
         self._reserve = min(limits.reserve_bytes, log.segment_bytes // 4)
+        self._last = min(self._slack, self._reserve // 2)  # of the reserve: for removals, which do not ask
         self._asked = 0
         self._refused = False  # something, since the last segment was begun
         # The open entry, and the segment it goes to: `_used` and `_capacity` in bytes, without the open entry.
@@ -256,7 +257,7 @@ class Journal:
             if left < self._slack:
                 self._seal()
                 self._roll()
-        elif left < (0 if essential else self._reserve):
+        elif left < (self._last if essential else self._reserve):
             self._refused = True
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
 

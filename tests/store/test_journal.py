@@ -333,6 +333,21 @@ def test_a_full_disk_refuses_stores_and_takes_removals() -> None:
     assert desk.failures == []
 
 
+def test_moves_leave_room_for_removals_on_a_full_disk() -> None:
+    """Moves ask for room and may be refused; removals do not ask."""
+    desk = Desk(SimFiles(capacity=4096 + 200), reserve_bytes=1 << 20)
+    desk.start()
+    while desk.journal.end < 4096 - 1000:
+        desk.journal.reserve(100, essential=True)
+        desk.send(16)
+        desk.commit()
+    with pytest.raises(JournalFull):
+        desk.journal.reserve(700, essential=True)
+    desk.journal.add(record.removed(1, RemovalReason.CONSUMED, list(range(40))))
+    desk.commit()
+    assert desk.failures == []
+
+
 def test_room_is_asked_for_again_after_a_while() -> None:
     files = SimFiles(capacity=4096 + 100)
     desk = Desk(files, retry_ms=1000)

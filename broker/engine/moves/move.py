@@ -204,7 +204,7 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
         return None
     try:
         if copy.header.durable:
-            arrival.reserve(state, [copy], essential=True)
+            arrival.reserve_bytes(state, copy.size + COPY_OVERHEAD_BYTES, essential=True)
     except DiskFull:
         state.report("move.disk_full", address=target.name, message=message.id)
         return None

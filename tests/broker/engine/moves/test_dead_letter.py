@@ -8,8 +8,10 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
-from tests.broker.engine.engine_harness import Bench, Taker
-from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
+from tests.broker.engine.engine_harness import Bench, Taker, fill
+from tests.simulation.world import check_accounts, check_counters, journal_records, reasons, small
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_files import SimFiles
 
 ONCE = {"match": "a", "max-delivery-attempts": 1}
 
@@ -208,3 +210,19 @@ def test_expired_in_the_middle_of_the_line(bench: Bench) -> None:
     bench.broker.advance(10)
     assert bench.take("a").take() == [b"1", b"3"]
     assert bench.queue("a").expiring == 0
+
+
+@pytest.mark.parametrize("nbytes", [112, 260, 593])
+def test_on_a_full_disk_dead_letters_stay_and_consumers_go_on(nbytes: int) -> None:
+    """Not a byte too many is used for what is noted of a death."""
+    config = small({"match": "a", "dead-letter-address": "D"}, retained=False)
+    bench = Bench(running=SimBroker(config, files=SimFiles(capacity=160 << 10)))
+    bench.sent("a", *[b"x" * nbytes] * 100)
+    bench.sent("keep", b"1")
+    fill(bench, "a")
+    taker = bench.take("a")
+    while not bench.broker.reported("move.disk_full"):
+        bench.nack(taker, taker.taken.pop(0), requeue=False)
+    for _ in range(10):
+        bench.ack(taker, taker.taken.pop(0))
+    assert bench.broker.failure is None
