@@ -14,6 +14,7 @@ from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.model.errors import TooLarge, TransactionClosed
 from broker.engine.model.message import Message, size_of
+from broker.engine.moves import move
 from broker.engine.publish import publish, sending
 from broker.engine.publish.send import Send
 from broker.engine.queues import arrival
@@ -38,6 +39,12 @@ class Settlement:
     _: KW_ONLY
     dead: DeadLetterReason | None = None
     kept: bool = False
+
+    def bytes_needed(self) -> int:
+        """The most bytes of journal that it may need, if all that it returns as failed dies."""
+        stored = [message for message in self.messages if message.segment]
+        dies = self.how is not None and self.how.failed != 0
+        return size_of(stored) + (move.COPY_OVERHEAD_BYTES * len(stored) if dies else 0)
 
 
 @dataclass(slots=True, eq=False)
@@ -142,7 +149,7 @@ def _commit(state: State, transaction: Transaction) -> None:
     transaction.check_open()
     for send in transaction.sends:
         send.find(state)
-    need = sum(m.size for settlement in transaction.settlements for m in settlement.messages if m.segment)
+    need = sum([settlement.bytes_needed() for settlement in transaction.settlements])
     seen: set[tuple[int, bytes]] = set()
     for send in transaction.sends:
         sending.check(state, send.address)

@@ -161,6 +161,25 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     assert len(bench.bodies("b")) == 20, "what is not durable needs no room"
 
 
+@pytest.mark.parametrize("requeue", [False, True])
+def test_dead_letters_need_room_for_what_is_noted_of_their_death(requeue: bool) -> None:
+    rules = {"match": "a", "dead-letter-address": "DLQ", "max-delivery-attempts": 1}
+    config = small(rules, segment_bytes=256 << 10, retained=False)
+    bench = Bench(running=SimBroker(config, files=SimFiles(capacity=300 << 10)))
+    messages = bench.sent("a", *[b"x"] * 200)
+    taker = bench.take("a")
+    tx = bench.enter().transactions.begin()
+    for message in messages:
+        bench.nack(taker, message, requeue=requeue, tx=tx)
+    with pytest.raises(DiskFull):
+        bench.enter().transactions.commit(tx)
+    bench.engine.transactions.rollback(tx)
+    bench.run()
+    assert bench.broker.failure is None
+    assert bench.queue("a").message_count + bench.queue("DLQ").message_count == 200
+    check_accounts(bench.broker)
+
+
 def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     bench = Bench({"match": "a", "auto-create-queues": False})
     engine = bench.enter()
