@@ -214,7 +214,7 @@ def _handle(
         targets = state.candidates(address, None, routing_type)
         routed += arrival.publish(state, address, messages, targets, unrouted=unrouted)
         if not messages[0].id:
-            return routed  # dropped: the address is full
+            messages = []  # dropped: the address is full
     for divert in extras.others:
         if divert.name not in passed:
             for message in messages:
@@ -252,6 +252,7 @@ def _take(
                 divert.taken += 1
                 forwards += copies
                 continue
+            message.id = 0
         left.append(message)
     return left
 

@@ -10,7 +10,8 @@ from broker.config import ConfigError
 from broker.config.diverts import DivertSection
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull, AlreadyInUse, InvalidName, NotFound
-from broker.engine.model.message import RoutingType
+from broker.engine.model.message import Message, RoutingType
+from broker.engine.publish.send import Send
 from broker.engine.queues.diverts import FORWARDS_MAX, HEADERS_MAX, Divert, DivertRouting, read_divert
 from broker.engine.routing import destinations, registry
 from broker.engine.routing.registry import add_divert, remove_divert
@@ -139,6 +140,25 @@ def test_a_full_forwarding_address_refuses_the_send() -> None:
         bench.send("a", b"2")
     bench.run()
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [b"1"])
+
+
+def test_what_a_full_address_drops_is_not_diverted_and_the_rest_of_its_run_is() -> None:
+    """The exclusive divert x leads to a queue, y to none."""
+    bench = bench_with(
+        {"match": "a", "address-full-policy": "DROP", "max-size-messages": 1},
+        x=section("a", "b", exclusive=True, filter="k = 'x'"),
+        y=section("a", "nowhere", exclusive=True, filter="k = 'y'"),
+        z=section("a", "c"),
+    )
+    bench.enter().operators.declare("nowhere", {RoutingType.MULTICAST})
+    bench.sent("a", b"1")
+    engine = bench.enter()
+    header = bench.header("a")
+    run = [Message(header, b"k:%b\n" % key, key) for key in (b"x", b"y")]
+    engine.publish([Send(engine.addresses["a"], None, RoutingType.ANYCAST, run)]).check()
+    bench.run()
+    assert [bench.bodies(name) for name in ("a", "b", "c")] == [[b"1"], [b"x"], [b"1"]]
+    assert engine.addresses["a"].dropped == 1
 
 
 def test_transactions_divert_at_their_commit() -> None:
