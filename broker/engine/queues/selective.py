@@ -198,9 +198,10 @@ class SelectiveBacklog:
 
     def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
         """Replace a consumer's predicate: match all ready messages, once."""
-        view = _View(predicate)
-        view.add(self)
-        self._views[key] = view
+        before = self._views.get(key)
+        self.attach(key, predicate)
+        if before is not None:
+            self._views[key].floor = before.floor
 
     def take_head(self, count: int) -> list[Message]:
         """Remove and return the next messages in the order of delivery, for any consumer."""

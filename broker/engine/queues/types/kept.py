@@ -10,7 +10,7 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from broker.engine.model.message import Message
-from broker.engine.queues.selective import SelectiveBacklog
+from broker.engine.queues.selective import Predicate, SelectiveBacklog
 
 
 class KeptBacklog(SelectiveBacklog):
@@ -23,3 +23,11 @@ class KeptBacklog(SelectiveBacklog):
     def pop_for(self, key: Hashable) -> Message | None:
         """The next message that this consumer has not been sent; it stays."""
         return self._views[key].next_in(self._ready)
+
+    def rematch(self, key: Hashable, predicate: Predicate | None) -> None:
+        """Replace a consumer's predicate, which leaves out more than before: what it was sent does not come again."""
+        view = self._views.get(key)
+        if view is None:
+            self.attach(key, predicate)
+        else:
+            view.predicate = predicate

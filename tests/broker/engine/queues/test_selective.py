@@ -42,6 +42,17 @@ def test_priority_goes_first() -> None:
     assert [m.id for m in (backlog.pop_for("c") for _ in range(3)) if m] == [2, 3, 1]
 
 
+def test_another_predicate_does_not_let_it_pass_what_goes_first() -> None:
+    """There are messages of a higher priority elsewhere."""
+    backlog = SelectiveBacklog([message(1), message(2, 9)])
+    backlog.attach("c", None)
+    backlog.set_floor("c", 5)
+    backlog.rematch("c", modulo(2, 1))
+    assert backlog.pop_for("c") is None
+    backlog.rematch("c", None)
+    assert ids([m for m in (backlog.pop_for("c") for _ in range(2)) if m]) == [2]
+
+
 def test_a_message_is_matched_once_for_each_consumer() -> None:
     asked: list[int] = []
 

@@ -54,6 +54,17 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
     assert left(bench, "q") == {}
 
 
+def test_what_a_consumer_wants_no_more_brings_the_others_not_again(bench: Bench) -> None:
+    declared(bench, non_destructive=True)
+    taker = bench.take("q", window=600)
+    messages = put(bench, "q", b"1", b"2", b"3", b"4")
+    assert taker.take() == [b"1", b"2", b"3"]
+    bench.enter().consumers.exclude(taker.consumer, messages[0].id)
+    bench.nack(taker, messages[0])
+    bench.ack(taker, *messages[1:3])
+    assert taker.take() == [b"4"]
+
+
 def test_the_window_opens_with_acknowledgements(bench: Bench) -> None:
     declared(bench, non_destructive=True)
     taker = bench.take("q", window=0)
