@@ -3,7 +3,8 @@
 Each scan (`address-queue-scan-period`) looks once at every queue, then at the addresses without queues, some of them
 each tick.  What is eligible in two scans running is deleted, so "delay 0" means between one and two periods, as in
 ActiveMQ Artemis.  An address without queues of its own is in use while messages are sent to it (for queues on wildcard
-addresses), while those queues hold some of its messages, and while it remembers duplicate ids.
+addresses), while those queues hold some of its messages, while it stores some for later queues (a retroactive address),
+and while it remembers duplicate ids.
 
 Resources of the configuration are never deleted, nor are temporary destinations whose owner is connected; remaining
 temporary addresses are deleted whatever the settings.
@@ -77,9 +78,16 @@ def _address_eligible(state: State, address: Address) -> bool:
         return False  # some of these messages may be its own
     if is_temporary(address.name):
         return True  # its owner is gone
-    if not settings.auto_delete_addresses or state.duplicates.count(address):
+    if not settings.auto_delete_addresses or state.duplicates.count(address) or _has_history(state, address):
         return False
     if state.now - address.unbound_since < settings.auto_delete_addresses_delay:
         return False
     used = address.bound_once or address.routed or address.unrouted
     return bool(used) or settings.auto_delete_addresses_skip_usage_check
+
+
+def _has_history(state: State, address: Address) -> bool:
+    """Whether messages are stored for later queues of the address, which is retroactive."""
+    own = [] if address.extras is None else [divert for divert in address.extras.others if divert.internal]
+    rings = [queue for divert in own for name in divert.forwarding for queue in state.addresses[name].queues]
+    return any([ring.message_count for ring in rings])

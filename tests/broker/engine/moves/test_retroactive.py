@@ -166,3 +166,18 @@ def test_internal_addresses_are_not_retroactive_themselves() -> None:
     bench = Bench({"match": "*", "retroactive-message-count": 3}, {"match": "$.#", "retroactive-message-count": 3})
     publish(bench, b"1")
     assert len([name for name in bench.engine.addresses if name.endswith(".retro")]) == 3  # DLQ, ExpiryQueue, orders
+
+
+def test_auto_delete_spares_an_address_with_messages_for_later_queues() -> None:
+    bench = retroactive(2)
+    publish(bench, b"1", b"2", b"3")
+    bench.broker.advance(4 * bench.engine.limits.reaper_period)
+    assert bench.take("orders", MULTICAST).take() == [b"2", b"3"]
+
+
+def test_auto_delete_takes_one_without_any() -> None:
+    bench = retroactive(2)
+    publish(bench, b"1")
+    bench.enter().messages.purge(bench.queue(RING))
+    bench.broker.advance(4 * bench.engine.limits.reaper_period)
+    assert not [name for name in bench.engine.addresses if "orders" in name]
