@@ -115,6 +115,9 @@ def expire_due(state: State, limit: int) -> bool:
         queue.expiring -= 1
         by_queue.setdefault(queue, []).append(message)
     for queue, messages in by_queue.items():
+        if queue.kind is not None:
+            queue.kind.left(messages)  # before the copies of others may arrive there
+    for queue, messages in by_queue.items():
         arrival.keep_for_later(state, queue, expire(state, queue, messages))
     return len(due) == limit
 

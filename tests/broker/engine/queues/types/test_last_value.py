@@ -165,6 +165,18 @@ def test_a_value_expires_and_frees_its_key(bench: Bench) -> None:
     assert left(bench, "q") == {"expired": 1, "replaced": 1}
 
 
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_value_expires_together_with_one_that_comes_there_when_it_has_expired(durable: bool) -> None:
+    bench = Bench({"match": "first", "expiry-address": "q"})
+    declared(bench, last_value=True)
+    declared(bench, "first")
+    bench.sent("first", b"1", head=b"_AMQ_LVQ_NAME:k\n", expiration=bench.broker.now + 10, durable=durable)
+    put(bench, "q", b"2", key="k", expiration=bench.broker.now + 10)
+    bench.broker.advance(10)
+    assert bench.bodies("q") == [b"1"]
+    assert left(bench, "q") == {"expired": 1}
+
+
 def test_an_older_value_that_lands_later_yields() -> None:
     """A durable message waits for the disk, a non-durable one does not."""
     bench = Bench(lazy_disk=True)
