@@ -152,8 +152,8 @@ class Engine:
 
     def settle_restored(self) -> None:
         """Do what a restart makes due, once the journal can be written and before there are consumers."""
-        alter.after_restart(self._state)
         self.sessions.settle_restored()
+        alter.after_restart(self._state, self.sessions.in_flight_by_queue())
         self.consumers.reservations.settle_restored()
         self.retained.settle_restored()
 

@@ -349,6 +349,14 @@ class StoredSessions:
         session.inflight.clear()
         session.current = current
 
+    def in_flight_by_queue(self) -> dict[Queue, list[Message]]:
+        """What was in flight before the restart and is not taken over yet."""
+        found: dict[Queue, list[Message]] = {}
+        for session in self._by_name.values():
+            for queue, message in session.inflight.values():
+                found.setdefault(queue, []).append(message)
+        return found
+
     def settle_restored(self) -> int:
         """Remove the messages that clients had before the restart (rule 1); returns how many.  The journal must run."""
         unsettled, self._unsettled = self._unsettled, []

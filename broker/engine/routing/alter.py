@@ -6,10 +6,12 @@ attributes again at a reload or a restart, but stays paused or not.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from broker.engine.model.attributes import Asked, QueueAttributes, with_asked
 from broker.engine.model.errors import AlreadyInUse
+from broker.engine.model.message import Message
 from broker.engine.queues import consumer_lifecycle
 from broker.engine.queues.address import Address
 from broker.engine.queues.paging import depage
@@ -114,11 +116,14 @@ def pause_address(state: State, address: Address, *, paused: bool) -> bool:
     return True
 
 
-def after_restart(state: State) -> None:
-    """Apply the rules of each queue's kind to its restored messages, before there are consumers."""
+def after_restart(state: State, in_flight: Mapping[Queue, list[Message]]) -> None:
+    """Apply the rules of each queue's kind to its restored messages, before there are consumers.
+
+    `in_flight`: those that are in flight to clients, whose sessions take them over next.
+    """
     for queue in list(state.queues.values()):
         if queue.kind is not None:
-            queue.kind.restored(state)
+            queue.kind.restored(state, in_flight.get(queue, []))
         if queue.attributes.purge_on_no_consumers:
             consumer_lifecycle.on_detach(state, queue)
 

@@ -47,7 +47,7 @@ class Kind:
             self._only, self._added = before._only, before._added
             self.values = before.values
         elif self.values is not None:
-            self.enter_all(state)
+            self.enter_all(state, [])
         if self._gate is None:
             return
         if before is not None and before._gate is not None and before._gate.rule == self._gate.rule:
@@ -144,24 +144,38 @@ class Kind:
         if self.values is not None:
             self.values.left(messages)
 
-    def restored(self, state: State) -> None:
-        """Apply the rules to the messages found after a restart."""
+    def restored(self, state: State, in_flight: list[Message]) -> None:
+        """Apply the rules to the messages found after a restart; those `in_flight` will be deliveries again."""
         if self._keeps_nothing:
             return
-        if self.values is not None:
-            self.enter_all(state)
-        self.cut(state, everything=True)
-
-    def enter_all(self, state: State) -> None:
-        """Learn the keys of all messages on the queue, and remove those replaced by others."""
-        assert self.values is not None
         queue = self._queue
-        present = [*queue.unordered()]
+        for message in in_flight:
+            queue.discard(message)
+        if self.values is not None:
+            self.enter_all(state, in_flight)
+        self.cut(state, everything=True)
+        if in_flight:
+            queue.put_back(in_flight)
+
+    def enter_all(self, state: State, in_flight: list[Message]) -> None:
+        """Learn the keys of all messages on the queue, and remove those replaced by others."""
+        values, queue = self.values, self._queue
+        assert values is not None
+        away = {message.id: message for message in in_flight}
+        for holder in queue.holders():
+            away |= holder.unacked
+        present = [*queue.unordered(), *away.values()]
         present += [m for due, m in queue.scheduled.values() if due != m.header.scheduled]  # waiting for redelivery
         present.sort(key=lambda message: message.id)
-        losers = [loser for loser in map(self.values.arrived, present) if loser is not None]
+        losers: list[Message] = []
+        for message in present:
+            loser = values.arrived(message)
+            if message.id in away:
+                values.delivered([message])
+            if loser is not None and loser.id not in away:
+                losers.append(loser)
         for loser in losers:
-            arrival.take_out(state, self._queue, loser)
+            arrival.take_out(state, queue, loser)
         self._replaced(state, losers)
 
     @property

@@ -481,3 +481,62 @@ def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session(bench: Bench
     assert len(bench.engine.sessions.in_flight._senders[queue]) <= ENDED_MAX + 1
     bench.enter().delete_queue(queue)
     assert queue not in bench.engine.sessions.in_flight._senders
+
+
+# -- queues with rules -------------------------------------------------------------------------------------------------
+
+
+def in_flight(bench: Bench) -> list[bytes]:
+    """What is in flight to the session, by its packet ids, as far as the queue still has it."""
+    session, queue = found(bench), bench.queue("q")
+    taker = bench.attach(Taker(), "t.a::q", counted=True)
+    kept = bench.engine.consumers.take(taker.consumer, [m for at, m in session.inflight.values() if at is queue])
+    bench.run()
+    return [body_of(message) for message in kept]
+
+
+def test_a_ring_evicts_nothing_in_flight_after_a_restart() -> None:
+    bench = Bench({"match": "t.a", "default-ring-size": 2})
+    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
+    bench.enter().consumers.grant(sending.consumer, 2)
+    for body in (b"1", b"2", b"3", b"4"):
+        bench.sent("t.a", body, routing_type=MULTICAST)
+    assert sending.take() == [b"1", b"2"]
+    bench = bench.restart()
+    assert sorted(bench.bodies("q")) == [b"1", b"2", b"3", b"4"]
+    assert in_flight(bench) == [b"1", b"2"]
+    bench.sent("t.a", b"5", routing_type=MULTICAST)
+    assert bench.places("q") == {b"1": "delivering", b"2": "delivering", b"4": "ready", b"5": "ready"}
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+
+
+def test_a_value_in_flight_is_not_replaced_after_a_restart() -> None:
+    bench = Bench({"match": "t.a", "default-last-value-key": "k"})
+    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
+    bench.enter().consumers.grant(sending.consumer, 1)
+    for body in (b"1", b"2", b"3"):
+        bench.sent("t.a", body, head=b"k:v\n", routing_type=MULTICAST)
+    assert bench.places("q") == {b"1": "delivering", b"3": "ready"}
+    bench = bench.restart()
+    assert in_flight(bench) == [b"1"]
+    assert bench.places("q") == {b"1": "delivering", b"3": "ready"}
+    bench.sent("t.a", b"4", head=b"k:v\n", routing_type=MULTICAST)
+    assert bench.places("q") == {b"1": "delivering", b"4": "ready"}
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
+
+
+def test_what_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
+    """The power goes after RELEASED and before the removal; then the ring is cut."""
+    bench = Bench({"match": "t.a", "default-ring-size": 1})
+    sending = bench.attach(Sending(bench, opened(bench)), "t.a", MULTICAST, durable_name="q", counted=True)
+    bench.enter().consumers.grant(sending.consumer, 1)
+    for body in (b"1", b"2"):
+        bench.sent("t.a", body, routing_type=MULTICAST)
+    bench.enter().sessions.released(sending.session, [1])
+    bench.run()
+    bench = bench.restart()
+    assert bench.bodies("q") == [b"2"]
+    check_accounts(bench.broker)
+    check_counters(bench.broker)
