@@ -150,7 +150,7 @@ def test_what_a_full_address_drops_is_not_diverted_and_the_rest_of_its_run_is() 
         y=section("a", "nowhere", exclusive=True, filter="k = 'y'"),
         z=section("a", "c"),
     )
-    bench.enter().operators.declare("nowhere", {RoutingType.MULTICAST})
+    bench.enter().configuration.declare("nowhere", {RoutingType.MULTICAST})
     bench.sent("a", b"1")
     engine = bench.enter()
     header = bench.header("a")
