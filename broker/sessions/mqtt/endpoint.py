@@ -355,7 +355,7 @@ class MqttEndpoint(Port):
     def _on_ack(self, ack: Ack) -> None:
         assert self.session is not None
         self.session.deliveries.acknowledge(ack)
-        self.session.subscriptions.finish_leaving()
+        self.session.subscriptions.finishing.check()
 
 
 #: What is done about each packet that both sides know.

@@ -31,13 +31,64 @@ _STORED_LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16
 _LEAVING: Final = "#/"
 
 
+class Finishing:
+    """Shared subscriptions of a session that have ended, but for the messages in flight to their consumers."""
+
+    __slots__ = ("_deliveries", "_engine", "_subscriptions")
+
+    def __init__(self, engine: Engine, deliveries: Deliveries) -> None:
+        self._engine = engine
+        self._deliveries = deliveries
+        self._subscriptions: dict[Consumer, Subscription] = {}
+
+    def add(self, subscription: Subscription, consumer: Consumer) -> None:
+        """A subscription has ended with messages in flight."""
+        self._subscriptions[consumer] = subscription
+        self._deliveries.retire(consumer)
+
+    def check(self) -> None:
+        """Something was answered, or has gone back: some may be done."""
+        if self._subscriptions:
+            for consumer in [c for c in self._subscriptions if not c.unacked or c.closed]:
+                del self._subscriptions[consumer]
+                self._engine.consumers.close(consumer, redelivery.CLOSED)
+
+    def leave(self) -> None:
+        """The client is gone for now: what is in flight with QoS 1 is for others."""
+        for consumer in self._subscriptions:
+            self._deliveries.give_back_at_least_once(consumer)
+        self.check()
+
+    def drop(self) -> None:
+        """The session is over: what is in flight is others', but for QoS 2 [MQTT-4.8.2-5]."""
+        for consumer in self._subscriptions:
+            self._deliveries.in_flight.consume_exactly_once(consumer)
+            self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
+        self._subscriptions.clear()
+
+    def to_json(self) -> dict[str, Definition]:
+        """What is stored of them, by the key of each."""
+        stored = [{**s.to_json(), "leaving": True} for consumer, s in self._subscriptions.items() if consumer.unacked]
+        return {key_of(each): each for each in stored}
+
+    def restore(self, subscription: Subscription, consumer: Consumer) -> None:
+        """As it was stored; what was in flight comes before `settle`."""
+        self._subscriptions[consumer] = subscription
+
+    def settle(self) -> None:
+        """What was in flight is again."""
+        for consumer in self._subscriptions:
+            self._deliveries.retire(consumer)
+        self.leave()
+
+
 class Subscriptions:
     """Those of one session, by topic filter.
 
     `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
     """
 
-    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_leaving", "_syntax", "changed")
+    __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_syntax", "changed", "finishing")
 
     def __init__(self, engine: Engine, syntax: AddressSyntax, client: Client, deliveries: Deliveries) -> None:
         self.changed: dict[str, None] = {}
@@ -46,7 +97,7 @@ class Subscriptions:
         self._client = client
         self._deliveries = deliveries
         self._by_filter: dict[str, Subscription] = {}
-        self._leaving: dict[Consumer, Subscription] = {}  # shared ones that ended, with messages in flight
+        self.finishing = Finishing(engine, deliveries)
 
     def __len__(self) -> int:
         return len(self._by_filter)
@@ -182,31 +233,16 @@ class Subscriptions:
         elif consumer is not None and subscription.borrowed:
             deliveries.forget(consumer)
         if consumer is not None and finishing:
-            self._retire(consumer, subscription)
+            self.finishing.add(subscription, consumer)
         elif consumer is not None:
             deliveries.remove(consumer)
         self._engine.subscriptions.end(subscription, finishing=finishing)
-
-    def _retire(self, consumer: Consumer, subscription: Subscription) -> None:
-        """A shared subscription is over but for what is in flight."""
-        self._leaving[consumer] = subscription
-        self._deliveries.retire(consumer)
-
-    def finish_leaving(self) -> None:
-        """Something was answered: those that have left with messages in flight may be done."""
-        if self._leaving:
-            for consumer in [c for c in self._leaving if not c.unacked or c.closed]:
-                del self._leaving[consumer]
-                self._engine.consumers.close(consumer, redelivery.CLOSED)
 
     # -- the client comes and goes ---------------------------------------------------------------------------------
 
     def leave_all(self) -> None:
         """The client of a lasting session is gone for now."""
-        deliveries = self._deliveries
-        for leaving in self._leaving:
-            deliveries.give_back_at_least_once(leaving)
-        self.finish_leaving()
+        self.finishing.leave()
         for subscription in list(self):
             self._leave(subscription)
 
@@ -220,7 +256,7 @@ class Subscriptions:
             if consumer.unacked and not subscription.qos:  # it was of a higher QoS once
                 self._by_filter[subscription.filter.text] = other = subscription.without_consumer()
                 subscription.qos = 2  # what is in flight
-                self._retire(consumer, subscription)
+                self.finishing.add(subscription, consumer)
                 subscription, consumer = other, None
         if consumer is not None and not subscription.stays:
             deliveries.remove(consumer)
@@ -253,10 +289,7 @@ class Subscriptions:
 
     def drop_all(self) -> None:
         """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
-        for consumer in self._leaving:
-            self._deliveries.in_flight.consume_exactly_once(consumer)
-            self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
-        self._leaving.clear()
+        self.finishing.drop()
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
             self._drop(subscription, ended=True)
@@ -265,17 +298,13 @@ class Subscriptions:
 
     def to_json(self) -> dict[str, Definition]:
         """What is stored of them, by the key of each."""
-        return {text: s.to_json() for text, s in self._by_filter.items()} | self._leaving_to_json()
-
-    def _leaving_to_json(self) -> dict[str, Definition]:
-        leaving = [{**s.to_json(), "leaving": True} for consumer, s in self._leaving.items() if consumer.unacked]
-        return {key_of(each): each for each in leaving}
+        return {text: s.to_json() for text, s in self._by_filter.items()} | self.finishing.to_json()
 
     def changes(self) -> dict[str, Definition | None]:
         """What is to be stored of those that have changed since this was asked, None: nothing any more."""
         changed, self.changed = self.changed, {}
         there = self._by_filter
-        return {text: there[text].to_json() if text in there else None for text in changed} | self._leaving_to_json()
+        return {text: there[text].to_json() if text in there else None for text in changed} | self.finishing.to_json()
 
     @property
     def durable(self) -> bool:
@@ -294,7 +323,7 @@ class Subscriptions:
             if each.get("leaving"):
                 if subscription.name in self._engine.queues and self._try_to_attach(subscription):
                     assert subscription.consumer is not None, "it was attached"
-                    self._leaving[subscription.consumer] = subscription
+                    self.finishing.restore(subscription, subscription.consumer)
                 continue
             self._by_filter[filter.text] = subscription
             self._engine.subscriptions.join(subscription)
@@ -303,13 +332,10 @@ class Subscriptions:
 
     def settle_restored(self) -> None:
         """What was in flight is again: of shared subscriptions only QoS 2, which may be all that is left of them."""
-        deliveries = self._deliveries
-        for subscription in [*self, *self._leaving.values()]:
+        for subscription in self:
             if subscription.shared and subscription.consumer is not None:
-                deliveries.give_back_at_least_once(subscription.consumer)
-        for consumer in self._leaving:
-            deliveries.retire(consumer)
-        self.finish_leaving()
+                self._deliveries.give_back_at_least_once(subscription.consumer)
+        self.finishing.settle()
 
 
 def _retained_copy(head: bytes) -> tuple[bytes, bool]:
