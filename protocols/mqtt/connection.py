@@ -92,7 +92,7 @@ class MqttConnection:
     def receive_eof(self) -> None:
         """The peer will send no more: half a packet is an error, once the whole ones are out."""
         self._reader.ended = True
-        if self.error is None and self._view.reads and not self._reader.ready:
+        if self.error is None and self._view.reads and not self._reader.begin():
             try:
                 self._reader.check_end()
             except MqttError as error:

@@ -73,18 +73,13 @@ class PacketReader:
             self._buffer = data
             self._wanted = 0
 
-    @property
-    def ready(self) -> bool:
-        """Whether `read` may find something."""
-        pending = 0 if self._pending is None else len(self._pending)
-        return not self.held and pending >= self._wanted and self._buffer != b""
-
     def begin(self) -> bool:
         """Call this before `read`; whether that may find something."""
-        if not self.ready:
+        pending = self._pending
+        if self.held or not self._buffer or self._wanted > (0 if pending is None else len(pending)):
             return False
-        if self._pending is not None:
-            self._buffer = b"".join((self._buffer[self._at :], self._pending))
+        if pending is not None:
+            self._buffer = b"".join((self._buffer[self._at :], pending))
             self._at = 0
             self._pending = None
         self._wanted = 0
