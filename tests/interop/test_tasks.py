@@ -147,7 +147,7 @@ def test_an_import_whose_client_is_killed_is_cancelled_and_repeated(tmp_path: Pa
         assert broker.stop() == 0
         broker.start()
         told = operate_plainly(broker, *bring)
-        assert f"{found['moved']} came before" in told
+        assert f"{found['moved']} already imported" in told
         with connected(broker.port) as client:
             client.subscribe("/queue/copies", "client-individual")
             numbers = [int(client.take().headers["number"]) for _ in range(MESSAGES)]
