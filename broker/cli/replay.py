@@ -28,6 +28,9 @@ from store.files import OsFiles
 BATCH_BYTES: Final = 2 << 20
 BATCH_MESSAGES: Final = 500
 
+#: Digits of a time ago: more than any has.
+DIGITS_MAX: Final = 18
+
 _UNITS: Final = {"s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -41,7 +44,7 @@ class Moment(click.ParamType[int]):
             return value
         for unit, ms in _UNITS.items():
             number = value.removesuffix(unit)
-            if number != value and number.isascii() and number.isdigit():
+            if number != value and number.isascii() and number.isdigit() and len(number) <= DIGITS_MAX:
                 return wall_ms() - int(number) * ms
         try:
             moment = datetime.fromisoformat(value)

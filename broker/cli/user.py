@@ -102,6 +102,8 @@ def _with_password(user: StoredUser, name: str, *, scram: bool) -> StoredUser:
     salts = {mechanism: secrets.token_bytes(SALT_BYTES) for mechanism in SCRAMS} if scram else {}
     try:
         return with_password(user, _password(name), salts=salts)
+    except UnicodeError:
+        raise Failure(USAGE, f"the password for {name} is not UTF-8") from None
     except ValueError as error:
         raise Failure(USAGE, str(error)) from None
 

@@ -205,6 +205,7 @@ def test_a_journal_that_is_not_there_is_6(tmp_path: Path) -> None:
     ("options", "said"),
     [
         (("--from", "yesterday"), "'yesterday' is not a time"),
+        (("--from", "9" * 5_000 + "d"), "is not a time"),
         (("--from", "5min", "--to", "12:00:61"), "is not a time"),
         (("--reason", "eaten"), "reason eaten: give one of consumed, expired"),
         (("--reason", "dropped"), "reason dropped"),

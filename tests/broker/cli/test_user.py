@@ -63,6 +63,12 @@ def test_what_cannot_be(tmp_path: Path, arguments: tuple[str, ...], password: st
     assert set(read_users(tmp_path / "users.toml")) == {"bob"}
 
 
+def test_a_password_in_another_encoding_is_told(tmp_path: Path) -> None:
+    arguments = ["user", "add", "alice", "--role", "r", "--data", str(tmp_path)]
+    result = CliRunner().invoke(cli, arguments, input=b"\xff\n")
+    assert (result.exit_code, result.output) == (2, "bartleby: the password for alice is not UTF-8\n")
+
+
 def test_a_file_that_is_open_to_others_is_not_touched(tmp_path: Path) -> None:
     call(tmp_path, "add", "bob", "--role", "r", "--no-password")
     path = tmp_path / "users.toml"
