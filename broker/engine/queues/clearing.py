@@ -28,8 +28,11 @@ def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURG
     queue.check_public()
     most = state.limits.purge_step_max
     purged = upkeep.clear(state, queue, reason, most)
-    if queue.tail is not None and not queue.tail.active:
-        depage.drop(state, queue)
+    if queue.tail is not None:
+        if queue.tail.active:
+            depage.set_floors(queue, queue.tail)
+        else:
+            depage.drop(state, queue)
     messages = queue.take_head(most - purged) if purged < most else []
     arrival.unwatch(state, queue, messages)
     for id in list(islice(queue.scheduled, max(most - purged - len(messages), 0))):

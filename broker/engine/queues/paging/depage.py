@@ -41,19 +41,19 @@ def refill(state: State, queue: Queue, takers: list[Consumer]) -> None:
     if not tail.active:
         drop(state, queue)
         return
-    grouped = isinstance(queue.selective, GroupedBacklog)
     if len(tail.seen) > len(queue.consumers):
         present = {consumer.id for consumer in queue.consumers}
         tail.seen = {id: seen for id, seen in tail.seen.items() if id in present}
     if not tail.failing:
         try:
-            _bring(state, queue, tail, takers, grouped=grouped)
+            _bring(state, queue, tail, takers)
         except NotReadable as error:
             _try_later(state, queue, tail, error)
-    _set_floors(queue, tail, grouped=grouped)
+    set_floors(queue, tail)
 
 
-def _bring(state: State, queue: Queue, tail: Tail, takers: list[Consumer], *, grouped: bool) -> None:
+def _bring(state: State, queue: Queue, tail: Tail, takers: list[Consumer]) -> None:
+    grouped = isinstance(queue.selective, GroupedBacklog)
     for consumer in takers:
         if grouped or consumer.predicate is None:
             _fill(state, queue, tail, consumer)
@@ -124,15 +124,17 @@ def take_head(state: State, queue: Queue, count: int) -> list[Message]:
 
     Fewer if the tail cannot be read for now: the queue is served again later.
     """
-    taken = queue.take_head(count)
     tail = queue.tail
+    if tail is not None:
+        set_floors(queue, tail)
+    taken = queue.take_head(count)
     while len(taken) < count and tail is not None and not tail.failing and (chunk := tail.first()) is not None:
         try:
             load(state, queue, chunk)
         except NotReadable as error:
             _try_later(state, queue, tail, error)
             break
-        _set_floors(queue, tail, grouped=isinstance(queue.selective, GroupedBacklog))
+        set_floors(queue, tail)
         taken += queue.take_head(count - len(taken))
     arrival.unwatch(state, queue, taken)
     return taken
@@ -228,8 +230,9 @@ def _next_chunk(tail: Tail, priority: int, seen: tuple[int, int]) -> tuple[Chunk
     raise AssertionError("something has not been seen")
 
 
-def _set_floors(queue: Queue, tail: Tail, *, grouped: bool) -> None:
+def set_floors(queue: Queue, tail: Tail) -> None:
     """Set the priority below which each consumer gets nothing from memory, as the tail has or may have higher ones."""
+    grouped = isinstance(queue.selective, GroupedBacklog)
     high = max(tail.high, 0)
     queue.backlog.floor = high
     if queue.selective is None:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from broker.engine.delivery import redelivery
 from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import RoutingType
@@ -266,6 +267,31 @@ def test_a_queue_that_becomes_a_ring_has_all_in_memory(bench: Bench) -> None:
     bench.sent("q", b"6")
     assert bench.bodies("q") == bodies(1, 2, 3, 4, 5, 6)
     assert bench.restart().bodies("q") == bodies(3, 4, 5, 6)
+
+
+def higher_on_disk(bench: Bench, **more: object) -> None:
+    """Two messages in memory, one of a higher priority on disk, and a consumer that asked for nothing has left."""
+    filled(bench, 2)
+    bench.sent("q", b"high", priority=9, **more)
+    bench.close(bench.take("q", counted=True), redelivery.CLOSED)
+
+
+def test_a_purge_takes_all_while_more_is_about_to_be_paged(bench: Bench) -> None:
+    higher_on_disk(bench)
+    bench.broker.hold_disk()
+    bench.sent("q", b"later", priority=9)
+    purged = [bench.enter().messages.purge(bench.queue("q")) for _ in range(2)]
+    bench.broker.release_disk()
+    assert (purged, bench.bodies("q")) == ([3, 0], [b"later"])
+
+
+def test_the_oldest_leave_when_nothing_goes_before_them_any_more(bench: Bench) -> None:
+    higher_on_disk(bench, expiration=bench.broker.now + 10)
+    bench.broker.advance(10)
+    alter.limit(bench.enter()._state, bench.queue("q"), 1, drop_oldest=True)
+    alter.pause(bench.engine._state, bench.queue("q"), paused=True)
+    bench.run()
+    assert bench.bodies("q") == [b"1"]
 
 
 def test_what_is_about_to_be_paged_stays_in_memory_when_the_queue_becomes_one_of_last_values(bench: Bench) -> None:
