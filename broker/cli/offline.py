@@ -24,7 +24,7 @@ def _report(code: str, /, **fields: str | int) -> None:
 
 @contextmanager
 def _opened(config: Path | None, data: Path | None, *, new: bool = False) -> Iterator[Any]:
-    """The stopped broker, which may be a `new` one; a problem with it ends the command."""
+    """The stopped broker, with `new` also one without a journal; a problem with it ends the command."""
     # Imported here: other commands do without the engine and start faster.
     from broker.offline.parts import Unusable, stopped
 

@@ -47,13 +47,13 @@ class _Done:
     stay: dict[str, int] = field(default_factory=dict)
 
 
-#: The reason why a message named by its id is not exported, a word of `STAYS`.
+#: The reason why a message named by its id is not exported, one of the keys of `STAYS`.
 GONE: Final = "gone"
 
 #: For messages that are not in the file because consumers were faster.
 _GONE: Final = (
-    "message was taken by a consumer while it was read, and is",
-    "messages were taken by consumers while they were read, and are",
+    "message was taken by a consumer while being read, and is",
+    "messages were taken by consumers while being read, and are",
 )
 
 

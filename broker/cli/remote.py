@@ -325,5 +325,5 @@ def _token(directory: Path | None, token_file: Path | None) -> str:
         hint = "run this as the broker's user, name the token with --token-file, or log in with --user"
         raise Failure(DENIED, f"the token cannot be read: {where}: {what}", hint) from None
     if not (token.isascii() and token.isprintable()):
-        raise Failure(USAGE, f"{token_file} holds no token: one is a line of printable ASCII characters")
+        raise Failure(USAGE, f"{token_file} holds no token: a token is one line of printable ASCII characters")
     return token

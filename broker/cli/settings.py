@@ -74,7 +74,7 @@ def journal_in(directory: Path) -> Path:
 
 
 def journal_there(directory: Path) -> str:
-    """As `journal_in`, where there are segments.  Raises Failure."""
+    """Like `journal_in`, but the journal must have segments.  Raises Failure."""
     from store.files import OsFiles
     from store.reading import Segments
 

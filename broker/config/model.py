@@ -128,10 +128,11 @@ class Config(Section):
     def with_reloaded(self, other: Config) -> Config:
         """This configuration with the parts that a reload takes from another one.
 
-        Raises ValueError if that has other wildcards: its matches are written with them, and would mean nothing here.
+        Raises ValueError if the other one has different wildcards: its matches use them, and would have no meaning
+        here.
         """
         if other.wildcard_addresses != self.wildcard_addresses:
-            raise ValueError("wildcard-addresses: they have changed, and all matches with them: restart the broker")
+            raise ValueError("wildcard-addresses: these have changed, and with them all matches: restart the broker")
         log = self.log.model_copy(update={"level": other.log.level})
         taken = {name: getattr(other, name) for name in _RELOADED}
         users_file = self.security.users_file  # its path needs a restart to change
@@ -139,8 +140,8 @@ class Config(Section):
         return self.model_copy(update={**taken, "log": log, "security": security})
 
     def needs_restart(self, other: Config) -> list[str]:
-        """What only a restart would take from another configuration, once a reload has taken the rest: sections, or
-        keys of those that a reload applies in part.
+        """The changes in another configuration that need a restart: sections, or keys of sections that a reload applies
+        in part.
         """
         left = self.with_reloaded(other)
         keys = left.changed_sections(other) - {*_RELOADED_IN_PART}

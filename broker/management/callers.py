@@ -148,9 +148,9 @@ def require_target(access: Access, engine: Engine, name: str) -> None:
 
 
 def require_destination(access: Access, engine: Engine, name: str) -> None:
-    """Require `manage` on what a message is sent to: an address, else a queue as ADDRESS::QUEUE.
+    """Require `manage` on the destination of a message: an address, or a queue as ADDRESS::QUEUE.
 
-    Unlike the target of a move it is never a queue by its own name alone.  Raises as `require_queue`.
+    Unlike the target of a move, it is never only a queue's name.  Raises the same exceptions as `require_queue`.
     """
     if split_fqqn(name)[1] is None:
         require_address(access, name)

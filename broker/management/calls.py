@@ -235,9 +235,9 @@ def _call(request: Request, key: _Key) -> _Call:
 
 
 def _asked(key: _Key, part: str, function: Endpoint, *, begins: bool = False) -> Endpoint:
-    """A coroutine with the signature of `function`, which awaits the counterpart in the application that is called.
+    """A coroutine with the signature of `function` that awaits its counterpart in the called application.
 
-    With `begins` the call is logged, and its verb begun, once all that was sent is known to be right.
+    With `begins`, the call is logged, and its verb begun, once the whole request is known to be valid.
     """
 
     async def found(request: Request) -> Endpoint:

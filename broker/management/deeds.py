@@ -44,5 +44,5 @@ def who(request: Request, access: Access) -> dict[str, str]:
 
 
 def told_to_client(reason: str) -> str:
-    """The sentence for a client that an operator closes: printable, as not every protocol can say anything else."""
+    """The message to a client that an operator disconnects, printable because some protocols require it."""
     return f"closed by an operator: {printable(reason)}" if reason else "closed by an operator"

@@ -1,4 +1,4 @@
-"""The peers that are logged in."""
+"""The logged-in peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from broker.sessions.login import Peer
 
 @dataclass(frozen=True, slots=True)
 class LoggedIn:
-    """As whom a peer is logged in, and by what; `bearer`: by which token, if it was one."""
+    """The user as whom a peer is logged in, and how; `bearer` is the token, if one was used."""
 
     user: str
     how: str
@@ -18,19 +18,19 @@ class LoggedIn:
 
 
 class LoggedInPeers:
-    """Who they are, how many of each user, and whose tokens expire."""
+    """The logged-in peers, the number of peers of each user, and the expiry of their tokens."""
 
     def __init__(self) -> None:
         self._peers: dict[Peer, LoggedIn] = {}
-        self._expiries: dict[Peer, int] = {}  # of those that came in by a token
+        self._expiries: dict[Peer, int] = {}  # of peers logged in by a token
         self._per_user: dict[str, int] = {}
 
     def get(self, peer: Peer) -> LoggedIn | None:
-        """As whom; None if it is not."""
+        """How a peer is logged in; None if it is not."""
         return self._peers.get(peer)
 
     def add(self, peer: Peer, logged_in: LoggedIn, user_max: int) -> bool:
-        """A peer logs in, maybe again and as another user (HTTP); False if the user has `user_max` peers, -1: any."""
+        """Log a peer in, perhaps again as another user (HTTP); False if the user has `user_max` peers, -1: no limit."""
         user, before = logged_in.user, self._peers.get(peer)
         if before is None or before.user != user:
             count = self._per_user.get(user, 0)
@@ -46,7 +46,7 @@ class LoggedInPeers:
         return True
 
     def remove(self, peer: Peer) -> None:
-        """A peer is not logged in any more, if it was."""
+        """Log a peer out, if it is logged in."""
         self._expiries.pop(peer, None)
         logged_in = self._peers.pop(peer, None)
         if logged_in is not None and logged_in.user:
@@ -57,5 +57,5 @@ class LoggedInPeers:
                 del self._per_user[logged_in.user]
 
     def any_expired(self, now: int) -> bool:
-        """Whether the token of any has expired; `now` in ms since the epoch."""
+        """Whether any peer's token has expired; `now` in ms since the epoch."""
         return any(expires <= now for expires in self._expiries.values())

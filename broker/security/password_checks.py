@@ -1,7 +1,7 @@
-"""Passwords, checked beside the event loop.
+"""Checking passwords outside the event loop.
 
-What was right is remembered, as a keyed digest in memory: a thousand clients that reconnect do not cost a thousand
-hashes.  Clients that log in with the same password at once wait for the same hash.
+Correct passwords are remembered as keyed digests in memory, so that a thousand reconnecting clients do not cost a
+thousand hashes.  Clients that log in with the same password at the same time wait for the same hash.
 """
 
 from __future__ import annotations
@@ -15,30 +15,31 @@ from typing import Final, Protocol, TypeVar
 from broker.security import passwords
 from broker.sessions.login import tell_all
 
-#: Logins that wait for a thread: five seconds of two threads' work.  More are refused, and may come back.
+#: Maximum number of logins waiting for a thread: five seconds of work for two threads.  Others are refused, and may
+#: retry.
 HASHES_WAITING_MAX: Final = 256
 
-#: Passwords that are remembered as right.
+#: Maximum number of passwords remembered as correct.
 REMEMBERED_MAX: Final = 1_000
 
 Result = TypeVar("Result")
 
-#: Told whether a password is right; None: a bug in the broker kept it from finding out.
+#: Called with whether a password is correct; None if a bug in the broker prevented the check.
 Checked = Callable[[bool | None], None]
 
 
 class Runner(Protocol):
-    """Where slow work is done.  Its callbacks run within a tick."""
+    """Runs slow work on threads.  Its callbacks run within a tick."""
 
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
-        """Do something on a thread and hand over its result, or what it raised."""
+        """Run `work` on a thread, and pass its result or exception to `then`."""
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
-        """Call after some time."""
+        """Call a function after some time."""
 
 
 class PasswordChecks:
-    """`secret` keys the digests; `failed` is told why a check could not be made."""
+    """Checks passwords; `secret` is the key of the digests; `failed` is called with the exception if a check breaks."""
 
     def __init__(self, runner: Runner, secret: bytes, failed: Callable[[BaseException], None]) -> None:
         self._runner = runner
@@ -48,12 +49,12 @@ class PasswordChecks:
         self._waiting: dict[tuple[bytes, str], list[Checked]] = {}
 
     def check(self, name: str, password: bytes, hash: str, then: Checked) -> bool:
-        """Whether a password fits the hash of a user, or, for the same time, none if there is no hash.
+        """Check a password against the hash of a user; without a hash, the check fails after the same time.
 
-        False: too many wait, and `then` is not called.
+        Returns False if too many checks are waiting; `then` is not called in this case.
         """
         key = hmac.digest(self._secret, name.encode("utf-8", "replace") + b"\0" + password, "sha256")
-        compared = key, hash  # a verdict is about both: the user may have another hash when it comes
+        compared = key, hash  # a result is about both: by then, the user may have another hash
         if compared in self._right:
             then(True)
         elif compared in self._waiting:
@@ -66,7 +67,7 @@ class PasswordChecks:
         return True
 
     def forget(self) -> None:
-        """Remember no password: users have changed."""
+        """Forget all passwords, because users have changed."""
         self._right.clear()
 
     def _tell(self, compared: tuple[bytes, str], found: bool | BaseException) -> None:
