@@ -104,7 +104,7 @@ def _said(ms: int | None) -> str | None:
 def compile_pattern(pattern: str) -> str:
     """A regular expression, to be matched in full, for an address pattern as in address settings.
 
-    Words are separated by `.`; `*` is one word, `#` any number of words, including none, as in ActiveMQ Artemis
+    Words are separated by `.`; `*` is one word, `#` any number of words, empty ones too, as in ActiveMQ Artemis
     ("Wildcard Syntax"): `a.#` matches `a`, `a.b` and `a.b.c`.  Raises ValueError if a wildcard is only part of a word.
     """
     try:
@@ -126,9 +126,9 @@ def _of(words: list[str]) -> str:
         if word != "#":
             parts.append(one if index == 0 else rf"\.{one}")
         elif index:
-            parts.append(r"(?:\.[^.]+)*")
+            parts.append(r"(?:\.[^.]*)*")
         elif len(words) == 1:
             parts.append(r"(?s:.*)")
         else:
-            return rf"(?:[^.]+\.)*{_of(words[1:])}"
+            return rf"(?:[^.]*\.)*{_of(words[1:])}"
     return "".join(parts)

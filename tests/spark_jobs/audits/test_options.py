@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.audits.options import TOP_MAX, Options, compile_pattern
 
-WORDS = st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4)
+WORDS = st.lists(st.sampled_from(["a", "b", "c", ""]), min_size=1, max_size=4)
 
 
 def fits(pattern: list[str], words: list[str]) -> bool:
@@ -19,7 +19,8 @@ def fits(pattern: list[str], words: list[str]) -> bool:
         return not words
     if pattern[0] == "#":
         return any(fits(pattern[1:], words[n:]) for n in range(len(words) + 1))
-    return bool(words) and pattern[0] in ("*", words[0]) and fits(pattern[1:], words[1:])
+    one = bool(words) and (pattern[0] == words[0] or (pattern[0] == "*" and words[0] != ""))
+    return one and fits(pattern[1:], words[1:])
 
 
 @given(pattern=st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=4), words=WORDS)
@@ -36,7 +37,11 @@ def test_a_pattern_takes_what_the_rule_says(pattern: list[str], words: list[str]
         (("orders.#",), "orders", True),
         (("orders.#",), "orders.eu.new", True),
         (("orders.#",), "ordersX", False),
+        (("orders.#",), "orders..eu", True),
+        (("orders.#",), "orders.eu.", True),
+        (("#.eu",), ".eu", True),
         (("orders.*",), "orders", False),
+        (("orders.*",), "orders.", False),
         (("a+b",), "a+b", True),
         (("a+b",), "aab", False),
         (("x", "y"), "y", True),
