@@ -56,7 +56,8 @@ class Agreement:
             self._respect(packet.properties)
         elif isinstance(packet, Auth):
             self._check_method(packet)
-        elif isinstance(packet, Disconnect):
+        else:
+            assert isinstance(packet, Disconnect), "others say nothing about the connection"
             self._check_expiry(packet.properties)
 
     def _respect(self, properties: Properties) -> None:

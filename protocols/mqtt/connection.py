@@ -135,8 +135,7 @@ class MqttConnection:
         if state is None:
             raise unexpected(packet.type, self.state, self._role.peer, self._reader.version)
         self.agreement.hear(packet)
-        if state is not self.state:
-            self._enter(state)
+        self._enter(state)
         return self._view.reads
 
     # -- sending ---------------------------------------------------------------------------------------------------
