@@ -11,14 +11,10 @@ any       abandon -> none: the file goes
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from broker.engine import PENDING_BYTES_LOW, PENDING_BYTES_MAX, Engine, LargeBody, Upload
 from broker.engine.model.errors import EngineError
 from broker.sessions.reading import Reading
-
-#: Why a connection is not read.
-_SLOW_DISK: Final = "disk"
 
 
 class Uploading:
@@ -42,6 +38,11 @@ class Uploading:
         self._upload: Upload | None = None
 
     @property
+    def _slow_disk(self) -> str:
+        """Why the connection is not read: others of it may have the same reason."""
+        return f"disk {id(self)}"
+
+    @property
     def coming(self) -> bool:
         """Whether there is one that has not been refused."""
         return self._upload is not None
@@ -58,7 +59,7 @@ class Uploading:
         self.whole = last
         self._engine.uploads.write(upload, data, last=last)
         if last or upload.pending > PENDING_BYTES_MAX:
-            self._reading.stop(_SLOW_DISK)
+            self._reading.stop(self._slow_disk)
 
     def _changed(self) -> None:
         upload = self._upload
@@ -66,7 +67,7 @@ class Uploading:
             return  # given up, while more of it was on its way to the disk
         if upload.reference is None and not upload.refusal:
             if upload.pending <= PENDING_BYTES_LOW and not self.whole:
-                self._reading.go(_SLOW_DISK)
+                self._reading.go(self._slow_disk)
             return
         self._upload = None
         result: LargeBody | EngineError
@@ -78,7 +79,7 @@ class Uploading:
         self._go_on()
 
     def _go_on(self) -> None:
-        self._reading.go(_SLOW_DISK)
+        self._reading.go(self._slow_disk)
         if self.whole:
             self.whole = False
             self._proceed()

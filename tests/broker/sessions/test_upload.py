@@ -23,7 +23,12 @@ class Source:
         self.done: list[LargeBody | EngineError] = []
         self.proceeded = 0
         broker.parts.tick.enter()
-        self.upload = Uploading(broker.engine, Reading(self, self), self.done.append, self.proceed)
+        self.reading = Reading(self, self)
+        self.upload = self.another()
+
+    def another(self) -> Uploading:
+        """One more upload of the same connection."""
+        return Uploading(self.broker.engine, self.reading, self.done.append, self.proceed)
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
         return call
@@ -89,3 +94,18 @@ def test_what_is_abandoned_is_never_done() -> None:
     assert source.done == []
     source.upload.abandon()
     assert source.proceeded == 1, "harmless when nothing is coming"
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_the_end_of_one_upload_does_not_resume_reading_for_another(last: bool) -> None:
+    """AMQP: several links of a connection may upload at a time."""
+    source = Source(SimBroker())
+    other = source.another()
+    for upload in (source.upload, other):
+        upload.begin(durable=True)
+    source.upload.write(b"a" * (PENDING_BYTES_MAX + 1), last=last)
+    other.write(b"a", last=False)
+    other.abandon()
+    assert not source.read
+    source.broker.run()
+    assert source.read
