@@ -37,7 +37,7 @@ DEATHS_MIN: Final = 2
 #: few and easy to recognize; a killed message looks like any other.
 KILLED_MAX: Final = 10_000
 
-#: Maximum number of characters shown of a key, which a client chose.
+#: Maximum number of characters shown of a key, which a client chose; keys are compared in full.
 KEY_CHARACTERS_MAX: Final = 100
 
 
@@ -66,7 +66,8 @@ def section_of(journal: Journal, deaths: DataFrame) -> Section:
         .where(F.col("deaths") >= DEATHS_MIN)
     )
     order = [F.desc("deaths"), F.desc("last death"), F.asc("key"), F.asc("value")]
-    table, beyond = most(counted, order, journal.options.top)
+    shown = counted.withColumn("value", F.substring("value", 1, KEY_CHARACTERS_MAX))
+    table, beyond = most(shown, order, journal.options.top)
     note = "What two or more deaths have in common: bodies by hash, messages that were brought back by their first id."
     return section("poison", "Poison candidates", table, beyond=beyond, note=note)
 
@@ -90,5 +91,4 @@ def _killed(deaths: DataFrame) -> list[int]:
 
 
 def _key(key: str, value: Column) -> Column:
-    shown = F.substring(value, 1, KEY_CHARACTERS_MAX)
-    return F.struct(F.lit(key).alias("key"), F.when(shown != "", shown).alias("value"))
+    return F.struct(F.lit(key).alias("key"), F.when(value != "", value).alias("value"))

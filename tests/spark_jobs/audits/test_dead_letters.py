@@ -17,6 +17,7 @@ from spark_jobs.audits.dead_letters import dead_letters
 from spark_jobs.audits.expiry import expiry
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.audits.options import Options
+from spark_jobs.audits.poison import KEY_CHARACTERS_MAX
 from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.audits.trace import trace
 from spark_jobs.journal.snapshot import Snapshot, take
@@ -212,6 +213,22 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
         ("", f"died after 0 deliveries: no-route (no queue of address news took it); lives on as {last.id}"),
         ("desk.reader", "stored on news"),
         ("DLQ", "left: moved"),
+    ]
+
+
+def test_long_keys_are_told_apart_by_what_is_not_shown(spark: SparkSession, tmp_path: Path) -> None:
+    """Keys are compared in full, and shown by their beginning."""
+    broker = SimBroker(small({"match": "news", "send-to-dla-on-no-route": True}), users={"press": "x"})
+    client = broker.connect(login="press", passcode="x")
+    start = "x" * KEY_CHARACTERS_MAX
+    for n, end in enumerate(("one", "two", "two", "three")):
+        client.confirmed("/topic/news", b"%d" % n, **{"correlation-id": start + end})
+    client.drop()
+    broker.shut_down()
+    dump(broker.files, journal_directory(broker.config), tmp_path / "journal")
+    result = dead_letters(spark, take([str(tmp_path)]), Options())
+    assert [(row["key"], row["value"], row["deaths"]) for row in rows(result, "poison")] == [
+        ("correlation id", start, 2)
     ]
 
 
