@@ -137,9 +137,10 @@ def keepers(targets: Targets, copy: Message) -> Targets | None:
     durable if it is.  None if no queue would keep it.
     """
     durable = copy.header.durable
-    anycast = [queue for queue in targets[0] if queue.durable or not durable]
-    if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + targets[1]):
-        return anycast, targets[1]
+    anycast, multicast = arrival.takers(copy.header, targets)
+    anycast = [queue for queue in anycast if queue.durable or not durable]
+    if any((queue.durable or not durable) and queue.accepts(copy) for queue in anycast + multicast):
+        return anycast, multicast
     return None
 
 

@@ -294,7 +294,7 @@ def _transmits(state: State, address: Address) -> bool:
 def _leads(state: State, copies: list[Forward], passed: frozenset[str]) -> bool:
     """Whether one of these copies reaches a queue, perhaps by diverts that it has not passed yet."""
     for _, forward, wanted, copy in copies:
-        anycast, multicast = state.candidates(forward, None, wanted)
+        anycast, multicast = arrival.takers(copy.header, state.candidates(forward, None, wanted))
         if any(queue.accepts(copy) for queue in anycast + multicast):
             return True
         if forward.extras is None:

@@ -10,12 +10,13 @@ from hypothesis import strategies as st
 
 from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
+from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
 from broker.engine.queues.state import State
 from broker.sessions.stomp.format import StompFormat
 from tests.broker.engine.engine_harness import Bench, entries_with, fill
 from tests.broker.engine.queues.parts import queue
-from tests.simulation.world import small
+from tests.simulation.world import check_counters, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
@@ -109,6 +110,21 @@ def test_a_message_that_is_not_durable_may_go_to_a_queue_that_is_not() -> None:
     bench.nack(bench.take("a"), message)
     assert watcher.take() == [b"1"]
     assert "dead" not in bench.engine.queues
+
+
+def test_a_message_that_is_not_durable_is_not_moved_to_clients_that_are_away() -> None:
+    """Their queues take only durable ones."""
+    bench = Bench({"match": "q", "dead-letter-address": "D"})
+    bench.take("D", MULTICAST, durable_name="away")
+    bench.queue("away").durable_only = True
+    bench.sent("q", b"1", b"2", durable=False)
+    refused = bench.enter().messages.move(bench.queue("q"), "D", MessageRange(most=1)).refused
+    assert refused == {"no-queue": 1}
+    taker = bench.take("q")
+    for message in list(taker.taken):
+        bench.nack(taker, message, requeue=False)
+    assert sorted(bench.bodies("D")) == [b"1", b"2"]
+    check_counters(bench.broker)
 
 
 def test_without_room_on_the_disk_the_message_stays_and_is_moved_later() -> None:

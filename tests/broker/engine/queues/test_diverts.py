@@ -66,6 +66,15 @@ def test_an_exclusive_divert_to_nowhere_takes_nothing() -> None:
     assert bench.bodies("a") == [b"1"]
 
 
+def test_an_exclusive_divert_to_a_client_that_is_away_takes_durable_messages_only() -> None:
+    bench = bench_with(d=section("a", "t", exclusive=True))
+    bench.take("t", MULTICAST, durable_name="away")
+    bench.queue("away").durable_only = True
+    bench.sent("a", b"1")
+    bench.sent("a", b"2", durable=False)
+    assert (bench.bodies("a"), bench.bodies("away")) == ([b"2"], [b"1"])
+
+
 def test_several_forwarding_addresses() -> None:
     bench = bench_with(d=section("a", "b, c"))
     bench.sent("a", b"1")
