@@ -114,7 +114,7 @@ def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
 
 
 def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Serve consumers of one priority.  True if some still have credit."""
+    """Serve consumers of one priority.  True if they got something and some still have credit."""
     if queue.selective is not None:
         return _serve_selective(state, queue, takers)
     if len(takers) > 1:
@@ -123,7 +123,7 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     count, size = consumer.room()
     run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
     _deliver(state, queue, consumer, run)
-    return consumer.credit > 0
+    return bool(run) and consumer.credit > 0
 
 
 class _Hand:
@@ -152,7 +152,7 @@ def _hands(queue: Queue, takers: list[Consumer]) -> list[_Hand]:
 
 
 def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Serve several consumers, one message each in turn.  True if some still have credit."""
+    """Serve several consumers, one message each in turn.  True if they got something and some still have credit."""
     hands = _hands(queue, takers)
     open_hands = hands.copy()
     given = at = 0
@@ -170,7 +170,7 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     queue.next_consumer += given
     for hand in hands:
         _deliver(state, queue, hand.consumer, hand.run)
-    return any([hand.consumer.credit > 0 for hand in hands])
+    return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
 
 
 def _serve_selective(state: State, queue: Queue, takers: list[Consumer]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from itertools import chain
 
 import pytest
 
@@ -38,6 +39,20 @@ def test_deliveries_wait_and_go_on_in_their_order(bench: Bench, number: int, sel
     assert bench.broker.reported("paging.unreadable") == []
     assert bench.queue("q").paged == 0
     check_accounts(bench.broker)
+
+
+@pytest.mark.parametrize("consumers", [1, 2])
+def test_nobody_is_busy_while_what_goes_first_cannot_be_read(bench: Bench, consumers: int) -> None:
+    """Those in memory have a lower priority."""
+    filled(bench, 2)
+    bench.sent("q", b"high", priority=9)
+    with refusing(bench.broker.files, errno.EIO):
+        takers = [bench.take("q") for _ in range(consumers)]
+        assert not any(taker.take() for taker in takers)
+    bench.broker.advance(RETRY_MS)
+    first = takers[0].take()
+    assert first[0] == b"high"
+    assert sorted(chain(first, *[taker.take() for taker in takers])) == [*bodies(0, 1), b"high"]
 
 
 def test_what_is_due_expires_later(bench: Bench) -> None:
