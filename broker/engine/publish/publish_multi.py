@@ -108,7 +108,7 @@ def _hold(
     address, run = send.address, send.messages
     header = run[0].header
     for queues, messages in groups:
-        arrival.hold(state, address, queues, messages)
+        arrival.hold(state, queues, messages)
         durable = [queue.id for queue in queues if queue.durable] if header.durable else []
         if durable:
             for queue_id in durable:

@@ -254,7 +254,7 @@ def _place(state: State, address: Address, queues: list[Queue], messages: list[M
         full = full and address.settings.address_full_policy is AddressFullPolicy.PAGE
         full = full and (address.full or state.usage.memory_full)
         paged = admit.choose(state, header, queues, full=full)
-    hold(state, address, queues, messages)
+    hold(state, queues, messages)
     durable = [queue.id for queue in queues if queue.durable] if header.durable else []
     if durable:
         facts_bytes = _store(state, header, durable, messages)
@@ -287,12 +287,12 @@ def note_attempts(state: State, queue: Queue, messages: list[Message], count: in
         state.journal.add(record.counts(queue.id, count, [m.id for m in messages], redelivered=not count))
 
 
-def hold(state: State, address: Address, queues: list[Queue], messages: list[Message]) -> None:
-    """Count messages as in memory, held by all of these queues."""
+def hold(state: State, queues: list[Queue], messages: list[Message]) -> None:
+    """Count messages of one address as in memory, held by all of these queues."""
     if len(queues) > 1:
         for message in messages:
             message.refs = len(queues)
-    state.usage.bytes += address.charge(messages)
+    state.usage.bytes += state.charged(messages[0].header.address).charge(messages)
     state.usage.messages += len(messages)
 
 

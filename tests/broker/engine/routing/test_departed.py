@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.model.message import Message, RoutingType
+from broker.engine.model.names import TEMPORARY
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.simulation.world import check_accounts, check_counters
 
@@ -124,4 +127,14 @@ def test_an_export_may_have_messages_without_their_address() -> None:
     bench.enter().imports.message(Message(bench.header("a.b"), b"", b"1"), {bench.queue("all"): None})
     bench.run()
     assert consume(bench) == [b"1"]
+    check_nothing_left(bench)
+
+
+def test_replies_to_a_client_that_has_left_are_charged_to_an_address_that_is_no_more() -> None:
+    bench = Bench()
+    taker = bench.take("#", MULTICAST)
+    bench.sent(f"{TEMPORARY}{UUID(int=1)}", b"1", routing_type=MULTICAST)
+    assert [address.size_messages for address in bench.engine._state.departed.values()] == [1]
+    bench.ack(taker, *taker.taken)
+    assert taker.take() == [b"1"]
     check_nothing_left(bench)
