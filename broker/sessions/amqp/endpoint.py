@@ -103,6 +103,7 @@ class AmqpEndpoint(LinkOwner):
                     if (handler := handlers.get(type(event))) is not None:  # else it asks for nothing
                         handler(self, event)
         except AmqpError as error:
+            self.incoming.publish()
             self.fail_with(error)
         self.incoming.publish()
         if self.answers.confirm(self):

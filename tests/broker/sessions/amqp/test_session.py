@@ -6,10 +6,13 @@ import errno
 
 import pytest
 
+from protocols.amqp.frames import frame as amqp_frame
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
 from protocols.amqp.performatives import (
+    SENDER,
     Accepted,
+    Attach,
     Error,
     Header,
     Modified,
@@ -18,6 +21,7 @@ from protocols.amqp.performatives import (
     Released,
     SenderSettleMode,
     Source,
+    Target,
 )
 from protocols.amqp.types import Described, Symbol, Timestamp
 from tests.broker.engine.queues.paging.backlogs import PAGING
@@ -609,3 +613,16 @@ def test_a_browser_whose_messages_cannot_be_read_ends_alone(what: str) -> None:
     assert client.refused(browser).condition == "amqp:precondition-failed"
     publisher.send(publisher.sender("other", "queue"), message("3"))
     assert client.bodies()[-1] == "3"
+
+
+def test_messages_before_an_attach_that_cannot_be_answered_are_published_by_their_link() -> None:
+    """The client takes one handle; a link that is gone must not wait for room."""
+    broker = SimBroker(small({"match": "a", "max-size-messages": 1, "address-full-policy": "BLOCK"}))
+    client = AmqpSim(broker, limits=Limits(handle_max=0))
+    link = client.sender("a", "queue")
+    link.send([message("1"), message("2")], [1, 2])
+    second = Attach("second", 5, SENDER, source=Source("me"), target=Target("a"), initial_delivery_count=0)
+    client.raw(client.codec.data_to_send() + amqp_frame(0, second.encode()))
+    assert client.closed_with == Error("amqp:not-allowed", "attach: the peer takes handles up to 0.")
+    assert len(held(broker, "a")) == 2
+    assert broker.engine.addresses["a"].blocked == {}
