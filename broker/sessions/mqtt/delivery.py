@@ -16,6 +16,7 @@ from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.send import Sender
 from broker.sessions.mqtt.subscription import Subscription
+from protocols.mqtt.errors import violation
 from protocols.mqtt.inflight import Sent
 from protocols.mqtt.packets import Ack
 
@@ -137,7 +138,8 @@ class Deliveries:
 
     def acknowledge(self, ack: Ack) -> None:
         """PUBACK, PUBREC or PUBCOMP.  Raises MqttError for one that does not fit what was sent."""
-        assert self.sender is not None, "somebody has sent this"
+        if self.sender is None:  # a link that was paused before it connected
+            raise violation(f"{ack.type.name}, although nothing was sent on this connection")
         self.sender.acknowledge(ack)
         self.proceed()
 

@@ -348,6 +348,19 @@ def test_a_paused_link_that_connects_again_still_passes_nothing_on() -> None:
     assert (got(here), got(there)) == ([("orders/1", b"1")], [("sensors/1", b"1")])
 
 
+def test_an_acknowledgement_of_nothing_on_a_paused_link_is_the_other_end_s_fault() -> None:
+    """Nothing has been sent on this connection yet."""
+    other = Script(V5, present=True)
+    a, links = scripted(other, out=OUT)
+    links.do(links.links.pause, "b")
+    links.cut()
+    links.advance(2_000)
+    other.end.codec.send(Ack(PacketType.PUBACK, [5]))
+    other.end.say()
+    links.run()
+    assert "nothing was sent on this connection" in str(a.reported("link.lost")[-1])
+
+
 def test_an_operator_deletes_the_queue() -> None:
     a, b, links = pair(route=OUT)
     there = client(b, "there", "#", qos=1)
