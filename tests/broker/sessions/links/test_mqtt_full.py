@@ -222,6 +222,25 @@ def test_a_large_message_that_finds_no_room_waits_there() -> None:
     assert slow.payloads() == [b"1", b"2", large]
 
 
+def test_a_refusal_that_was_held_back_when_the_connection_ended_is_said_on_the_next_one() -> None:
+    """[MQTT-4.3.3-9].  Acknowledgements wait while an address blocks; the other end has heard of none."""
+    other = Script(V5, present=True)
+    a = SimBroker(linked(BLOCKING, url="mqtt://b:1883", mqtt={"back": IN | {"qos": 2}}))
+    links = SimLinks(a, {"b": other})
+    links.run()
+    client(a, "slow", "orders/full", **LASTING).drop()
+    come(other, links, 2, 1, 2, 3)
+    other.end.publish("strange", b"x", 2, 9)
+    links.run()
+    links.cut()
+    client(a, "slow", **LASTING)
+    links.advance(3_000)
+    other.heard.clear()
+    other.end.publish("strange", b"x", 2, 9, dup=True)
+    links.run()
+    assert [(each.packet_ids, each.reason_code) for each in other.of(Ack)] == [([9], 0x90)]
+
+
 def test_a_link_that_is_paused_and_started_still_waits() -> None:
     a, b, links = pair(FAILING, back=IN)
     client(a, "slow", "orders/full", **LASTING).drop()
