@@ -19,8 +19,11 @@ Row = dict[str, Any]
 #: Maximum number of records shown (the first): a message that is redelivered forever has one per delivery.
 ROWS_MAX: Final = 10_000
 
+#: The types that have a whole message: of one copied forward, the copy may be the only record.
+WHOLE: Final = ("message", "copied")
+
 #: The record types that concern messages.
-TYPES: Final = ("message", "removed", "counts", "delivering", "scheduled", "inflight", "dead-lettered", "expired")
+TYPES: Final = (*WHOLE, "removed", "counts", "delivering", "scheduled", "inflight", "dead-lettered", "expired")
 
 COLUMNS: Final = (
     "record_type",
@@ -57,6 +60,7 @@ _MOVING: Final = ("message", "removed", "dead-lettered", "expired")
 
 _KINDS: Final = {
     "message": StepKind.STORED,
+    "copied": StepKind.COPIED,
     "removed": StepKind.LEFT,
     "counts": StepKind.RETURNED,
     "delivering": StepKind.DELIVERING,

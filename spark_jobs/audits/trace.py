@@ -38,7 +38,7 @@ IDS_MAX: Final = 1000
 THREADS: Final = 2
 
 _TYPES: Final = frozenset(RecordType[name.upper().replace("-", "_")] for name in history.TYPES)
-_MESSAGES: Final = frozenset({RecordType.MESSAGE})
+_MESSAGES: Final = frozenset({RecordType.MESSAGE, RecordType.COPIED})
 _LINKS: Final = ("message_id", "origin_message_id")
 
 
@@ -164,16 +164,16 @@ def _death(life: list[Row]) -> dict[str, Figure]:
 
 def _ids(ids: list[int], life: list[Row]) -> Section:
     """The ids of the message."""
-    stored = {row["message_id"]: row for row in life if row["record_type"] == "message"}
+    whole = {row["message_id"]: row for row in reversed(life) if row["record_type"] in history.WHOLE}
     table = pa.Table.from_pylist(
         [
             {
                 "message": id,
-                "was": stored[id]["origin_message_id"] if id in stored else None,
-                "address": stored[id]["address"] if id in stored else None,
-                "stored": stored[id]["time"] if id in stored else None,
+                "was": row.get("origin_message_id"),
+                "address": row.get("address"),
+                "stored": row["time"] if row.get("record_type") == "message" else None,
             }
-            for id in ids
+            for id, row in ((id, whole.get(id, {})) for id in ids)
         ],
         schema=pa.schema([("message", pa.int64()), ("was", pa.int64()), ("address", pa.string()), ("stored", UTC)]),
     )

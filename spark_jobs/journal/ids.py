@@ -36,6 +36,7 @@ class IdFilter:
 
 _ID_FIELDS: Final[dict[int, tuple[str, ...]]] = {
     RecordType.MESSAGE: ("id",),
+    RecordType.COPIED: ("id",),
     RecordType.DEAD_LETTERED: ("old_id", "new_id"),
     RecordType.EXPIRED: ("old_id", "new_id"),
 }

@@ -14,11 +14,12 @@ from spark_jobs.audits.trace import trace
 from spark_jobs.journal.ids import IdFilter
 from spark_jobs.journal.snapshot import take
 from spark_jobs.results import ExitStatus
-from store import decode, record
+from store import decode, record, trail_text
 from store.files import OsFiles
 from store.record import RemovalReason
 from store.segment import segment_name
 from store.trail_search import find_trail
+from tests.spark_jobs.audits.journals import copied
 from tests.spark_jobs.audits.results import rows
 from tests.spark_jobs.journal.making import message, segment
 from tests.support import books as oracle
@@ -79,6 +80,22 @@ def test_a_message_on_two_queues_lives_twice(lived: Path) -> None:
     result = trace(take([str(lived)]), heir, Options())
     assert rows(result, "life")[0]["queue"] == "worker.x, worker.y"
     assert [row["message"] for row in rows(result, "ids")] == [event, heir]
+
+
+@pytest.mark.parametrize("retained", [False, True])
+def test_what_lies_there_only_as_a_copy_is_found(tmp_path: Path, *, retained: bool) -> None:
+    """And a copy is told where its original is still there, as a running broker does."""
+    copied(tmp_path, retained=retained)
+    copies = [line.record for line in oracle.read(tmp_path / "journal") if isinstance(line.record, decode.Copied)]
+    id = next(copy.id for copy in copies if copy.facts.address == "held")
+    result = trace(take([str(tmp_path)]), id, Options())
+    assert (result.problems, result.summary["now"]) == ((), f"on held as {id}")
+    trail = find_trail(OsFiles(), str(tmp_path / "journal"), id)
+    told = [(row["position"], row["what happened"]) for row in rows(result, "life")]
+    assert told == [(step.position, trail_text.told(step)) for step in trail.steps]
+    assert ("copied forward on held, " in told[0][1]) is not retained
+    (known,) = rows(result, "ids")
+    assert (known["address"], known["stored"] is not None) == ("held", retained)
 
 
 def test_an_id_that_is_not_there(lived: Path) -> None:
