@@ -1,4 +1,4 @@
-"""What answers on each acceptor: from the configuration to the sessions of its connections."""
+"""Makes the sessions of each acceptor's connections, as configured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from protocols.stomp.limits import Limits as StompLimits
 
 
 class Accepting:
-    """Makes sessions; what they share over all acceptors is here."""
+    """Makes the sessions of all acceptors, with the state they share."""
 
     def __init__(self, config: Config, tick: Tick, gate: Gate) -> None:
         self._config = config
@@ -44,11 +44,11 @@ class Accepting:
         self.mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
 
     def restore(self) -> None:
-        """Take over what sessions of an earlier run have left.  Call within a tick, before anybody connects."""
+        """Take over the MQTT sessions of an earlier run.  Call within a tick, before a client connects."""
         self.mqtt_sessions.restore()
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
-        """What makes the session of each connection to an acceptor."""
+        """Return the factory for the sessions of an acceptor's connections."""
         make = self._of_one(acceptor, acceptor)
         others: dict[str, MakeSession] = {}
         for name in acceptor.others:
@@ -65,13 +65,13 @@ class Accepting:
         return detecting
 
     def served(self, acceptor: MessagingAcceptor) -> frozenset[str]:
-        """What a client's first bytes may be of there: HTTP where it is WebSocket that carries the protocol."""
+        """Return the protocols that a client's first bytes may belong to; HTTP for a protocol over WebSocket."""
         if speaks_websocket(acceptor):
             return frozenset({"HTTP"})
         return frozenset({acceptor.protocol, *(self._config.acceptors[name].protocol for name in acceptor.others)})
 
     def _of_one(self, acceptor: MessagingAcceptor, at: MessagingAcceptor) -> MakeSession:
-        """What an acceptor answers to clients that have come to it, or to one that shares its port (`at`)."""
+        """Return the factory for clients of an acceptor that connect to `at`: itself or one that shares its port."""
         make = self._spoken(acceptor, at)
         door = Door(frozenset(acceptor.allowed_users), frozenset(acceptor.allowed_roles))
         if not (door.users or door.roles):
@@ -115,7 +115,7 @@ class Accepting:
         return wrapping
 
     def _refused(self, peer: Peer) -> Callable[[str], None]:
-        """Tells of the site whose page may not connect."""
+        """Return a function that logs the origin of a page that may not connect."""
         report = self._tick.engine.report
         return lambda origin: report("websocket.refused", remote=peer.remote, origin=origin)
 
@@ -164,7 +164,7 @@ class Accepting:
             frame_bytes_max=acceptor.max_frame_size,
             handshake_bytes_max=config.limits.connect_bytes_max,
             message_bytes_max=config.limits.body_bytes_max + config.limits.header_bytes_max,
-            # What comes before the body has to fit into the first portion.
+            # Everything before the body has to fit into the first portion.
             whole_bytes_max=max(large, config.limits.header_bytes_max),
             streamed_bytes_max=0 if large < 0 else config.limits.large_body_bytes_max + config.limits.header_bytes_max,
             links_max=config.limits.subscriptions_per_connection_max,
@@ -196,7 +196,7 @@ class Accepting:
         return make
 
     def _packet_bytes_max(self, acceptor: MqttAcceptor) -> int:
-        """Bytes of an MQTT packet; one entry of the journal has to hold it, unless its payload goes to a file."""
+        """Return the limit of an MQTT packet: it has to fit into a journal entry unless payloads go to files."""
         config, packet = self._config, acceptor.maximum_packet_size
         if acceptor.mqtt_min_large_message_size < 0:
             return min(packet, config.journal.segment_size // 2)
@@ -246,44 +246,44 @@ class Accepting:
 
 
 def failover_servers(config: Config, at: MessagingAcceptor) -> tuple[FailoverServer, ...]:
-    """Where clients of an acceptor find the brokers of a pair: at its port, if that is the same on both."""
+    """Return where an acceptor's clients find the brokers of the pair: without a configured port, at the acceptor's."""
     found = [(host, port or at.port) for host, port in map(host_and_port, config.broker.failover_hosts)]
     return tuple(FailoverServer(host, port) for host, port in found if port)
 
 
 def amqp_scheme(acceptor: AmqpAcceptor, at: MessagingAcceptor) -> str:
-    """What Qpid JMS calls it."""
+    """Return the URI scheme of an acceptor, as Qpid JMS knows it."""
     secure = "s" if at.tls is not None else ""
     return f"ws{secure}" if acceptor.websocket else f"amqp{secure}"
 
 
 def _sys_interval(config: Config) -> int:
-    """How often the topics of `$SYS` are published, in ms; they are the same on all acceptors."""
+    """Return how often the `$SYS` topics are published, in ms (0: never); all acceptors share the topics."""
     acceptors = [one for one in config.acceptors.values() if isinstance(one, MqttAcceptor) and one.enabled]
     return min((one.sys_interval for one in acceptors if one.sys_interval > 0), default=0)
 
 
 def _keep_alive(*limits: int) -> int:
-    """The smallest of some limits in ms, as a keep alive in seconds; 0: there is none."""
+    """Return the smallest of some limits in ms as a keep alive in seconds; 0: there is none."""
     given = [_seconds(ms) for ms in limits if ms > 0]
     return min(*given, KEEP_ALIVE_MAX) if given else 0
 
 
 def _seconds(ms: int) -> int:
-    """Whole seconds, a part of one being one; 0 for off."""
+    """Round up to whole seconds; 0 for off."""
     return max(-(-ms // 1000), 0)
 
 
 def _expiry(ms: int) -> int:
-    """A session expiry interval; -1 is for ever."""
+    """Convert to a session expiry interval in seconds; -1 is for ever."""
     return NEVER_EXPIRES if ms < 0 else min(_seconds(ms), NEVER_EXPIRES)
 
 
 def speaks_websocket(acceptor: MessagingAcceptor) -> bool:
-    """Whether its clients come by WebSocket."""
+    """Whether an acceptor's clients connect through WebSocket."""
     return isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket
 
 
 def bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
-    """The call that makes the session of a connection."""
+    """Bind a factory to a connection."""
     return lambda: make(transport, number, peer)

@@ -1,4 +1,4 @@
-"""The acceptors that are open: each by its name, and what concerns all of them at once."""
+"""The open acceptors, by name, and operations on all of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from broker.sessions.login import Peer
 
 
 class Acceptors:
-    """Those of one role: of a broker that serves, or of a standby."""
+    """The acceptors of one role: of a serving broker or of a standby."""
 
     def __init__(self, config: Config, tick: Ticking, report: Report) -> None:
         self._config = config
@@ -42,7 +42,7 @@ class Acceptors:
         left: Callable[[Peer], None] = lambda _: None,
         served: frozenset[str] = frozenset(),
     ) -> None:
-        """Listen for clients of messages.  `left` is told who has gone; for the rest see Listener.
+        """Listen for messaging clients.  `left` is called with each peer that disconnects; for the rest see Listener.
 
         Raises CannotListen.
         """
@@ -68,7 +68,7 @@ class Acceptors:
             self._opened(name, await listener.open(acceptor.host, acceptor.port))
 
     async def open_http(self, name: str, server: HttpServer) -> None:
-        """Listen for browsers and programs.  Raises CannotListen."""
+        """Listen for HTTP clients.  Raises CannotListen."""
         acceptor = self._config.http_acceptors[name]
         self._http[name] = server
         with opening(name, acceptor.host, acceptor.port):
@@ -84,15 +84,15 @@ class Acceptors:
         for address in self._listening[name]:
             self._report("listening", acceptor=name, protocol=acceptor.protocol, address=str(address))
 
-    # -- what there is ---------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def addresses(self) -> list[Listening]:
-        """Where they listen."""
+        """All addresses at which the acceptors listen."""
         return [address for addresses in self._listening.values() for address in addresses]
 
     def states(self, certificate_end: Callable[[str], int]) -> Iterator[AcceptorState]:
-        """Each that listens."""
+        """Yield the state of each listening acceptor."""
         for name, addresses in self._listening.items():
             listener = self._listeners.get(name)
             yield AcceptorState(
@@ -106,22 +106,22 @@ class Acceptors:
             )
 
     def connections(self) -> Iterator[Connection]:
-        """Those of clients of messages; they may be cut off meanwhile."""
+        """Yield the connections of messaging clients; the caller may close them while iterating."""
         for listener in self._listeners.values():
             yield from list(listener.connections)
 
     async def check(self) -> None:
-        """Wait for a moment, then look at the timers of all connections."""
+        """Wait a moment, then check the timers of all connections."""
         await asyncio.sleep(CHECK_PERIOD_MS / 1000)
         for listener in list(self._listeners.values()):
             try:
                 for _ in listener.check():
-                    await asyncio.sleep(0)  # others are served meanwhile
+                    await asyncio.sleep(0)  # let the event loop serve clients
             except Exception as error:
                 self._tick.failed(None, error)
 
     def set_congested(self, congested: bool) -> None:
-        """See Listener; those that are opened later, too."""
+        """See Listener; applies to listeners opened later, too."""
         self._congested = congested
         for listener in self._listeners.values():
             listener.set_congested(congested)
@@ -129,23 +129,23 @@ class Acceptors:
     # -- stop ------------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Accept no more clients of messages; those who are connected stay."""
+        """Accept no more messaging clients; connected ones stay."""
         for listener in self._listeners.values():
             listener.close()
 
     async def say_goodbye(self, *, moved: bool) -> None:
-        """Say goodbye to every client of messages, and return when all have gone.  `moved`: see Session."""
+        """Shut down every messaging session, and return when all clients have disconnected.  `moved`: see Session."""
         for listener in self._listeners.values():
             listener.shut_down(moved=moved)
         await self.idle()
 
     async def idle(self) -> None:
-        """Return when no client of messages is connected."""
+        """Return when no messaging client is connected."""
         for listener in self._listeners.values():
             await listener.idle()
 
     async def abort(self) -> None:
-        """Listen no more, let requests end, and cut everybody else off."""
+        """Stop listening, let HTTP requests end, and close all messaging connections."""
         self.close()
         for server in self._http.values():
             await server.stop()

@@ -1,4 +1,4 @@
-"""What a broker says of itself when it has started: to people, scripts, the service manager and the command line."""
+"""Announces a started broker: to operators, scripts, the service manager and the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from broker.security.reload import ADMIN
 
 
 class Announcer:
-    """Says it.  `started`: when the broker was, in ms since the epoch."""
+    """Announces one broker.  `started`: when it was started, in ms since the epoch."""
 
     def __init__(self, config: Config, log: Log, notifier: Notifier, started: int) -> None:
         self._config = config
@@ -34,22 +34,22 @@ class Announcer:
         self._started = started
 
     def create_token(self) -> str:
-        """By which the command line is let in; empty if there is no acceptor for it.  Raises OSError."""
+        """Create the token with which the command line logs in; empty without an HTTP acceptor.  Raises OSError."""
         return create_token(self._config.broker.data_directory) if self._config.http_acceptors else ""
 
     def write_runtime_file(self, listening: Sequence[Listening]) -> None:
-        """By which the command line finds this broker.  Raises OSError."""
+        """Write the file through which the command line finds this broker.  Raises OSError."""
         write_runtime_file(
             self._config.broker.data_directory, pid=os.getpid(), started=self._started, listening=listening
         )
 
     def withdraw(self) -> None:
-        """The command line finds it no more.  A disk that cannot be written keeps what is no longer true."""
+        """Remove the runtime file.  If the disk cannot be written, it stays, although it is out of date."""
         with suppress(OSError):
             remove_runtime_file(self._config.broker.data_directory)
 
     def first_user(self, password: str) -> None:
-        """Say who the first user is."""
+        """Announce the first user and its password."""
         sys.stdout.write(
             f"The first user is {ADMIN}, the password {password} (not shown again; "
             "change it with `bartleby user passwd`)\n"
@@ -58,7 +58,7 @@ class Announcer:
         self._log("security.first_user", user=ADMIN, file=str(users_path(self._config)))
 
     def ready(self, listening: Sequence[Listening]) -> None:
-        """Say READY, and where the console is."""
+        """Announce READY and the address of the console."""
         line = _line(listening)
         console = self._console(listening)
         told = {"console": console, "login": self._login()} if console else {}
@@ -67,7 +67,7 @@ class Announcer:
         self._say(f"READY {line}", f"listening on {line}")
 
     def standby(self, listening: Sequence[Listening]) -> None:
-        """Say STANDBY."""
+        """Announce STANDBY."""
         self._log("replication.standby")
         self._say(f"STANDBY {_line(listening)} pid={os.getpid()}", "standby: it copies the journal of its owner")
 
@@ -78,14 +78,14 @@ class Announcer:
         self._notifier.status(status)
 
     def _console(self, listening: Sequence[Listening]) -> str:
-        """Where a browser on this machine finds the console; empty if no acceptor has it."""
+        """Return the console's URL for a browser on this machine; empty if no acceptor has the console."""
         shown = {name for name, acceptor in self._config.http_acceptors.items() if acceptor.console}
         places = tuple(address for address in listening if address.acceptor in shown)
         found = Runtime(os.getpid(), self._started, places).management
         return f"{found[0]}/" if found else ""
 
     def _login(self) -> str:
-        """How to log in there."""
+        """Describe how to log in to the console."""
         token = f"the token in {self._config.broker.data_directory / TOKEN_FILE}"
         return f"{token}, or as a user" if users_path(self._config).exists() else token
 

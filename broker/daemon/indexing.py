@@ -1,8 +1,8 @@
-"""The indexes of message ids are kept beside the running broker, by a thread that mostly rests.
+"""Maintains the indexes of message ids in a thread of the running broker that mostly sleeps.
 
-A thread that computes holds up the event loop.  This one works for about a millisecond and then rests for nine, so that
-it costs a tenth of a processor while a segment is indexed (64 MiB in 2 s), and nobody waits for it.  While the broker
-has much to do it rests ten times as long, which costs a hundredth: segments then wait for their index.
+A thread that computes holds up the event loop.  This one works for about a millisecond and then sleeps for nine.  So it
+uses a tenth of a processor while it indexes a segment (64 MiB in 2 s), and clients do not notice.  While the broker is
+busy it sleeps ten times as long and uses a hundredth: segments then wait for their index.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from broker.engine.model.report import Report
 from store.files import Files
 from store.indexing import Indexer
 
-#: How often it looks for segments that are complete, in seconds; until then a search reads them whole.
+#: How often to look for complete segments, in seconds; a search reads a segment without an index from end to end.
 PERIOD_SECONDS: Final = 5.0
 
-#: How long it rests after some work; and up to so many times while the process uses half a processor or more.
+#: How long the thread sleeps after some work; and how often in a row while the process uses half a processor or more.
 REST_SECONDS: Final = 0.009
 RESTS_MAX: Final = 10
 BUSY: Final = 0.5
@@ -29,7 +29,7 @@ class _Stopped(Exception):
 
 
 class Indexing:
-    """Keeps the indexes of a journal's directory until it is stopped."""
+    """Maintains the indexes in a journal's directory until it is stopped."""
 
     def __init__(self, files: Files, directory: str, report: Report) -> None:
         self._indexer = Indexer(files, directory, self._rest)
@@ -38,7 +38,7 @@ class Indexing:
         self._failed = ""
 
     def _rest(self) -> None:
-        """Called by the thread."""
+        """Sleep; called in the thread.  Raises _Stopped."""
         for _ in range(RESTS_MAX):
             before = clock.cpu_seconds()
             clock.rest(REST_SECONDS)
@@ -48,7 +48,7 @@ class Indexing:
                 break
 
     async def run(self) -> None:
-        """Never returns; a disk that fails is reported once, and tried again."""
+        """Index until stopped; an error of the disk is reported once, and indexing tried again."""
         while True:
             try:
                 await asyncio.to_thread(self._indexer.work)
@@ -62,5 +62,5 @@ class Indexing:
             await asyncio.sleep(PERIOD_SECONDS)
 
     def stop(self) -> None:
-        """Its thread ends within a few milliseconds."""
+        """End the thread within a few milliseconds."""
         self._stopped = True

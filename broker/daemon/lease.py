@@ -1,7 +1,7 @@
-"""The lease of a replicated log: renewed by a thread of its own, as long as this broker owns the log.
+"""The lease of a replicated log: renewed by a separate thread as long as this broker owns the log.
 
-It says who should try to write, and keeps nobody from it: that does the epoch.  An owner that could not renew it in
-time lets go of the log by itself, since another may own it already, and what its clients send could not be confirmed.
+The lease says which broker should write; it is the epoch that prevents others from writing.  An owner that could not
+renew its lease in time releases the log: another broker may own it already, and nothing could be confirmed any more.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from store.log import Place
 
 
 class LeaseKeeper:
-    """Keeps a lease that was taken at `since`, in monotonic seconds; times in ms.
+    """Renews a lease that was taken at `since`, in monotonic seconds; `lease` and `renewal` are in ms.
 
-    `replicated`: how far the log is replicated, which the others want to know.
+    `replicated`: how far the log is replicated, for the standbys.
     """
 
     def __init__(
@@ -52,13 +52,13 @@ class LeaseKeeper:
         return self._lost or self._monotonic() > self._until
 
     def end(self, *, give_up: bool) -> None:
-        """Renew it no more; another may have it at once if it is given up, else when it is over."""
+        """Stop renewing.  Another broker can take the lease at once if it is given up, else when it expires."""
         self._ending.set()
         if not give_up:
             self._leases.interrupt()
         self._thread.join()
         if give_up:
-            with suppress(Doubtful, Unavailable, LogFailed):  # then it ends by itself
+            with suppress(Doubtful, Unavailable, LogFailed):  # then the lease expires
                 self._leases.give_up_lease(self._name)
 
     def _run(self) -> None:
@@ -70,4 +70,4 @@ class LeaseKeeper:
                     return
                 self._until = asked + self._lease / 1000
             except (Doubtful, Unavailable, LogFailed):
-                continue  # until it is over
+                continue  # until the lease expires

@@ -1,4 +1,4 @@
-"""Links, from the configuration to their sessions."""
+"""Makes links from the configuration, and the sessions of their connections."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from protocols.mqtt.limits import WHOLE_BYTES_MIN
 from protocols.mqtt.limits import Limits as MqttLimits
 from protocols.mqtt.runs import Shared
 
-#: Bytes of the properties of a message from another MQTT broker, however many they are: it has taken them, and other
-#: brokers take more than a client may send here.
+#: Bytes of the properties of a message from another MQTT broker, whatever their number: the other broker has accepted
+#: them already, and its limits may be higher than those for clients here.
 PROPERTIES_BYTES_MAX: Final = 1 << 20
 
 
 def link_settings(config: Config) -> list[LinkSettings]:
-    """The links of the configuration.  Raises OSError for a password file that cannot be read."""
+    """Return the configured links.  Raises OSError for a password file that cannot be read."""
     sharing = Counter(
         remote.waits_on(name) for name, link in config.links.items() for remote in link.remote_queues.values()
     )
@@ -63,7 +63,7 @@ def _password(section: LinkSection) -> bytes:
 
 
 def _routes(link: str, section: LinkSection, sharing: Mapping[str, int]) -> Iterator[RouteSettings]:
-    """The routes of a link; `sharing`: how many remote queues, of any link, have a transmission queue."""
+    """Yield a link's routes; `sharing`: how many remote queues, of any link, use each transmission queue."""
     for name, send in section.send.items():
         sending = _sending(name, Kind.SEND, send.queue, send.address, send, send.routing_type)
         yield replace(sending, reserve=send.reserve)
@@ -136,8 +136,8 @@ class LinkSessions:
             whole_bytes_max=config.limits.header_bytes_max,
             streamed_bytes_max=config.limits.large_body_bytes_max + config.limits.header_bytes_max,
         )
-        # What ends the connection, the other end sends again for ever: so a topic that is too long for an address is
-        # refused by itself.
+        # If a topic too long for an address ended the connection, the other broker would send it again for ever.  So
+        # the codec accepts it, and only that message is refused.
         self._mqtt_limits = MqttLimits(
             topic_bytes_max=STRING_BYTES_MAX,
             topic_levels_max=STRING_BYTES_MAX + 1,
@@ -149,15 +149,15 @@ class LinkSessions:
         self._bridges: Mapping[str, Bridge] = {}
 
     def restore(self) -> None:
-        """Take over what MQTT links of an earlier run have left.
+        """Take over the state of MQTT links of an earlier run.
 
-        Call within a tick, when the sessions of MQTT are restored and before anybody connects.
+        Call within a tick, after the MQTT sessions are restored and before a client connects.
         """
         shared = Shared(Role.CLIENT, self._mqtt_limits)
         self._bridges = bridges(self._tick, self._mqtt_sessions, self._links, shared, self._config.broker.name)
 
     def __call__(self, transport: Transport, link: Link, number: int, peer: Peer) -> LinkSession:
-        """The session of a connection that a link has made."""
+        """Return the session of a connection that a link has opened."""
         connection_id = f"link-{link.name}-{number}"
         bridge = self._bridges.get(link.name)
         if bridge is not None:
@@ -177,7 +177,7 @@ class LinkSessions:
 
 
 def make_dialer(config: Config, tick: Tick, links: Links, sessions: LinkSessions, report: Report) -> Dialer:
-    """What connects the links.  Raises TlsUnusable."""
+    """Return the dialer that connects the links.  Raises TlsUnusable."""
     endpoints = {name: tuple(_endpoints(section)) for name, section in config.links.items()}
     return Dialer(tick, links, endpoints, sessions, report=report, monotonic_ms=clock.monotonic_ms)
 

@@ -1,4 +1,4 @@
-"""What the parts of a broker need from outside, as this machine has it; simulations bring their own."""
+"""The environment of a real broker; simulations bring their own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from store.files import OsFiles
 
 
 def this_machine(report: Report) -> Environment:
-    """The real disk, time and chance."""
+    """Return the real disk, clocks and random numbers."""
     return Environment(
         files=OsFiles(),
         wall_ms=clock.wall_ms,

@@ -1,4 +1,4 @@
-"""The broker as management sees it."""
+"""The running broker behind the interface of management."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from store.log import Counters
 
 
 class Managed:
-    """One broker, from its start on: `management.ports.Broker`.  It has a `server` once it serves."""
+    """One broker, from its start: implements `management.ports.Broker`.  `server` is set once it serves."""
 
     server: Server
 
@@ -39,7 +39,7 @@ class Managed:
         self.events: Mapping[str, int] = log.counts
         self.replicated = replicated
         self.hand_over = hand_over
-        #: Why clients should not be sent here, beside what the disk says; in sentences.
+        #: Why the broker is not ready for clients, in addition to the state of the disk; for people to read.
         self.reasons = ["the journal is being recovered"]
 
     @property

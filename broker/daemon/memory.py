@@ -1,10 +1,10 @@
-"""Memory that messages took goes back to the system once they are gone.
+"""Returns the memory of messages to the system once they are gone.
 
-glibc keeps what is freed below the end of its heap: after a backlog of 1 GB the process stays as large as it was.
-`malloc_trim(0)` gives it back, at some 0.3 ms a megabyte (bodies of 1 to 50 KB), in which all clients wait: so it is
-called each time so much has been freed that it is worth it, and not for more than that.  What is left when a burst is
-over goes back once it is calm.  Then Python lets go of the objects that it keeps to be used again, too: each of them,
-wherever it lies, holds a megabyte that is free otherwise.
+glibc keeps memory that is freed below the end of its heap: after a backlog of 1 GB the process stays as large as it
+was.  `malloc_trim(0)` returns it, at some 0.3 ms per megabyte (bodies of 1 to 50 KB), while all clients wait.  So it is
+called in small steps, each time enough has been freed to be worth it.  The rest is returned some seconds after a burst.
+Then Python's free lists are emptied too: each spare object, wherever it lies, can keep an otherwise free megabyte from
+being returned.
 """
 
 from __future__ import annotations
@@ -14,26 +14,27 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
-#: Bytes of messages freed since the last time, from which on memory is given back: some 20 ms.
+#: Return memory when this many bytes of messages were freed since the last time: takes some 20 ms.
 TRIM_BYTES: Final = 64 << 20
 
-#: Bytes that messages have to have taken beyond what they take now for a burst.
+#: It was a burst if messages used this many bytes more than now.
 BURST_BYTES: Final = 8 << 20
 
-#: How long after a burst the rest of it is given back, in ms.
+#: How long after a burst the rest of its memory is returned, in ms.
 CALM_MS: Final = 5_000
 
-#: Messages in memory with which Python still lets go of its spare objects: to do so it looks at each, for some 0.4 us.
+#: Python's spare objects are released only with at most this many messages in memory: the garbage collector visits
+#: each, for some 0.4 us.
 LOOKED_AT_MAX: Final = 20_000
 
-#: mallopt(3): how many heaps there are.  A thread's own one, as the journal's writer would have it, is not given back.
+#: mallopt(3): the number of heaps.  The heap of another thread, such as the journal's writer, would not be returned.
 _M_ARENA_MAX: Final = -8
 
 
 def system_trim() -> Callable[[], object]:
-    """What gives free memory back to the system; does nothing where the C library has no such call (musl, macOS).
+    """Return a function that returns free memory to the system; it does nothing without glibc (musl, macOS).
 
-    From now on all threads use one heap.
+    From now on, all threads use one heap.
     """
     library = ctypes.CDLL(None)
     trim, mallopt = getattr(library, "malloc_trim", None), getattr(library, "mallopt", None)
@@ -44,7 +45,7 @@ def system_trim() -> Callable[[], object]:
 
 
 class FreeMemory:
-    """Watches how much messages take, and gives back what they took."""
+    """Watches how much memory messages use, and returns it when they are gone."""
 
     __slots__ = ("_calm_since", "_collect", "_highest", "_peak", "_trim")
 
@@ -56,7 +57,7 @@ class FreeMemory:
         self._calm_since: int | None = None  # ms; None: there was no burst
 
     def look(self, used: int) -> None:
-        """So many bytes are used by messages now."""
+        """Note how many bytes messages use now, and return memory if enough was freed."""
         if used > self._highest:
             self._highest = used
             self._peak = max(self._peak, used)
@@ -65,7 +66,7 @@ class FreeMemory:
             self._trim()
 
     def rest(self, used: int, messages: int, now: int) -> None:
-        """To be called now and then, with what is used by how many messages in memory."""
+        """Return the rest of a burst's memory.  Call now and then, with the bytes and number of messages in memory."""
         if self._peak - used < BURST_BYTES:
             self._calm_since = None
         elif self._calm_since is None:

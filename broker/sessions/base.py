@@ -1,4 +1,4 @@
-"""What a connection is in every protocol: who calls it, when it is read, and how much it may have on its way out."""
+"""The base of every protocol's session: its tick and transport, when it is read, and how much output may be pending."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from broker.sessions.unsendable import Unsendable
 
 
 class BaseSession(ABC):
-    """The broker's side of one connection.  A protocol's session says what its bytes mean.
+    """The broker's side of one connection.  Subclasses implement the protocols.
 
-    `established`: its client is known; `lost`: nothing more happens on it, but what is owed may still go out.
+    `established`: the client has logged in; `lost`: the connection is over, but output that is owed may still be sent.
     """
 
     __slots__ = (
@@ -51,39 +51,39 @@ class BaseSession(ABC):
         return self._transport
 
     def touch(self) -> None:
-        """There is something to say: it goes out with this tick."""
+        """Flush the transport at the end of this tick: there is output."""
         self.tick.touch(self._transport)
 
     @abstractmethod
     def pause(self, paused: bool) -> None:
-        """No deliveries to this connection for now, or again."""
+        """Pause or resume deliveries to this connection."""
 
     def write_blocked(self) -> None:
-        """The operating system does not take more: no deliveries until it does."""
+        """Stop deliveries until the operating system has accepted all output."""
         self.window.block()
 
     def sent(self, nbytes: int) -> None:
-        """So many bytes of messages go out with this tick."""
+        """Count bytes of messages that are sent in this tick."""
         self.window.sent(nbytes)
         self.touch()
 
     def opened(self, protocol: str, access: Access) -> None:
-        """The client is known from now on, and operators see it."""
+        """Mark the client as logged in and register the connection: operators see it from now on."""
         self.established = True
         self.engine.connections.opened(self.id, protocol, self.remote, access, self._dismissed)
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
-        """The call, to be made for others: what comes out of it costs this connection."""
+        """Wrap a call that is made outside this connection: an exception from it ends only this connection."""
         return self.tick.guarded(self._transport, call)
 
     def _dismissed(self, reason: str) -> None:
-        """Somebody else's call."""
+        """Called on behalf of an operator: its errors must not reach the caller."""
         self.guarded(self.dismiss)(reason)
 
     @abstractmethod
     def dismiss(self, reason: str) -> None:
-        """An operator ends the connection."""
+        """End the connection because an operator wants it closed."""
 
     def report(self, code: str, /, **facts: str | int) -> None:
-        """An event of this connection, for the log."""
+        """Log an event of this connection."""
         self.engine.report(code, connection=self.id, remote=self.remote, **facts)

@@ -1,4 +1,4 @@
-"""Browsers of every protocol: which messages of a queue they show."""
+"""Which messages of a queue a browser shows, in every protocol."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from broker.engine.model.message import Message
 
 
 def shown(found: Iterator[tuple[Message, str]]) -> Iterator[Message]:
-    """The messages that are not scheduled, each read when it is the next: a queue may be larger than memory.
+    """Yield the messages that are not scheduled, reading each only when it is next: a queue may be larger than memory.
 
-    This is no generator expression because a compiled module would make a list of it.
+    This is not a generator expression because mypyc would make a list of it.
     """
     for message, place in found:
         if place != "scheduled":

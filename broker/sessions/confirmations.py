@@ -1,7 +1,7 @@
-"""What a connection says of what it has done, once that is true: after the disk has it (promise P1), in its order.
+"""Confirmations of a connection: sent once what they confirm is durable (promise P1), in order.
 
-Receipts, acknowledgements and outcomes wait in one line a connection.  Those that are owed when a read has been looked
-at are confirmed together; what follows one that waits, waits too.
+Receipts, acknowledgements and outcomes wait in one line per connection.  Those owed after a read has been processed
+are confirmed together.  Anything behind a waiting confirmation waits too.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ Item = TypeVar("Item")
 
 
 class Confirmations(Generic[Item]):
-    """The line of one connection; `say` tells the peer some of it.
+    """The confirmations of one connection; `say` sends a list of them to the peer.
 
-    What ends the connection while it is said, finds in `drop` what is left of the list that `say` was given: one that
-    takes out what it says leaves the rest there.
+    If the connection ends while `say` runs, `drop` also returns what is still in the list that `say` was given.  So a
+    `say` that removes each item as it sends it leaves exactly the unsent ones.
     """
 
     __slots__ = ("_engine", "_say", "_saying", "_waiting", "owed")
 
     def __init__(self, engine: Engine, say: Callable[[list[Item]], None]) -> None:
-        self.owed: list[Item] = []  # for what was done since the last `confirm`
+        self.owed: list[Item] = []  # since the last `confirm`
         self._engine = engine
         self._say = say
         self._saying: list[Item] = []
@@ -32,11 +32,11 @@ class Confirmations(Generic[Item]):
 
     @property
     def waiting(self) -> bool:
-        """Whether something waits for the disk."""
+        """Whether a confirmation waits for the disk."""
         return bool(self._waiting)
 
     def confirm(self, waiter: Waiter) -> bool:
-        """What was done is complete: say what is owed for it, now or when it is durable; whether now."""
+        """Send what is owed, at once or when it is durable.  Returns whether it was sent at once."""
         if not self.owed:
             return False
         owed, self.owed = self.owed, []
@@ -53,24 +53,24 @@ class Confirmations(Generic[Item]):
         self._saying = []
 
     def after(self, ticket: int, item: Item) -> None:
-        """Say something once a tick is durable, behind all that waits."""
+        """Send an item once a tick is durable, after everything that waits."""
         if self._waiting and self._waiting[-1][0] == ticket:
             self._waiting[-1][1].append(item)
         else:
             self._waiting.append((ticket, [item]))
 
     def durable(self, number: int) -> None:
-        """Everything up to a tick is on disk."""
+        """Send what waited for ticks up to this one: they are on disk."""
         while self._waiting and self._waiting[0][0] <= number:
             self._say_now(self._waiting.pop(0)[1])
 
     def keep(self, wanted: Callable[[Item], bool]) -> None:
-        """Forget what is not wanted any more."""
+        """Drop the items that are no longer wanted."""
         self.owed = list(filter(wanted, self.owed))
         self._waiting = [(ticket, list(filter(wanted, items))) for ticket, items in self._waiting]
 
     def drop(self) -> list[Item]:
-        """The peer hears nothing more: what waited, in its order."""
+        """Send nothing more.  Returns what was waiting, in order."""
         self.owed = []
         unsaid = [*self._saying, *(item for _, items in self._waiting for item in items)]
         self._saying.clear()

@@ -1,6 +1,6 @@
-"""Large bodies of AMQP messages as other protocols have them: what is in their sections, read as it goes out.
+"""Large bodies of AMQP messages for other protocols: the contents of their sections, read while they are sent.
 
-Data sections follow each other as one body; of a value there is one.  Everything else would have to be decoded as a
+Several data sections are joined into one body; a value has one section.  Everything else would have to be decoded as a
 whole, which is done only for bodies that fit into memory (`convert`).
 """
 
@@ -12,7 +12,7 @@ from broker.engine import DeadLetterReason, LargeBody, Stream, Unreadable, read_
 from broker.sessions.convert import ConversionError
 from protocols.amqp.message import AMQP_VALUE, DATA, FOOTER
 
-#: Sections that are looked for: each costs a read of the file while other connections wait, some 10 us.
+#: Most sections of a body: finding each costs a read of the file, some 10 us, in which other connections wait.
 SECTIONS_MAX: Final = 16_384
 
 #: Bytes up to the content of a section with a long length, and format codes of short and long binary and text.
@@ -22,14 +22,14 @@ _LONG: Final = frozenset({0xB0, 0xB1})
 
 
 class Joined:
-    """Ranges of a file, one after the other, as one source."""
+    """Several ranges of a file, read as one stream."""
 
     def __init__(self, body: LargeBody, ranges: list[tuple[int, int]]) -> None:
         self._streams = [Stream(body, at, end) for at, end in reversed(ranges) if at < end]
         self.left = sum(stream.left for stream in self._streams)
 
     def read(self) -> bytes:
-        """The next piece, none of what is empty.  Raises Unreadable."""
+        """Return the next piece; empty at the end.  Raises Unreadable."""
         if not self._streams:
             return b""
         stream = self._streams[-1]
@@ -41,7 +41,7 @@ class Joined:
 
 
 def joined(body: LargeBody) -> Joined:
-    """The contents of the sections of a body.  Raises ConversionError."""
+    """Return the contents of the sections of a body.  Raises ConversionError."""
     found: list[tuple[int, int]] = []
     at, end = 0, len(body)
     while at < end:

@@ -1,6 +1,6 @@
-"""From one protocol's messages to another's: the one neutral place.
+"""Converts messages between protocols, by way of one neutral form.
 
-A message that leaves by another protocol than it came by is read into a Neutral and written from it.
+A message that was received through one protocol and is sent through another is read into a Neutral and written from it.
 
     neutral           STOMP                              AMQP                               MQTT 5
     text              body without content-length        amqp-value, a string               payload format indicator 1
@@ -12,21 +12,22 @@ A message that leaves by another protocol than it came by is read into a Neutral
     type              type                               properties.subject                 user property JMSType
     group             JMSXGroupID                        properties.group-id                user property JMSXGroupID
     message id        NATIVE_MESSAGE_ID                  properties.message-id              -
-    user id           JMSXUserID, if nobody logged in    properties.user-id                 -
+    user id           JMSXUserID, if sent anonymously    properties.user-id                 -
     created           timestamp                          properties.creation-time           -
     properties        all other headers                  application-properties             user properties
 
 A trace context (`traceparent`, `tracestate`) is a property like any other.
 
-A reply-to keeps its routing type: a prefix of one protocol (`/queue/`, `queue://`), or what a JMS client noted beside
-it, becomes a prefix of the acceptor by which it leaves.  One that says nothing of it crosses as it is, and goes to what
-is there.  A response topic is a topic: as a reply-to it is that of its address, and the other way round.  Of user
-properties with the same name the last one counts.  MQTT before 5 has the payload and nothing else.
+A reply-to keeps its routing type: a prefix of one protocol (`/queue/`, `queue://`), or the annotation of a JMS client,
+becomes a prefix of the acceptor through which the message is sent.  A reply-to without a routing type is copied as it
+is.  A response topic is converted between topic and address.  Of user properties with the same name the last one
+counts.  MQTT before 5 has only the payload.
 
 Priority, expiration, durability and the broker's annotations are in the message header, which every protocol has.
 
-What does not fit into its place is left out, so that the body arrives: a content type that is not ASCII goes to AMQP as
-an application property, since symbols are ASCII; a text of more than 65,535 bytes or with U+0000 does not go to MQTT.
+Values that the target protocol cannot carry are left out, and the body is still delivered.  A content type that is not
+ASCII becomes an application property in AMQP, since symbols are ASCII.  A text of more than 65,535 bytes or with U+0000
+is not sent to MQTT.
 """
 
 from __future__ import annotations
@@ -75,24 +76,23 @@ from protocols.mqtt.topics import AddressSyntax
 
 JSON_TYPE: Final = "application/json"
 
-#: Prefixes of the acceptor by which a message leaves, by RoutingType: of multicast addresses and of anycast ones; empty
-#: where it has none.
+#: Prefixes of the acceptor through which a message is sent, indexed by RoutingType: multicast, anycast; empty if none.
 ReplyPrefixes = tuple[str, str]
 
-#: What a JMS client notes of a reply-to, a place in JMS_KINDS.
+#: The annotation with which a JMS client states the kind of a reply-to, an index of JMS_KINDS.
 JMS_REPLY_TO: Final = "x-opt-jms-reply-to"
 
-#: The trace context of a message, as W3C names it.  What stands between an AMQP sender and the broker may note another
-#: one than the sender's, as it must not change the application properties; then it is that one which counts.
+#: The trace context of a message, as W3C names it.  An intermediary between an AMQP sender and the broker must not
+#: change the application properties, but may set its own trace context as an annotation, which then takes precedence.
 TRACE_PARENT: Final = "traceparent"
 TRACE_STATE: Final = "tracestate"
 
-#: The names of message annotations that cross, as they are in a head.
+#: The names of message annotations that are converted, as they are in a head.
 _JMS_REPLY_TO: Final = JMS_REPLY_TO.encode()
 _TRACE_PARENT: Final = TRACE_PARENT.encode()
 _AMQP_HOPS: Final = AMQP_HOPS.encode()
 
-#: What a JMS client may note of a destination: a queue, a topic, a temporary queue, a temporary topic.
+#: The kinds of a JMS destination: a queue, a topic, a temporary queue, a temporary topic.
 JMS_KINDS: Final = (
     (RoutingType.ANYCAST, False),
     (RoutingType.MULTICAST, False),
@@ -100,14 +100,14 @@ JMS_KINDS: Final = (
     (RoutingType.MULTICAST, True),
 )
 
-#: Bytes of a body that is taken into memory to be converted: several times as much is needed for a moment.
+#: Largest body, in bytes, that is read into memory for conversion, which needs several times as much for a moment.
 CONVERTED_BYTES_MAX: Final = 10 << 20
 
 
 class ConversionError(Exception):
-    """A message that cannot be said in another protocol, or to this receiver: the text says why.
+    """A message that cannot be expressed in another protocol or sent to this receiver; the text says why.
 
-    `passing`: only for now, since its body cannot be read.
+    `passing`: only at the moment, since its body cannot be read.
     """
 
     def __init__(
@@ -119,14 +119,14 @@ class ConversionError(Exception):
 
 
 class TooManyHops(ConversionError):
-    """A message that has passed so many brokers that it is going round."""
+    """A message that has passed more brokers than permitted: it probably travels in a loop."""
 
     def __init__(self, hops: int, most: int) -> None:
         super().__init__(f"it has passed {hops} brokers, and max-hops is {most}", DeadLetterReason.LINK_HOPS)
 
 
 class RenderingFailed(ConversionError):
-    """What was not foreseen: an error of the broker's own, which costs this message its delivery and nothing else."""
+    """An unexpected error of the broker: only this message is not delivered."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(f"an error of the broker, {type(error).__name__}: {error}")
@@ -134,7 +134,7 @@ class RenderingFailed(ConversionError):
 
 
 def unsaid(error: Exception) -> ConversionError:
-    """Why a message could not be rendered."""
+    """Return the reason why a message could not be rendered as a ConversionError."""
     return error if isinstance(error, ConversionError) else RenderingFailed(error)
 
 
@@ -157,11 +157,11 @@ class Neutral:
     user_id: str = ""
     created: int | None = None
     properties: dict[str, object] = field(default_factory=dict)
-    hops: list[str] = field(default_factory=list)  # the brokers that it has passed
+    hops: list[str] = field(default_factory=list)  # the brokers that it has passed through
 
 
 def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
-    """Properties, application properties and body in AMQP's encoding, and what JMS clients want to know of a reply-to.
+    """Return annotations (hops, a reply-to's kind for JMS), properties, application properties and body, encoded.
 
     Raises ConversionError.
     """
@@ -192,7 +192,7 @@ def to_amqp(message: Message, prefixes: ReplyPrefixes) -> bytes:
 
 
 def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
-    """Head and body in STOMP's encoding.  Raises ConversionError."""
+    """Return head and body in STOMP's encoding.  Raises ConversionError."""
     neutral, reserved = _read(message), _reserved(message)
     pairs: list[tuple[bytes, bytes]] = []
     body = neutral.body
@@ -208,7 +208,7 @@ def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
     named = {
         "timestamp": str(header.timestamp if neutral.created is None else int(neutral.created)),
         "NATIVE_MESSAGE_ID": neutral.message_id,
-        "JMSXUserID": "" if header.user else neutral.user_id,  # who logged in is told with the header
+        "JMSXUserID": "" if header.user else neutral.user_id,  # the session adds a user who logged in
         "content-type": neutral.content_type,
         "correlation-id": neutral.correlation_id,
         "reply-to": _reply_to(neutral, prefixes),
@@ -228,7 +228,7 @@ def to_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, bytes]:
 
 
 def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
-    """Properties of MQTT 5 and payload.  Raises ConversionError."""
+    """Return properties of MQTT 5 and payload.  Raises ConversionError."""
     neutral = _read(message)
     pairs: list[tuple[Property[Any], Any]] = []
     body = neutral.body
@@ -260,24 +260,24 @@ def to_mqtt(message: Message) -> tuple[MqttProperties, bytes]:
 
 
 def user_properties(properties: Mapping[str, object]) -> list[tuple[Property[Any], Any]]:
-    """Properties as user properties of MQTT 5, but for those that it has no room for."""
+    """Convert properties to user properties of MQTT 5, except those that it cannot carry."""
     texts = [(name, header_text(value)) for name, value in properties.items()]
     return [(USER_PROPERTY, pair) for pair in texts if is_text(pair[0]) and is_text(pair[1])]
 
 
 def _reserved(message: Message) -> tuple[str, ...]:
-    """Beginnings of names that only the broker says; notifications are its own words."""
+    """Return prefixes of names that only the broker may set; notifications come from the broker itself."""
     return () if message.header.address == NOTIFICATIONS else RESERVED_PREFIXES
 
 
 def whole(message: Message) -> bytes:
-    """The body, in memory.  Raises ConversionError for one that is too large for that."""
+    """Return the body, in memory.  Raises ConversionError if it is too large or cannot be read."""
     body = message.body
     if isinstance(body, bytes):
         return body
     if len(body) > CONVERTED_BYTES_MAX:
         raise ConversionError(
-            f"a body of {len(body)} bytes, of which {CONVERTED_BYTES_MAX} can be converted", DeadLetterReason.TOO_LARGE
+            f"a body of {len(body)} bytes; at most {CONVERTED_BYTES_MAX} can be converted", DeadLetterReason.TOO_LARGE
         )
     try:
         return read_whole_body(body)
@@ -288,7 +288,7 @@ def whole(message: Message) -> bytes:
 def _read(message: Message) -> Neutral:
     reader = _READERS.get(message.header.format.number)
     if reader is None:
-        raise ConversionError(f"no way from {message.header.format.name}")
+        raise ConversionError(f"no conversion from {message.header.format.name}")
     return reader(message)
 
 
@@ -306,14 +306,14 @@ def _from_stomp(message: Message) -> Neutral:
             neutral.properties[name.decode()] = text
     neutral.body = body = whole(message)
     if not sized:
-        with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender forgot to say
+        with suppress(UnicodeDecodeError):  # else it is binary, and the sender omitted content-length
             neutral.body = body.decode()
     neutral.reply_to, neutral.reply_routing = _address(neutral.reply_to, message)
     return neutral
 
 
 def _address(reply_to: str, message: Message) -> tuple[str, RoutingType | None]:
-    """The address that a reply-to of STOMP or AMQP names, and the routing type that its prefix states."""
+    """Return the address in a reply-to of STOMP or AMQP, and the routing type that its prefix states."""
     format = message.header.format
     assert isinstance(format, StompFormat | AmqpFormat)
     for prefix, routing_type in format.prefixes:
@@ -323,7 +323,7 @@ def _address(reply_to: str, message: Message) -> tuple[str, RoutingType | None]:
 
 
 def _reply_to(neutral: Neutral, prefixes: ReplyPrefixes) -> str:
-    """Where replies go, as a client of these prefixes may say it."""
+    """Return the reply-to with a prefix of the acceptor."""
     if not neutral.reply_to or neutral.reply_routing is None:
         return neutral.reply_to
     return prefixes[neutral.reply_routing] + neutral.reply_to
@@ -339,7 +339,7 @@ _STOMP_NAMES: Final = {
 
 
 def _is_noted(head: bytes) -> bool:
-    """Whether a head may have message annotations that cross.  One after the other: a pattern of all takes longer."""
+    """Whether a head may have message annotations that are converted.  Three searches are faster than one pattern."""
     return _JMS_REPLY_TO in head or _TRACE_PARENT in head or _AMQP_HOPS in head
 
 
@@ -410,7 +410,7 @@ def _from_mqtt(message: Message) -> Neutral:
         else:
             neutral.properties[name] = value
     if properties.get(PAYLOAD_FORMAT_INDICATOR):
-        with suppress(UnicodeDecodeError):  # else these are bytes, whatever their sender said
+        with suppress(UnicodeDecodeError):  # else it is binary, whatever the sender claims
             neutral.body = body.decode()
     return neutral
 

@@ -1,10 +1,10 @@
-"""Which protocol a peer speaks, by its first bytes, so that one port serves several.
+"""Detects the protocol of a peer by its first bytes: one port can serve several.
 
     AMQP                    AMQP 1.0 (part 2, 2.2): its protocol header
     10                      MQTT: a CONNECT packet, whose first byte no other protocol sends
     anything else           STOMP, if it is served here: a command, or empty lines before one
 
-Once it is known, everything goes to a session of that protocol.
+From then on, all bytes go to a session of that protocol.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MQTT_CONNECT: Final = 0x10
 
 
 def detect(first: bytes) -> str | None:
-    """The protocol of a connection that begins with these bytes; None: they are too few to tell."""
+    """Return the protocol of a connection that begins with these bytes; None: too few to tell."""
     if first[0] == _MQTT_CONNECT:
         return "mqtt"
     if first.startswith(_AMQP):
@@ -31,7 +31,7 @@ def detect(first: bytes) -> str | None:
 
 
 class DetectingSession(WrappingSession):
-    """A session that becomes one of `served`, by the protocol's name.  A peer of another protocol is hung up on."""
+    """A session that becomes one of `served` (by protocol name).  Peers of other protocols are disconnected."""
 
     def __init__(self, served: Mapping[str, MakeSession]) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Coming in: what a session knows about its peer, and whom it asks who that is.
+"""Login: what a session knows about its peer, and the gate that authenticates it.
 
-Whether a login is right may take a while (hashing is done beside the event loop, and after failed logins an origin has
-to wait), so the answer comes by a callback: exactly once, at once or in a later tick, always within a tick.  A session
-that waits reads nothing; when it is told, its connection may be gone.
+Checking a login may take a while: passwords are hashed outside the event loop, and an origin has to wait after failed
+logins.  So the answer is passed to a callback: exactly once, immediately or later, always within a tick.  The session
+reads nothing until then.  The connection may be gone by the time of the call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.engine.model.access import Identity
 #: A certificate's subject: attributes by their short names (CN, OU, O, ...), the most specific first (RFC 4514).
 Subject = tuple[tuple[str, str], ...]
 
-#: Told who it is; None: refused.
+#: Called with the user's identity; None: refused.
 Then = Callable[[Identity | None], None]
 
 #: Salt, stored key, server key, iterations (RFC 5802, 3).
@@ -25,10 +25,10 @@ ScramKeys = tuple[bytes, bytes, bytes, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Peer:
-    """The other end of a connection; each connection has one of its own.
+    """The other end of a connection; one object per connection.
 
-    `remote` is its address and port, for logs; `origin` the address by which it is counted and slowed; `secure` whether
-    TLS is spoken; `subject` that of its verified certificate, if it showed one.
+    `remote`: its address and port, for logs; `origin`: the address by which connections and failed logins are counted;
+    `secure`: whether the connection uses TLS; `subject`: that of its verified certificate, if it presented one.
     """
 
     remote: str
@@ -39,18 +39,18 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """Who may come in by an acceptor: these users, and everybody with one of these roles; neither given: all."""
+    """Users that may log in at an acceptor: those named, and those with one of the roles; if neither is given, all."""
 
     users: frozenset[str] = frozenset()
     roles: frozenset[str] = frozenset()
 
     def admits(self, user: str, roles: frozenset[str]) -> bool:
-        """Whether a user with these roles may; an anonymous one has no name."""
+        """Whether a user with these roles may log in; an anonymous user's name is empty."""
         return not (self.users or self.roles) or user in self.users or not self.roles.isdisjoint(roles)
 
 
 def tell_all(told: Iterable[Callable[[], None]]) -> None:
-    """Call them all, and raise what came out of the first that failed only then."""
+    """Call all, then raise the first exception, if any."""
     faults: list[BaseException] = []
     for tell in told:
         try:
@@ -62,53 +62,53 @@ def tell_all(told: Iterable[Callable[[], None]]) -> None:
 
 
 class Gate(Protocol):
-    """Who may come in.  It logs what it refuses."""
+    """Authenticates peers, and logs what it refuses."""
 
     def restrict(self, peer: Peer, door: Door) -> None:
-        """A peer has come to a door by which not everybody may come in."""
+        """Admit only the users of `door` from this peer, which has connected to an acceptor with that restriction."""
 
     @property
     def version(self) -> int:
         """Changes when users or rules do."""
 
     def users(self) -> Mapping[str, frozenset[str]] | None:
-        """The users that there are, and their roles; None: there is no users file."""
+        """Return all users and their roles; None: there is no users file."""
 
     def mechanisms(self, peer: Peer) -> tuple[str, ...]:
-        """The SASL mechanisms for this peer, the best first."""
+        """Return the SASL mechanisms for this peer, the best first."""
 
     def anonymous(self, peer: Peer) -> Identity | None:
-        """Who somebody without any credentials is; None: refused."""
+        """Log in a peer without credentials.  None: refused."""
 
     def login(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
-        """Whether this is the user's password.
+        """Log in with a password.
 
-        Without name and password it is the user of the peer's certificate, or anonymous, if either may be.
+        Without name and password: as the user of the peer's certificate or anonymously, if either is permitted.
         """
 
     def named(self, peer: Peer, name: str, password: bytes, then: Then) -> None:
-        """As `login`, at a door that nobody passes without a user's name and password."""
+        """As `login`, but a user's name and password are required."""
 
     def bearer(self, peer: Peer, name: str, token: bytes, then: Then) -> None:
-        """Whether this token counts; `name`, unless empty, must be its user."""
+        """Log in with a token; `name`, unless empty, must be its user."""
 
     def expired(self, peer: Peer, now: int) -> bool:
-        """Whether a peer came in by a token that has expired since; `now` in ms since the epoch."""
+        """Whether the token with which a peer logged in has expired; `now` in ms since the epoch."""
 
     def gone(self, peer: Peer) -> bool:
-        """Whether a peer could not come in any more by what it came in by."""
+        """Whether a peer's login would be refused today: its user, certificate or token is no longer accepted."""
 
     def left(self, peer: Peer) -> None:
-        """A peer is gone."""
+        """Forget a peer that has disconnected."""
 
     def external(self, peer: Peer, name: str) -> Identity | None:
-        """The user of the peer's certificate; `name`, unless empty, must be that user's.  None: refused."""
+        """Log in as the user of the peer's certificate; `name`, unless empty, must be that user's.  None: refused."""
 
     def scram_keys(self, mechanism: str, name: str) -> ScramKeys:
-        """What the server knows for a SCRAM mechanism; for an unknown user something that no password fits."""
+        """Return a user's keys for a SCRAM mechanism; for an unknown user, keys that no password fits."""
 
     def scram_done(self, peer: Peer, mechanism: str, name: str, proven: ScramKeys | None, then: Then) -> None:
-        """A SCRAM exchange has ended: `proven` are the keys that the proof fits, None if it fits none.
+        """End a SCRAM exchange: `proven` are the keys that the proof fits, None if it fits none.
 
-        A wrong one is slowed as a wrong password is; one for keys that the user has no longer is refused.
+        A wrong proof is delayed like a wrong password.  A proof for keys that the user no longer has is refused.
         """

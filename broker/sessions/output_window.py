@@ -1,25 +1,24 @@
-"""How much may wait for the operating system: what a client that does not read costs."""
+"""Limits the output that waits for the operating system: the memory that a client costs if it does not read."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-#: Bytes of messages that wait for the operating system to take them, over all subscriptions of a connection, above
-#: which no more are delivered.
+#: Deliveries to a connection stop while this many bytes of its messages wait for the operating system to accept them.
 UNFLUSHED_BYTES_MAX: Final = 2 << 20
 
 
 class Pausable(Protocol):
-    """What delivers."""
+    """A source of deliveries."""
 
     def pause(self, paused: bool) -> None:
-        """No deliveries for now, or again."""
+        """Pause or resume deliveries."""
 
 
 class OutputWindow:
-    """That of one connection, whose deliveries `source` makes.
+    """The output window of one connection; `source` makes its deliveries.
 
-    `socket_full`: the operating system does not take what there is; `paused`: nothing is delivered.
+    `socket_full`: the operating system has not accepted all output; `paused`: deliveries are stopped.
     """
 
     __slots__ = ("_source", "_unflushed_bytes", "paused", "socket_full")
@@ -32,27 +31,27 @@ class OutputWindow:
 
     @property
     def room(self) -> int:
-        """Bytes that may be added; the last message may exceed them."""
+        """Bytes of messages that may still be sent; the last message may exceed it."""
         return UNFLUSHED_BYTES_MAX - self._unflushed_bytes
 
     def sent(self, nbytes: int) -> None:
-        """So many bytes of messages go out with this tick."""
+        """Count bytes of messages that are sent in this tick."""
         self._unflushed_bytes += nbytes
         if self._unflushed_bytes >= UNFLUSHED_BYTES_MAX:
             self.close()
 
     def close(self) -> None:
-        """Nothing more is delivered until all is flushed."""
+        """Stop deliveries until everything is flushed."""
         self.paused = True
         self._source.pause(True)
 
     def block(self) -> None:
-        """The operating system does not take more."""
+        """Stop deliveries: the operating system does not accept more output."""
         self.socket_full = True
         self.close()
 
     def flushed(self) -> None:
-        """It has taken all: deliveries go on."""
+        """Resume deliveries: the operating system has accepted all output."""
         self.socket_full = False
         self._unflushed_bytes = 0
         if self.paused:

@@ -1,4 +1,4 @@
-"""Values of AMQP as text and as JSON: what protocols without types get, and operators see."""
+"""AMQP values as text and JSON, for protocols without types and for operators."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from protocols.amqp.types import Array, Decimal32, Decimal64, Decimal128, Descri
 
 
 def header_text(value: object) -> str:
-    """A property as a header: absent values are empty, truth is lower-case, bytes are base64, maps and lists JSON."""
+    """Format a property as a header: null is empty, booleans are lower-case, bytes base64, maps and lists JSON."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -22,20 +22,19 @@ def header_text(value: object) -> str:
 
 
 def to_json(value: object) -> bytes:
-    """A compound value as JSON."""
+    """Encode a compound value as JSON."""
     return _dumps(_plain(value)).encode()
 
 
 def _dumps(plain: object) -> str:
-    """A value that JSON has."""
     return json.dumps(plain, ensure_ascii=False, separators=(",", ":"))
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it: times are numbers, bytes base64, whatever else has no counterpart text."""
+    """Convert a value to JSON types: times are numbers, bytes base64, everything without a counterpart text."""
     if value is None or isinstance(value, bool | int):
         return value
-    if isinstance(value, float):  # JSON has no such numbers as NaN
+    if isinstance(value, float):  # JSON has no NaN and no infinity
         return value if isfinite(value) else str(value)
     if isinstance(value, bytes | Decimal32 | Decimal64 | Decimal128):
         return base64.b64encode(value if isinstance(value, bytes) else value.raw).decode()

@@ -1,7 +1,8 @@
-"""What a client speaks that came to the wrong acceptor, by its first bytes, and what to tell the operator.
+"""Recognises the protocol of a client that connected to the wrong acceptor, and advises the operator.
 
-The protocols that a broker is taken for in the first hour: those of its other acceptors, TLS where there is none, and
-those of brokers that it replaces.  Nothing here decides anything: the session has refused the bytes already.
+It knows what new installations usually get wrong: the protocols of the other acceptors, TLS on an acceptor without it,
+and the protocols of brokers that Bartleby replaces.  This only serves the log: the session has already refused the
+bytes.
 """
 
 from __future__ import annotations
@@ -9,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-#: So many of a connection's first bytes tell the protocol.
+#: How many of a connection's first bytes are needed to recognise its protocol.
 FIRST_BYTES: Final = 16
 
 _METHODS: Final = (b"GET ", b"HEAD ", b"POST ", b"PUT ", b"DELETE ", b"OPTIONS ", b"PATCH ")
 
-#: Of others than the messaging protocols.
+#: By protocol; for the messaging protocols of Bartleby, `advice` has its own.
 _ADVICE: Final = {
     "TLS": "this acceptor has no TLS: connect without it, or give the acceptor a certificate",
     "HTTP": "management calls, health and metrics are on the acceptor with the protocol http",
@@ -25,7 +26,7 @@ _ADVICE: Final = {
 
 
 def spoken(first: bytes) -> str:
-    """The protocol of a connection that began so, as acceptors or people call it; empty if that cannot be told."""
+    """Return the protocol of a connection with these first bytes, by its usual name; empty if it is not recognised."""
     if first[:2] == b"\x16\x03":
         return "TLS"
     if first.startswith(b"AMQP\0\0\x09"):
@@ -44,7 +45,7 @@ def spoken(first: bytes) -> str:
 
 
 def advice(protocol: str, served: Collection[str]) -> str:
-    """What to do about a client that speaks `protocol` to an acceptor for others; empty if it is one of `served`."""
+    """Return what to do about a client that speaks `protocol` to this acceptor; empty if it is one of `served`."""
     if not protocol or protocol in served:
         return ""
-    return _ADVICE.get(protocol, f"connect to the acceptor for {protocol}, or let this one take it too (also)")
+    return _ADVICE.get(protocol, f"connect to the acceptor for {protocol}, or have this one serve it too (also)")

@@ -1,4 +1,4 @@
-"""When a connection is not read: for as long as there is any reason for it."""
+"""Stops reading from a connection for as long as there is at least one reason to."""
 
 from __future__ import annotations
 
@@ -7,55 +7,55 @@ from typing import Final, Protocol, TypeVar
 
 Answer = TypeVar("Answer")
 
-#: Why nothing is read: a login has not been answered.
+#: The reason to stop while a login has not been answered.
 LOGIN: Final = "login"
 
 
 class Readable(Protocol):
-    """What can be read, or not."""
+    """A transport whose reading can be paused."""
 
     def pause_reading(self) -> None:
-        """Take no more bytes from the peer for now."""
+        """Stop reading from the peer."""
 
     def resume_reading(self) -> None:
-        """Take bytes from the peer again."""
+        """Read from the peer again."""
 
 
 class Guardian(Protocol):
-    """What answers for a connection's calls."""
+    """Confines errors to a connection."""
 
     def guarded(self, call: Callable[..., None]) -> Callable[..., None]:
-        """The call, to be made for others: what comes out of it costs this connection (`Tick.guarded`)."""
+        """Wrap a call that is made outside a connection: an exception ends only that connection (`Tick.guarded`)."""
 
 
 class Reading:
-    """The reading of one connection, and why it is stopped."""
+    """The reading state of one connection: the reasons why it is stopped, if any."""
 
     __slots__ = ("_guardian", "_reasons", "transport")
 
     def __init__(self, transport: Readable, guardian: Guardian) -> None:
         self.transport = transport
         self._guardian = guardian
-        self._reasons: tuple[str, ...] = ()  # few, and none costs nothing
+        self._reasons: tuple[str, ...] = ()  # an empty tuple needs no memory per connection
 
     def stop(self, reason: str) -> None:
-        """Do not read, for this reason too."""
+        """Stop reading for this reason, perhaps in addition to others."""
         if not self._reasons:
             self.transport.pause_reading()
         if reason not in self._reasons:
             self._reasons += (reason,)
 
     def go(self, reason: str) -> None:
-        """This reason is over; harmless if it was none."""
+        """Remove a reason, and read again if it was the last one.  Unknown reasons are ignored."""
         if reason in self._reasons:
             self._reasons = tuple(each for each in self._reasons if each != reason)
             if not self._reasons:
                 self.transport.resume_reading()
 
     def until(self, reason: str, then: Callable[[Answer], None]) -> Callable[[Answer], None]:
-        """Do not read, for this reason, until the answer is there: what is returned takes it, and tells `then`.
+        """Stop reading until an answer arrives.  Call the returned function with it: reading resumes, then `then` runs.
 
-        Its caller serves others too: what comes out of it costs this connection, and they go on.
+        An exception in it ends this connection and does not reach the caller, which serves other connections too.
         """
         self.stop(reason)
 

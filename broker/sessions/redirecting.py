@@ -1,6 +1,6 @@
-"""What a standby answers to clients: that another broker has the journal, and where clients find both.
+"""A standby's answer to clients: another broker owns the journal, and these are the hosts of both.
 
-Nothing is read beyond the frame in which a client introduces itself, and no login is looked at.
+A standby reads no further than the first frame of a client, and ignores its credentials.
 
 STOMP     CONNECT: ERROR with the header `redirect`
 MQTT      CONNECT: CONNACK, Use another server (0x9C) with a Server Reference; before 5.0 Server unavailable (3)
@@ -28,7 +28,7 @@ from protocols.mqtt.runs import Shared
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.limits import Limits as StompLimits
 
-STANDBY: Final = "this broker is a standby: connect to the one that has the journal"
+STANDBY: Final = "this broker is a standby: connect to the one that owns the journal"
 
 
 class _Codec(Protocol):
@@ -41,9 +41,10 @@ class _Codec(Protocol):
 
 
 class RedirectingSession:
-    """A session that ends with its answer: `read` looks at what has come, `answer` gives it, if there is a way.
+    """A session that ends with its answer.
 
-    Until then its client is unknown, and has no more than the handshake timeout.
+    `read` processes the events of the codec; `answer` sends the answer if the protocol's state allows it.  The client
+    never counts as logged in, so the handshake timeout applies.
     """
 
     established = False
@@ -99,7 +100,7 @@ class RedirectingSession:
 
 
 def redirecting_stomp(connect_bytes_max: int, servers: str) -> RedirectingSession:
-    """STOMP's."""
+    """Return a session that redirects a STOMP client."""
     codec = StompConnection(StompLimits(connect_bytes_max=connect_bytes_max))
     told = moved(STANDBY, servers)
 
@@ -113,7 +114,7 @@ def redirecting_stomp(connect_bytes_max: int, servers: str) -> RedirectingSessio
 
 
 def redirecting_mqtt(connect_bytes_max: int, servers: str) -> RedirectingSession:
-    """MQTT's."""
+    """Return a session that redirects an MQTT client."""
     codec = MqttConnection(Shared(Role.SERVER, MqttLimits(connect_bytes_max=connect_bytes_max)))
     told = use_another_server(STANDBY, servers)
 
@@ -127,13 +128,13 @@ def redirecting_mqtt(connect_bytes_max: int, servers: str) -> RedirectingSession
 
 
 def redirecting_amqp(connect_bytes_max: int, container_id: str, properties: dict[str, object]) -> RedirectingSession:
-    """AMQP's; `properties` name the servers, for OPEN."""
+    """Return a session that redirects an AMQP client; `properties` of OPEN name the servers."""
     limits = AmqpLimits(handshake_bytes_max=connect_bytes_max)
     codec = AmqpConnection(limits, container_id=container_id, mechanisms=(sasl.ANONYMOUS,), sasl_required=False)
     told = connection_error(CONNECTION_FORCED, STANDBY)
 
     def read() -> None:
-        while events := codec.events():  # none follows before it is answered
+        while events := codec.events():  # the next event needs an answer to this one
             for event in events:
                 if isinstance(event, SaslInit):
                     wanted = event.mechanism == sasl.ANONYMOUS

@@ -1,12 +1,12 @@
-"""SASL on the server's side: from a mechanism's messages to a user, or a refusal.
+"""The server's side of SASL: turns a mechanism's messages into a user or a refusal.
 
-    ANONYMOUS (RFC 4505)      one message, whatever it says; only where anybody may come in
-    PLAIN (RFC 4616)          one message: NUL user NUL password, an authorization identity before them being the user's
-    EXTERNAL (RFC 4422, A)    one message: the user's name or nothing; who it is says the peer's TLS certificate
-    OAUTHBEARER (RFC 7628)    one message: a token, as `auth=Bearer TOKEN`; XOAUTH2 is its form before it was standard
-    SCRAM-SHA-256, -512       two messages each way (RFC 5802, 7677); the computation is `scramp`'s
+    ANONYMOUS (RFC 4505)      one message, whose content is ignored; only where anonymous logins are permitted
+    PLAIN (RFC 4616)          one message: NUL user NUL password; an authorization identity before them must be the user
+    EXTERNAL (RFC 4422, A)    one message: the user's name or nothing; the TLS certificate says which user it is
+    OAUTHBEARER (RFC 7628)    one message: a token, as `auth=Bearer TOKEN`; XOAUTH2 is its older, non-standard form
+    SCRAM-SHA-256, -512       two messages each way (RFC 5802, 7677), computed by `scramp`
 
-A refusal never says what was wrong: neither whether the user exists nor whether the message was well-formed.
+A refusal gives no reason: neither whether the user exists nor whether the message was well-formed.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ SCRAMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256")
 
 @dataclass(frozen=True, slots=True)
 class Challenge:
-    """The exchange goes on with this message to the peer."""
+    """The exchange continues with this message to the peer."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """The peer is in; `data` goes with the success, if it is not None."""
+    """The login succeeded; `data`, unless None, is sent with the outcome."""
 
     identity: Identity
     data: bytes | None = None
@@ -46,7 +46,7 @@ class Granted:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The peer may not come in, and is not told why."""
+    """The login was refused; the peer gets no reason."""
 
 
 REFUSED: Final = Refused()
@@ -56,7 +56,7 @@ Then = Callable[[Answer], None]
 
 
 class LoginRefused(Exception):
-    """A mechanism that is not offered."""
+    """The client chose a mechanism that is not offered."""
 
 
 class Exchange(ABC):
@@ -68,11 +68,11 @@ class Exchange(ABC):
 
     @abstractmethod
     def step(self, message: bytes, then: Then) -> None:
-        """The peer's message; `then` is told the answer, at once or in a later tick, before the next step."""
+        """Process the peer's next message.  Calls `then` with the answer, now or in a later tick."""
 
 
 def begin(mechanism: str, gate: Gate, peer: Peer) -> Exchange:
-    """The server's side of a login with one of the gate's mechanisms.  Raises LoginRefused."""
+    """Start the server's side of a login with one of the gate's mechanisms.  Raises LoginRefused."""
     if mechanism not in gate.mechanisms(peer):
         raise LoginRefused(f"the mechanism {mechanism[:40]!r} is not offered")
     if mechanism in SCRAMS:
@@ -112,7 +112,7 @@ class _Plain(Exchange):
             self._malformed(then)
 
     def _malformed(self, then: Then) -> None:
-        """Counts as a wrong password: one without a name never fits."""
+        """Count it as a wrong password: a login without a name always fails."""
         self._gate.login(self._peer, "", b"\0", lambda _: then(REFUSED))
 
 
@@ -123,12 +123,12 @@ class _Bearer(Exchange):
 
 
 def _bearer(message: bytes) -> tuple[str, bytes]:
-    """The user, if one is named, and the token; an empty token, which never fits, for what cannot be read."""
+    """Return the user, empty if none is named, and the token; an empty token, which is never valid, if malformed."""
     head, *pairs = message.split(b"\1")
     fields = dict(pair.partition(b"=")[::2] for pair in pairs)
     if head.startswith(b"user="):  # XOAUTH2
         name = head.removeprefix(b"user=")
-    else:  # a GS2 header: no channel binding, maybe a name
+    else:  # a GS2 header: no channel binding, optionally a name
         name = next((part.removeprefix(b"a=") for part in head.split(b",")[1:] if part.startswith(b"a=")), b"")
         name = name.replace(b"=2C", b",").replace(b"=3D", b"=")
     scheme, _, token = fields.get(b"auth", b"").partition(b" ")

@@ -1,11 +1,11 @@
-"""What the network asks of a session, whatever its protocol."""
+"""The interface of a session to the network, for every protocol."""
 
 from __future__ import annotations
 
 from typing import Final, Protocol
 
-#: What a client is told when another broker of a pair has its journal.
-MOVED: Final = "another broker has taken over: connect to that"
+#: Sent to clients when another broker of the pair has taken over the journal.
+MOVED: Final = "another broker has taken over: connect to that one"
 
 
 class Session(Protocol):
@@ -13,50 +13,50 @@ class Session(Protocol):
 
     @property
     def established(self) -> bool:
-        """Whether the peer has introduced itself; until then the handshake timeout applies."""
+        """Whether the peer has logged in; until then the handshake timeout applies."""
 
     @property
     def receive_timeout(self) -> int:
-        """Silence after which the peer counts as dead; 0: never."""
+        """Time without input after which the peer counts as dead; 0: never."""
 
     @property
     def send_interval(self) -> int:
-        """Longest silence that the peer allows the broker; 0: any."""
+        """Longest time without output that the peer accepts; 0: unlimited."""
 
     @property
     def close_expected(self) -> bool:
-        """Whether the connection is to be closed once everything to send is sent."""
+        """Whether the connection is to be closed once all output is sent."""
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Process bytes from the peer."""
 
     def receive_eof(self) -> None:
         """The peer will send no more."""
 
     def data_to_send(self) -> bytes:
-        """Bytes for the peer since the last call."""
+        """Return the output since the last call."""
 
     def flushed(self) -> None:
-        """The operating system has taken all bytes handed out so far."""
+        """The operating system has accepted all output so far."""
 
     def write_blocked(self) -> None:
-        """It has not yet taken them; `flushed` will say when."""
+        """The operating system has not accepted all output yet; `flushed` is called when it has."""
 
     def send_heartbeat(self) -> None:
-        """Break the broker's silence."""
+        """Send something: the broker has been silent for `send_interval`."""
 
     def timed_out(self) -> None:
-        """The peer fell silent for too long."""
+        """The peer has been silent for longer than `receive_timeout`."""
 
     def connection_lost(self) -> None:
         """The connection is gone."""
 
     def fail(self, why: str, *, moved: bool = False) -> None:
-        """The connection has to end by the broker's fault: nothing that waits is sent, but why, if there is a way.
+        """End the connection because of a fault of the broker: drop pending output, send the reason if possible.
 
-        What the peer holds goes back as if the connection had been lost.  What came before may have been left
-        anywhere in the middle.  `moved`: another broker of the pair goes on, and the peer is told where it may be.
+        Unacknowledged messages return to their queues, as when the connection is lost.  Whatever the session was doing
+        may have stopped halfway.  `moved`: another broker of the pair takes over; the peer is told where to find it.
         """
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """The broker stops: say goodbye.  `moved`: as for `fail`."""
+        """End the connection in good order: the broker is stopping.  `moved`: as for `fail`."""

@@ -1,20 +1,20 @@
-"""The tick: everything that happens between two looks at the sockets, ended once.
+"""The tick: everything that happens between two polls of the sockets, completed in one step.
 
-Whatever happens first in a tick (bytes arrive, the journal announces, a timer is due) calls `enter`, which reads the
-clock and asks for `end` to be called soon.  `end` lets the engine finish the tick and then flushes each transport that
-was touched: one write per connection per tick.  The turn is driven by the event loop in the daemon, and by hand in
-simulations.
+The first event of a tick (bytes arrive, the journal announces durability, a timer is due) calls `enter`, which reads
+the clock and asks for `end` to be called soon.  `end` completes the tick in the engine and then flushes each transport
+that was touched: one write per connection per tick.  The daemon drives the tick from its event loop; simulations drive
+it by hand.
 
-This is also where it is decided what an exception costs that nobody expected.  What calls a session, or the engine
-for somebody, gives it to `failed`:
+This module also decides what an unexpected exception ends.  Whatever calls a session, or the engine on behalf of a
+connection, passes the exception to `failed`:
 
-    it came out of a connection's session         that connection: it hears of it, its deliveries go back, it is closed
-    it came out of a call for no connection       that call: a log event
-    it came out of the engine's end of the tick, or out of a verb that had begun to change something
-                                                  the process: memory and journal can no longer agree, so that
-                                                  nothing more is written and `fatal` ends it
+    raised by a connection's session              that connection: it is told, its deliveries are returned, it is closed
+    raised by a call for no connection            that call: a log event
+    raised by the engine at the end of the tick, or by a verb that had begun to change something
+                                                  the process: memory and journal may disagree, so nothing more is
+                                                  written, and `fatal` ends it
 
-So half an entry never reaches the disk, and no tick stays open.
+So no partial entry reaches the disk, and no tick stays open.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from broker.engine import Engine
 from broker.engine.model.errors import EngineError
 from broker.sessions.session import Session
 
-#: What the client of a session that failed is told.
+#: Sent to the client of a session that failed.
 APOLOGY: Final = "an internal error of the broker: see its log"
 
-#: Modules of the engine that change nothing: what a message says, what may be, what fits.
+#: Modules of the engine that only read: an exception in them has changed nothing.
 _LOOKING: Final = (
     "broker.engine.filter",
     "broker.engine.model",
@@ -39,12 +39,12 @@ _LOOKING: Final = (
     "broker.engine.queues.stored",
 )
 
-#: Innermost calls of a traceback that are told.
+#: How many calls of a traceback are logged, from the innermost.
 _CALLS_MAX: Final = 12
 
 
 class Transport(Protocol):
-    """Where a session's bytes go: its connection."""
+    """The connection of a session, which sends its output."""
 
     @property
     def remote(self) -> str:
@@ -52,25 +52,25 @@ class Transport(Protocol):
 
     @property
     def session(self) -> Session | None:
-        """The session, as long as the connection has one."""
+        """The session; None if the connection has none any more."""
 
     def flush(self) -> None:
         """Write what the session has to send."""
 
     def pause_reading(self) -> None:
-        """Take no more bytes from the peer for now."""
+        """Stop reading from the peer."""
 
     def resume_reading(self) -> None:
-        """Take bytes from the peer again."""
+        """Read from the peer again."""
 
     def abort(self) -> None:
-        """Cut the connection."""
+        """Close the connection at once."""
 
 
 class Tick:
-    """The current tick.  `wake` asks the driver to call `end` as soon as this turn of its loop is over.
+    """The current tick.  `wake` asks the driver to call `end` at the end of this iteration of its event loop.
 
-    `fatal` is told why the process has to end, and does not return if it can end it.
+    `fatal` ends the process, and does not return if it can.  Its argument is the cause.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Tick:
         engine.ticks.on_fault(self._blame)
 
     def enter(self) -> None:
-        """Begin the tick unless it has begun."""
+        """Begin a tick unless one is open."""
         try:
             if not self._open:
                 self._open = True
@@ -97,11 +97,11 @@ class Tick:
             self.end_process(error)
 
     def touch(self, transport: Transport) -> None:
-        """This transport has something to write at the end of the tick."""
+        """Flush this transport at the end of the tick."""
         self._touched[transport] = None
 
     def durable(self, ticket: int) -> None:
-        """The writer announced that everything up to a ticket is on disk."""
+        """Process an announcement of the writer: everything up to a ticket is on disk."""
         self.enter()
         try:
             self.engine.journal.on_durable(ticket)
@@ -110,7 +110,7 @@ class Tick:
             self.end_process(error)
 
     def end(self) -> None:
-        """Finish the tick; another one follows at once if there is more to do."""
+        """Complete the tick; begin another at once if there is more to do."""
         try:
             if not self._open:
                 self.engine.ticks.begin()
@@ -135,7 +135,7 @@ class Tick:
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def failed(self, transport: Transport | None, error: BaseException) -> None:
-        """An exception came out of what was called for a connection, or for nobody (None), in this tick."""
+        """Handle an exception from a call in this tick, made for a connection or for none (None)."""
         if not isinstance(error, Exception) or self._is_interrupted(error):
             self.end_process(error)
         if transport is None:
@@ -145,7 +145,7 @@ class Tick:
         self.enter()
 
     def guarded(self, transport: Transport, call: Callable[..., None]) -> Callable[..., None]:
-        """The call, to be made later and for no connection: what comes out of it costs this one."""
+        """Wrap a call that is made later, outside this connection: an exception from it ends only this connection."""
 
         def guard(*args: object) -> None:
             try:
@@ -156,22 +156,22 @@ class Tick:
         return guard
 
     def end_process(self, error: BaseException) -> NoReturn:
-        """Nobody can be blamed, or memory and journal do not agree: nothing more is written."""
+        """End the process without writing anything more: no connection is at fault, or memory and journal disagree."""
         self.engine.journal.abandon()
         self._fatal(error)
         raise error
 
     def _blame(self, transport: object, error: BaseException) -> None:
-        # What belongs to a connection names the transport that its session was given; the engine knows no such type.
+        # The engine passes back the session's transport, whose type it does not know.
         self.failed(transport, error)  # type: ignore[arg-type]
 
     def _is_interrupted(self, error: BaseException) -> bool:
-        """Whether an exception came through a verb of the engine that had begun to change something."""
+        """Whether an exception interrupted a verb of the engine that had begun to change something."""
         if isinstance(error, EngineError):
-            return False  # refused, and nothing changed: that nobody expected it is a fault of its caller's
+            return False  # a refusal, which changes nothing: not to expect it is a bug of the caller
         if not self.engine.ticks.verb_has_changed:
             return False
-        # The first call is the one that caught it.
+        # The first call of a traceback is the one that caught the exception.
         calls = error.__traceback__.tb_next if error.__traceback__ is not None else None
         while calls is not None:
             if _changes(calls):
@@ -180,7 +180,7 @@ class Tick:
         return False
 
     def _lose(self, transport: Transport, error: BaseException) -> None:
-        """End the connection of a session that failed, within a tick of its own."""
+        """End the connection of a session that failed, in a new tick."""
         self.enter()
         peers = self.engine.connections.by_id.values()
         user = next((peer.access.user for peer in peers if peer.remote == transport.remote), "")
@@ -194,7 +194,7 @@ class Tick:
             self.end_process(second)
 
     def give_up(self, transport: Transport, why: str, *, moved: bool = False) -> None:
-        """End a connection by the broker's fault, within a tick: its client is told why, if there is a way.
+        """End a connection because of a fault of the broker, within a tick.  The client is told why, if possible.
 
         `moved`: see `Session.fail`.
         """
@@ -215,10 +215,10 @@ def _changes(call: TracebackType) -> bool:
 
 
 def described(error: BaseException) -> str:
-    """An exception in a sentence's place."""
+    """Describe an exception in one line."""
     return f"{type(error).__name__}: {error}"
 
 
 def told(error: BaseException) -> str:
-    """Its traceback: the innermost calls."""
+    """Format an exception's traceback: its innermost calls."""
     return "".join(traceback.format_exception(error, limit=-_CALLS_MAX)).strip()

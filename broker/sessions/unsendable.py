@@ -1,8 +1,8 @@
-"""Deliveries that a session cannot make: the protocol has no words for the message, or its receiver no room.
+"""Deliveries that a session cannot make: the protocol cannot express the message, or it is too large for the receiver.
 
-A session learns that while the engine hands it messages, when it must not call the engine; so they are kept until the
-tick is over.  They are dead letters: nobody would ever be able to take them from this queue by this protocol.  Those
-whose bodies cannot be read for now come again a little later.
+A session finds this out while the engine delivers messages to it, when it must not call the engine.  So they are
+collected until the tick ends.  Then they become dead letters: no consumer could ever get them from this queue through
+this protocol.  Messages whose bodies cannot be read at the moment are delivered again a little later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from broker.sessions.tick import Tick
 
 
 class Unsendable:
-    """Those of one connection."""
+    """The undeliverable messages of one connection."""
 
     __slots__ = ("_found", "_tick")
 
@@ -25,15 +25,15 @@ class Unsendable:
         self._found: list[tuple[Consumer, Message, ConversionError]] = []
 
     def add(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
-        """A delivery that cannot be made."""
+        """Record a delivery that cannot be made."""
         self._found.append((consumer, message, why))
 
     def forget(self) -> None:
-        """The connection is over: what its consumers hold goes back."""
+        """Drop all: the connection is over, and its consumers' messages return to their queues."""
         self._found.clear()
 
     def dead_letter(self) -> list[Consumer]:
-        """Make dead letters of them; whose they were.  Call when the tick is over."""
+        """Make dead letters of all, and return their consumers.  Call when the tick is over."""
         if not self._found:
             return []
         self._tick.enter()
@@ -50,12 +50,12 @@ class Unsendable:
         return [each[0] for each in found]
 
     def give_up(self, consumer: Consumer, message: Message, why: ConversionError) -> None:
-        """A message that its consumer, which holds it, will never get."""
+        """Make a dead letter of a message that is in delivery to a consumer."""
         self._tick.engine.consumers.undeliverable(consumer, message, str(why), why.reason)
 
 
 def report_render_fault(engine: Engine, message: Message, why: ConversionError) -> None:
-    """Report an error of the broker's own, which a message has brought to light."""
+    """Log an error of the broker itself that occurred while a message was converted."""
     if isinstance(why, RenderingFailed):
         header = message.header
         trace = "".join(format_exception(why.__cause__))

@@ -1,11 +1,11 @@
-"""A message that comes in parts: its body goes to a file, and it is published when that is whole.
+"""A message that arrives in parts: its body is written to a file, and published once that is complete.
 
 none      begin -> coming
-coming    write -> coming: not read while more than PENDING_BYTES_MAX wait for the disk
-          write the last part -> whole: not read until the file is durable
-          the disk refuses -> done with why; the parts that still come are for nobody
-whole     durable, or refused -> done, read on, and proceed with what follows
-any       abandon -> none: the file goes
+coming    write -> coming: reading stops while more than PENDING_BYTES_MAX wait for the disk
+          write the last part -> whole: reading stops until the file is durable
+          the disk refuses -> `done` with the reason; the remaining parts are ignored
+whole     durable, or refused -> `done`, resume reading, and `proceed`
+any       abandon -> none: the file is deleted
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from broker.sessions.reading import Reading
 
 
 class Uploading:
-    """The body that is coming in, if any.
+    """The current upload of a connection or link, if any.
 
-    `done` is told of it when it is whole and durable, or why it never will be; then, if all parts have come, `proceed`.
+    `done` is called with the body when it is complete and durable, or with the reason why it never will be.  Then, if
+    all parts have arrived, `proceed` is called.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Uploading:
         done: Callable[[LargeBody | EngineError], None],
         proceed: Callable[[], None],
     ) -> None:
-        self.whole = False  # the last part has come, and nothing else is looked at
+        self.whole = False  # the last part has arrived, and nothing that follows is processed yet
         self._engine = engine
         self._reading = reading
         self._done = done
@@ -39,21 +40,21 @@ class Uploading:
 
     @property
     def _slow_disk(self) -> str:
-        """Why the connection is not read: others of it may have the same reason."""
+        """The reason to stop reading, distinct from that of other uploads on the same connection."""
         return f"disk {id(self)}"
 
     @property
     def coming(self) -> bool:
-        """Whether there is one that has not been refused."""
+        """Whether an upload is under way that has not been refused."""
         return self._upload is not None
 
     def begin(self, *, durable: bool) -> None:
-        """Parts will come.  Raises DiskFull."""
+        """Begin an upload.  Raises DiskFull."""
         transport = self._reading.transport
         self._upload = self._engine.uploads.begin(self._changed, durable=durable, transport=transport)
 
     def write(self, data: bytes, *, last: bool) -> None:
-        """The next part."""
+        """Write the next part."""
         upload = self._upload
         assert upload is not None, "it has begun, and was not refused"
         self.whole = last
@@ -64,7 +65,7 @@ class Uploading:
     def _changed(self) -> None:
         upload = self._upload
         if upload is None:
-            return  # given up, while more of it was on its way to the disk
+            return  # abandoned while parts were still being written
         if upload.reference is None and not upload.refusal:
             if upload.pending <= PENDING_BYTES_LOW and not self.whole:
                 self._reading.go(self._slow_disk)
@@ -85,7 +86,7 @@ class Uploading:
             self._proceed()
 
     def abandon(self) -> None:
-        """The message was aborted, or its sender is gone."""
+        """Delete the upload: the message was aborted, or its sender has disconnected."""
         upload, self._upload = self._upload, None
         if upload is not None:
             self._engine.uploads.abort(upload)

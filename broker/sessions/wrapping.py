@@ -1,4 +1,4 @@
-"""A session around another one that is made later: what both kinds of wrapping have in common."""
+"""A session around another one that is made later: the base of protocol detection and WebSocket."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from broker.sessions.session import Session
 
 
 class WrappingSession:
-    """Passes everything on to the inner session, once there is one; until then the client is unknown.
+    """Passes every call on to the inner session, once there is one; until then the client counts as not logged in.
 
-    `ended`: nothing more is read, and the connection closes once everything is sent.
+    `ended`: nothing more is read, and the connection closes once all output is sent.
     """
 
     def __init__(self) -> None:
@@ -17,7 +17,7 @@ class WrappingSession:
 
     @property
     def established(self) -> bool:
-        """Whether the peer has introduced itself to the inner session."""
+        """Whether the peer has logged in to the inner session."""
         return self.inner is not None and self.inner.established
 
     @property
@@ -32,7 +32,7 @@ class WrappingSession:
 
     @property
     def close_expected(self) -> bool:
-        """Whether the connection is to be closed once everything to send is sent."""
+        """Whether the connection is to be closed once all output is sent."""
         return self.ended or (self.inner is not None and self.inner.close_expected)
 
     def receive_eof(self) -> None:
@@ -43,26 +43,26 @@ class WrappingSession:
             self.inner.receive_eof()
 
     def data_to_send(self) -> bytes:
-        """Bytes for the peer since the last call."""
+        """Return the output since the last call."""
         return b"" if self.inner is None else self.inner.data_to_send()
 
     def flushed(self) -> None:
-        """The operating system has taken all bytes handed out so far."""
+        """The operating system has accepted all output so far."""
         if self.inner is not None:
             self.inner.flushed()
 
     def write_blocked(self) -> None:
-        """It has not yet taken them."""
+        """The operating system has not accepted all output yet."""
         if self.inner is not None:
             self.inner.write_blocked()
 
     def send_heartbeat(self) -> None:
-        """Break the broker's silence."""
+        """Send something: the broker has been silent for `send_interval`."""
         if self.inner is not None:
             self.inner.send_heartbeat()
 
     def timed_out(self) -> None:
-        """The peer fell silent for too long."""
+        """The peer has been silent for longer than `receive_timeout`."""
         if self.inner is not None:
             self.inner.timed_out()
 
@@ -72,14 +72,14 @@ class WrappingSession:
             self.inner.connection_lost()
 
     def fail(self, why: str, *, moved: bool = False) -> None:
-        """The connection has to end by the broker's fault."""
+        """End the connection because of a fault of the broker."""
         if self.inner is None:
             self.ended = True
         else:
             self.inner.fail(why, moved=moved)
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """The broker stops: say goodbye."""
+        """End the connection in good order: the broker is stopping."""
         if self.inner is None:
             self.ended = True
         else:

@@ -1,23 +1,24 @@
-"""WebSocket frames in pieces: what has not come whole need not be kept until it has.
+"""Splits long WebSocket frames into fragments: a frame need not be buffered until its last byte arrives.
 
-The library keeps a frame until its last byte is there, and a client may put 200 MiB into one.  RFC 6455 (5.4) lets
-whoever is between the two sides fragment a message anew where there are no extensions.  So this is between the socket
-and the library: a frame that is long and has come in part becomes a first fragment, and what comes of it later others.
+The library buffers a frame until it is complete, and a client may put 200 MiB into one.  RFC 6455 (5.4) permits an
+intermediary to change the fragmentation of a message if no extension is in use.  So this sits between the socket and
+the library: the part of a long frame that has arrived becomes a first fragment, and later parts become further ones.
 
-    came         | FIN BINARY 1000 | mask | 300 bytes           then 500 bytes        then 200 bytes
-    handed on    | BINARY      300 | mask | 300 bytes           | CONT 500 | ...      | FIN CONT 200 | ...
+    received     | FIN BINARY 1000 | mask | 300 bytes           then 500 bytes        then 200 bytes
+    passed on    | BINARY      300 | mask | 300 bytes           | CONT 500 | ...      | FIN CONT 200 | ...
 
-The mask repeats every four bytes: each fragment but the last has a multiple of them, so that one mask fits all.  Wrong
-frames are cut like others: their first bytes tell the library as much.  A long control frame, which must not be
-fragmented, is found out by that.
+The mask repeats every four bytes.  The length of each fragment but the last is a multiple of four, so the same mask
+fits all.  Invalid frames are split like others: the library recognises them by their first bytes.  A long control
+frame, which must not be fragmented, is therefore rejected.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Bytes of the payload of a frame that is left as it is and may wait in the library for its end: what a stranger's
-#: frames cost beside what the session keeps of their bytes.  Most messages of MQTT and STOMP are shorter.
+#: Longest payload, in bytes, of a frame that is passed on unchanged and may wait in the library for its end.  A client
+#: that has not logged in can occupy that much memory beyond what the session buffers.  Most MQTT and STOMP messages are
+#: shorter.
 WHOLE_BYTES_MAX: Final = 2 << 10
 
 _FIN: Final = 0x80
@@ -28,24 +29,24 @@ _LENGTH_64: Final = 127
 
 
 class Pieces:
-    """Frames as they come in, fragmented where they have to be.  Keeps at most a header or three bytes."""
+    """Splits the frames of one connection where necessary.  Buffers at most a header or three bytes."""
 
     def __init__(self) -> None:
-        self._kept = b""  # a part of a header, or what is no multiple of four
-        self._left = 0  # bytes of the frame under way that are still to come, with those in `_kept`
-        self._cutting = False  # it is being cut
+        self._kept = b""  # part of a header, or the bytes beyond a multiple of four
+        self._left = 0  # bytes of the current frame still to be passed on, with those in `_kept`
+        self._cutting = False  # whether the current frame is being split
         self._first = 0  # the first byte of its next fragment, without FIN
         self._fin = 0  # FIN, if its last fragment has it
-        self._masked = 0  # the bit that tells of a mask
+        self._masked = 0  # the MASK bit
         self._mask = b""
 
     def cut(self, data: bytes) -> bytes:
-        """What the library is to get for some bytes from the socket."""
+        """Return what to pass on to the library for some bytes from the socket."""
         if self._kept:
             data = self._kept + data
             self._kept = b""
         out: list[bytes] = []
-        at, end, begun = 0, len(data), 0  # from `begun` to `at` everything stays as it is
+        at, end, begun = 0, len(data), 0  # from `begun` to `at` nothing is changed
         if self._cutting:
             at = begun = self._cut(data, 0, out)
         elif self._left:
@@ -71,7 +72,7 @@ class Pieces:
         return b"".join(out)
 
     def _begin(self, data: bytes, at: int, payload: int, stop: int) -> None:
-        """A frame that begins at `at` is to be cut."""
+        """Begin to split a frame that starts at `at`."""
         self._cutting = True
         self._left = stop - payload
         self._first, self._fin = data[at] & ~_FIN, data[at] & _FIN
@@ -79,7 +80,7 @@ class Pieces:
         self._mask = data[payload - _MASK_BYTES : payload] if self._masked else b""
 
     def _cut(self, data: bytes, at: int, out: list[bytes]) -> int:
-        """A fragment of what there is of the frame's payload from `at` on; where what follows it begins."""
+        """Make a fragment of the frame's payload from `at` on, as far as it has arrived; return where it ends."""
         nbytes = min(self._left, len(data) - at)
         last = nbytes == self._left
         if not last:
@@ -98,7 +99,7 @@ class Pieces:
 
 
 def _length(nbytes: int, masked: int) -> bytes:
-    """The length of a payload as a header has it, in as few bytes as there may be (5.2)."""
+    """Encode the length of a payload for a header, in as few bytes as possible (5.2)."""
     if nbytes < _LENGTH_16:
         return bytes((masked | nbytes,))
     if nbytes < 1 << 16:
@@ -107,7 +108,7 @@ def _length(nbytes: int, masked: int) -> bytes:
 
 
 def _bounds(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Where the payload of the frame at `at` begins, and where it ends; (0, 0): its header has not come whole."""
+    """Return where the payload of the frame at `at` begins and ends; (0, 0): its header is incomplete."""
     payload = at + 2
     if payload > end:
         return 0, 0

@@ -1,9 +1,9 @@
-"""Any session over WebSocket (RFC 6455): its bytes travel in messages of a subprotocol.
+"""Sessions over WebSocket (RFC 6455): the bytes of any protocol in messages of a subprotocol.
 
-The peer's handshake decides which session there will be; until then only the bytes of one request are kept.  How the
-bytes are cut into messages means nothing in AMQP and MQTT, whose messages are binary (AMQP 1.0 WebSocket binding, 2.4;
-MQTT 5.0, 6).  `stomp` has the rules of STOMP.  Messages have no limit of their own: `pieces` hands
-on what comes of them, and the inner session knows how much of it may be kept.
+The peer's handshake selects the inner session; until then only the bytes of one request are buffered.  For AMQP and
+MQTT, messages are binary and their boundaries have no meaning (AMQP 1.0 WebSocket binding, 2.4; MQTT 5.0, 6).  `stomp`
+has the rules for STOMP.  The size of a message is not limited: `pieces` passes on what has arrived, and the inner
+session limits what it buffers.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from broker.sessions.wrapping import WrappingSession
 
 MakeSession = Callable[[], Session]
 
-#: Bytes of the request that opens a WebSocket: browsers send one or two KiB, with cookies some more.
+#: Longest request that opens a WebSocket, in bytes: browsers send one or two KiB, with cookies a little more.
 REQUEST_BYTES_MAX: Final = 10 << 10
 
 _END_OF_REQUEST: Final = b"\r\n\r\n"
@@ -36,13 +36,13 @@ _SILENT: Final = logging.Logger("websocket", logging.CRITICAL)
 class WebSocketSession(WrappingSession):
     """A session that answers the handshake and then carries another.
 
-    `offered` gives what to make for each subprotocol, best first.  With `origins` the pages of all other sites are
-    refused, and `refused` is told whose: a browser lets any page connect, with what it has to prove who its user is.
-    Who names no origin is no browser.
+    `offered` has a factory for each subprotocol, best first.  With `origins`, pages of all other sites are refused, and
+    `refused` is called with their origin: a browser lets any page connect, and sends its user's credentials along.
+    Clients that are not browsers send no origin.
     """
 
-    takes_text = False  # whether text messages are bytes too
-    bare = False  # whether a handshake may offer no subprotocol: then the best one is meant
+    takes_text = False  # whether text messages are accepted too
+    bare = False  # whether a handshake may offer no subprotocol: then the first of `offered` is used
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class WebSocketSession(WrappingSession):
             max_size=None,
             logger=_SILENT,
         )
-        self._request = b""  # until it is whole: parsed, it takes twice as much
+        self._request = b""  # until it is complete: the parser would need twice the memory
         self._pieces = Pieces()
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer: a request, then messages."""
+        """Process bytes from the peer: a request, then messages."""
         if self.ended:
             return
         if self.inner is None:
@@ -73,7 +73,7 @@ class WebSocketSession(WrappingSession):
             end = data.find(_END_OF_REQUEST)
             self._request = data if end < 0 else b""
             if (len(data) if end < 0 else end) > REQUEST_BYTES_MAX:
-                self.ended = True  # a peer that needs more for a request is told nothing
+                self.ended = True  # without an answer
                 self._request = b""
             if end < 0 or self.ended:
                 return
@@ -86,7 +86,7 @@ class WebSocketSession(WrappingSession):
             self._process()
 
     def receive_eof(self) -> None:
-        """The peer will send no more: without a goodbye of the WebSocket nothing more can be said to it."""
+        """The peer will send no more: without a close frame from it, nothing more can be sent."""
         if not self.ended:
             self._ws.receive_eof()
             self._process()
@@ -103,7 +103,7 @@ class WebSocketSession(WrappingSession):
             self.ended = True
 
     def _answer(self, request: Request) -> None:
-        """Accept the handshake, or say why not."""
+        """Accept or refuse the handshake."""
         response = self._ws.accept(request)
         self._ws.send_response(response)
         wrong = self._ws.handshake_exc
@@ -115,7 +115,7 @@ class WebSocketSession(WrappingSession):
             self.inner = self._offered[chosen or next(iter(self._offered))]()
 
     def _on_frame(self, frame: Frame, inner: Session) -> None:
-        """A part of a message, or the peer's goodbye; pings are answered already."""
+        """Process part of a message or a close frame; the library has answered pings."""
         if frame.opcode is Opcode.CLOSE:
             self.ended = True
             inner.receive_eof()
@@ -126,7 +126,7 @@ class WebSocketSession(WrappingSession):
             inner.receive_data(bytes(frame.data))
 
     def data_to_send(self) -> bytes:
-        """Bytes for the peer since the last call: what the inner session says is one message."""
+        """Return the output since the last call: that of the inner session is one message."""
         inner = self.inner
         if inner is not None and not self.ended:
             self._send_from(inner)
@@ -142,5 +142,5 @@ class WebSocketSession(WrappingSession):
 
 
 def _one_or_none(protocol: ServerProtocol, subprotocols: Sequence[Subprotocol]) -> Subprotocol | None:
-    """The subprotocol of a handshake that may offer none.  Raises NegotiationError for unknown ones."""
+    """Select the subprotocol of a handshake that may offer none.  Raises NegotiationError if it offers only others."""
     return ServerProtocol.select_subprotocol(protocol, subprotocols) if subprotocols else None

@@ -1,8 +1,9 @@
-"""STOMP over WebSocket, as browsers speak it with other brokers.
+"""STOMP over WebSocket, compatible with the browser clients of other brokers.
 
-The subprotocols are named after the versions, but it is CONNECT that decides; one who offers none is welcome too.
-Frames are text messages as long as they are UTF-8, and binary ones if not, which a browser would refuse as text.  What
-a client sends may be cut anywhere; what it gets is a message a frame, since many clients look for no second one.
+The subprotocols are named after the versions, but CONNECT decides on the version.  A client may offer no subprotocol.
+A frame that is valid UTF-8 is sent as a text message, any other as a binary one, since browsers reject invalid text.
+Clients may split frames across messages as they like.  The broker sends one frame per message, since many clients
+ignore a second one.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ class StompWebSocketSession(WebSocketSession):
         refused: Callable[[str], None] = lambda origin: None,
     ) -> None:
         super().__init__(dict.fromkeys(SUBPROTOCOLS, make), origins=origins, refused=refused)
-        self._open = False  # a message has begun whose last part has not been sent
+        self._open = False  # a message has begun, and its last part has not been sent
 
     def _send_from(self, inner: Session) -> None:
         assert isinstance(inner, StompSession)
         frames, goes_on = inner.frames_to_send()
         for at, frame in enumerate(frames, 1):
             more = goes_on and at == len(frames)
-            if self._open or more:  # a frame with a large body is one message too, of several parts
+            if self._open or more:  # a frame with a large body is one message in several fragments
                 if self._open:
                     self._ws.send_continuation(frame, fin=not more)
                 else:

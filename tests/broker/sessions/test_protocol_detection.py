@@ -36,4 +36,4 @@ def test_what_cannot_be_told_is_not_guessed(first: bytes) -> None:
 
 
 def test_messaging_protocols_have_acceptors_of_their_own() -> None:
-    assert advice("mqtt", {"stomp", "amqp"}) == "connect to the acceptor for mqtt, or let this one take it too (also)"
+    assert advice("mqtt", {"stomp", "amqp"}) == "connect to the acceptor for mqtt, or have this one serve it too (also)"
