@@ -175,16 +175,19 @@ class Administration:
 
     def add_divert(self, divert: Divert) -> None:
         """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
+        names.check_public(divert.name, self._state.syntax)
         registry.add_divert(self._state, divert)
 
     def replace_divert(self, divert: Divert) -> None:
         """A divert takes the place of the one of its name.  Raises NotFound, InvalidName."""
+        names.check_public(divert.name, self._state.syntax)
         divert.check()
         registry.remove_divert(self._state, divert.name)
         registry.add_divert(self._state, divert)
 
     def remove_divert(self, name: str) -> None:
-        """Messages go their usual way again.  Raises NotFound."""
+        """Messages go their usual way again.  Raises NotFound, InvalidName."""
+        names.check_public(name, self._state.syntax)
         registry.remove_divert(self._state, name)
 
     def lacking_queues(self, divert: Divert) -> list[str]:

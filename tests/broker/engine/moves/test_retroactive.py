@@ -7,6 +7,7 @@ import pytest
 from broker.daemon.wiring import settings_table
 from broker.engine.model.errors import InvalidName
 from broker.engine.model.message import RoutingType
+from broker.engine.queues.diverts import Divert
 from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import small
@@ -181,3 +182,18 @@ def test_auto_delete_takes_one_without_any() -> None:
     bench.enter().messages.purge(bench.queue(RING))
     bench.broker.advance(4 * bench.engine.limits.reaper_period)
     assert not [name for name in bench.engine.addresses if "orders" in name]
+
+
+def test_its_divert_is_the_broker_s_own() -> None:
+    bench = retroactive(2)
+    publish(bench, b"1")
+    operators, name = bench.enter().operators, "$.artemis.internal.orders.divert.retro"
+    with pytest.raises(InvalidName):
+        operators.remove_divert(name)
+    with pytest.raises(InvalidName):
+        operators.replace_divert(Divert(name, "orders", ("elsewhere",)))
+    with pytest.raises(InvalidName):
+        operators.add_divert(Divert("$.artemis.internal.others.divert.retro", "others", ("elsewhere",)))
+    bench.run()
+    publish(bench, b"2")
+    assert bench.take("orders", MULTICAST).take() == [b"1", b"2"]
