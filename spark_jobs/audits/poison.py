@@ -73,13 +73,16 @@ def section_of(journal: Journal, deaths: DataFrame) -> Section:
 
 
 def _contents(journal: Journal, deaths: DataFrame) -> DataFrame:
-    """Headers and bodies of dead letters, together with all other moved messages, and of killed messages."""
+    """Headers and bodies of dead letters, together with all other moved messages, and of killed messages.
+
+    A dead letter is in the entry of its death; a killed message may have been copied forward before it died.
+    """
     columns = ("message_id", "origin_message_id", "body_bytes", "body_hash", "properties")
     contents = journal.records(("message",), columns, not_null=("origin_message_id",))
     killed = _killed(deaths)
     if killed:
-        others = journal.records(("message",), columns, message_ids=killed)
-        contents = contents.unionByName(others.where(F.col("origin_message_id").isNull()))
+        others = journal.records(("message", "copied"), columns, message_ids=killed)
+        contents = contents.unionByName(others).dropDuplicates(["message_id"])
     return contents
 
 

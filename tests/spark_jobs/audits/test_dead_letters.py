@@ -22,8 +22,9 @@ from spark_jobs.audits.reading import NoSuchAddress
 from spark_jobs.audits.trace import trace
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import ExitStatus, Figure, Result, Verdict
+from store import decode
 from tests.simulation.world import journal_directory, small
-from tests.spark_jobs.audits.journals import dump
+from tests.spark_jobs.audits.journals import SMALL_SEGMENT_BYTES, dump
 from tests.spark_jobs.audits.results import counted, ms, nearest_rank, rows
 from tests.support import books as oracle
 from tests.support.sim_broker import SimBroker
@@ -214,6 +215,32 @@ def test_what_no_queue_took_died_too(spark: SparkSession, tmp_path: Path) -> Non
         ("desk.reader", "stored on news"),
         ("DLQ", "left: moved"),
     ]
+
+
+def test_killed_messages_of_which_only_a_copy_is_there_have_contents_too(spark: SparkSession, tmp_path: Path) -> None:
+    """They were copied forward before they died, and their oldest segments are gone."""
+    lost: dict[str, object] = {"match": "lost", "dead-letter-address": ""}
+    broker = SimBroker(small(lost, segment_bytes=SMALL_SEGMENT_BYTES, retained=False))
+    sender, worker = broker.connect(), broker.connect()
+    worker.subscribe("/queue/lost", id="l")
+    worker.subscribe("/queue/busy", id="b", ack="auto")
+    for _ in range(2):
+        sender.confirmed("/queue/lost", b"lost", **{"correlation-id": "c"})
+    dying = worker.messages()
+    for _ in range(100):
+        sender.confirmed("/queue/busy", bytes(500))
+        worker.messages()
+        broker.advance(100)
+    for message in dying:
+        worker.nack(message, requeue="false")
+    broker.run()
+    dump(broker.files, journal_directory(broker.config), tmp_path / "journal")
+    records = [line.record for line in oracle.read(tmp_path / "journal")]
+    killed = {record.old_id for record in records if isinstance(record, decode.DeadLettered)}
+    assert len(killed) == 2
+    assert not killed & {record.id for record in records if isinstance(record, decode.Message)}
+    found = rows(dead_letters(spark, take([str(tmp_path)]), Options()), "poison")
+    assert {(row["key"], row["deaths"]) for row in found} == {("body", 2), ("correlation id", 2)}
 
 
 def test_long_keys_are_told_apart_by_what_is_not_shown(spark: SparkSession, tmp_path: Path) -> None:
