@@ -49,6 +49,21 @@ _SPEECH: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK, PacketType.D
 class MqttConnection:
     """One connection, seen from `shared.role`.  `version` is that of its CONNECT, 0 before."""
 
+    __slots__ = (
+        "_aliases",
+        "_limits",
+        "_reader",
+        "_role",
+        "_shared",
+        "_streams",
+        "_view",
+        "agreement",
+        "close_expected",
+        "error",
+        "out",
+        "version",
+    )
+
     def __init__(self, shared: Shared | None = None) -> None:
         self.version = 0
         self.error: MqttError | None = None

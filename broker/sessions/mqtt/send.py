@@ -36,7 +36,7 @@ class Sender:
         self.port = port
         self._engine = engine
         self._in_flight = in_flight
-        self._unflushed: dict[Consumer, list[int]] = {}  # what counts as consumed once it is flushed
+        self._unflushed: dict[Consumer, list[int]] | None = None  # what counts as consumed once it is flushed
 
     # -- messages --------------------------------------------------------------------------------------------------
 
@@ -102,20 +102,21 @@ class Sender:
 
     def _sent(self, consumer: Consumer, run: list[Message]) -> None:
         """These count as consumed once they are flushed."""
+        if self._unflushed is None:
+            self._unflushed = {}
         ids = self._unflushed.setdefault(consumer, [])
         if consumer.ack_mode is not AckMode.AUTO:
             ids += map(_ID, run)
 
     def forget(self, consumer: Consumer) -> None:
         """A consumer is gone."""
-        self._unflushed.pop(consumer, None)
+        if self._unflushed is not None:
+            self._unflushed.pop(consumer, None)
 
     def flushed(self) -> None:
         """What was sent has left: messages of QoS 0 count as consumed."""
-        if not self._unflushed:
-            return
-        unflushed, self._unflushed = self._unflushed, {}
-        for consumer, ids in unflushed.items():
+        unflushed, self._unflushed = self._unflushed, None
+        for consumer, ids in (unflushed or {}).items():
             if consumer.closed:
                 continue
             if consumer.ack_mode is AckMode.AUTO:
