@@ -38,10 +38,10 @@ class GroupedBacklog(SelectiveBacklog):
     """Messages ready for delivery, some in groups.  `buckets` above 0: the number of groups.
 
     With `mark_first`, `first` has the messages that were the first of their group for a consumer, until they are
-    delivered.
+    delivered, and `owed` the groups whose first message left instead.
     """
 
-    __slots__ = ("_assigned", "_buckets", "_lines", "_mark_first", "draining", "first", "groups_max")
+    __slots__ = ("_assigned", "_buckets", "_lines", "_mark_first", "draining", "first", "groups_max", "owed")
 
     lasting: ClassVar[bool] = True
 
@@ -49,6 +49,7 @@ class GroupedBacklog(SelectiveBacklog):
         ready = list(messages)
         super().__init__(ready)
         self.first: set[int] = set()
+        self.owed: set[str] = set()
         self.draining = False  # the groups are reassigned once nothing is in delivery
         self.groups_max = GROUPS_MAX
         self._buckets = buckets
@@ -140,6 +141,23 @@ class GroupedBacklog(SelectiveBacklog):
         self._assigned[group] = key
         if self._mark_first:
             self.first.add(message.id)
+            self.owed.discard(group)
+
+    def left(self, messages: list[Message]) -> None:
+        """Handle messages leaving the queue: the first of a group may not have been delivered."""
+        for message in messages:
+            if message.id in self.first:
+                self.first.discard(message.id)
+                self.owed.add(self._group(message))
+
+    def is_first(self, message: Message) -> bool:
+        """Whether a message is the first of its group that its consumer gets; ask once, on its delivery."""
+        group = self._group(message)
+        if message.id not in self.first and group not in self.owed:
+            return False
+        self.first.discard(message.id)
+        self.owed.discard(group)
+        return True
 
     def detach(self, key: Hashable) -> None:
         """Remove a consumer and free its groups."""

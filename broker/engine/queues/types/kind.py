@@ -143,6 +143,9 @@ class Kind:
         """Handle messages leaving the queue."""
         if self.values is not None:
             self.values.left(messages)
+        backlog = self._queue.selective
+        if isinstance(backlog, GroupedBacklog) and backlog.first:
+            backlog.left(messages)
 
     def restored(self, state: State, in_flight: list[Message]) -> None:
         """Apply the rules to the messages found after a restart; those `in_flight` will be deliveries again."""
@@ -246,12 +249,11 @@ class Kind:
         """The messages as the consumer gets them: the first of a group is marked (group-first-key)."""
         queue = self._queue
         name, backlog = queue.attributes.group_first_key, queue.selective
-        if not name or not isinstance(backlog, GroupedBacklog) or not backlog.first:
+        if not name or not isinstance(backlog, GroupedBacklog) or not (backlog.first or backlog.owed):
             return messages
         shown: list[Message] = []
         for message in messages:
-            if message.id in backlog.first:
-                backlog.first.discard(message.id)
+            if backlog.is_first(message):
                 message = copy(message)
                 message.head = message.header.format.edited(message.head, (), {name: True})
             shown.append(message)

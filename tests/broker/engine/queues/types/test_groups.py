@@ -85,6 +85,21 @@ def test_the_first_of_a_group_with_counted_deliveries() -> None:
     assert [properties(m).get("first") for m in taker.taken] == ["true", None]
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_the_next_of_a_group_is_its_first_if_the_first_expires_as_it_is_handed_out(apart: bool) -> None:
+    section = Bench().broker.config.broker
+    bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
+    declared(bench, group_first_key="first")
+    grouped(bench, "q", "A", b"A0", expiration=bench.broker.now + 10)
+    bench.broker.now += 20
+    if not apart:
+        grouped(bench, "q", "A", b"A1", b"A2")
+    taker = bench.take("q")
+    if apart:
+        grouped(bench, "q", "A", b"A1", b"A2")
+    assert [properties(m).get("first") for m in taker.taken] == ["true", None]
+
+
 def test_buckets(bench: Bench) -> None:
     declared(bench, group_buckets=1)
     first, second = bench.take("q"), bench.take("q")
