@@ -1,4 +1,4 @@
-"""The acceptors of a standby that tells clients where the brokers of its pair are (`journal.postgresql.redirect`)."""
+"""The acceptors of a standby that redirects clients to the brokers of its pair (`journal.postgresql.redirect`)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from broker.sessions.tick import Transport, described
 
 
 class Flushing:
-    """The tick of connections behind which there is no engine: what they have to say goes out with the next turn."""
+    """The tick of connections without an engine: it flushes them in the next iteration of the event loop."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._touched: dict[Transport, None] = {}
 
     def enter(self) -> None:
-        """See Tick: there is no clock to be read."""
+        """See Tick; does nothing here."""
 
     def touch(self, transport: Transport) -> None:
         """See Tick."""
@@ -33,7 +33,7 @@ class Flushing:
         self._touched[transport] = None
 
     def failed(self, transport: Transport | None, error: BaseException) -> None:
-        """See Tick: it costs the connection."""
+        """See Tick; ends the connection."""
         self._report("broker.error", error=described(error))
         if transport is not None:
             transport.abort()
@@ -48,7 +48,7 @@ class Flushing:
 
 
 class Redirecting:
-    """Makes their sessions.  Acceptors of WebSockets stay closed."""
+    """Makes the sessions of a standby.  WebSocket acceptors stay closed."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
@@ -57,7 +57,7 @@ class Redirecting:
         self.acceptors = {name: acceptor for name, acceptor in messaging if not speaks_websocket(acceptor)}
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
-        """What makes the session of each connection to an acceptor."""
+        """Return the factory for the sessions of an acceptor's connections."""
         answering = (acceptor, *(self._config.acceptors[name] for name in acceptor.others))
         served = {each.protocol: self._answers(each, acceptor) for each in answering}
 

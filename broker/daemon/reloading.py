@@ -1,7 +1,7 @@
-"""A reload: what the configuration says now is put into force, as far as that is possible in a broker that serves.
+"""Reloads the configuration: applies what can be changed while the broker serves.
 
-Addresses, queues, diverts, settings, rules for dead letters, security and log level.  What contradicts itself is
-refused as a whole; a queue that contradicts the one that exists is left as it is.
+That is addresses, queues, diverts, settings, rules for dead letters, security and the log level.  An inconsistent
+configuration is refused as a whole.  A queue whose configuration contradicts the existing queue is left as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from broker.sessions.tick import described
 
 
 class Reloading:
-    """Reloads one broker.  `config`: what is in force; `read` reads what the configuration says."""
+    """Reloads one broker.  `config`: the configuration in force; `read` reads the configuration files again."""
 
     def __init__(
         self, config: Config, read: Reload, broker: Broker, server: Server, log: Log, notifier: Notifier

@@ -1,7 +1,7 @@
-"""A journal in PostgreSQL: what a broker of a pair has beside the others, while it stands by and while it owns the log.
+"""A journal in PostgreSQL: the extra parts of a broker in a pair, as standby and as owner of the log.
 
-start -> standby -> owner -> (fenced, cut off, or told to) -> standby ...
-             \\-> the start stops: the database is unfit, the copy is another's or ahead
+start -> standby -> owner -> (fenced, cut off, or told to hand over) -> standby ...
+             \\-> the start fails: the database is unfit, the copy belongs to another log or is ahead
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RETRY_SECONDS: Final = 0.1
 
 
 def postgres_settings(section: PostgresqlSection) -> PostgresSettings:
-    """Raises DatabaseUnfit for a dsn that cannot be read."""
+    """Return the connection settings.  Raises DatabaseUnfit if the dsn cannot be read."""
     try:
         dsn = section.dsn if section.dsn_file is None else section.dsn_file.read_text("utf-8").strip()
     except (OSError, UnicodeError) as error:
@@ -48,9 +48,9 @@ def postgres_settings(section: PostgresqlSection) -> PostgresSettings:
 
 
 class Replication:
-    """One life of a broker of a pair: from standing by to letting go of the log.
+    """The replication of one life of a broker in a pair: from standing by until it releases the log.
 
-    `patience`: how long it leaves the log to others at first, in ms.  Raises DatabaseUnfit.
+    `patience`: how long it does not compete for the log at first, in ms.  Raises DatabaseUnfit.
     """
 
     def __init__(self, config: Config, outside: Environment, *, patience: int = 0) -> None:
@@ -86,7 +86,7 @@ class Replication:
     # -- standing by -----------------------------------------------------------------------------------------------
 
     async def stand_by(self, make_broker: Callable[[], Broker], stop: asyncio.Event) -> Owned | None:
-        """Return when the log is ours, or None when told to stop.  Raises JournalError and what `restore` does."""
+        """Return when this broker owns the log, or None when told to stop.  Raises JournalError, as `restore` does."""
         loop = asyncio.get_running_loop()
         ended: asyncio.Future[Owned | Exception] = loop.create_future()
 
@@ -137,7 +137,7 @@ class Replication:
         return result
 
     def replicated(self) -> Replicated:
-        """What this broker is, and how far it is while it stands by."""
+        """This broker's role, and its progress while it stands by."""
         if not self.stands_by:
             return Replicated("owner", self.log.owner.epoch)
         state = UNASKED if self._standby is None else self._standby.state
@@ -147,22 +147,22 @@ class Replication:
 
     @property
     def over(self) -> bool:
-        """Whether the log may be another broker's."""
+        """Whether another broker may own the log."""
         return self._lease is not None and self._lease.over
 
     @property
     def stalled(self) -> bool:
-        """Whether the database takes so long that producers have to wait."""
+        """Whether the database has not answered for so long that producers have to wait."""
         since = self.log.owner.waiting_since
         return since is not None and (self._outside.monotonic() - since) * 1000 > self._section.stall_timeout
 
     def interrupt(self) -> None:
-        """Nothing is tried any more: what waits for the database gives up."""
+        """Stop retrying, and interrupt calls that wait for the database."""
         self._ending.set()
         self._database.interrupt()
 
     async def let_go(self, broker: Broker, *, give_up: bool) -> None:
-        """Let go of the log: another can own it, at once if it is given up, or this process in its next life."""
+        """Release the log: another broker can own it (at once if `give_up`), or this process in its next life."""
         if not give_up:  # the writer's thread may wait for the database
             self.interrupt()
         await asyncio.to_thread(broker.writer.close)
@@ -170,7 +170,7 @@ class Replication:
         broker.log.close()
 
     def end(self, *, give_up: bool) -> None:
-        """Let go of the lease; another may have it at once if it is given up."""
+        """Release the lease; another broker can take it at once if `give_up`."""
         self._ending.set()
         lease, self._lease = self._lease, None
         if lease is not None:

@@ -1,15 +1,16 @@
-"""The daemon: what starts before what, and how it all ends.
+"""The daemon: the order in which its parts start, and the ways in which it ends.
 
     start   lock the data directory, recover the journal, make what the configuration declares, open the acceptors,
-            then say READY
-    stop    accept no more, let what is in flight become durable, say goodbye to each client, close the journal
-    fail    a journal that cannot write ends the process: clients are told why, nothing is confirmed any more
-    step    a broker of a pair that may no longer write its journal (another does, or it is told to hand over) lets go
-            of its clients and stands by (see `replication`)
-    fault   an exception for which no client can be blamed ends it at once (see `sessions.tick`): nothing more is
-            written, and the service manager starts it again
+            then announce READY
+    stop    accept no more clients, let everything in flight become durable, end each session, close the journal
+    fail    a journal that cannot be written ends the process: clients are told why, nothing more is confirmed
+    step    a broker of a pair that may no longer write its journal (another does, or an operator asked for a hand-over)
+            disconnects its clients and stands by (see `replication`)
+    fault   an exception that no connection is at fault for ends the process at once (see `sessions.tick`): nothing more
+            is written, and the service manager restarts it
 
-Everything runs on one event loop; only the journal's writer has a thread of its own (see `tick_driver`).
+Everything runs on one event loop, except the journal's writer (see `tick_driver`), indexing and a pair's replication,
+which have threads.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ from store.writer import WriterThread
 if TYPE_CHECKING:
     from broker.daemon.replication import Replication
 
-#: How long clients that were told why the broker ends may take to read it, in seconds.
+#: How long to wait for clients to read why the broker ends and to disconnect, in seconds.
 FAREWELL_SECONDS_MAX: Final = 2.0
 
-#: How often an owner looks whether it still is one, in seconds: a small part of the shortest lease.
+#: How often an owner checks whether it still owns the journal, in seconds: a small part of the shortest lease.
 LEASE_CHECK_SECONDS: Final = 0.1
 
-#: How long clients may take to go when the journal is handed over, in seconds: they are to find the new owner.
+#: How long clients may take to disconnect at a hand-over, in seconds: short, since they have to find the new owner.
 HAND_OVER_SECONDS_MAX: Final = 0.5
 
-#: How many leases one that has handed the journal over leaves it to others.
+#: For how many leases a broker does not compete for the journal after it has handed it over.
 PATIENCE_LEASES: Final = 2
 
 
@@ -73,16 +74,16 @@ class Ending:
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         self.status = ExitStatus.OK
-        self.cause = ""  # unless it was told to end
-        self.lost = False  # what is not confirmed by now is not written, or nobody knows whether it is
-        self.handed_over = False  # because an operator said so
-        self.stepped_down = False  # another may own the journal: this life ends, the process does not
+        self.cause = ""  # empty if it was told to end
+        self.lost = False  # what is not confirmed by now is not written, or may not be
+        self.handed_over = False  # at an operator's request
+        self.stepped_down = False  # another broker may own the journal: this life ends, the process goes on
 
 
 class Daemon:
     """One life of a broker: from its start, or from standing by, to its end.
 
-    `patience`: how long it leaves the journal of a pair to others at first, in ms.  Raises DatabaseUnfit.
+    `patience`: how long it does not compete for the journal of a pair at first, in ms.  Raises DatabaseUnfit.
     """
 
     def __init__(self, config: Config, log: Log, reload: Reload, signals: Signals, *, patience: int) -> None:
@@ -116,12 +117,12 @@ class Daemon:
 
     @property
     def config(self) -> Config:
-        """What is in force, after what was reloaded."""
+        """The configuration in force, with everything that was reloaded."""
         return self._config if self._reloading is None else self._reloading.config
 
     @property
     def patience(self) -> int:
-        """How long the next life leaves the journal to others at first, in ms."""
+        """How long the next life does not compete for the journal at first, in ms."""
         return PATIENCE_LEASES * self._config.journal.postgresql.lease if self._ending.handed_over else 0
 
     def _assemble(self) -> Broker:
@@ -149,7 +150,7 @@ class Daemon:
         return self._end()
 
     async def _stand_by(self, replication: Replication) -> Owned | None:
-        """Copy the journal of the pair until it is ours; None if that does not come to pass."""
+        """Copy the pair's journal until this broker owns it.  Returns None if it stops or fails before."""
         ending, owned = self._ending, None
         self._signals.listen(ending.begun.set)
         server = StandbyServer(self._managed, self._config, self._log, replication.replicated)
@@ -172,14 +173,14 @@ class Daemon:
         return owned
 
     def _recover(self, owned: Owned | None) -> bool:
-        """Have the journal read, unless a standby has, and go on from there; whether that is possible."""
+        """Recover the journal, unless the standby has read it already.  Returns whether the broker can serve."""
         broker, started = self._broker, clock.monotonic_ms()
         assert isinstance(broker.writer, WriterThread)
         broker.writer.start()
         self._notifier.status("recovering the journal")
         self._notifier.extend_timeout(3600)
         gc.collect()
-        gc.disable()  # what is restored lives long, and there is no waste in cycles: looking for it takes as long again
+        gc.disable()  # restored objects live long and leave no garbage in cycles; collecting would double the time
         try:
             if owned is None:
                 verdict, restored = recover(broker, self._config)
@@ -199,13 +200,13 @@ class Daemon:
             redelivered=restored.redelivered,
             milliseconds=clock.monotonic_ms() - started,
         )
-        gc.freeze()  # nor need the collector look at it later
+        gc.freeze()  # later collections need not visit them either
         gc.enable()
         gc.set_threshold(50_000, 20, 100)
         return True
 
     async def _serve(self) -> None:
-        """Open the acceptors, serve until that ends, close everything."""
+        """Open the acceptors, serve until the broker ends, close everything."""
         self._signals.listen(self._ending.begun.set)
         end_tracing = start_tracing(self._config, self._broker.engine, self._log)
         try:
@@ -224,7 +225,7 @@ class Daemon:
         end_tracing()
 
     def _announce(self, server: Server, listening: Sequence[Listening]) -> None:
-        """Say READY, unless it ends already."""
+        """Announce READY, unless the broker is already ending."""
         if self._ending.begun.is_set():
             return
         self._managed.reasons.clear()
@@ -234,7 +235,7 @@ class Daemon:
         self._signals.reload_with(self._reloading)
 
     async def _work(self, server: Server) -> None:
-        """Serve until the end begins, and say goodbye."""
+        """Serve until the broker is to end, then shut down the sessions."""
         if self._replication is not None:
             self._check_lease(self._replication)
         indexing = Indexing(self._outside.files, self._broker.log.directory, self._log)
@@ -268,13 +269,13 @@ class Daemon:
     # -- its end ---------------------------------------------------------------------------------------------------
 
     def _hand_over(self) -> None:
-        """Let another broker own the journal: everything in flight is confirmed first."""
+        """Hand the journal over to another broker, after everything in flight is confirmed."""
         assert self._replication is not None, "files have one owner"
         self._ending.handed_over = True
         self._ending.begun.set()
 
     def _journal_failed(self, error: Exception) -> None:
-        """The disk failed: nothing is confirmed any more, clients are told why, and the process ends."""
+        """End because the disk failed: tell clients why, confirm nothing more.  A fenced owner steps down instead."""
         if isinstance(error, LogFenced | LogUnknown):
             self._step_down(str(error))
             return
@@ -285,7 +286,7 @@ class Daemon:
         self._log("journal.failed", error=ending.cause, **({} if expected else {"traceback": told(error)}))
 
     def _step_down(self, why: str) -> None:
-        """Another broker may own the journal: what is not confirmed will not be, here."""
+        """End this life as owner: another broker may own the journal, and nothing more can be confirmed here."""
         if self._ending.lost:
             return
         assert self._replication is not None, "files have one owner"
@@ -295,7 +296,7 @@ class Daemon:
         self._log("replication.stepped_down", cause=why)
 
     def _give_up(self, told: str, *, moved: bool) -> None:
-        """Nothing is written any more, and nothing confirmed: clients are told so.  `moved`: see Session."""
+        """Write and confirm nothing more, and tell clients why.  `moved`: see Session."""
         self._ending.lost = True
         self._driver.abandon()
         if self._server is not None:
@@ -303,7 +304,7 @@ class Daemon:
         self._ending.begun.set()
 
     def _cannot_start(self, error: Exception) -> ExitStatus:
-        """Say what keeps the broker from starting, unless the journal is another broker's by now."""
+        """Log what keeps the broker from starting; step down if another broker owns the journal by now."""
         if isinstance(error, LogFenced | LogUnknown):
             self._step_down(str(error))
         else:
@@ -311,7 +312,7 @@ class Daemon:
         return self._ending.status
 
     async def _say_goodbye(self, server: Server) -> None:
-        """What is in flight becomes durable and is confirmed, if it can; then everybody gets time to read a goodbye."""
+        """Confirm everything in flight if possible, then shut down all sessions and give clients time to disconnect."""
         ending, lost = self._ending, self._ending.lost
         self._managed.reasons.append("the broker is stopping")
         self._signals.reload_with(None)
@@ -329,23 +330,23 @@ class Daemon:
                 await server.idle()
 
     def _tell_stopping(self) -> None:
-        if not self.goes_on:  # a service manager would end what goes on after a while
+        if not self.goes_on:  # else the service manager would kill the process after a while
             self._notifier.stopping()
 
     async def _close(self) -> None:
-        """Cut off who is left, and close the journal in good order, if it can be."""
+        """Close the remaining connections, and close the journal in good order if possible."""
         if self._server is not None:
             await self._server.abort()
         self._announcer.withdraw()
         if not self._ending.lost:
             self._broker.tick.end()
             self._broker.journal.finish()
-            # It may fail even then.  The database may be silent: then it waits until the lease is over.
+            # Even this may fail; if the database does not answer, it waits until the lease expires.
             await asyncio.to_thread(self._broker.writer.close)
             self._broker.log.close()
 
     def _end(self) -> ExitStatus:
-        """Say so, unless it goes on in another life.  Returns the exit status."""
+        """Log the end, unless another life follows.  Returns the exit status."""
         ending = self._ending
         self._driver.stop()
         if not self.goes_on:
@@ -353,7 +354,7 @@ class Daemon:
         return ending.status
 
     def _end_at_once(self, error: BaseException) -> None:
-        """Nothing else of the process runs any more, not even what would end it in good order."""
+        """End the process without running anything else, not even clean-up."""
         self._log("broker.failed", error=described(error), traceback=told(error))
         self._log.tell_suppressed(now=True)
         self._notifier.status(f"failed: {described(error)}")
@@ -361,12 +362,12 @@ class Daemon:
 
 
 def _open_streams() -> None:
-    """Standard streams that are closed lead nowhere, so that no file of the broker gets one of their numbers."""
+    """Open /dev/null for closed standard streams, so that no file of the broker gets their descriptors."""
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which takes the lowest that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is this one
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
@@ -392,7 +393,7 @@ def run(config: Config, reload: Reload) -> int:
                 return status
             life, patience = daemon.config, daemon.patience
             del daemon
-            gc.enable()  # what was restored in that life is garbage now
+            gc.enable()  # the objects restored in that life are garbage now
             gc.unfreeze()
             gc.collect()
 

@@ -1,4 +1,4 @@
-"""What a broker that owns its journal serves: who may come in, its acceptors, and its links to other brokers."""
+"""The network side of a broker that owns its journal: logins, acceptors, and links to other brokers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Server:
             raise UnusableFile(str(error)) from None
 
     async def open(self, managed: BrokerPort, token: str) -> list[Listening]:
-        """Take over what clients have left in an earlier run, and listen; where.  Raises CannotListen."""
+        """Restore clients' sessions of an earlier run, and listen.  Returns the addresses.  Raises CannotListen."""
         config = self._config
         self._broker.tick.enter()
         self._broker.disk.start()
@@ -77,18 +77,18 @@ class Server:
         return self._acceptors.addresses
 
     def acceptors(self) -> Sequence[AcceptorState]:
-        """All acceptors that are open."""
+        """Return the states of all open acceptors."""
         return list(self._acceptors.states(self.guard.certificate_end))
 
     def set_congested(self, congested: bool) -> None:
-        """Read nobody any more for now, or go on: the journal cannot take more, or can again."""
+        """Stop or resume reading from all connections: the journal cannot take more, or can again."""
         self._acceptors.set_congested(congested)
         self.dialer.set_congested(congested)
 
     # -- rights ----------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """Wait for a moment, then look at the timers of connections, and at whose rights have gone."""
+        """Wait a moment, then check the timers of connections and whether their logins are still valid."""
         await self._acceptors.check()
         tick, gate = self._broker.tick, self.guard.gate
         try:
@@ -98,7 +98,7 @@ class Server:
             tick.failed(None, error)
 
     def expel(self) -> None:
-        """Cut off those whose user, certificate's rule or token is gone."""
+        """Close connections whose login is no longer valid: its user, certificate rule, role or token is gone."""
         gate, now = self.guard.gate, clock.wall_ms()
         for connection in self._acceptors.connections():
             gone = gate.gone(connection.peer)
@@ -109,26 +109,26 @@ class Server:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Accept no more clients of messages; those who are connected stay."""
+        """Accept no more messaging clients; connected ones stay."""
         self._acceptors.close()
 
     def give_up(self, told: str, *, moved: bool) -> None:
-        """Nothing is confirmed any more: clients are told so.  `moved`: see Session."""
+        """Disconnect all clients with a reason; nothing more is confirmed.  `moved`: see Session."""
         self._acceptors.close()
         for connection in self._acceptors.connections():
             self._broker.tick.give_up(connection, told, moved=moved)
 
     async def say_goodbye(self, *, moved: bool) -> None:
-        """Say goodbye to everybody, and return when all clients have gone.  `moved`: see Session."""
+        """Shut down all sessions, and return when all clients have disconnected.  `moved`: see Session."""
         self.dialer.shut_down()
         await self._acceptors.say_goodbye(moved=moved)
 
     async def idle(self) -> None:
-        """Return when all clients have gone."""
+        """Return when all clients have disconnected."""
         await self._acceptors.idle()
 
     async def abort(self) -> None:
-        """Cut everybody off, and listen no more."""
+        """Close all connections, and stop listening."""
         await self._acceptors.abort()
         self.dialer.abort()
         self._runner.close()

@@ -1,4 +1,4 @@
-"""What signals tell the process, over all lives of its broker."""
+"""Handles the signals of the process, over all lives of its broker."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _STOPS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """SIGTERM and SIGINT: stop.  SIGHUP: read the configuration again, once there is something to put it into force in.
+    """SIGTERM and SIGINT: stop.  SIGHUP: reload the configuration, as soon as the broker can.
 
-    Until the broker listens, as during a recovery, which has nothing to lose, `end_at_once` is called to stop.
+    Until `listen` is called, as during a recovery, which has nothing to lose, `end_at_once` is called to stop.
     """
 
     def __init__(self, end_at_once: Callable[[], None]) -> None:
@@ -24,16 +24,16 @@ class Signals:
         self._loop = asyncio.get_running_loop()
         self._loop.add_signal_handler(signal.SIGHUP, self._on_reload)
         for number in _STOPS:
-            signal.signal(number, lambda *_: end_at_once())  # the event loop stands still while the journal is read
+            signal.signal(number, lambda *_: end_at_once())  # the event loop does not run while the journal is read
 
     def listen(self, stop: Callable[[], None]) -> None:
-        """From now on `stop` is called to stop."""
+        """Call `stop` to stop from now on."""
         self._stop = stop
         for number in _STOPS:
             self._loop.add_signal_handler(number, self._on_stop)
 
     def reload_with(self, reload: Callable[[], None] | None) -> None:
-        """What is called to reload, at once if that was asked for before; None: it has to wait."""
+        """Call `reload` to reload, at once if a reload was requested before; None: requests wait."""
         self._reload = reload
         if reload is not None and self._reload_asked:
             self._on_reload()

@@ -1,10 +1,10 @@
-"""A standby: it copies the log of the owner, and has it read, until the log is its own.
+"""A standby: it copies the owner's log and reads the copy, until it owns the log itself.
 
     copying thread    compare the copy -> follow -> ... -> take the lease -> claim an epoch -> copy the rest -> owned
-    reading thread    recover what is copied -> read what comes -> ... -> (owned) finish
+    reading thread    recover what is copied -> read new entries -> ... -> (owned) finish
 
-So when the owner is gone there is little left to read.  Neither thread touches what the event loop has: it asks for
-`state`, and is called back when it is over.
+So little is left to read when the owner is gone.  The threads share nothing else with the event loop, which asks for
+`state` and is called back at the end.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from store.replicated_log import ReplicatedLog
 #: How often the database is asked for more, in seconds: a small part of the shortest lease.
 POLL_SECONDS: Final = 0.2
 
-#: How often what was copied is read on, in seconds: each time the newest segment is read anew.
+#: How often newly copied entries are read, in seconds: each time the newest segment is read from its start.
 READ_SECONDS: Final = 1.0
 
-#: How often segments and bodies that the log does not need any more are looked for, in seconds.
+#: How often to look for segments and bodies that the log no longer needs, in seconds.
 TIDY_SECONDS: Final = 2.0
 
-#: Bytes that are read before everything is read anew, beside twice what the journal has: what is remembered of
-#: messages that have gone must not grow for ever.
+#: After reading this many bytes plus twice the journal's size, the standby starts reading anew: what it remembers of
+#: messages that are gone must not grow for ever.
 READ_BYTES_MIN: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """The log is ours: the lease, which is kept, and what the journal has."""
+    """The result of a standby that owns the log: the lease, which is being renewed, and the restored broker."""
 
     lease: LeaseKeeper
     broker: Broker
@@ -53,9 +53,9 @@ class Owned:
 
 @dataclass(frozen=True, slots=True)
 class StandbyState:
-    """How far a standby is: the entries that it has not copied, and for how long it has not had all of them.
+    """A standby's progress: how many entries it has not copied, and how long ago it last had all of them.
 
-    `trouble`: why it does not get on; empty if it does.
+    `trouble`: why it makes no progress; empty if it does.
     """
 
     epoch: int
@@ -64,7 +64,7 @@ class StandbyState:
     trouble: str
 
 
-#: Of one that has not begun.
+#: The state before the first query.
 UNASKED: Final = StandbyState(0, 0, 0.0, "the database has not been asked yet")
 
 
@@ -73,15 +73,15 @@ class _Again(Exception):
 
 
 class _Stopped(Exception):
-    """Nothing has to be read any more."""
+    """The standby is stopping."""
 
 
 class Standby:
-    """One standby.  `patience_s`: how long it leaves the log to others at first.
+    """One standby.  `patience_s`: how long it does not compete for the log at first.
 
-    `make_broker` makes the parts that the journal is read into; `keep_lease` keeps the lease, of an epoch that was
-    claimed then.  `ended` is called once, by a thread of its own, with what the log was found to be, or what went
-    wrong.  `check` looks whether the database is fit.
+    `make_broker` makes the parts that the journal is read into.  `keep_lease` starts renewing the lease: its arguments
+    are the epoch and when the lease was taken.  `ended` is called once, in one of the threads, with the result or the
+    error.  `check` checks that the database is fit.
     """
 
     def __init__(
@@ -118,25 +118,25 @@ class Standby:
         self._changed = threading.Condition()
         self._stopping = False
         self._comparing = True
-        self._complete = False  # the log is ours, and so is all of the copy
+        self._complete = False  # this broker owns the log and has all of it
         self._lease: LeaseKeeper | None = None
         self._read_to = Place(0, 0)
         self._read_at = 0.0
         self._copied_before = self._bytes_before = 0
         self._trouble = UNASKED.trouble
-        self._equal = monotonic()  # when the copy last had all there was
+        self._equal = monotonic()  # when the copy was last complete
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
             for name, work in (("journal-copying", self._copy), ("journal-reading", self._read))
         ]
 
     def start(self) -> None:
-        """Begin."""
+        """Start both threads."""
         for thread in self._threads:
             thread.start()
 
     def stop(self) -> None:
-        """End, without owning the log; returns when both threads have ended."""
+        """Stop standing by; returns when both threads have ended."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
@@ -147,7 +147,7 @@ class Standby:
 
     @property
     def state(self) -> StandbyState:
-        """How far it is."""
+        """The current progress."""
         copying = self._copying
         head = copying.known
         lag = max(0, head.entries - copying.entries) if head is not None else 0
@@ -209,7 +209,7 @@ class Standby:
         self._trouble = trouble
 
     def _look(self) -> None:
-        """The copy has what is replicated; the reader may want to know."""
+        """Note that the copy follows the log, and wake the reader."""
         self._tell("")
         copying = self._copying
         assert copying.known is not None
@@ -226,14 +226,14 @@ class Standby:
     def _may_own(self) -> bool:
         lease = self._leases.lease()
         if lease.left > 0 and lease.owner != self._name:
-            self._patient_until = 0.0  # another has had it
+            self._patient_until = 0.0  # another broker has taken the lease since
             return False
         if self._monotonic() < self._patient_until:
             return False
         return self._leases.take_lease(self._name, self._lease_ms)
 
     def _take_over(self) -> None:
-        """Claim a new epoch; everything below its end is replicated, and nobody else can append any more."""
+        """Claim a new epoch: everything before its end is replicated, and no other broker can append any more."""
         head, since = None, self._monotonic()
         while head is None and not self._stopping:
             since = self._monotonic()
@@ -255,7 +255,7 @@ class Standby:
             self._log.copy.mark_as_copy(self._name)
         self._try_until_done(self._copy_rest)
         if self._copying.end != self._log.replicated and not self._stopping:
-            raise LogFailed("the database has not all of the log that it says it has: rows are missing")
+            raise LogFailed("the database lacks part of the log that it claims to have: rows are missing")
         with self._changed:
             self._complete = True
             self._changed.notify_all()
@@ -275,7 +275,7 @@ class Standby:
                 return
             try:
                 broker, verdict, restored = self._read_all(gaps)
-            except (_Again, FileNotFoundError):  # of a segment that the log has let go of meanwhile
+            except (_Again, FileNotFoundError):  # of a segment that was deleted meanwhile
                 continue
             except Corrupt:
                 if self._copying.gaps == gaps:
@@ -283,7 +283,7 @@ class Standby:
                 continue
             except _Stopped:
                 return
-            assert self._lease is not None, "what is complete is owned"
+            assert self._lease is not None, "a complete log is owned"
             self._ended(Owned(self._lease, broker, verdict, restored))
             return
 
@@ -291,13 +291,13 @@ class Standby:
         return not self._comparing and self._copying.coherent
 
     def _readable_to(self) -> Place:
-        """Asked for each segment.  Raises _Stopped: to read a long journal takes minutes."""
+        """Return the end of the copy.  Called for each segment: reading all takes minutes.  Raises _Stopped."""
         if self._stopping:
             raise _Stopped
         return self._copying.end
 
     def _read_all(self, gaps: int) -> tuple[Broker, Verdict, Restored]:
-        """Read the journal until it is complete, and ours.  Raises _Again, _Stopped, and what `restore` does."""
+        """Read the journal until it is complete and owned.  Raises _Again, _Stopped, and errors of `restore`."""
         source = UpTo(self._files, self._log.directory, self._readable_to)
         self._copying.read_to = NEW
         self._read_to = self._copying.end
@@ -310,9 +310,9 @@ class Standby:
         return broker, recovery.verdict, restored
 
     def _more(self, gaps: int) -> bool:
-        """Wait until there is more to read; whether there may be more after that.  Raises _Again, _Stopped.
+        """Wait until there is more to read.  Returns False once everything is read.  Raises _Again, _Stopped.
 
-        `gaps`: of the copy, when reading began.
+        `gaps`: the copy's count of gaps when reading began.
         """
         self._copying.read_to = self._read_to
         if self._copying.copied - self._copied_before > 2 * self._bytes_before + READ_BYTES_MIN:
@@ -324,7 +324,7 @@ class Standby:
                 if self._copying.gaps != gaps:
                     raise _Again
                 if self._complete:
-                    gc.disable()  # until the broker runs: what is made now lives long
+                    gc.disable()  # until the broker runs: objects made now live long
                     return False
                 end, now = self._copying.end, self._monotonic()
                 if end != self._read_to and now - self._read_at >= READ_SECONDS:

@@ -1,4 +1,4 @@
-"""What a standby answers: HTTP, and clients of messages if it is to tell them where the brokers of its pair are."""
+"""The acceptors of a standby: HTTP, and those for messaging clients if it redirects them to the brokers of its pair."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from broker.security.reload import lasting_context
 
 
 class StandbyServer:
-    """Opens the acceptors of a standby.  `replicated`: how far it is."""
+    """Opens the acceptors of a standby.  `replicated`: its progress."""
 
     def __init__(self, broker: Broker, config: Config, report: Report, replicated: Callable[[], Replicated]) -> None:
         self._broker = broker
@@ -29,7 +29,7 @@ class StandbyServer:
         self._checks = supervised("checks of a standby's connections", self._check(), essential=True)
 
     async def open(self, token: str) -> list[Listening]:
-        """Listen; where.  `token`: what the command line shows.  Raises CannotListen, UnusableFile."""
+        """Listen, and return the addresses.  `token`: that of the command line.  Raises CannotListen, UnusableFile."""
         broker = self._broker
         api = StandbyApi(
             self._replicated, token, name=broker.name, version=broker.version, started=broker.started, now=clock.wall_ms
@@ -52,7 +52,7 @@ class StandbyServer:
         return self._acceptors.addresses
 
     async def close(self) -> None:
-        """Listen no more, and cut everybody off."""
+        """Stop listening, and close all connections."""
         self._checks.cancel()
         await self._acceptors.abort()
 

@@ -1,4 +1,4 @@
-"""Why the broker does not start, for the log: what the system said, whose it is, and what to do."""
+"""Explains in the log why the broker does not start: the system's error, what it concerns, and what to do."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _COPY_AHEAD: Final = (
 
 
 class CannotListen(Exception):
-    """An acceptor cannot listen at an address; the text says why, and what to do."""
+    """An acceptor cannot listen at an address; the text says why and what to do."""
 
     def __init__(self, acceptor: str, address: str, why: str) -> None:
         super().__init__(why)
@@ -60,7 +60,7 @@ class CannotListen(Exception):
         self.address = address
 
 
-#: What keeps a broker from starting: the status with which it ends, and the code of the log.  The first that fits.
+#: The exit status and log code for each error that keeps a broker from starting.  The first match counts.
 CODES: Final[Mapping[type[Exception], tuple[ExitStatus, str]]] = {
     CannotListen: (ExitStatus.FAILED, "start.listen"),
     UnusableFile: (ExitStatus.USAGE, "start.security"),
@@ -78,7 +78,7 @@ START_ERRORS: Final = tuple(CODES)
 
 
 def tell(report: Report, directory: Path, error: Exception) -> ExitStatus:
-    """Say what keeps a broker with this data directory from starting.  Returns its exit status."""
+    """Log the error that keeps the broker from starting.  Returns the exit status."""
     status, code = next(found for kind, found in CODES.items() if isinstance(error, kind))
     report(code, **fields(directory, error))
     return status
@@ -86,7 +86,7 @@ def tell(report: Report, directory: Path, error: Exception) -> ExitStatus:
 
 @contextmanager
 def opening(name: str, host: str, port: int) -> Iterator[None]:
-    """Open an acceptor.  Raises CannotListen for what the system says to that."""
+    """Convert the system's errors while an acceptor is opened.  Raises CannotListen."""
     try:
         yield
     except (OSError, UnicodeError) as error:
@@ -94,7 +94,7 @@ def opening(name: str, host: str, port: int) -> Iterator[None]:
 
 
 def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
-    """Why the acceptor cannot listen."""
+    """Explain why an acceptor cannot listen, and what to do."""
     if isinstance(error, UnicodeError):  # of RFC 3490, which Python applies to names
         return f"this is not a valid host name: correct acceptors.{name}.host"
     what = os.strerror(error.errno).lower() if error.errno in _LISTENING else (error.strerror or str(error))
@@ -106,7 +106,7 @@ def cannot_listen(name: str, error: OSError | UnicodeError) -> str:
 
 
 def fields(directory: Path, error: Exception) -> dict[str, str | int]:
-    """What the log says, field by field, of what keeps a broker with this data directory from starting."""
+    """Return the fields of the log event for an error that keeps the broker from starting."""
     match error:
         case DirectoryLocked():
             advice = "stop that process, or give this broker another directory with --data"
@@ -117,7 +117,7 @@ def fields(directory: Path, error: Exception) -> dict[str, str | int]:
 
 
 def cannot_open(directory: Path, error: Exception) -> str:
-    """Why the journal in a data directory cannot be opened or begun, or a file beside it not be written."""
+    """Explain why the journal cannot be opened or created, or a file beside it cannot be written, and what to do."""
     cause = error if isinstance(error, OSError) else error.__cause__
     number = cause.errno or 0 if isinstance(cause, OSError) else 0
     if isinstance(error, CopyAhead):

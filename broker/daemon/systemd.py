@@ -1,7 +1,7 @@
-"""What the broker tells the service manager (sd_notify(3)): one datagram a message, nothing if nobody asked.
+"""Notifies the service manager (sd_notify(3)): one datagram per message, none if the environment names no socket.
 
-The environment says where to (NOTIFY_SOCKET: a path, or `@name` for Linux's abstract namespace) and how often a sign
-of life is expected (WATCHDOG_USEC).
+The environment has the socket (NOTIFY_SOCKET: a path, or `@name` for Linux's abstract namespace) and the watchdog's
+timeout (WATCHDOG_USEC).
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ class Notifier:
         self._address = "\0" + address[1:] if address.startswith("@") else address
 
     def ready(self) -> None:
-        """The start, or a reload, is complete."""
+        """Report that the start, or a reload, is complete."""
         self._send("READY=1")
 
     def reloading(self) -> None:
-        """A reload begins; `ready` ends it."""
+        """Report that a reload begins; `ready` ends it."""
         self._send(f"RELOADING=1\nMONOTONIC_USEC={monotonic_ms() * 1000}")
 
     def stopping(self) -> None:
-        """The shutdown begins."""
+        """Report that the shutdown begins."""
         self._send("STOPPING=1")
 
     def status(self, text: str) -> None:
-        """What `systemctl status` shows."""
+        """Set the text that `systemctl status` shows."""
         self._send("STATUS=" + printable(text))
 
     def watchdog(self) -> None:
-        """A sign of life."""
+        """Reset the watchdog."""
         self._send("WATCHDOG=1")
 
     def beat(self, goes_on: Callable[[], bool], lives: Callable[[], bool] = lambda: True) -> None:
-        """Give a sign of life as often as is expected, if it `lives` then, until it no longer `goes_on`."""
+        """Reset the watchdog in time, whenever `lives` is true, for as long as `goes_on` is true."""
         interval = self.watchdog_interval()
         if interval is None or not goes_on():
             return
@@ -53,11 +53,11 @@ class Notifier:
         asyncio.get_running_loop().call_later(interval, self.beat, goes_on, lives)
 
     def extend_timeout(self, seconds: float) -> None:
-        """The start (or the shutdown) goes on: wait so much longer from now."""
+        """Ask for more time: the start or shutdown may take this many seconds from now."""
         self._send(f"EXTEND_TIMEOUT_USEC={int(seconds * 1_000_000)}")
 
     def watchdog_interval(self) -> float | None:
-        """How often to call `watchdog`, in seconds: half of what is allowed; None if nobody watches this process."""
+        """Return how often to call `watchdog`, in seconds: half the timeout; None if this process has no watchdog."""
         if self._environment.get("WATCHDOG_PID", str(self._pid)) != str(self._pid):
             return None
         allowed = self._environment.get("WATCHDOG_USEC", "")
@@ -67,7 +67,7 @@ class Notifier:
         if not self._address:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-            channel.setblocking(False)  # a manager that does not listen must not stop the broker
+            channel.setblocking(False)  # a service manager that does not read must not block the broker
             try:
                 channel.connect(self._address)
                 channel.send(message.encode())

@@ -1,6 +1,6 @@
-"""What drives the tick of a running broker: the event loop, and the writer's thread, which speaks through it.
+"""Drives the tick of a running broker from the event loop; the writer's thread calls it through the loop.
 
-Whatever nobody caught, in a callback or in a task, comes here too (`_on_uncaught`).
+Uncaught exceptions of callbacks and tasks end up here too (`_on_uncaught`).
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from store.writer import WriterThread
 class TickDriver:
     """Drives one broker at a time.
 
-    `pending_max`: bytes that may wait for the disk before clients are no longer read; `failed` is told why the writer's
-    thread has stopped.
+    `pending_max`: while more bytes than this wait for the disk, clients are not read; `failed` is called with the error
+    that has stopped the writer's thread.
     """
 
     _broker: Broker
     _timer: Timer
 
     def __init__(self, report: Report, pending_max: int, failed: Callable[[Exception], None]) -> None:
-        #: Told when clients are no longer to be read, and when they are again.
+        #: Called with True to stop reading clients, with False to resume.
         self.set_congested: Callable[[bool], None] = lambda _: None
         self.drives = False
         self._report = report
@@ -43,12 +43,12 @@ class TickDriver:
         self._all_durable = asyncio.Event()
         self._congested = False
         self._stalled = False  # the database does not answer
-        self._full = False  # the disk has no room for messages, and the log says so
+        self._full = False  # the disk has no room for messages, which has been logged
         self._stopping = False
-        self._beaten = 0  # how many ticks had ended when `lives` was asked last
+        self._beaten = 0  # how many ticks had ended at the last call of `lives`
 
     def drive(self, broker: Broker) -> None:
-        """From now on this one."""
+        """Drive this broker from now on."""
         self.drives = True
         self._broker = broker
         self._timer = Timer(self._loop, broker.engine.ticks.next_due, broker.tick.enter, self.must)
@@ -56,7 +56,7 @@ class TickDriver:
     # -- what the parts of a broker call ---------------------------------------------------------------------------
 
     def make_writer(self, log: Log) -> WriterThread:
-        """The writer's thread tells the loop, which alone may touch the engine."""
+        """Return a writer whose thread reports through the event loop: only that may call the engine."""
 
         def announce(ticket: int) -> None:
             self._loop.call_soon_threadsafe(self._durable, ticket)
@@ -67,11 +67,11 @@ class TickDriver:
         return WriterThread(log, announce, failed)
 
     def wake(self) -> None:
-        """End the tick once this turn of the loop is over."""
+        """End the tick in the next iteration of the event loop."""
         self._loop.call_soon(self.must, self._end_tick)
 
     def must(self, call: Callable[[], None]) -> None:
-        """Call what the broker cannot go on without, and no client can be blamed for."""
+        """Make a call whose failure ends the process: no connection is at fault, and the broker depends on it."""
         try:
             call()
         except BaseException as error:
@@ -103,7 +103,7 @@ class TickDriver:
     def _on_uncaught(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error, message, tick = context.get("exception"), str(context["message"]), self._broker.tick
         if error is None or (isinstance(error, OSError) and not context.get(ESSENTIAL)):
-            # Of sockets: no more files, a peer that has gone.
+            # An error of a socket: too many open files, a peer that has disconnected.
             self._report("broker.error", error=message if error is None else f"{message}: {described(error)}")
         elif context.get(ESSENTIAL):
             self._report("broker.task_died", error=f"{message}: {described(error)}")
@@ -114,7 +114,7 @@ class TickDriver:
     # -- clients ---------------------------------------------------------------------------------------------------
 
     def stall(self, stalled: bool) -> None:
-        """Whether the database takes so long to answer that clients are not read."""
+        """Stop reading clients while the database does not answer, or resume."""
         if stalled is not self._stalled:
             self._stalled = stalled
             self._report("replication.stalled" if stalled else "replication.goes_on")
@@ -128,12 +128,12 @@ class TickDriver:
     # -- from time to time -----------------------------------------------------------------------------------------
 
     def rest(self) -> None:
-        """Give memory back once a burst is over."""
+        """Return memory to the system once a burst is over."""
         usage = self._broker.engine.usage
         self._memory.rest(usage.bytes, usage.messages, clock.monotonic_ms())
 
     def lives(self) -> bool:
-        """Whether a tick has ended since it was asked last, for which one was begun: the writer lives too."""
+        """Whether a tick has ended since the last call, which began one."""
         tick = self._broker.tick
         since, self._beaten = self._beaten, tick.ended
         tick.enter()
@@ -142,14 +142,14 @@ class TickDriver:
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def abandon(self) -> None:
-        """Nothing is written or confirmed any more."""
+        """Write and confirm nothing more."""
         self.drives = False
         self._stopping = True
         self._broker.journal.abandon()
         self._all_durable.set()
 
     async def drain(self) -> None:
-        """Read no client any more, and return when all that is in flight is durable."""
+        """Stop reading clients, and return when everything in flight is durable."""
         self._congest(True)
         self._stopping = True
         self._all_durable.clear()
@@ -158,7 +158,7 @@ class TickDriver:
             await self._all_durable.wait()
 
     def stop(self) -> None:
-        """What the event loop still calls concerns nobody any more."""
+        """Stop driving: further calls of the event loop have no effect."""
         self.drives = False
         self._timer.stop()
         self._loop.set_exception_handler(None)

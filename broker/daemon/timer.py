@@ -1,4 +1,4 @@
-"""The timer of the engine: one call of the event loop for whatever is due first."""
+"""The engine's timer: one scheduled call of the event loop, for whatever is due first."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 
 from broker import clock
 
-#: The longest it sleeps, in seconds: a wall clock that is set is noticed after at most this.
+#: Longest wait, in seconds: a change of the wall clock is noticed after at most this.
 SECONDS_MAX: Final = 1.0
 
 
 class Timer:
-    """Calls `wake` when something is due.  `next_due`: when that is, in ms since the epoch; None: nothing is.
+    """Calls `wake` when something is due.  `next_due`: when that is, in ms since the epoch; None: never.
 
-    `guarded` makes the calls of the event loop; `now`: the wall clock, in ms.
+    `guarded` runs the timer's callback and handles its errors; `now`: the wall clock, in ms.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Timer:
         self._at = 0.0
 
     def set(self) -> None:
-        """Something may be due earlier than it was."""
+        """Schedule the timer; call when something may be due earlier than before."""
         due = self._next_due()
         if due is None:
             return
@@ -44,11 +44,11 @@ class Timer:
             if self._at <= at:
                 return
             self._handle.cancel()
-        self._at = at  # a handle does not always know: what is due at once has no time in uvloop
+        self._at = at  # not read from the handle: in uvloop, one that is due at once has no time
         self._handle = self._loop.call_at(at, self._guarded, self._ring)
 
     def stop(self) -> None:
-        """Call nothing any more, until it is set again."""
+        """Call nothing until `set` is called again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

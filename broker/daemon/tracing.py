@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: started with the broker if the configuration names a receiver."""
+"""Traces for OpenTelemetry, if the configuration names an endpoint."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from broker.engine.model.report import Report
 
 
 def start_tracing(config: Config, engine: Engine, report: Report) -> Callable[[], None]:
-    """Trace messages from now on, if that is configured; returns what ends it, and sends the last spans."""
+    """Trace messages from now on, if configured.  Call the returned function to send the last spans and stop."""
     if not config.telemetry.endpoint:
         return lambda: None
     from broker.telemetry.export import Telemetry  # of an extra

@@ -1,4 +1,4 @@
-"""Putting the parts together: from the configuration to an engine with its journal.
+"""Assembles a broker's parts, from the configuration to an engine with its journal.
 
 Nothing here listens, signals or sleeps; simulations assemble the same parts around a simulated disk and clock.
 """
@@ -34,14 +34,14 @@ from store.recovery import recover as recover_log
 from store.retention import RetentionSettings
 from store.writer import Writer
 
-#: What a topics route passes on: no link has brought it here, so that nothing goes round between brokers.
+#: The selector of a topics route: only messages that no link has brought here, so none travels in a loop.
 PUBLISHED_HERE: Final = "AMQHops = 0"
 
-#: Queues that links make are plain, whatever the settings of their address give to others: each message stays until it
-#: has been passed on.  Whether they are enabled is an operator's business.
+#: The attributes of queues made for links: plain, whatever the settings of their address say, so that each message
+#: stays until it has been passed on.  Operators can still disable them.
 PASSED_ON: Final[Asked] = {name: getattr(PLAIN, name) for name in FIELDS if name != "enabled"}
 
-#: Retention counts whole days: a part of one is a day.
+#: Retention counts whole days, rounded up.
 DAY_MS: Final = 86_400_000
 
 
@@ -59,7 +59,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """What the parts need from outside: the disk, time (ms, seconds), chance, and where to report."""
+    """The environment of the parts: the disk, clocks (ms, seconds), random numbers, and where to report events."""
 
     files: Files
     wall_ms: Callable[[], int]
@@ -71,7 +71,7 @@ class Environment:
 
 
 def configured_limits(config: Config, memory_bytes: int) -> Limits:
-    """The limits that are settings, as they are set, and the others as they are."""
+    """Return the engine's limits: those that are settings as configured, the others with their defaults."""
     return Limits(
         addresses_max=config.limits.addresses_max,
         global_size_max=config.broker.global_size_max(memory_bytes),
@@ -85,7 +85,7 @@ def configured_limits(config: Config, memory_bytes: int) -> Limits:
 
 
 def file_log(config: Config, outside: Environment, *, elsewhere: BodyStore | None = None) -> FileLog:
-    """The log in the data directory; with `elsewhere` it is a copy of what is durable there."""
+    """Return the log in the data directory; with `elsewhere`, a copy of a log that is durable there."""
     retention = config.journal.retention
     settings = LogSettings(
         segment_bytes=config.journal.segment_size,
@@ -116,9 +116,9 @@ def assemble(
     limits: Limits | None = None,
     log: Log | None = None,
 ) -> Broker:
-    """The parts, connected; nothing is read or written yet.  Without `limits`, those of the configuration hold.
+    """Make and connect the parts; nothing is read or written yet.
 
-    Without a `log`, the files of the data directory are it.
+    `limits`: those of the configuration by default; `log`: the files of the data directory by default.
     """
     log = log or file_log(config, outside)
     writer = make_writer(log)
@@ -156,7 +156,7 @@ def assemble(
 
 
 def formats(config: Config | None = None) -> list[Format]:
-    """The encodings of messages that this version knows, with the prefixes of destinations in use."""
+    """Return the message formats of this version, with the prefixes of destinations in use."""
     acceptors = () if config is None else config.acceptors.values()
     stomp = _prefixes(each for each in acceptors if isinstance(each, StompAcceptor))
     amqp = _prefixes(each for each in acceptors if isinstance(each, AmqpAcceptor))
@@ -164,7 +164,7 @@ def formats(config: Config | None = None) -> list[Format]:
 
 
 def _prefixes(acceptors: Iterable[StompAcceptor | AmqpAcceptor]) -> tuple[tuple[str, RoutingType], ...]:
-    """Those of all acceptors with what they state, the longest first, as one may begin with another."""
+    """Return the prefixes of all acceptors and their routing types, the longest first: one may begin with another."""
     found: dict[str, RoutingType] = {}
     for each in acceptors:
         found |= dict.fromkeys(each.multicast_prefixes, RoutingType.MULTICAST)
@@ -173,7 +173,7 @@ def _prefixes(acceptors: Iterable[StompAcceptor | AmqpAcceptor]) -> tuple[tuple[
 
 
 def settings_table(config: Config) -> SettingsTable:
-    """The address settings of the configuration.  Raises InvalidMatch."""
+    """Return the configured address settings.  Raises InvalidMatch."""
     wildcards = config.wildcard_addresses
     return SettingsTable(
         config.setting_matches(),
@@ -186,10 +186,10 @@ def settings_table(config: Config) -> SettingsTable:
 def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verdict, Restored]:
     """Read the journal into the engine, begin a new segment, make what the configuration declares.
 
-    A broker that `serves` goes on with its tasks and applies its rules; a command that works on a stopped one does not.
+    A broker that `serves` resumes its tasks and applies its rules; a command that works on a stopped broker does not.
 
-    Raises JournalError (damage, no room, a disk that fails), UnknownFormat, EngineError (a declaration that
-    contradicts the journal).
+    Raises JournalError (damage, no room, a failing disk), UnknownFormat, EngineError (a declaration contradicts the
+    journal).
     """
     recovery = recover_log(parts.log)
     restored = restore(parts, recovery)
@@ -198,9 +198,7 @@ def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verd
 
 
 def restore(parts: Broker, recovery: Recovery) -> Restored:
-    """Read the journal into the engine, which has the present time when all is read.  Raises JournalError,
-    UnknownFormat.
-    """
+    """Read the journal into the engine, and set its clock when done.  Raises JournalError, UnknownFormat."""
     engine = parts.engine
     parts.journal.recover(recovery)
     engine.ticks.begin()
@@ -213,7 +211,7 @@ def restore(parts: Broker, recovery: Recovery) -> Restored:
 
 
 def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
-    """What was restored goes on: see `recover`."""
+    """Continue from the restored state; see `recover`."""
     engine = parts.engine
     parts.journal.start()
     engine.settle_restored()
@@ -225,8 +223,8 @@ def begin(parts: Broker, config: Config, *, serves: bool = True) -> None:
 
 
 def declare(engine: Engine, config: Config) -> None:
-    """Make the addresses, queues and diverts of the configuration that are missing; delete what it no longer has and
-    may be deleted.  Raises EngineError.
+    """Make missing addresses, queues and diverts of the configuration; delete those that were removed from it, if
+    permitted.  Raises EngineError.
     """
     sections = config.addresses
     linked = list(_of_links(config))
@@ -255,7 +253,7 @@ def declare(engine: Engine, config: Config) -> None:
 
 
 class _OfLink(NamedTuple):
-    """What a link's route needs here: a queue on an address; `remote`: the address that stands for a queue there."""
+    """The local queue and address of a link's route; `remote`: the local address that stands for a remote queue."""
 
     link: str
     queue: str
@@ -265,11 +263,11 @@ class _OfLink(NamedTuple):
 
     @property
     def divert(self) -> str:
-        """The divert that brings what is sent to the remote queue onto the transmission queue."""
+        """The divert from the remote queue's address to the transmission queue."""
         return f"link.{self.link}.{self.remote}"
 
     def declare(self, engine: Engine) -> None:
-        """Make what is missing; a transmission queue may be any that there is.  Raises EngineError."""
+        """Make what is missing; any existing queue can serve as transmission queue.  Raises EngineError."""
         queue = engine.queues.get(self.queue) if self.remote else None
         if queue is None:
             address = engine.configuration.declare(self.address, {self.routing_type})

@@ -1,24 +1,24 @@
-"""The rules for dead letters at work: they look at what lies on the queues that keep dead and expired messages.
+"""Applies the rules for dead letters to the messages on dead-letter and expiry queues.
 
-A queue is watched if its address is somebody's dead-letter or expiry address, and some rule may fit it; not one that is
-temporary, the broker's own, or keeps its messages (non-destructive).  Each tick makes one step, which looks at as many
-messages as an operator's move does, so that other clients wait for a step at most:
+A queue is watched if its address is a dead-letter or expiry address of some address settings, and at least one rule may
+cover it.  Temporary, internal and non-destructive queues are not watched.  Each tick makes one step, which examines as
+many messages as one step of an operator's move, so other clients wait for one step at most:
 
-    new letters   those with ids above the last one seen, once the queue is dirty: before they are dispatched, so that
-                  consumers get what rules have left
-    due letters   those that a rule has something to do with later: their ids and times, some 25 bytes each, in batches
-                  of a step, the batch entered under its earliest time
+    new letters   those with ids above the last one seen, once the queue is dirty: before they are dispatched, so
+                  consumers get only what the rules leave
+    due letters   those that a rule may act on later: their ids and times, some 25 bytes each, in batches of one step,
+                  each scheduled for its earliest time
 
-Steps of both kinds take turns, and each waits until the disk has what the one before did: rules are not quicker than
-the disk, or it would be busy with nothing but them, and clients stopped.
+Steps of both kinds alternate, and each waits until the previous one is durable: rules that were faster than the disk
+would occupy it completely and block clients.
 
-What consumers hold is left to them, and looked at again when they have given it back.  A dead letter that no rule will
-ever do anything with is not looked at again.  When the rules change, when the clock jumps and when the broker starts,
-all of it begins anew.
+Messages in delivery to consumers are left alone, and examined again once they have been returned.  A dead letter that
+no rule will ever act on is not examined again.  When the rules change, when the clock jumps and when the broker starts,
+all letters are examined anew.
 
-Each deed is a move or a removal like an operator's, in one journal entry (promises P2, P3).  What is brought back
-carries how often it was (`DL_RETRIES`), what is moved carries one hop more, as for a death: rules that lead in a circle
-come to an end at `move.HOPS_MAX`.  Both carry the rule's name (`DL_RULE`).
+Each action is a move or a removal like an operator's, in one journal entry (promises P2, P3).  A retried message
+carries its number of retries (`DL_RETRIES`), and a moved one its number of hops plus one, as for any death: rules that
+form a loop end at `move.HOPS_MAX`.  Both carry the rule's name (`DL_RULE`).
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from broker.engine.queues.state import State
 from broker.engine.queues.watcher import Watcher
 from store.record import DeadLetterReason, RemovalReason
 
-#: How long it takes until a letter that a consumer held is looked at again.
+#: How long until a letter that was in delivery is examined again.
 HELD_AGAIN_MS: Final = 10_000
 
-#: How long a letter that its rule could not move stays before that is tried again.
+#: How long until a move that was refused is tried again.
 REFUSED_AGAIN_MS: Final = 60_000
 
-#: Letters of one rule and outcome that a trial names.
+#: How many letters a trial names per rule and outcome.
 EXAMPLES_MAX: Final = 5
 
-#: An id above all that there are.
+#: An id above all others.
 _NO_ID: Final = 1 << 63
 
-#: What a rule did with so many letters, by its action.
+#: What a rule did with letters, by its action.
 _DONE: Final = {Action.RETRY: "retried", Action.MOVE: "moved", Action.DISCARD: "discarded"}
 REFUSED: Final = "refused"
 OUTCOMES: Final = (*_DONE.values(), REFUSED)
@@ -74,7 +74,7 @@ OUTCOMES: Final = (*_DONE.values(), REFUSED)
 
 @dataclass(slots=True, eq=False)
 class _Batch:
-    """Letters of one queue and when each is due.  `fresh`: none of them could be looked at so far."""
+    """Letters of one queue and when each is due.  `fresh`: none of them has been examined yet."""
 
     queue: Queue
     ids: array[int]
@@ -93,9 +93,9 @@ class Verdict:
 
 @dataclass(slots=True)
 class Trial:
-    """What rules would do with some letters of a queue: how many by verdict, the ids of a few, and how far it looked.
+    """What rules would do with some letters of a queue: counts by verdict, the ids of a few, and the last id examined.
 
-    `other`: messages that are no dead letters.
+    `other`: the number of messages that are not dead letters.
     """
 
     counts: Counter[Verdict] = field(default_factory=Counter)
@@ -105,7 +105,7 @@ class Trial:
     complete: bool = True
 
     def add(self, next: Trial) -> None:
-        """The next letters were looked at too."""
+        """Add the trial of the next letters."""
         self.counts.update(next.counts)
         for verdict, ids in next.examples.items():
             found = self.examples.setdefault(verdict, [])
@@ -115,17 +115,17 @@ class Trial:
 
 
 class DeadLetterRules(Watcher):
-    """The rules in force on one broker.  `in_transactions` tells the ids of a queue that open transactions hold."""
+    """The rules of one broker.  `in_transactions` returns the ids of a queue's messages in open transactions."""
 
     def __init__(self, state: State, in_transactions: Callable[[Queue], Iterable[int]]) -> None:
         self.rules: tuple[DeadLetterRule, ...] = ()
-        #: What each rule did since the start, or since it was there: messages by outcome.
+        #: Messages by outcome, for each rule since it exists, or since the start.
         self.done: dict[str, Counter[str]] = {}
         self._state = state
         self._in_transactions = in_transactions
         self._keeping: frozenset[str] = frozenset()
         self._watched: dict[Queue, int] = {}  # the id of the last letter seen
-        self._new: dict[Queue, None] = {}  # may have letters that were not seen
+        self._new: dict[Queue, None] = {}  # may have letters that have not been seen
         self._due: Timetable[int, _Batch] = Timetable()
         self._batches = 0
         self._looked_again = False
@@ -135,14 +135,14 @@ class DeadLetterRules(Watcher):
     # -- which rules, which queues ---------------------------------------------------------------------------------
 
     def use(self, rules: Iterable[DeadLetterRule]) -> None:
-        """Other rules from now on; all dead letters are looked at anew."""
+        """Replace the rules, and examine all dead letters anew."""
         self.rules = tuple(rules)
         self.done = {rule.name: self.done.get(rule.name, Counter()) for rule in self.rules}
         self._watched.clear()
         self.settle()
 
     def settle(self) -> None:
-        """After a start and whenever settings have changed: watch the queues that keep dead letters now."""
+        """Determine which queues to watch.  Call after a start and whenever settings have changed."""
         named = self._state.settings_table.values("dead_letter_address", "expiry_address")
         self._keeping = frozenset([name for name in named if isinstance(name, str)])
         seen = self._watched
@@ -153,25 +153,25 @@ class DeadLetterRules(Watcher):
             self._due = Timetable()
 
     def start_over(self) -> None:
-        """Look at all dead letters anew: the clock has jumped, and with it their ages."""
+        """Examine all dead letters anew: the clock has jumped, and their ages with it."""
         self._watched.clear()
         self.settle()
 
     def name_pattern(self, match: str) -> Fits | None:
-        """Whether a name is meant by a match, as in address settings; None if that is empty.  Raises InvalidMatch."""
+        """Return a test for names by a match as in address settings; None if it is empty.  Raises InvalidMatch."""
         return self._state.settings_table.matcher(match) if match else None
 
     def check_target(self, name: str) -> None:
-        """That messages may be moved to a name, whether it is there or not.  Raises InvalidName."""
+        """Check that a name is a valid target for moves, whether it exists or not.  Raises InvalidName."""
         names.check_target(name, self._state.syntax)
 
     def watches(self, queue: Queue) -> bool:
-        """Whether the rules in force are for a queue."""
+        """Whether a queue is to be watched under the current rules."""
         keeps = queue.address.name in self._keeping and not (queue.temporary or queue.internal or queue.non_destructive)
         return keeps and any(rule.covers(queue.name, is_copy=self._has_copies(queue)) for rule in self.rules)
 
     def _has_copies(self, queue: Queue) -> bool:
-        """Whether a queue has copies of what another queue of its address keeps."""
+        """Whether a queue has copies of messages that another queue of its address has too."""
         multicast = queue.routing_type is RoutingType.MULTICAST
         return multicast and bool(self._state.bindings.targets(queue.address)[0])
 
@@ -187,17 +187,17 @@ class DeadLetterRules(Watcher):
     # -- the steps -------------------------------------------------------------------------------------------------
 
     def next_due(self) -> int | None:
-        """When the next letter is due (ms since the epoch); None: there is none, or the disk is waited for."""
+        """When the next letter is due (ms since the epoch); None: none is, or the last step is not durable yet."""
         return None if self._waits_for_disk() else self._due.next_due()
 
     def _waits_for_disk(self) -> bool:
-        """Whether what the last step did is not yet durable; a tick follows when it is."""
+        """Whether the last step is not durable yet; a tick follows when it is."""
         return self._last_entry > self._state.journal.durable
 
     def step(self) -> bool:
-        """Look at some letters that are due or new, and do what the rules say.  True when there is more to do at once.
+        """Apply the rules to some letters that are due or new.  Returns whether there is more to do at once.
 
-        Call it before the dirty queues are served, if there are rules.
+        If there are rules, call it before the dirty queues are served.
         """
         self._notice()
         if self._waits_for_disk():
@@ -214,7 +214,7 @@ class DeadLetterRules(Watcher):
         return not self._waits_for_disk() and (bool(self._new) or (due is not None and due <= self._state.now))
 
     def _notice(self) -> None:
-        """Dirty queues may have new letters."""
+        """Mark the dirty queues: they may have new letters."""
         dirty, watched = self._state.dirty, self._watched
         if len(dirty) <= len(watched):
             self._new.update(dict.fromkeys([queue for queue in dirty if queue in watched]))
@@ -241,7 +241,7 @@ class DeadLetterRules(Watcher):
         self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
 
     def _held(self, queue: Queue) -> list[int]:
-        """The letters that consumers hold, those too that they have settled in transactions which are open."""
+        """Return the ids of letters in delivery, including those settled in open transactions."""
         held = [id for consumer in queue.holders() for id in consumer.unacked]
         return held if len(held) == queue.delivering else [*held, *self._in_transactions(queue)]
 
@@ -250,7 +250,7 @@ class DeadLetterRules(Watcher):
             self._new[queue] = None
 
     def _look_again(self, batch: _Batch) -> None:
-        """Look at the letters of a batch that are due; the others stay in it."""
+        """Examine the letters of a batch that are due, and schedule the others again."""
         state, queue = self._state, batch.queue
         if queue not in self._watched:
             return
@@ -266,13 +266,13 @@ class DeadLetterRules(Watcher):
         found = [(message, NEVER if batch.fresh else due[message.id] - 1) for message in run if message.id in due]
         self._enter(queue, rest + [(id, at) for id, at in due.items() if id > reached], fresh=batch.fresh)
         self._enter(queue, self._treat(queue, found))
-        if queue.delivering:  # else those that are missing are gone
+        if queue.delivering:  # else missing letters are gone
             there = {message.id for message, _ in found}
             held = [id for id in due if id <= reached and id not in there]
             self._enter(queue, [(id, state.now + HELD_AGAIN_MS) for id in held], fresh=True)
 
     def _between(self, queue: Queue, after: int, below: int) -> tuple[list[Message], bool]:
-        """The waiting messages with ids between these two that one step may move, and whether that is all of them.
+        """Return the waiting messages between two ids, as many as one step may move, and whether these are all.
 
         Raises NotReadable.
         """
@@ -282,7 +282,7 @@ class DeadLetterRules(Watcher):
         return run, not transfer.shorten(run) and complete
 
     def _enter(self, queue: Queue, letters: Sequence[tuple[int, int]], *, fresh: bool = False) -> None:
-        """Look at these letters again, each at its time."""
+        """Schedule letters to be examined again, each at its time."""
         most = self._state.limits.move_step_max
         for at in range(0, len(letters), most):
             some = letters[at : at + most]
@@ -290,10 +290,13 @@ class DeadLetterRules(Watcher):
             self._batches += 1
             self._due.add(min(dues), self._batches, _Batch(queue, ids, dues, fresh))
 
-    # -- what the rules say ----------------------------------------------------------------------------------------
+    # -- applying the rules ----------------------------------------------------------------------------------------
 
     def _treat(self, queue: Queue, run: list[tuple[Message, int]]) -> list[tuple[int, int]]:
-        """Do what the rules say of letters, each with when it was looked at last; which to look at again, and when."""
+        """Apply the rules to letters, given with the time of their last examination.
+
+        Returns the ids of those to be examined again, and when.
+        """
         now = self._state.now
         is_copy = self._has_copies(queue)
         again: list[tuple[int, int]] = []
@@ -320,15 +323,15 @@ class DeadLetterRules(Watcher):
         return again
 
     def _after_refusal(self, rule: DeadLetterRule, letter: DeadLetter) -> int | None:
-        """When a letter that its rule could not move is looked at again; None: nothing is left to be done."""
+        """Return when to examine a letter again that its rule could not move; None: never."""
         now = self._state.now
         if rule.action is not Action.RETRY:
             return now + REFUSED_AGAIN_MS
         decision = decide(self.rules, letter, now, now)
-        return now + 1 if decision.act else decision.due  # by a rule after it
+        return now + 1 if decision.act else decision.due  # for a later rule
 
     def _do(self, rule: DeadLetterRule, queue: Queue, run: list[Message]) -> list[Message]:
-        """What a rule does with letters; returns those that stay."""
+        """Carry out a rule's action.  Returns the letters that stay because it was refused."""
         state = self._state
         step = MoveResult(0, 0, True)
         staying: list[Message] = []
@@ -380,12 +383,12 @@ class DeadLetterRules(Watcher):
         options = MoveOptions(annotate=partial(_moved_on, rule))
         return circling + transfer.send_to(self._state, queue, target, run, step, options)
 
-    # -- what they would say ---------------------------------------------------------------------------------------
+    # -- trials ----------------------------------------------------------------------------------------------------
 
     def attempt(self, queue: Queue, after: int = 0, rules: Sequence[DeadLetterRule] | None = None) -> Trial:
-        """What these rules (None: those in force) would do with a step's worth of messages of a queue, if it were new.
+        """Return what rules (default: those in force) would do with one step of a queue's messages, seen anew.
 
-        Nothing is done.  `after`: the id that the step before ended at.  Raises NotReadable.
+        Changes nothing.  `after`: the last id of the previous step.  Raises NotReadable.
         """
         rules = self.rules if rules is None else rules
         run, complete = self._between(queue, after, _NO_ID)
@@ -407,9 +410,8 @@ class DeadLetterRules(Watcher):
 
 
 def _brought_back(rule: DeadLetterRule, message: Message, queue: str, destination: Destination) -> Annotations:
-    annotations = transfer.annotations_for(
-        message, queue, destination
-    )  # hops begin anew: the number of trips is bounded
+    # Hops start again at 0: the number of retries is limited instead.
+    annotations = transfer.annotations_for(message, queue, destination)
     annotations[DL_RETRIES] = retries(message) + 1
     annotations[DL_RULE] = rule.name
     return annotations
