@@ -9,16 +9,16 @@ Promises:
 1. What is added between two calls of `reserve` and `commit` lies in one entry: after a crash all of it counts, or none.
 2. Tickets number entries.  `commit` returns the ticket that covers everything added so far; when `on_durable` is called
    with it or a higher one, all of that is on disk.
-3. `reserve` refuses (JournalFull) before anything changed.  What is added without asking is never refused: a segment
-   may grow beyond its size, and there is a reserve for that which only removals and moves may use.
+3. `reserve` refuses (JournalFull) before anything changed.  Records added without a reservation are never refused: a
+   segment may grow beyond its size, and there is a reserve for them that only removals and moves may use.
 4. A segment can be read alone: definitions that its records refer to are repeated in it (`ensure_defined`).
-5. A segment goes when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated in
-   the same entry.  The writer works in order, so whatever made the segment dispensable is durable before it goes.
-   One that is half full of definitions stays until the cleaner writes them anew (`definitions`).
-6. An id is given out once in the life of a journal.  Its limit is written a block ahead.
+5. A segment is dropped when `Space` says so, after a durable TRIMMED record; definitions that only it held are repeated
+   in the same entry.  The writer works in order, so whatever made the segment dispensable is durable before that.
+   A segment half full of definitions stays until the cleaner rewrites them (`definitions`).
+6. An id is allocated once in the life of a journal.  The limit of ids is written a block ahead.
 
-Everything here runs on one thread; it never waits for the disk, except to roll into a segment for which room is still
-being made (a whole segment was filled faster than the next was allocated).
+Everything here runs on one thread.  It never waits for the disk, except before a new segment that is still being
+allocated (the current one was filled faster).
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from store.writer import Begin, Trim, Work, Writer
 
 @dataclass(frozen=True, slots=True)
 class JournalLimits:
-    """Sizes in bytes, times in ms.
+    """Limits of a journal; sizes in bytes, times in ms.
 
-    `entry_bytes`: an entry beyond this is sealed between operations, so that a crash undoes little and confirmations
-    are not held up.  `slack_bytes`: room left in a segment for what is added without asking, at most an eighth of the
-    segment.  `reserve_bytes`: room kept for removals and moves when the disk is full, at most a quarter of a segment.
-    `retry_ms`: how often room is asked for while the disk is full.  `id_block`: ids whose use is announced in advance;
-    half of one lasts seconds at a million messages a second.
+    `entry_bytes`: an entry larger than this is sealed between operations, so that a crash undoes little and
+    confirmations are not delayed.  `slack_bytes`: room in a segment for records added without a reservation, at most an
+    eighth of the segment.  `reserve_bytes`: room for removals and moves when the disk is full, at most a quarter of a
+    segment.  `retry_ms`: how often to ask for room while the disk is full.  `id_block`: how many ids are announced in
+    advance; half of the default lasts seconds at a million messages a second.
     """
 
     entry_bytes: int = 1 << 20
@@ -61,7 +61,7 @@ class JournalLimits:
 
 
 class Journal:
-    """Call `recover`, consume its records, then `start`; after that everything else."""
+    """The journal of one engine.  First call `recover`, consume the records of `replay`, and call `start`."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Journal:
         about: Json | None = None,
     ) -> None:
         self.space = Space()
-        self.abandoned = False  # nothing is written any more
+        self.abandoned = False  # nothing more is written
         self.ticket = 1
         self.durable = 0
         self.segment = 0
@@ -90,10 +90,10 @@ class Journal:
         self._recovery: Recovery | None = None
         self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
         self._reserve = min(limits.reserve_bytes, log.segment_bytes // 4)
-        self._last = min(self._slack, self._reserve // 2)  # of the reserve: for removals, which do not ask
+        self._last = min(self._slack, self._reserve // 2)  # the part of the reserve for removals, which ask for no room
         self._asked = 0
-        self._refused = False  # something, since the last segment was begun
-        # The open entry, and the segment it goes to: `_used` and `_capacity` in bytes, without the open entry.
+        self._refused = False  # whether room was refused since the last segment was begun
+        # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.
         self._parts: list[bytes] = []
         self._count = 0
         self._nbytes = 0
@@ -110,16 +110,16 @@ class Journal:
     # -- start and end ---------------------------------------------------------------------------------------------
 
     def recover(self, recovery: Recovery | None = None) -> Recovery:
-        """Look at what is on disk, or take over what was found there.  Raises Corrupt, LogFailed."""
+        """Examine the log on disk, or use the result of that.  Raises Corrupt, LogFailed."""
         self._recovery = recovery = recovery or recover(self._log)
         for segment in recovery.segments:
             self.space.opened(segment)
         return recovery
 
     def replay(self) -> Iterator[RawRecord]:
-        """Every record that counts, oldest first: (segment, position, timestamp ms, type, buffer, offset).
+        """Yield every valid record, oldest first: (segment, position, timestamp ms, type, buffer, offset).
 
-        Definitions and ids are noted on the way; live messages and references are the caller's to note in `space`.
+        Definitions and ids are noted on the way; the caller notes live messages and references in `space`.
         Raises Corrupt.
         """
         assert self._recovery is not None, "recover comes before replay"
@@ -132,7 +132,7 @@ class Journal:
             if raw[3] >= noted:
                 self._note(raw)
             yield raw
-        if recovery.verdict.segment:  # which may have no entries
+        if recovery.verdict.segment:  # it may have no entries
             self.space.found(recovery.verdict.segment)
         for segment in self.space.segments:
             self.space.completed(segment, recovery.sizes[segment], self._next_id, recovery.ends[segment])
@@ -155,9 +155,9 @@ class Journal:
             self._next_id = max(self._next_id, decode.decode_ids(buffer, offset).next_id)
 
     def start(self) -> None:
-        """Cut a torn tail, begin a new segment.  Call after everything was replayed and the bodies taken over.
+        """Cut a torn tail and begin a new segment.  Call after everything was replayed and the bodies taken over.
 
-        Raises Corrupt for a body that is missing, LogFailed, JournalFull.
+        Raises Corrupt if a body is missing, LogFailed, JournalFull.
         """
         recovery, self._recovery = self._recovery, None
         assert recovery is not None, "recover and replay come before start"
@@ -180,26 +180,26 @@ class Journal:
         self.commit()
 
     def abandon(self) -> None:
-        """The open entry will never be whole, and memory is not what the journal says: nothing more is written.
+        """Write nothing more: the open entry is incomplete, and memory may differ from the journal.
 
-        What was sealed before becomes durable as ever; tickets given out from now on never do.
+        Sealed entries still become durable; tickets from now on never do.
         """
         self.abandoned = True
 
     def finish(self) -> None:
-        """Write CLOSED, and nothing after it; all of it is durable when the writer is closed."""
+        """Write CLOSED, and nothing after it; everything is durable once the writer is closed."""
         self.commit()
         self.add(record.closed())
         self._seal()
         self.abandoned = True
 
     def close(self) -> None:
-        """Write CLOSED, wait until everything is durable, give up the log."""
+        """Write CLOSED, wait until everything is durable, close the log."""
         self.finish()
         self._writer.close()
         self._log.close()
 
-    # -- what is known ---------------------------------------------------------------------------------------------
+    # -- state -----------------------------------------------------------------------------------------------------
 
     @property
     def empty(self) -> bool:
@@ -208,7 +208,7 @@ class Journal:
 
     @property
     def position(self) -> int:
-        """The position that the next record gets."""
+        """The position of the next record."""
         return self._position + self._count
 
     @property
@@ -223,7 +223,7 @@ class Journal:
 
     @property
     def accepting(self) -> bool:
-        """Whether there is room for new messages; not while the disk is full and one, large perhaps, was refused."""
+        """Whether new messages have room: not while the disk is full and one, perhaps a large one, was refused."""
         return not self._spare.full or (not self._refused and self._left() >= self._reserve)
 
     def _left(self) -> int:
@@ -233,14 +233,14 @@ class Journal:
 
     @property
     def reserved_bytes(self) -> int:
-        """Room kept for removals and moves when the disk is full: what is moved at once needs no more than that."""
+        """Room for removals and moves when the disk is full: the limit for what is moved in one step."""
         return self._reserve
 
     def reserve(self, nbytes: int, *, essential: bool = False) -> None:
         """Make sure that about `nbytes` more can be added.  Raises JournalFull, before anything changed.
 
-        `essential` is for what makes room or was accepted before: removals and moves may use the reserve.  An open
-        entry that is large enough ends here, so call this between operations, never within one.
+        `essential`: may use the reserve; for removals and moves, which make room or concern accepted messages.  This
+        seals an open entry that is large enough, so call it between operations, never within one.
         """
         if self._nbytes >= self.limits.entry_bytes:
             self._seal()
@@ -262,7 +262,7 @@ class Journal:
             raise JournalFull(f"{max(self._left(), 0)} bytes are left in the last segment, and the disk is full")
 
     def _ask(self, segment: int) -> None:
-        """Ask for room: wait for the first answer; after a refusal look again from time to time."""
+        """Ask for a segment: wait for the first answer; after a refusal ask again from time to time."""
         if not self._spare.full:
             self._writer.wait_ready(segment)
             return
@@ -296,7 +296,7 @@ class Journal:
         self.space.hold(self.segment, len(messages))
 
     def add_mixed(self, leads: list[MessageLead], messages: Sequence[StoredMessage]) -> None:
-        """Add messages that share nothing to the open entry, each with its lead."""
+        """Add messages without common facts to the open entry, each with its lead."""
         if not self._parts:
             self._open_entry()
         self._nbytes += record.encode_mixed(self._parts, leads, messages)
@@ -304,7 +304,7 @@ class Journal:
         self.space.hold(self.segment, len(messages))
 
     def add_copies(self, facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
-        """Add messages of segment `previous` anew: from now on they lie in this one, which stays as long as that."""
+        """Add messages of segment `previous` again: they now belong to this one, which stays as long as that."""
         if not self._parts:
             self._open_entry()
         self._nbytes += record.encode_copies(self._parts, facts, flags, messages, previous)
@@ -313,7 +313,7 @@ class Journal:
         self.refer(previous, released=len(messages))
 
     def add_large(self, facts: bytes, flags: int, id: int, head: bytes, body: LargeBody, previous: int = 0) -> None:
-        """Add a message whose body is in a file, which is durable; with `previous`, a copy as by `add_copies`."""
+        """Add a message whose body is in a durable file; with `previous`, a copy as in `add_copies`."""
         if not self._parts:
             self._open_entry()
         self.bodies.recorded(body.reference.id)
@@ -324,7 +324,7 @@ class Journal:
             self.refer(previous, released=1)
 
     def _open_entry(self) -> None:
-        """Whatever comes now goes to `segment`; this is the last moment to take another one."""
+        """Open an entry in `segment`, or in the next one if little room is left and it is allocated."""
         assert self.segment, "the journal is started before anything is added"
         if self._left() < self._slack:
             following = self.segment + 1
@@ -369,7 +369,7 @@ class Journal:
             self._writer.submit(work)
 
     def on_durable(self, ticket: int) -> None:
-        """The writer announced that everything up to `ticket` is on disk, or that parts of bodies are."""
+        """Process the writer's announcement: everything up to `ticket`, or parts of bodies, are on disk."""
         assert ticket < self.ticket, "only what was submitted can be durable"
         self.durable = ticket
         self.bodies.collect()
@@ -380,7 +380,7 @@ class Journal:
     # -- segments --------------------------------------------------------------------------------------------------
 
     def _roll(self) -> None:
-        """Go on in the next segment, for which there is room.  Its first record says what is needed beside it."""
+        """Continue in the next segment, which is allocated.  Its first record lists the segments still needed."""
         assert not self._parts, "an entry lies in one segment"
         if self._used:
             self.space.completed(self.segment, self._used, self._next_id, self._position)
@@ -398,13 +398,13 @@ class Journal:
         self._nbytes = len(opened)
 
     def refer(self, segment: int, *, released: int = 0) -> None:
-        """A record of the open entry refers to this segment, and `released` of its messages have left every queue."""
+        """Note that the open entry refers to a segment, of whose messages `released` have left every queue."""
         self.space.refer(self.segment, segment)
         if released:
             self.space.release(segment, released)
 
     def _trim(self) -> None:
-        """Let go of segments that nothing needs any more."""
+        """Drop segments that are no longer needed."""
         dead = self.space.take_dead(self.segment)
         if not dead:
             return
@@ -417,27 +417,27 @@ class Journal:
     # -- definitions -----------------------------------------------------------------------------------------------
 
     def define(self, key: int, record: bytes) -> None:
-        """Add a record of a defining type, and keep it to be repeated.  `key` is its id."""
+        """Add a record of a defining type, and remember it for repetition.  `key` is its id."""
         self.add(record)
         self._definitions.defined(key, record, self.segment)
         self._definitions.mentioned.add(key)
 
     def ensure_defined(self, key: int) -> None:
-        """A record that refers to a definition comes next: repeat the definition unless this segment has it."""
+        """Repeat a definition unless this segment has it.  Call before a record that refers to it."""
         if not self._parts:
             self._open_entry()
         if key not in self._definitions.mentioned:
             self.define(key, record.repeated(self._definitions.record(key)))
 
     def undefine(self, key: int, record: bytes) -> None:
-        """Add the deletion of what was defined, and forget the definition."""
+        """Add the record that deletes a definition, and forget it."""
         self.add(record)
         self._definitions.undefined(key, self.segment)
 
     def rewrite_definitions(self, segment: int) -> int:
-        """Repeat the definitions for which a segment stays, so that it can go; returns how many.
+        """Repeat the definitions that keep a segment from being dropped.  Returns how many there are.
 
-        Call between operations.  Where there is no room for all of them the segment stays.
+        Call between operations.  If there is no room for all of them, the segment stays.
         """
         keys = self._definitions.staying_in(segment)
         with suppress(JournalFull):
@@ -451,11 +451,11 @@ class Journal:
 
     @property
     def next_id(self) -> int:
-        """Ids from this one on were never given out."""
+        """The next id to be allocated."""
         return self._next_id
 
     def allocate_ids(self, n: int) -> int:
-        """The first of `n` ids that were never given out and never will be again."""
+        """Allocate `n` consecutive new ids, and return the first.  No id is ever allocated twice."""
         first = self._next_id
         self._next_id += n
         if self._next_id > self._id_limit - self.limits.id_block // 2:

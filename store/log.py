@@ -1,20 +1,20 @@
-"""The log: where entries go, and where they come back from.
+"""The log: stores entries and reads them back.
 
-`Log` is the narrow seam.  `FileLog` keeps one directory:
+`Log` is the interface.  `FileLog` is a log in one directory:
 
     NNNNNNNNNN.journal    segments; the newest is written
-    NNNNNNNNNN.spare      the next one, allocated ahead: also the room that is left when the disk is full
-    NNNNNNNNNN.scratch    paged messages that are not durable (see `pages`): of no use to the next run
+    NNNNNNNNNN.spare      the next segment, allocated ahead: also the room that is left when the disk is full
+    NNNNNNNNNN.scratch    paged messages that are not durable (see `pages`): useless after a restart
     bodies/               bodies too large for a segment, a file each (see `bodies`)
-    torn/                 what was cut off torn tails
-    retention/date=.../   segments no longer needed, when they are kept (see `retention`)
+    torn/                 bytes cut off as torn tails
+    retention/date=.../   segments no longer needed, if they are retained (see `retention`)
     lock                  pid of the owner
     copy                  the copy's name, if the directory is a copy of a log that is elsewhere (see `replicated_log`)
 
 Rules:
 
-1. `append` returns when the entries are durable, or raises; after it raised, it always raises (LogFailed).  A sync that
-   failed is never repeated: the second may succeed although the bytes are gone.
+1. `append` returns when the entries are durable, or raises.  Once it has raised, it always raises (LogFailed).  A
+   failed sync is never repeated: the second may succeed although the bytes are lost.
 2. A segment's header is durable before the segment has its name, and the name before it has entries.
 3. A segment is complete and durable before the next one begins, so only the newest can be torn.
 """
@@ -57,7 +57,7 @@ SLOW_SYNC_MS: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """Sizes in bytes, times in ms."""
+    """Settings of a log; sizes in bytes, times in ms."""
 
     segment_bytes: int = SEGMENT_BYTES
     slow_sync_ms: int = SLOW_SYNC_MS
@@ -71,13 +71,13 @@ class Place(NamedTuple):
     offset: int
 
     def __str__(self) -> str:
-        """For people."""
+        """Format for messages and the log."""
         return f"byte {self.offset} of segment {self.segment}"
 
 
 @dataclass(slots=True, eq=False)
 class Counters:
-    """What the log has done since it was opened.  Plain attributes, written by the writer, read by anybody."""
+    """Counts of a log's work since it was opened.  Plain attributes: only the writer changes them, any thread reads."""
 
     syncs: int = 0
     sync_seconds: float = 0.0
@@ -90,11 +90,11 @@ class Counters:
 
 
 class Log(Source, Protocol):
-    """What the journal needs of a log.  Listing and reading segments raise LogFailed."""
+    """The interface of a log to the journal.  Listing and reading segments raise LogFailed."""
 
     @property
     def directory(self) -> str:
-        """Where its segments are read from."""
+        """The directory of the segments."""
 
     @property
     def bodies(self) -> BodyFiles:
@@ -102,7 +102,7 @@ class Log(Source, Protocol):
 
     @property
     def counters(self) -> Counters:
-        """What it has done."""
+        """Counts since it was opened."""
 
     @property
     def spare(self) -> Spare:
@@ -110,16 +110,16 @@ class Log(Source, Protocol):
 
     @property
     def segment_bytes(self) -> int:
-        """How much a whole segment takes."""
+        """The size of a full segment."""
 
     def open(self) -> None:
-        """Take possession.  Raises DirectoryLocked, LogFailed."""
+        """Lock and open the log.  Raises DirectoryLocked, LogFailed."""
 
     def cut(self, segment: int, end: int, torn_bytes: int) -> None:
-        """Cut a segment at `end`, keeping a copy of so many bytes behind it; what follows these is zero."""
+        """Cut a segment at `end`, after saving `torn_bytes` bytes behind it; the rest is zeros."""
 
     def allocate(self, segment: int) -> None:
-        """Get room for a segment ahead of time; see `Spare`.  Raises LogFailed."""
+        """Allocate a segment ahead of time; see `Spare`.  Raises LogFailed."""
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
         """End the current segment and begin this one.  Raises LogFailed, LogFull."""
@@ -128,10 +128,10 @@ class Log(Source, Protocol):
         """Make entries durable in the current segment.  Raises LogFailed, LogFull, LogFenced, LogUnknown."""
 
     def trim(self, segments: Sequence[int]) -> None:
-        """Let go of segments, in this order.  Raises LogFailed."""
+        """Drop segments, in this order.  Raises LogFailed."""
 
     def close(self) -> None:
-        """Give up possession."""
+        """Close and unlock the log."""
 
 
 def _no_clock() -> float:
@@ -145,9 +145,9 @@ def _ignore(seconds: float) -> None:
 class FileLog:
     """A log in a directory.
 
-    `now` gives ms since the epoch, `monotonic` seconds; `on_slow_sync` is called with a slow sync's seconds, by the
-    thread that writes.  Of a copy of a log that is durable elsewhere, appended entries need not be synced (`synced`),
-    and large bodies go to that place too (`elsewhere`).
+    `now` returns ms since the epoch, `monotonic` seconds; `on_slow_sync` is called with the duration of a slow sync, in
+    the thread that writes.  In a copy of a log that is durable elsewhere, appended entries need not be synced
+    (`synced`), and large bodies are stored there too (`elsewhere`).
     """
 
     def __init__(
@@ -188,7 +188,7 @@ class FileLog:
         self._durable = 0
         self._failure = ""
         self._to_trim: list[int] = []
-        self._extent: Extent | None = None  # of a segment that an earlier run has begun
+        self._extent: Extent | None = None  # of the current segment; None if an earlier run has begun it
 
     @property
     def segment_bytes(self) -> int:
@@ -197,7 +197,7 @@ class FileLog:
     # -- before and after ------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Spares of an earlier run are removed: their numbers are no longer right; and its scratch files."""
+        """See Log.  Removes spares of an earlier run, whose numbers no longer fit, and its scratch files."""
         try:
             self._files.make_dir(self.directory)
             self._lock = self._files.lock(f"{self.directory}/lock")
@@ -209,12 +209,12 @@ class FileLog:
 
         if self._synced and self.copy_name():
             raise IsCopy(
-                f"{self.directory} is a copy of a log in PostgreSQL, of which another broker may be the owner: set"
+                f"{self.directory} is a copy of a log in PostgreSQL, which another broker may own: set"
                 f' journal.log = "postgresql", or stop all brokers of that log and remove {self.directory}/{COPY}'
             )
 
     def copy_name(self) -> str:
-        """What this copy is called; empty if the directory is no copy of a log that is elsewhere."""
+        """Return this copy's name; empty if the directory is not a copy of a log that is elsewhere."""
         try:
             return (
                 self._files.read_head(f"{self.directory}/{COPY}", COPY_NAME_BYTES_MAX)
@@ -227,7 +227,7 @@ class FileLog:
             raise self._fail(f"reading {self.directory}/{COPY}", error) from error
 
     def mark_as_copy(self, name: str) -> None:
-        """From now on the directory is a copy of a log that is elsewhere."""
+        """Mark the directory as a copy of a log that is elsewhere."""
         path = f"{self.directory}/{COPY}"
         try:
             file = self._files.create(path)
@@ -256,7 +256,7 @@ class FileLog:
             raise self._fail(f"reading {self.path(segment)}", error) from error
 
     def cut(self, segment: int, end: int, torn_bytes: int) -> None:
-        """The copy goes to torn/, and is durable before anything is cut."""
+        """See Log.  The bytes are saved in torn/, durably, before anything is cut."""
         path = self.path(segment)
         try:
             if torn_bytes:
@@ -294,7 +294,7 @@ class FileLog:
     # -- segments --------------------------------------------------------------------------------------------------
 
     def allocate(self, segment: int) -> None:
-        if segment > self._segment:  # else it was asked for before it was begun
+        if segment > self._segment:  # else it has been begun since the request
             self.spare.allocate(segment)
 
     def begin(self, segment: int, broker_id: bytes, first_position: int) -> None:
@@ -330,7 +330,7 @@ class FileLog:
         self._extent = self._retention.extents[segment] = Extent(begun.first_position)
 
     def resume(self, segment: int, header: bytes, end: int, position: int) -> None:
-        """Go on in a segment whose good part ends at byte `end`, before `position`.  Raises LogFailed."""
+        """Continue a segment whose valid part ends at byte `end`, before `position`.  Raises LogFailed."""
         try:
             if self._file is not None:
                 self._file.close()
@@ -344,7 +344,7 @@ class FileLog:
         self._durable = position
 
     def _end_segment(self) -> None:
-        """Give back what the current segment did not use.  Durable or not makes no difference: it is zeros."""
+        """Release the unused room of the current segment.  It need not be durable: the room contains zeros."""
         if self._file is None:
             return
         file, self._file = self._file, None
@@ -354,16 +354,16 @@ class FileLog:
             file.close()
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """One write, which is durable when it returns."""
+        """See Log.  Makes one write, which is durable when it returns."""
         assert entries[0].segment == self._segment, "entries go to the segment that was begun"
         self.append_packed(self.pack(entries), entries)
 
     def pack(self, entries: Sequence[Entry]) -> bytearray:
-        """The bytes of entries that are appended next."""
+        """Encode the entries to be appended next."""
         return pack_entries(entries, self._seed, self._durable)
 
     def append_packed(self, packed: bytearray | bytes, entries: Sequence[Entry] | Sequence[EntryHead]) -> None:
-        """Append entries whose bytes are these.  Raises LogFailed, LogFull."""
+        """Append encoded entries.  Raises LogFailed, LogFull."""
         self._check()
         assert self._file is not None, "a segment is begun before anything is appended"
         assert entries[0].first == self._durable, "entries are appended in order, without gaps"
@@ -386,7 +386,7 @@ class FileLog:
         counters.records += counters.last_batch_records
 
     def _write(self, file: File, packed: bytearray | bytes) -> None:
-        """Write a batch.  Where preallocation is no promise, or the segment is exceeded, the spare gives its room."""
+        """Write a batch.  Where it needs more room than was preallocated, or that is no guarantee, use the spare's."""
         try:
             write_all(file, packed, self._end, durably=self._synced)
         except OSError as error:
@@ -396,7 +396,7 @@ class FileLog:
             write_all(file, packed, self._end, durably=self._synced)
 
     def note_sync(self, seconds: float) -> None:
-        """A batch was made durable, here or elsewhere, in so many seconds."""
+        """Count a sync: a batch was made durable, here or elsewhere, in so many seconds."""
         self.counters.syncs += 1
         self.counters.sync_seconds += seconds
         if seconds * 1000 > self.settings.slow_sync_ms:
@@ -404,9 +404,9 @@ class FileLog:
             self._on_slow_sync(seconds)
 
     def trim(self, segments: Sequence[int]) -> None:
-        """Each is gone for good before the next one goes.
+        """See Log.  Each segment is durably gone before the next one is dropped.
 
-        Keeping needs room for a directory: on a full disk it is put off until the next time, or the next start.
+        Retention needs room for a directory: on a full disk it is postponed until the next time, or the next start.
         """
         self._check()
         self._to_trim += segments

@@ -1,15 +1,16 @@
-"""The owner of a log in a database: it makes changes, each until it is known what became of it.
+"""The owner of a log in a database: makes changes, and repeats each until its outcome is known.
 
 Rules:
 
-1. A change says the owner's epoch and where the log ends.  The database refuses it if either is another: the owner is
-   fenced for good, whether it knows or not (LogFenced).
-2. One change is under way at a time, and only the same change is tried again.  So one that may have happened either
-   shows as the end of the log, or did not happen and can be made.
-3. What shows is not yet replicated: the database may have been cut off from its standby, and forget it when that takes
-   over.  It is confirmed by a later change that is (`Database.confirm`): a standby has changes in their order.
-4. A change is never called off.  As long as the lease lasts it is tried again; then nobody knows (LogUnknown), the
-   broker lets go of its connections, and whoever owns the log next finds out what happened.
+1. A change carries the owner's epoch and the end of the log.  The database refuses it if either differs: the owner is
+   fenced for good (LogFenced).
+2. One change is under way at a time, and only the same change is tried again.  So a doubtful change either shows as the
+   end of the log, or did not happen and can be made.
+3. A change that shows need not be replicated: the database may have been cut off from its standby, and the change is
+   lost when that takes over.  A later change that is replicated confirms it (`Database.confirm`), since a standby
+   applies changes in order.
+4. A change is never cancelled.  It is tried again as long as the lease lasts.  Then its outcome is unknown
+   (LogUnknown): the broker closes its connections, and the next owner of the log finds out what happened.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from store.segment import SEGMENT_HEADER_BYTES
 
 
 class LogOwner:
-    """The log is this broker's from `own` on: `epoch`, before that 0, and its `end`, as far as the owner knows.
+    """Changes a log that this broker owns since `own`.  `epoch`: 0 before that; `end`: as far as the owner knows.
 
-    `wait` returns after a while, before something is tried again; `over` says whether trying has no point any more.
-    `on_trouble` is told why something has to be tried again.  Every change raises LogFenced, LogUnknown, LogFailed.
+    `wait` pauses before the next attempt; `over` returns whether to stop trying.  `on_trouble` is called with the
+    reason for another attempt.  Every change raises LogFenced, LogUnknown, LogFailed.
     """
 
     def __init__(
@@ -49,12 +50,12 @@ class LogOwner:
         self._on_trouble = on_trouble
 
     def own(self, head: Head) -> None:
-        """The log is this broker's, with all that it has."""
+        """Become the owner of the log."""
         self.epoch = head.epoch
         self.end = head.end
 
     def close(self) -> None:
-        """Let go of the database."""
+        """Close the connection to the database."""
         self._database.close()
 
     # -- changes ---------------------------------------------------------------------------------------------------
@@ -65,33 +66,33 @@ class LogOwner:
         self._move(lambda: self._database.begin(self.epoch, self.end, segment, header), end)
 
     def append(self, data: bytes | bytearray, entries: int) -> None:
-        """Append so many entries."""
+        """Append the bytes of `entries` entries."""
         end = Place(self.end.segment, self.end.offset + len(data))
         self._move(lambda: self._database.append(self.epoch, self.end, data, entries), end)
 
     def trim(self, segments: Sequence[int]) -> None:
-        """Let go of segments.  Raises Unavailable too, if that is not possible now."""
+        """Drop segments.  Also raises Unavailable, if that is not possible now."""
         self._change(lambda: self._database.trim(self.epoch, segments), patient=False)
 
     def put_body(self, id: int, number: int, chunk: bytes, nbytes: int) -> None:
-        """A chunk of a large body, see `Database.put_body`."""
+        """Store a chunk of a large body; see `Database.put_body`."""
         self._change(lambda: self._database.put_body(self.epoch, id, number, chunk, nbytes=nbytes))
 
     def drop_bodies(self, ids: Sequence[int]) -> None:
         """Remove large bodies."""
         self._change(lambda: self._database.drop_bodies(self.epoch, ids))
 
-    # -- until they are known --------------------------------------------------------------------------------------
+    # -- attempts --------------------------------------------------------------------------------------------------
 
     def _move(self, do: Callable[[], bool], end: Place) -> None:
-        """Make the log longer."""
+        """Make a change that moves the end of the log."""
         self._change(do, end=end)
         self.end = end
 
     def _change(self, do: Callable[[], bool], *, end: Place | None = None, patient: bool = True) -> None:
-        """Do something until it is known to be done, and replicated.  `end`: where the log ends then, if it moves.
+        """Make a change, and return once it is done and replicated.  `end`: the new end of the log, if it moves.
 
-        Not `patient`: Unavailable is raised.
+        Raises Unavailable unless `patient`.
         """
         assert self.epoch, "the log is owned before it is written"
         self.waiting_since = self._monotonic()
@@ -102,7 +103,7 @@ class LogOwner:
             self.waiting_since = None
 
     def _done(self, do: Callable[[], bool], end: Place | None, *, patient: bool = True) -> bool:
-        """Do something until it is known to be done; whether that was in doubt."""
+        """Try until a change is known to be done.  Returns whether an attempt was doubtful."""
         doubtful = False
         while True:
             try:
@@ -121,14 +122,14 @@ class LogOwner:
             self._wait()
 
     def _check_shows(self, end: Place | None) -> None:
-        """A change was refused: because it had happened, and the log ends at `end`?  Raises LogFenced, LogFailed."""
+        """Check that a refused change had happened: the log ends at `end`.  Raises LogFenced, LogFailed."""
         head = self._database.head()
         if head.epoch != self.epoch:
             raise LogFenced("another broker owns the log now")
         if head.end == end:
             return
         raise LogFailed(
-            f"the log in the database ends at {head.end} instead of {self.end}: entries that were confirmed are not in"
-            " it (was a standby promoted that was not synchronous, or a backup restored?), or somebody else has changed"
-            " it"
+            f"the log in the database ends at {head.end} instead of {self.end}: it lacks entries that were confirmed"
+            " (was a standby promoted that was not synchronous, or a backup restored?), or was changed by other"
+            " software"
         )

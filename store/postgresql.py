@@ -1,7 +1,7 @@
-"""PostgreSQL as the database of a replicated log: the tables, and what is said to them.
+"""PostgreSQL as the database of a replicated log: tables and statements.
 
-Each segment is a table, so that to trim one is to drop a table: nothing has to be vacuumed, and whoever reads an older
-one (a backup, say) holds up nothing but its own removal.  All objects lie in one schema.
+Each segment is a table, so trimming it means dropping a table: nothing has to be vacuumed, and a session that reads an
+old segment (a backup, say) only delays the removal of that segment.  All objects are in one schema.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from store.segment import SEGMENT_HEADER_BYTES, decode_header
 #: The layout of the tables.
 FORMAT: Final = 1
 
-#: How long a removal of a segment waits for those who read it, in ms, before it is put off.
+#: How long the removal of a segment waits for sessions that read it, in ms, before it is postponed.
 _TRIM_WAIT_MS: Final = 200
 
-#: The prepared statement of `append`, and how its values are sent: numbers as text, the entries as they are.
+#: The prepared statement of `append`, and the formats of its values: numbers as text, the entries as binary.
 _APPEND: Final = b"append"
 _APPEND_FORMATS: Final = [*[Format.TEXT] * 5, Format.BINARY]
 
@@ -54,7 +54,7 @@ _HEAD: Final = "epoch, segment, at, replicated_segment, replicated_at, broker_id
 
 
 class _OnServer:
-    """What a server has, over one connection."""
+    """Queries common to `Postgres` and `PostgresLease`, over one connection."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -75,10 +75,10 @@ class Postgres(_OnServer):
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(Server(settings))
-        self._prepared: tuple[Connection, int] | None = None  # whose statement appends, and to which segment
+        self._prepared: tuple[Connection, int] | None = None  # the connection with `_APPEND`, and the segment of that
 
     def check(self) -> None:
-        """Make the tables that are missing.  Raises DatabaseUnfit, Unavailable, Doubtful, LogFailed."""
+        """Check the server, and make missing tables.  Raises DatabaseUnfit, Unavailable, Doubtful, LogFailed."""
         with self._server.connected() as connection:
             unfit = self._server.unfit(connection)
             if unfit:
@@ -89,8 +89,9 @@ class Postgres(_OnServer):
                 found = self._server.one(connection, "SELECT format FROM {schema}.head")
             except errors.InsufficientPrivilege as error:
                 raise DatabaseUnfit(
-                    f"PostgreSQL: {told(error)}: all in schema {schema} must belong to the user of the dsn; if it is"
-                    f" missing, let an administrator say CREATE SCHEMA {schema} AUTHORIZATION {connection.info.user}"
+                    f"PostgreSQL: {told(error)}: all objects in schema {schema} must belong to the user of the dsn; if"
+                    " the schema is missing, have an administrator run"
+                    f" CREATE SCHEMA {schema} AUTHORIZATION {connection.info.user}"
                 ) from error
             if found[0] != FORMAT:
                 raise DatabaseUnfit(
@@ -99,7 +100,7 @@ class Postgres(_OnServer):
         self._server.fit = True
 
     def _make_tables(self, connection: Connection) -> None:
-        """One at a time: IF NOT EXISTS does not keep two from trying, and asks for rights that it does not need."""
+        """Make them under a lock: two brokers may start at once, and IF NOT EXISTS checks rights even if all exist."""
         schema = self._server.settings.schema
         with connection.transaction():
             connection.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (f"bartleby {schema}",))
@@ -135,7 +136,7 @@ class Postgres(_OnServer):
         return self._server.change_at_once(_APPEND, [*values, data], _APPEND_FORMATS)
 
     def _prepare_append(self, connection: Connection, segment: int) -> None:
-        """Of a connection only one segment's, so that it does not hold the plans of all."""
+        """Prepare `_APPEND` for a segment.  A connection has it for one segment only, not the plans of all."""
         if self._prepared == (connection, segment):
             return
         if self._prepared is not None and self._prepared[0] is connection:
@@ -155,7 +156,7 @@ class Postgres(_OnServer):
         self._prepared = connection, segment
 
     def begin(self, epoch: int, end: Place, segment: int, header: bytes) -> bool:
-        """One message with all statements: a writer that stops in the middle leaves no transaction open."""
+        """Send all statements in one message: a writer that stops in the middle leaves no transaction open."""
         query = self._server.query(
             "DO $$ BEGIN"
             " UPDATE {schema}.head SET segment = {segment}, at = {bytes}, replicated_segment = segment,"
@@ -256,7 +257,7 @@ class Postgres(_OnServer):
 
 
 class PostgresLease(_OnServer):
-    """See Leases.  It need not be on a standby: no change waits for one."""
+    """See Leases.  The lease need not be replicated: no change waits for a standby."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         super().__init__(Server(settings, lease_only=True))

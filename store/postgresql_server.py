@@ -23,15 +23,15 @@ from psycopg.pq.abc import PGconn, PGresult
 from store.database import Doubtful, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
 
-#: The first usable minor version of the oldest usable major version, and of the later ones that had this bug: shortly
-#: after its start a server could confirm commits without its standby (release notes of 15.13).
+#: By major version, the first minor version without this bug: shortly after its start a server could confirm commits
+#: without its standby (release notes of 15.13).  Older major versions are not supported; newer ones never had the bug.
 VERSIONS_MIN: Final = {15: 150013, 16: 160009, 17: 170005}
 
 #: The levels of synchronous_commit; higher ones promise more.
 _LEVELS: Final = {"off": 0, "local": 1, "remote_write": 2, "on": 3, "remote_apply": 4}
 
-#: Settings that a session must not inherit from its role or its server.  It gets every warning, and no timeout ends it
-#: but that for idle transactions: a stopped process must not keep the head locked.
+#: Settings that a session must not inherit from its role or its server.  It gets every warning.  The only timeout is
+#: the one for idle transactions: a stopped process must not keep the head locked.
 _SESSION: Final = {
     "client_min_messages": "warning",
     "statement_timeout": "0",
@@ -82,7 +82,7 @@ class PostgresSettings:
 
 
 def check_dsn(dsn: str) -> None:
-    """Raises DatabaseUnfit if libpq cannot parse it.  The error quotes nothing of it: it may contain a password."""
+    """Check that libpq can parse a dsn.  Raises DatabaseUnfit, without quoting it: it may contain a password."""
     try:
         conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -93,9 +93,9 @@ def check_dsn(dsn: str) -> None:
 
 
 class Server:
-    """One connection, made when it is needed.  With `lease_only` no change waits for a standby.
+    """One connection, opened when it is needed.  With `lease_only` no change waits for a standby.
 
-    `fit`: whether the server has once been found fit.
+    `fit`: whether the server has passed `unfit` once.
     """
 
     def __init__(self, settings: PostgresSettings, *, lease_only: bool = False) -> None:
@@ -167,11 +167,11 @@ class Server:
             self._warning = notice.message_primary or "a warning"
 
     def unfit(self, connection: Connection) -> str:
-        """Why the log must not be stored there; empty if it may."""
+        """Return why the log must not be stored on this server; empty if it may."""
         version = connection.info.server_version
         if version < VERSIONS_MIN.get(version // 10000, min(VERSIONS_MIN.values())):
             least = ", ".join(f"{each // 10000}.{each % 10000}" for each in VERSIONS_MIN.values())
-            return f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later ones"
+            return f"PostgreSQL {version // 10000}.{version % 10000} is too old: it must be {least}, or later"
         fsync, level, names, process = self.one(
             connection,
             "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
@@ -179,14 +179,14 @@ class Server:
         )
         if process != connection.info.backend_pid:  # the settings for the lease might apply to the log
             return (
-                "a connection pooler is between the broker and the server, and may give the broker's sessions to"
-                " others: name the server itself in the dsn"
+                "a connection pooler is between the broker and the server, and may share the broker's sessions with"
+                " other clients: name the server itself in the dsn"
             )
         if fsync != "on":
-            return "the server's fsync is off, so that it may lose what it has committed: set fsync = on"
+            return "the server's fsync is off, so it may lose what it has committed: set fsync = on"
         if self.settings.single_copy:
             if level == "off":
-                return "synchronous_commit is off, so that commits are lost in a crash: set it to on"
+                return "synchronous_commit is off, so commits may be lost in a crash: set it to on"
             return ""
         if not names:
             return (
@@ -219,16 +219,16 @@ class Server:
     # -- statements ------------------------------------------------------------------------------------------------
 
     def query(self, text: str, **parts: sql.Composable) -> sql.Composed:
-        """A statement with the name of the schema filled in, and `parts`."""
+        """Return a statement with the schema's name and `parts` filled in."""
         return sql.SQL(text).format(schema=sql.Identifier(self.settings.schema), **parts)
 
     def rows(self, text: str, *values: object) -> list[tuple[Any, ...]]:
-        """The rows that a query returns."""
+        """Return the rows of a query."""
         with self.connected() as connection:
             return connection.execute(self.query(text), values, binary=True).fetchall()
 
     def one(self, connection: Connection, text: str, *values: object) -> tuple[Any, ...]:
-        """The one row that a query returns."""
+        """Return the only row of a query."""
         row = connection.execute(self.query(text), values).fetchone()
         assert row is not None, "the tables have their rows"
         return row
@@ -274,7 +274,7 @@ class Server:
             return True
 
     def _look(self, connection: Connection) -> None:
-        """Raises Doubtful if a commit that has returned may not be replicated."""
+        """Check that a commit that has returned is replicated.  Raises Doubtful."""
         try:
             found = connection.execute(_STANDBYS).fetchone()
         except psycopg.Error as error:
@@ -283,7 +283,7 @@ class Server:
         self._judge(found[0])
 
     def _not_looked(self, error: psycopg.Error) -> Doubtful:
-        """The error if a commit has returned, but the check whether it is replicated failed."""
+        """Return the error for a commit that has returned, but could not be checked."""
         self.close()
         return Doubtful(f"PostgreSQL: {told(error)}")
 
@@ -300,9 +300,9 @@ class Server:
 def _in_one_go(
     connection: PGconn, statement: bytes, values: Sequence[bytes | bytearray], formats: Sequence[Format]
 ) -> list[PGresult]:
-    """The results of the statement, and of `_STANDBYS` after its commit, in one round trip.
+    """Return the results of the statement, and of `_STANDBYS` after its commit, in one round trip.
 
-    The first failed result is the last one; the connection cannot be used any more then.
+    If a result is a failure, it is the last one, and the connection cannot be used any more.
     """
     connection.enter_pipeline_mode()
     connection.send_query_prepared(statement, values, formats)
@@ -329,7 +329,7 @@ def _in_one_go(
 
 
 def _next(connection: PGconn, server: poll) -> PGresult | None:
-    """The next result, once it has arrived; libpq would wait for it with the interpreter's lock held."""
+    """Return the next result once it has arrived; libpq would wait with the interpreter's lock held."""
     while connection.is_busy():
         server.poll()
         connection.consume_input()
@@ -337,6 +337,6 @@ def _next(connection: PGconn, server: poll) -> PGresult | None:
 
 
 def told(error: psycopg.Error) -> str:
-    """The message of libpq or the server, in one line."""
+    """Return the message of libpq or the server, in one line."""
     primary = error.diag.message_primary
     return primary or " ".join(str(error).split()) or type(error).__name__

@@ -1,9 +1,9 @@
-"""The replicated log: entries are durable in a database with a standby, and copied to a directory of this machine.
+"""The replicated log: entries are durable in a database with a standby, and copied to a local directory.
 
     append -> database: one conditional transaction -> (replicated) -> copy -> announced
 
-The copy is what recovery, paging and audits read; it is written after the database has confirmed, so it never has what
-the database may lose.  Its bytes are those of a log in files.
+Recovery, paging and audits read the copy.  It is written after the database has confirmed, so it never contains an
+entry that the database may lose.  Its format is that of a log in files.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from store.log_owner import LogOwner
 from store.segment import SEGMENT_HEADER_BYTES, Entry, encode_header, header_of, scan
 from store.spare import Spare
 
-#: Bytes of a chunk of a large body: what a database takes in one piece without effort.
+#: Size of a large body's chunks, in bytes: easy to handle for the database.
 CHUNK_BYTES: Final = 1 << 20
 
 
 class SharedBodies:
-    """Large bodies on their way to the database, as a BodyStore."""
+    """A BodyStore that writes large bodies to the database in chunks."""
 
     def __init__(self, owner: LogOwner) -> None:
         self._owner = owner
@@ -49,7 +49,7 @@ class SharedBodies:
         self._sent[id] = number + 1
 
     def drop(self, ids: Sequence[int]) -> None:
-        if not self._owner.epoch:  # only the copy lets go of what the log has let go of
+        if not self._owner.epoch:  # a standby deletes from its copy only
             return
         for id in ids:
             self._forget(id)
@@ -61,9 +61,9 @@ class SharedBodies:
 
 
 class ReplicatedLog:
-    """A log in a database, which `owner` changes once it is owned; before that the copy follows (see `following`).
+    """A log in a database, changed through `owner` once it is owned; before that, the copy follows (see `following`).
 
-    `make_copy` gives the copy, from where large bodies go.
+    `make_copy` makes the copy; its argument is the store for large bodies.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class ReplicatedLog:
 
     @property
     def segment_bytes(self) -> int:
-        """How much a whole segment takes."""
+        """The size of a full segment."""
         return self.copy.segment_bytes
 
     @property
@@ -124,7 +124,7 @@ class ReplicatedLog:
 
     @property
     def replicated(self) -> Place:
-        """Up to where the log is replicated, as far as this writer knows."""
+        """The end of the log's replicated part, as far as this writer knows."""
         return self.owner.end
 
     def open(self) -> None:
@@ -132,15 +132,15 @@ class ReplicatedLog:
         self.copy.open()
 
     def copy_name(self) -> str:
-        """What the copy is called, by which its owner is known; empty if the directory is none yet."""
+        """Return the copy's name, which identifies this broker as owner; empty if the directory is not a copy yet."""
         return self.copy.copy_name()
 
     def own(self, head: Head) -> None:
-        """The log is this broker's, which has copied all of it."""
+        """Become the owner: all of the log has been copied."""
         self.owner.own(head)
 
     def publish(self) -> None:
-        """The database is new, and the copy was the log until now, in files: the database gets all of it."""
+        """Write all of the copy to a new database: until now it was a log in files."""
         for id, nbytes in self.bodies.sizes().items():
             for offset in range(0, nbytes, CHUNK_BYTES):
                 part = self.bodies.read(id, offset, min(CHUNK_BYTES, nbytes - offset))
@@ -157,7 +157,7 @@ class ReplicatedLog:
                 del entries[: len(several)]
 
     def cut(self, segment: int, end: int, torn_bytes: int) -> None:
-        """The copy has no torn tail: it was cut as it was compared with the database."""
+        """Check that there is nothing to cut: the copy was cut when it was compared with the database."""
         if Place(segment, end) != self.owner.end:
             raise LogFailed(f"the copy ends at {Place(segment, end)}, the log at {self.owner.end}")
 
@@ -173,7 +173,7 @@ class ReplicatedLog:
         self.copy.begin_with(header)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """One transaction, then one write."""
+        """Append in one transaction, then one write to the copy."""
         packed = self.copy.pack(entries)
         started = self._monotonic()
         self.owner.append(packed, len(entries))
@@ -181,7 +181,7 @@ class ReplicatedLog:
         self.copy.append_packed(packed, entries)
 
     def trim(self, segments: Sequence[int]) -> None:
-        """What cannot go now, as somebody reads it in the database, goes with the next."""
+        """Trim segments; those that cannot be dropped now, since a session reads them, are trimmed the next time."""
         self._to_trim += segments
         try:
             self.owner.trim(self._to_trim)

@@ -1,7 +1,7 @@
-"""What operators do with addresses, queues and diverts, by name.
+"""Operators' actions on addresses, queues and diverts, by name.
 
-A verb checks everything before it changes anything.  What is the broker's own (`names.check_public`, a queue with an
-internal owner) is nobody's to make or delete.
+Each verb checks everything before it changes anything.  Internal addresses and queues (`names.check_public`, a queue
+with an internal owner) can be neither made nor deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from store.counted import counted
 
 @dataclass(frozen=True, slots=True)
 class NewQueue:
-    """A queue that somebody wants.  `address` empty: that of its name; `routing_type` None: what the address has.
+    """A queue to be made.  `address` empty: the queue's name; `routing_type` None: that of the address.
 
     With `make_address` the address is made if it is missing, and gets the routing type if it lacks it.
     """
@@ -43,7 +43,7 @@ class NewQueue:
 
 
 class Administration:
-    """The verbs on one broker."""
+    """Operators' actions on one broker."""
 
     def __init__(self, state: State, sessions: StoredSessions) -> None:
         self._state = state
@@ -59,11 +59,11 @@ class Administration:
         return address
 
     def is_own(self, address: Address) -> bool:
-        """Whether the broker has an address for itself."""
+        """Whether an address is internal to the broker."""
         return self._state.is_internal(address.name) or any(queue.internal for queue in address.queues)
 
     def make_address(self, name: str, routing_types: AbstractSet[RoutingType]) -> Address:
-        """An address that does not exist yet; without routing types it has its settings' default one.
+        """Make an address that does not exist yet; without `routing_types` it gets the default of its settings.
 
         Raises InvalidName, AlreadyInUse, TooManyAddresses.
         """
@@ -74,13 +74,13 @@ class Administration:
         )
 
     def add_routing_types(self, address: Address, routing_types: AbstractSet[RoutingType]) -> None:
-        """Let an address have queues of these routing types too.  Raises InvalidName."""
+        """Add routing types to an address.  Raises InvalidName."""
         names.check_public(address.name, self._state.syntax)
         for routing_type in sorted(routing_types - address.routing_types):
             registry.add_routing_type(self._state, address, routing_type)
 
     def delete_address(self, address: Address, *, with_queues: bool) -> None:
-        """Delete an address, `with_queues` with all its queues, their messages by name.
+        """Delete an address; `with_queues` also deletes all its queues, with their messages.
 
         Raises AlreadyInUse, InvalidName.
         """
@@ -91,17 +91,17 @@ class Administration:
             raise AlreadyInUse(f"address {address.name} has {counted(len(address.queues), 'queue')}: force deletes all")
         for queue in list(address.queues):
             registry.delete_queue(self._state, queue)
-        if self._state.addresses.get(address.name) is address:  # else it went with its last queue
+        if self._state.addresses.get(address.name) is address:  # else it was deleted with its last queue
             registry.delete_address(self._state, address)
 
     def pause_address(self, address: Address, *, paused: bool) -> bool:
-        """Stop the deliveries of all queues on an address, or let them go on; whether that changed anything."""
+        """Pause or resume the deliveries of all queues on an address.  Returns whether that changed anything."""
         return alter.pause_address(self._state, address, paused=paused)
 
     # -- queues ----------------------------------------------------------------------------------------------------
 
     def make_queue(self, wanted: NewQueue) -> Queue:
-        """A queue that does not exist yet.  Raises InvalidName, AlreadyInUse, NotFound, RoutingTypeMismatch."""
+        """Make a queue that does not exist yet.  Raises InvalidName, AlreadyInUse, NotFound, RoutingTypeMismatch."""
         names.check_queue_name(wanted.name)
         names.check_public(wanted.name, self._state.syntax)
         if wanted.name in self._state.queues:
@@ -130,7 +130,7 @@ class Administration:
             )
 
     def delete_queue(self, queue: Queue, *, with_messages: bool) -> None:
-        """Delete a queue; `with_messages` also one that has messages, which leave by name, or consumers.
+        """Delete a queue; `with_messages` also one that has messages, which are deleted with it, or consumers.
 
         Raises AlreadyInUse.
         """
@@ -138,7 +138,7 @@ class Administration:
         registry.delete_named_queue(self._state, queue)
 
     def check_deletable(self, queue: Queue, *, with_messages: bool) -> None:
-        """Raises AlreadyInUse if the queue may not be deleted so."""
+        """Check that a queue may be deleted in this way.  Raises AlreadyInUse."""
         queue.check_public()
         if not with_messages and (queue.message_count or queue.consumers):
             away = len(queue.consumers) - queue.attached
@@ -149,24 +149,24 @@ class Administration:
             )
 
     def pause(self, queue: Queue, *, paused: bool) -> bool:
-        """Stop a queue's deliveries, or let them go on; whether that changed anything."""
+        """Pause or resume a queue's deliveries.  Returns whether that changed anything."""
         return alter.pause(self._state, queue, paused=paused)
 
     def change(self, queue: Queue, asked: Asked) -> bool:
-        """Give a queue other attributes, and leave the rest; whether that changed anything.  Raises AlreadyInUse."""
+        """Change some attributes of a queue.  Returns whether that changed anything.  Raises AlreadyInUse."""
         return alter.change(self._state, queue, asked)
 
     def check_changeable(self, queue: Queue, asked: Asked) -> None:
-        """Raises AlreadyInUse if the queue may not get these attributes now."""
+        """Check that a queue may get these attributes now.  Raises AlreadyInUse."""
         alter.check(queue, asked)
 
     def is_of_client(self, queue: Queue) -> bool:
-        """Whether a client has made a queue, by sending or subscribing: it makes it again when it comes back."""
+        """Whether a client made a queue by sending or subscribing, and will make it again when it returns."""
         made = queue.auto_created or queue.temporary or bool(queue.creator) or queue.reader is not None
         return made or names.is_temporary(queue.address.name) or self._is_subscription(queue)
 
     def _is_subscription(self, queue: Queue) -> bool:
-        """Whether a queue is of a subscription that a stored session has."""
+        """Whether a queue belongs to a subscription of a stored session."""
         if queue.routing_type is not RoutingType.MULTICAST:
             return False
         return queue.name.startswith(SHARED_PREFIX) or self._sessions.get(client_of(queue.name)) is not None
@@ -174,29 +174,29 @@ class Administration:
     # -- diverts ---------------------------------------------------------------------------------------------------
 
     def add_divert(self, divert: Divert) -> None:
-        """A divert that is not there yet; it takes part from the next send on.  Raises AlreadyInUse, InvalidName."""
+        """Add a divert, which takes effect with the next send.  Raises AlreadyInUse, InvalidName."""
         names.check_public(divert.name, self._state.syntax)
         registry.add_divert(self._state, divert)
 
     def replace_divert(self, divert: Divert) -> None:
-        """A divert takes the place of the one of its name.  Raises NotFound, InvalidName."""
+        """Replace the divert of the same name.  Raises NotFound, InvalidName."""
         names.check_public(divert.name, self._state.syntax)
         divert.check()
         registry.remove_divert(self._state, divert.name)
         registry.add_divert(self._state, divert)
 
     def remove_divert(self, name: str) -> None:
-        """Messages go their usual way again.  Raises NotFound, InvalidName."""
+        """Remove a divert.  Raises NotFound, InvalidName."""
         names.check_public(name, self._state.syntax)
         registry.remove_divert(self._state, name)
 
     def lacking_queues(self, divert: Divert) -> list[str]:
-        """Those of a divert's forwarding addresses where no queue takes a copy."""
+        """Return the forwarding addresses of a divert on which no queue would get a copy."""
         return [name for name in divert.forwarding if not self._has_queue(name)]
 
     def _has_queue(self, name: str) -> bool:
         address = self._state.addresses.get(name)
-        if address is None:  # made with the first copy, and its queue if it is anycast
+        if address is None:  # the first copy makes it, and its queue if it is anycast
             settings = self._state.settings(name)
             return settings.auto_create_queues and settings.default_address_routing_type is RoutingType.ANYCAST
         return any(self._state.bindings.targets(address))
@@ -204,17 +204,17 @@ class Administration:
     # -- settings --------------------------------------------------------------------------------------------------
 
     def settings(self, name: str) -> AddressSettings:
-        """The settings that an address of this name has, or would have."""
+        """Return the settings that an address of this name has, or would have."""
         return self._state.settings(name)
 
     def all_settings(self) -> list[tuple[str, Mapping[str, object]]]:
-        """All matches of settings, the most specific first, each with what it sets (else None)."""
+        """Return all matches of settings, the most specific first, each with its values (None: not set)."""
         return list(self._state.settings_table.in_order())
 
     def setting_layers(self, name: str) -> list[tuple[str, Mapping[str, object]]]:
-        """The matches of settings that fit an address, the most specific first, each with what it sets (else None)."""
+        """Return the matches that apply to an address, the most specific first, with their values (None: not set)."""
         return self._state.settings_table.matching(name)
 
     def keeps_dead(self, name: str) -> bool:
-        """Whether some setting says that dead or expired messages go to the address of that name."""
+        """Whether an address is the dead-letter or expiry address of any settings."""
         return registry.keeps_dead(self._state, name)

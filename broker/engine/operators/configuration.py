@@ -1,7 +1,8 @@
-"""What the configuration declares: made at the start and at each reload, if it is missing or different.
+"""Makes what the configuration declares, at the start and at each reload, if it is missing or different.
 
-What it declares is marked as such in the journal.  If it does so no longer, that is kept (`config-delete-* = OFF`) or
-deleted with all its contents (`FORCE`).  What an operator deletes is made again at the next reload or start.
+Declared resources are marked as such in the journal.  One that is no longer declared stays (`config-delete-* = OFF`) or
+is deleted with all its contents (`FORCE`).  A declared resource that an operator deletes is made again at the next
+reload or start.
 """
 
 from __future__ import annotations
@@ -25,23 +26,25 @@ from broker.engine.routing.definitions import address_record, queue_record
 
 
 class Configuration:
-    """That of one broker."""
+    """The configuration of one broker's resources."""
 
     def __init__(self, state: State) -> None:
         self._state = state
 
     def change_settings(self, settings: SettingsTable) -> None:
-        """New settings, effective at once on every address."""
+        """Replace the address settings, effective at once on every address."""
         registry.change_settings(self._state, settings)
 
     def set_transmission_queues(self, names: AbstractSet[str]) -> None:
-        """The queues of these names hold messages that wait to be sent to another broker: what a divert brings there
-        stays on the address that it was sent to, by whose settings it expires and dies.
+        """Set the names of queues whose messages wait to be sent to another broker.
+
+        A message that a divert forwards to such a queue keeps its original address, whose settings determine how it
+        expires and dies.
         """
         self._state.transmission = frozenset(names)
 
     def declare(self, name: str, routing_types: set[RoutingType]) -> Address:
-        """An address of the configuration: made if it is missing, never deleted automatically."""
+        """Make an address of the configuration if it is missing; it is never deleted automatically."""
         address = self._state.addresses.get(name)
         if address is None:
             address = registry.create_address(self._state, name, routing_types, configured=True)
@@ -62,9 +65,9 @@ class Configuration:
         selector: str,
         asked: Asked = NOTHING_ASKED,
     ) -> Queue:
-        """A queue of the configuration, which has the attributes that are `asked`, and for the rest its settings'.
+        """Make or change a queue of the configuration, with the attributes `asked`, and else those of its settings.
 
-        Raises AlreadyInUse when it exists and is something else.
+        Raises AlreadyInUse if it exists with another address, routing type, durability or filter.
         """
         filter = parse_selector(selector)
         queue = self._state.queues.get(name)
@@ -88,7 +91,7 @@ class Configuration:
             queue.configured = True
             if queue.durable:
                 self._state.journal.define(queue.id, queue_record(queue))
-        if "enabled" not in asked:  # then it is an operator's business
+        if "enabled" not in asked:  # then operators decide
             attributes = replace(attributes, enabled=queue.attributes.enabled)
         alter.become(self._state, queue, attributes)
         return queue
@@ -106,7 +109,7 @@ class Configuration:
     def delete_undeclared(
         self, *, addresses: Collection[str], queues: Collection[str], diverts: Collection[str]
     ) -> None:
-        """Delete resources that the configuration no longer has, if `FORCE` is set; it still has those named."""
+        """Delete configured resources that are not among those named, where `FORCE` is set."""
         state = self._state
         for divert in list(state.diverts.by_name.values()):
             forced = state.settings(divert.address).config_delete_diverts is ConfigDelete.FORCE

@@ -1,9 +1,9 @@
-"""The engine's state from the journal: what was stored, less what was removed.
+"""Rebuilds the engine's state from the journal: what was stored, minus what was removed.
 
-The records are folded in the order of their positions.  While that goes on only identities move about; messages are
-put onto their queues at the end, in their old order, with their delivery counts, schedules and expirations.  Of a queue
-whose address pages, the places of ready messages are noted instead; they become its tail, unless they are so few that
-all may be in memory.
+The records are folded in the order of their positions.  Until the end only tables by id are updated; then messages are
+put onto their queues, in their old order, with their delivery counts, schedules and expirations.  For a queue whose
+address pages, only the places of ready messages are recorded.  They become its tail, unless all of them fit into
+memory.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from store.space import Space
 
 @dataclass(slots=True)
 class Restored:
-    """What a restart found."""
+    """Numbers of what a restart restored."""
 
     addresses: int = 0
     queues: int = 0
@@ -53,23 +53,23 @@ def _never(definition: definitions.QueueDefinition) -> bool:
     return False
 
 
-#: The flag of a message that is in a group, which its properties name.
+#: The flag of a message in a group; the message's properties name the group.
 _GROUPED: Final = GROUPED << 16
 
 _HEADER: Final[Callable[[Message], MessageHeader]] = attrgetter("header")
 
-#: Queues with few messages that are read together: 16 MiB at most.
+#: How many queues with few messages are read together: at most 16 MiB.
 _READ_TOGETHER: Final = 256
 
-#: What is known of a queue that no message has named yet.
+#: Placeholder for a queue that no message has named yet.
 _UNKNOWN: Final = Places()
 
 
 class _Run:
-    """Messages that follow each other with equal headers, encoded so: what is done with each, or later with all.
+    """Consecutive messages whose encoded headers are equal: how to treat each of them.
 
-    In memory they are on the queues that `held` is of.  `places` are noted at the end of a run of rising ids in one
-    segment; `ids`, `offsets` and `sizes` are not there yet.
+    `held`: tables of the queues that have them in memory.  `places`: those of queues that page, to which `ids`,
+    `offsets` and `sizes` are added by `flush`, once for a run of ascending ids in one segment.
     """
 
     __slots__ = ("encoded", "header", "held", "ids", "kind", "last", "offsets", "places", "segment", "sizes")
@@ -87,7 +87,7 @@ class _Run:
         self.sizes: list[int] = []
 
     def flush(self) -> None:
-        """Note the places."""
+        """Add the gathered places to `places`."""
         if not self.ids:
             return
         assert self.header is not None, "a run has a header"
@@ -102,7 +102,7 @@ class _Run:
 
 
 class Fold:
-    """The state while the records are read: definitions, and by queue the messages that are still there."""
+    """The state while records are read: definitions, and by queue the messages not removed so far."""
 
     def __init__(
         self,
@@ -115,8 +115,8 @@ class Fold:
     ) -> None:
         self.space = space
         self.now = now
-        self.pages = pages  # which queues are not read into memory
-        self.places: dict[int, Places | None] = {}  # of the messages of such queues, by id; None: it is another one
+        self.pages = pages  # whether a queue's messages need not be read into memory
+        self.places: dict[int, Places | None] = {}  # of the messages of such queues, by queue id; None: another queue
         self.addresses: dict[int, definitions.AddressDefinition] = {}
         self.queues: dict[int, definitions.QueueDefinition] = {}
         self.held: dict[int, dict[int, Message]] = {}
@@ -127,7 +127,7 @@ class Fold:
         self.tasks: dict[int, Task] = {}
         self.duplicates: dict[int, dict[bytes, tuple[int, int]]] = {}  # by address id: see Duplicates.restore
         self.disordered: set[int] = set()  # queues whose messages are not in the order of their ids
-        self.pulled: dict[int, Message] = {}  # what came to memory by its place: one object for all of its queues
+        self.pulled: dict[int, Message] = {}  # messages read by their places: one object for all their queues
         self._stored = MessageReader(formats, bodies)
         self._run = _Run()
 
@@ -195,14 +195,14 @@ class Fold:
         return held
 
     def _places_for(self, queue_id: int, stored: decode.Message | decode.Copied) -> Places | None:
-        """Where the place of such a message is noted; None if it has to be in memory."""
+        """Return where to record the place of a message; None if it has to be in memory."""
         places = self.places.get(queue_id, _UNKNOWN)
         if places is _UNKNOWN:
             places = self._places_of(queue_id)
         return places if stored.facts.scheduled <= self.now and isinstance(stored.body, bytes) else None
 
     def _begin_run(self, stored: decode.Message, kind: int, encoded: bytes) -> None:
-        """Messages like this one may follow: what is to be done with them."""
+        """Begin a run: determine how to treat messages like this one, which may follow."""
         run = self._run
         run.kind, run.encoded, run.header = kind, encoded, self._stored.header(stored)
         run.places, run.held = [], []
@@ -213,7 +213,7 @@ class Fold:
             else:
                 run.places.append(places)
         if (kind if run.held else kind & ~_GROUPED) & KIND_MASK != UNGROUPED:
-            run.kind = 0  # which no message has: the next one is decoded, too
+            run.kind = 0  # no message has this kind: the next one is decoded too
 
     def _places_of(self, queue_id: int) -> Places | None:
         definition = self.queues.get(queue_id)
@@ -222,7 +222,7 @@ class Fold:
         return places
 
     def _copied(self, segment: int, buffer: bytes, offset: int) -> None:
-        """A message was written anew, with what else is known of it: the earlier record may be gone, or still there."""
+        """Fold a COPIED record; counts and schedules follow it.  The earlier record may be gone or still be there."""
         copied = self._stored.decode_copied(buffer, offset)
         self.space.refer(segment, copied.previous)
         for queue_id in copied.facts.queue_ids:
@@ -232,7 +232,7 @@ class Fold:
         self.disordered.update(copied.facts.queue_ids)
 
     def _about(self, queue_id: int, ids: Sequence[int], segment: int) -> None:
-        """A record in `segment` speaks about these messages: it is needed as long as theirs."""
+        """Keep a record in `segment` that concerns these messages for as long as their own records exist."""
         held = self.held.get(queue_id)
         if held:
             for message in filter(None, map(held.get, ids)):
@@ -266,7 +266,7 @@ class Fold:
             counts.pop(id, None)
 
     def _delivering(self, segment: int, buffer: bytes, offset: int) -> None:
-        """What may have reached a consumer counts as delivered (promise P4)."""
+        """Count messages that may have reached a consumer as delivered (promise P4)."""
         delivering = decode.decode_delivering(buffer, offset)
         self._about(delivering.queue_id, delivering.ids, segment)
         counts = self.counts.setdefault(delivering.queue_id, {})
@@ -293,14 +293,14 @@ class Fold:
         self.sessions.send(sent)
 
 
-#: What a record means: told its segment, and where it is in a buffer.
+#: Folds one record: gets its segment, the buffer and the offset in it.
 Reader = Callable[[Fold, int, bytes, int], None]
 
 Defined = TypeVar("Defined")
 
 
 def _defines(table: Callable[[Fold], dict[int, Defined]], read: Callable[[int, dict[str, object]], Defined]) -> Reader:
-    """Something is from now on what a definition says."""
+    """Return a reader that stores a definition in a table."""
 
     def define(fold: Fold, segment: int, buffer: bytes, offset: int) -> None:
         found = decode.decode_definition(buffer, offset)
@@ -310,7 +310,7 @@ def _defines(table: Callable[[Fold], dict[int, Defined]], read: Callable[[int, d
 
 
 def _deletes(table: Callable[[Fold], dict[int, Defined]]) -> Reader:
-    """Something is no more."""
+    """Return a reader that deletes a definition from a table."""
 
     def delete(fold: Fold, segment: int, buffer: bytes, offset: int) -> None:
         table(fold).pop(decode.decode_definition(buffer, offset).id, None)
@@ -349,7 +349,7 @@ _READERS: Final[dict[int, Reader]] = {
 
 
 def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]) -> Restored:
-    """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and whatever reading the journal raises."""
+    """Rebuild addresses, queues, messages, sessions.  Raises UnknownFormat, and errors of reading the journal."""
     bodies = state.journal.bodies
     fold = Fold(
         state.formats, state.journal.space, lambda definition: _pages(state, definition), bodies=bodies, now=state.now
@@ -378,7 +378,7 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
 
 
 def _together(fold: Fold) -> Iterator[tuple[list[definitions.QueueDefinition], list[Places]]]:
-    """All queues in their order, some at a time, with the places of those that have few messages."""
+    """Yield all queues in order, some at a time, with the places of those with few messages."""
     queues: list[definitions.QueueDefinition] = []
     few: list[Places] = []
     for definition in fold.queues.values():
@@ -393,14 +393,14 @@ def _together(fold: Fold) -> Iterator[tuple[list[definitions.QueueDefinition], l
 
 
 def _pages(state: State, definition: definitions.QueueDefinition) -> bool:
-    """Whether a queue's ready messages need not come to memory."""
+    """Whether a queue's ready messages may stay on disk."""
     if definition.name == names.RETAINED or not may_page(definition.attributes):
         return False
     return state.settings(definition.address).address_full_policy is AddressFullPolicy.PAGE
 
 
 def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
-    """Put the messages of one queue where they belong; returns how many of them have been delivered before."""
+    """Put the messages of one queue into memory or its tail.  Returns how many have been delivered before."""
     held = fold.held.setdefault(queue.id, {})
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
@@ -409,7 +409,7 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
         held |= tail_restore.pull(state, places, [*due, *fold.sessions.inflight.get(queue.id, {})])
         for id, timestamp in tail_restore.timestamps(state, places, counts).items():
             queue.states[id] = DeliveryState(counts[id], timestamp)
-    else:  # there are few, or the queue has changed since its first messages
+    else:  # few messages, or the queue has changed since the first of them
         held |= tail_restore.pull_all(state, places, fold.pulled)
     if queue.id in fold.disordered or fold.places.get(queue.id) is not None:
         held = fold.held[queue.id] = dict(sorted(held.items()))
@@ -427,7 +427,7 @@ def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
 
 
 def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int, int], due: dict[int, int]) -> None:
-    """Put the messages of one queue in memory."""
+    """Put the messages of a queue into memory."""
     for id, count in counts.items():
         if id in held:
             queue.states[id] = DeliveryState(count, held[id].header.timestamp)
@@ -448,7 +448,7 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
 
 
 def _not_scheduled(state: State, queue: Queue, run: list[Message], due: dict[int, int]) -> list[Message]:
-    """Messages that need not wait; the others are scheduled."""
+    """Return the messages that are ready, and schedule the others."""
     ready: list[Message] = []
     now = state.now
     longest = queue.address.settings.redelivery_delay_max  # the clock may have been set back meanwhile
@@ -464,7 +464,7 @@ def _not_scheduled(state: State, queue: Queue, run: list[Message], due: dict[int
 
 
 def _charge(state: State, run: list[Message]) -> None:
-    """Count messages with one header that are still on a queue; the first time also in memory and in their segments."""
+    """Count another queue's reference to messages with one header; count new ones in memory and their segments too."""
     uncounted = [message for message in run if not message.refs]
     for message in run:
         message.refs += 1
