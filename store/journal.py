@@ -90,7 +90,7 @@ class Journal:
         self._recovery: Recovery | None = None
         self._slack = min(limits.slack_bytes, log.segment_bytes // 8)
         self._reserve = min(limits.reserve_bytes, log.segment_bytes // 4)
-        self._last = min(self._slack, self._reserve // 2)  # the part of the reserve for removals, which ask for no room
+        self._last = min(self._slack, self._reserve // 4)  # the part of the reserve for removals, which ask for no room
         self._asked = 0
         self._refused = False  # whether room was refused since the last segment was begun
         # The open entry, and its segment: `_used` and `_capacity` in bytes, without the open entry.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from broker.engine.model import annotation
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import (
@@ -205,7 +206,8 @@ def place_at(state: State, target: Address, message: Message, annotations: Annot
         return None
     try:
         if copy.header.durable:
-            arrival.reserve_bytes(state, copy.size + COPY_OVERHEAD_BYTES, essential=True)
+            noted = len(annotation.encode(annotations))  # in the copy, and much of it in the record of the death
+            arrival.reserve_bytes(state, copy.size + 2 * noted, essential=True)
     except DiskFull:
         state.report("move.disk_full", address=target.name, message=message.id)
         return None
