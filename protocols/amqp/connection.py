@@ -1,15 +1,15 @@
 """One AMQP connection: bytes in, events out, and the other way round.
 
-    receive_data  only keeps the bytes
-    events        parses them: what whole frames say, in order.  It stops after SASL's and the peer's OPEN, because what
-                  follows waits until they are answered: nobody has been let in yet.  So it is to be called until there
-                  are none
-    resume        goes on after a Portion that was the last of its message
-    error         what was wrong, and ends the connection; what came before it still comes out of `events`, nothing
-                  after it does.  It is answered with `send_close(error)`
+    receive_data  only buffers the bytes
+    events        parses them: returns the contents of complete frames, in order.  It stops after frames of SASL and the
+                  peer's OPEN: what follows waits until they are answered, since the client has not been accepted yet.
+                  So call it until it returns nothing
+    resume        continues after the last Portion of a message
+    error         the error that ends the connection, if any; `events` still returns what came before it, and nothing
+                  after it.  Answer it with `send_close(error)`
 
-Sessions and links have their own objects, with their own `send_*`; the events carry them.  What is wrong with one of
-them is an event and leaves the others alone.
+Sessions and links have their own objects, with their own `send_*`; the events carry them.  An error of one of them is
+an event and does not affect the others.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ from protocols.amqp.transport import Transport
 
 _DEFAULT_LIMITS: Final = Limits()
 
-#: Bytes of a frame up to where runs are told from other frames.
+#: Bytes of a frame that are needed to distinguish runs from other frames.
 _TELLING_BYTES: Final = 16
 _C: Final = ConnectionState
 _BEFORE_HEADERS: Final = (_C.START, _C.HDR_SENT, _C.OPEN_PIPE, _C.OC_PIPE)
 _READS_FRAMES: Final = (_C.HDR_EXCH, _C.OPEN_SENT, _C.OPENED, _C.CLOSE_PIPE, _C.CLOSE_SENT)
 
-#: States in which what comes is not even kept.
+#: States in which received bytes are dropped.
 _DEAF: Final = (_C.CLOSE_RCVD, _C.DISCARDING, _C.END)
 
 
 class AmqpConnection:
     """Either side of a connection.
 
-    A server offers `mechanisms` (none: no SASL) and, unless `sasl_required`, takes clients that go without.  A client
-    uses SASL if it is given any mechanisms.  `container_id` is what our OPEN says, also when an error forces it.
+    A server offers `mechanisms` (none: no SASL) and, unless `sasl_required`, accepts clients without SASL.  A client
+    uses SASL if it is given any mechanisms.  `container_id` is that of our OPEN, even one that only precedes an error.
 
-    `peer` is the peer's OPEN.  In ms, and 0 for never: after a silence of `receive_timeout` the peer counts as dead (it
-    was told half of it, part 2, 2.4.5); a frame has to leave at least every `send_interval`.
+    `peer` is the peer's OPEN.  In ms, and 0 for never: after `receive_timeout` without a frame the peer counts as dead
+    (half of it was announced to the peer, part 2, 2.4.5); a frame has to be sent at least every `send_interval`.
 
-    A server that takes its time to answer SASL or OPEN must not read on: what it reads is kept.
+    A server that takes its time to answer SASL or OPEN must stop reading from the socket: all it reads is buffered.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class AmqpConnection:
 
     @property
     def close_expected(self) -> bool:
-        """Whether the connection is to be closed once everything is sent: our CLOSE is out, or SASL has failed."""
+        """Whether the connection is to be closed once all output is sent: after our CLOSE, or if SASL has failed."""
         return self._shut or self.state in CLOSED
 
     @property
@@ -136,18 +136,18 @@ class AmqpConnection:
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """Keep bytes for `events`."""
+        """Buffer bytes for `events`."""
         if self.error is None and not self._shut and self.state not in _DEAF:
             self._input.feed(data)
 
     def receive_eof(self) -> None:
-        """The peer will send no more: half a frame is an error, once the whole ones are out."""
+        """The peer will send no more: an incomplete frame is an error, once `events` has returned the complete ones."""
         self._ended = True
         if not self._input.ready and not self._transport.held:
             self._check_end()
 
     def events(self) -> list[Event]:
-        """What the frames received since the last call say; call again until there is nothing."""
+        """Return the events of the frames received since the last call; call again until there are none."""
         events: list[Event] = []
         source = self._input
         if source.ready and self.error is None and not self._transport.held:
@@ -165,13 +165,13 @@ class AmqpConnection:
         return events
 
     def resume(self) -> None:
-        """What follows a message that came in portions can be read."""
+        """Parse what follows a message that arrived in portions."""
         assert self._transport.held, "the last portion has come"
         self._transport.held = False
         self._input.ready = True
 
     def _check_kept(self, source: Input) -> None:
-        """What waits for our answer to SASL is not more than an unknown peer may send.  Raises AmqpError."""
+        """Limit the bytes that wait for our answer to SASL: the peer is not authenticated.  Raises AmqpError."""
         most = self._limits.handshake_bytes_max
         if source.kept > most:
             text = f"Before a login is answered {most} bytes may follow it, there are {source.kept}."
@@ -185,11 +185,11 @@ class AmqpConnection:
 
     @property
     def _waits(self) -> bool:
-        """Whether nothing is read before we have answered."""
+        """Whether parsing waits for our answer."""
         return self._handshake.waits or self.state is ConnectionState.OPEN_RCVD
 
     def _resume(self) -> None:
-        """We have answered: what has come meanwhile can be read."""
+        """Parse what has arrived while our answer was awaited."""
         self._input.ready = self._input.kept > 0
 
     def _read(self, source: Input, events: list[Event]) -> None:
@@ -207,7 +207,7 @@ class AmqpConnection:
         self._read_frames(source, events)
 
     def _read_frames(self, source: Input, events: list[Event]) -> None:
-        """Frames up to the end of what there is, or to one that has to be answered first.  Raises AmqpError."""
+        """Parse all complete frames, or up to one that has to be answered first.  Raises AmqpError."""
         buffer, at = source.buffer, source.at
         end = len(buffer)
         while self.state in _READS_FRAMES:
@@ -236,7 +236,7 @@ class AmqpConnection:
             source.drop()
 
     def _frame(self, buffer: bytes, at: int, size: int, doff: int, channel: int, events: list[Event]) -> None:
-        """One frame.  Raises AmqpError."""
+        """Process one frame.  Raises AmqpError."""
         body, end = at + 4 * doff, at + size
         if body == end and self.peer is not None:
             return
@@ -260,7 +260,7 @@ class AmqpConnection:
                 self._channels.read(session, performative, buffer, at, stop, end, events)
 
     def _move(self, trigger: str) -> None:
-        """Another state.  Raises AmqpError."""
+        """Change the state.  Raises AmqpError."""
         state = CONNECTION[self.state].get(trigger)
         if state is None:
             assert trigger.startswith("R:"), f"{trigger} in {self.state}"
@@ -293,24 +293,24 @@ class AmqpConnection:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Everything to send since the last call."""
+        """Return the output since the last call."""
         out = self._transport.out
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
         return data
 
     def discard(self) -> None:
-        """Send nothing of what waits, whole frames or not: CLOSE may follow."""
+        """Drop all pending output; CLOSE may follow."""
         self._transport.out.clear()
 
     def send_sasl(self, body: SaslInit | SaslChallenge | SaslResponse | SaslOutcome) -> None:
-        """A SASL frame, when it is our turn.  An outcome that is not `ok` is the end of the connection."""
+        """Send a SASL frame, when it is our turn.  An outcome other than `ok` ends the connection."""
         self._handshake.send(body)
         self._resume()
         self._check_failed()
 
     def _check_failed(self) -> None:
-        """A SASL exchange that failed is the end: nothing is read any more."""
+        """End the connection if the SASL exchange has failed: nothing more is read."""
         if self._handshake.state is SaslState.FAILED:
             self._shut = True
             self._input.drop()
@@ -324,7 +324,7 @@ class AmqpConnection:
         desired_capabilities: tuple[str, ...] = (),
         properties: dict[str, object] | None = None,
     ) -> None:
-        """OPEN: an answer, or the beginning.  `idle_time_out` in ms, of which the peer should hear half of ours."""
+        """Send OPEN.  `idle_time_out`: half the silence after which the peer counts as dead, in ms."""
         self._move("S:OPEN")
         self.receive_timeout = 2 * (idle_time_out or 0)
         self._transport.send(
@@ -343,9 +343,9 @@ class AmqpConnection:
         self._resume()
 
     def send_close(self, error: AmqpError | Error | None = None) -> None:
-        """CLOSE, after which nothing is sent.  It needs an OPEN, which is sent if it has not been.
+        """Send CLOSE, after which nothing is sent, and before it OPEN if that has not been sent.
 
-        Before the protocol headers are exchanged there is no way to say what is wrong: the connection just ends.
+        Before the protocol headers are exchanged an error cannot be sent: the connection just ends.
         """
         if self.close_expected:
             return
@@ -358,10 +358,10 @@ class AmqpConnection:
         self._transport.send(0, Close(error_of(error)))
 
     def send_heartbeat(self) -> None:
-        """An empty frame, if one can be sent now."""
+        """Send an empty frame, if that is allowed now."""
         if self.state in SENDS:
             self._transport.out.append(HEARTBEAT)
 
     def new_session(self) -> Session:
-        """A session to begin, on the lowest free channel.  Raises AmqpError if the peer takes no more."""
+        """Make a session, to be begun, on the lowest free channel.  Raises AmqpError if the peer accepts no more."""
         return self._channels.new()

@@ -1,17 +1,16 @@
 """One side of an MQTT connection: bytes in, packets out, and the other way round.
 
-    receive_data  only keeps the bytes
-    events        parses them (`reader`): whole packets, in order, those of a kind in runs; a server stops after
-                  CONNECT, because whether and how it reads on is said by the CONNACK that it sends
-    error         what was wrong; the packets before it still come out of `events`, nothing after it does
+    receive_data  only buffers the bytes
+    events        parses them (`reader`): complete packets, in order, those of one kind in runs.  A server stops after
+                  CONNECT: the CONNACK that it sends determines whether and how it continues
+    error         the protocol error, if any; `events` still returns the packets before it, and nothing after it
 
-A server that takes its time to answer CONNECT must not read on.  After the last part of a payload that comes in parts
-nothing is read until `resume`.  What goes out may be read on the way too (`send_large`): everything else waits behind
-it, and `data_to_send` has a piece at a time.
+A server that takes its time to answer CONNECT must stop reading from the socket.  After the last part of a payload that
+arrives in parts, nothing is parsed until `resume`.  A payload may also be read while it is sent (`send_large`): all
+other output waits behind it, and `data_to_send` returns a piece at a time.
 
-What the two sides have told each other is respected here (`agreement`): packets are not sent that are too large for the
-peer, what it did not ask for is left out, topic aliases are used as far as it takes them, and resolved when it uses
-them.
+This class respects what both sides have announced (`agreement`): packets too large for the peer are not sent,
+explanations that it did not ask for are left out, topic aliases are used within its limit, and its own are resolved.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from protocols.mqtt.runs import Shared
 from protocols.mqtt.state import VIEWS, State, trigger, unexpected
 from protocols.mqtt.streams import Source, Streams
 
-#: What changes the conversation, or may contradict it.
+#: Packets that change the state of the connection, or may not be permitted in it.
 _SPEECH: Final = frozenset({PacketType.CONNECT, PacketType.CONNACK, PacketType.DISCONNECT, PacketType.AUTH})
 
 
@@ -80,32 +79,32 @@ class MqttConnection:
 
     @property
     def packet_bytes_max_in(self) -> int:
-        """Bytes of the largest packet that we take."""
+        """Size of the largest packet that we accept."""
         return self._limits.packet_bytes_max
 
     @property
     def packet_bytes_max_out(self) -> int:
-        """Bytes of the largest packet that the peer takes."""
+        """Size of the largest packet that the peer accepts."""
         return self.agreement.packet_bytes_max
 
     @property
     def state(self) -> State:
-        """Where the conversation is."""
+        """The state of the connection."""
         return self._view.state
 
     def _enter(self, state: State) -> None:
-        """Another state: what may be sent and come now, and how large it may be."""
+        """Change the state, and with it the packets and sizes that are permitted."""
         self._view = VIEWS[self._role][state]
 
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """Keep bytes for `events`."""
+        """Buffer bytes for `events`."""
         if self.error is None and self._view.state is not State.DISCONNECTED:
             self._reader.add(data)
 
     def receive_eof(self) -> None:
-        """The peer will send no more: half a packet is an error, once the whole ones are out."""
+        """The peer will send no more: an incomplete packet is an error, after `events` has returned the others."""
         self._reader.ended = True
         if self.error is None and self._view.reads and not self._reader.begin():
             try:
@@ -114,11 +113,11 @@ class MqttConnection:
                 self._fail(error)
 
     def resume(self) -> None:
-        """What follows a payload that came in parts can be read."""
+        """Parse what follows a payload that arrived in parts."""
         self._reader.resume()
 
     def events(self) -> list[Packet]:
-        """The whole packets received since the last call; call again until there are none."""
+        """Return the complete packets received since the last call; call again until there are none."""
         packets: list[Packet] = []
         reader = self._reader
         if self.error is not None or not self._view.reads or not reader.begin():
@@ -145,7 +144,7 @@ class MqttConnection:
         self._reader.drop()
 
     def _hear(self, packet: Packet) -> bool:
-        """What a packet of the peer changes; whether to read on.  Raises MqttError if it may not come now."""
+        """Apply a packet of the peer to the state.  Returns whether to read on.  Raises MqttError if not allowed."""
         state = self._view.incoming.get(trigger(packet))
         if state is None:
             raise unexpected(packet.type, self.state, self._role.peer, self._reader.version)
@@ -156,7 +155,7 @@ class MqttConnection:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Everything to send since the last call."""
+        """Return the output since the last call."""
         if self._streams:
             return self._streams.read()
         out = self.out
@@ -166,29 +165,29 @@ class MqttConnection:
 
     @property
     def streaming(self) -> Source | None:
-        """The payload that is still to be read, if any: call `data_to_send` again when what it gave has left."""
+        """The payload being sent, if any: call `data_to_send` again when the bytes that it returned have been sent."""
         return None if self._streams is None else self._streams.current
 
     def abandon(self) -> None:
-        """Send nothing of what waits: a payload ends in the middle, and so does the connection."""
+        """Drop all pending output, even in the middle of a payload, and end the connection."""
         self._streams = None
         self.out = []
         self._enter(State.DISCONNECTED)
         self._close()
 
     def discard(self) -> None:
-        """Send nothing of what waits, whole packets or not: DISCONNECT may follow, unless a payload is on its way."""
+        """Drop all pending output.  DISCONNECT may follow, unless a payload was being sent."""
         if self.streaming:
             self.abandon()
         else:
             self.out = []
 
     def send(self, packet: Packet) -> bool:
-        """Send anything but PUBLISH; False: it is too large for the peer and was not sent [MQTT-3.1.2-24].
+        """Send anything but PUBLISH.  Returns False if it is too large for the peer and was not sent [MQTT-3.1.2-24].
 
-        CONNECT and CONNACK get what the limits say (Maximum Packet Size, Topic Alias Maximum), CONNACK and AUTH the
-        authentication method.  A reason string and user properties are left out where the peer does not want them
-        [MQTT-3.1.2-29] or has no room for them.  Raises ValueError for what may not be sent now, or not at all.
+        CONNECT and CONNACK get properties for the limits (Maximum Packet Size, Topic Alias Maximum), CONNACK and AUTH
+        the authentication method.  A reason string and user properties are left out if the peer does not want them
+        [MQTT-3.1.2-29] or they would exceed its maximum.  Raises ValueError if the packet may not be sent now, or ever.
         """
         if isinstance(packet, Ack) and self._plain(packet):
             self.out.append(encode_acks(packet.type, packet.packet_ids))
@@ -216,12 +215,12 @@ class MqttConnection:
         return True
 
     def _plain(self, packet: Ack) -> bool:
-        """Whether acknowledgements say nothing but packet ids, and may be sent: by far the most do, and may."""
+        """Whether acknowledgements have only packet ids and may be sent now: true for nearly all."""
         bare = not packet.reason_code and packet.properties is NO_PROPERTIES
         return bare and self._view.working and self.agreement.packet_bytes_max >= ACK_BYTES
 
     def _announcing(self, packet: Any) -> Any:
-        """CONNECT or CONNACK with what the peer has to respect from now on."""
+        """Return a CONNECT or CONNACK with our limits, which the peer has to respect from now on."""
         if self.version != V5:
             return packet
         limits = self._limits
@@ -232,7 +231,7 @@ class MqttConnection:
         return replace(packet, properties=Properties([*packet.properties, *own]))
 
     def _fitting(self, packet: Packet) -> bytes | None:
-        """The bytes of a packet, with as much of its explanations as the peer wants and has room for."""
+        """Encode a packet, with as many explanations as the peer wants and accepts; None: too large even without."""
         most = self.agreement.packet_bytes_max
         if isinstance(packet, Ack):
             most *= len(packet.packet_ids)
@@ -254,16 +253,16 @@ class MqttConnection:
 
     @property
     def mixing(self) -> bool:
-        """Whether packets may be sent whose heads differ: the peer has no limit of size, and no topic aliases."""
+        """Whether `send_publish` accepts different heads: the peer has no size limit and no topic aliases."""
         return self.agreement.packet_bytes_max >= PACKET_BYTES_MAX and not self.agreement.alias_max
 
     def send_publish(
         self, head: PublishHead | PublishHeads, payloads: Sequence[bytes], packet_ids: Sequence[int] = ()
     ) -> list[int]:
-        """Send messages; the positions of those that are too large for the peer and were not sent [MQTT-3.1.2-25].
+        """Send messages.  Returns the positions of those that are too large for the peer, unsent [MQTT-3.1.2-25].
 
-        `packet_ids` belong to the payloads, if the QoS is above 0; heads that differ are for peers that are `mixing`.
-        Raises ValueError for what may not be sent now.
+        `packet_ids`: one per payload, if the QoS is above 0.  PublishHeads is only for peers that are `mixing`.
+        Raises ValueError if they may not be sent now.
         """
         if head.version != self.version or not self._view.working:
             state = self.state.value
@@ -288,7 +287,7 @@ class MqttConnection:
         return too_large
 
     def send_large(self, head: PublishHead, source: Source, packet_ids: Sequence[int]) -> None:
-        """Send one message whose payload is read on its way; the peer takes packets of this size."""
+        """Send one message whose payload is read while it is sent; the peer must accept packets of its size."""
         assert self._view.working, "a message for somebody who is here"
         assert head.packet_bytes_with(source.left) <= self.packet_bytes_max_out, "one that its receiver takes"
         head.encode_lead(self.out, source.left, packet_ids)
@@ -297,14 +296,14 @@ class MqttConnection:
         self.out = self._streams.add(self.out, source)
 
     def send_error(self, error: MqttError) -> None:
-        """Say what is wrong, if there is a packet for it, and end.  Of several errors the first is sent."""
+        """Send an error, if there is a packet for it, and end.  Only the first of several errors is sent."""
         if self.close_expected:
             return
         if self._streams:
-            self.abandon()  # in the middle of a packet nothing can be said
+            self.abandon()  # no packet can be sent in the middle of another
             return
         if self._role is Role.SERVER and self.version and self.state is State.OPENED:
-            self._enter(State.ANSWERING)  # a CONNECT came, however wrong
+            self._enter(State.ANSWERING)  # a CONNECT has arrived, however wrong
         said: list[tuple[Property[Any], Any]] = [(SERVER_REFERENCE, error.servers)] if error.servers else []
         explained = Properties([*said, (REASON_STRING, error.sentence)]) if self.version == V5 else Properties()
         if self._view.stranger:

@@ -1,21 +1,21 @@
 """The server's side of a STOMP connection: bytes in, frames out, and the other way round.
 
 A frame is a command line, header lines, an empty line, a body and a NUL; between frames there may be empty lines,
-which are heart-beats.  A line ends with LF; 1.2 allows CR LF, and so does everybody in practice, so it is taken in
-every version.  The body ends at `content-length`, which must then be followed by NUL, or else at the first NUL.  No
-header may hold a NUL: nothing can escape it, and half of the clients would take it for the end of the frame.
+which are heart-beats.  A line ends with LF.  Only 1.2 allows CR LF, but implementations accept it in every version, and
+so does this one.  The body ends at `content-length`, which must then be followed by NUL, or else at the first NUL.  No
+header may contain a NUL: it cannot be escaped, and many clients would take it for the end of the frame.
 
-    receive_data  only keeps the bytes
-    events        parses them: whole frames, in order; it stops after CONNECT, because what follows is read by the
-                  rules of the version that the server picks with `send_connected`, and not at all without it
-    error         what was wrong; the frames before it still come out of `events`, nothing after it does
+    receive_data  only buffers the bytes
+    events        parses them: complete frames, in order.  It stops after CONNECT: the rest is parsed by the rules of
+                  the version that the server chooses with `send_connected`
+    error         the protocol error, if any; `events` still returns the frames before it, and nothing after it
 
-The body of a SEND above `whole_bytes_max` is not kept: a Begun comes with the headers, then Parts as the bytes come.
-After the last one nothing is read until `resume`: what it takes to do with so much may not be done yet.
+The body of a SEND above `whole_bytes_max` is not buffered: `events` returns a Begun with the headers, then Parts as the
+bytes arrive.  After the last one nothing is parsed until `resume`, since the server may need time to store the body.
 
-Nothing is copied but headers and bodies.  A frame that is not complete is looked at again only when it can be: after
-as many bytes as its content-length asks for, when a NUL has come, or a LF while its head is not complete.  What is
-kept never exceeds the limits by more than one read; a server that takes its time to answer CONNECT must not read on.
+Only headers and bodies are copied.  An incomplete frame is parsed again only when it may be complete: when as many
+bytes as its content-length says have arrived, or a NUL, or a LF while its head is incomplete.  The buffer never exceeds
+the limits by more than one read.  A server that takes its time to answer CONNECT must stop reading from the socket.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _NOT_EOL: Final = re.compile(rb"[^\r\n]").search
 _HEAD_END: Final = re.compile(rb"\n\r?\n").search
 _DEFAULT_LIMITS: Final = Limits()
 
-#: Two or more ACKs that `heads.ACK_HEAD_BYTES_MAX` describes, and what separates the ids in them.
+#: Two or more ACKs as described at `heads.ACK_HEAD_BYTES_MAX`, and what separates their ids.
 _ACK_RUN: Final = re.compile(rb"(?>ACK\nid:[0-9]{1,20}+,[0-9]{1,20}+\n\n\0\n?+){2,}+").match
 _ACK_LEAD: Final = b"ACK\nid:"
 _BETWEEN_ACKS: Final = b"\n\n\0" + _ACK_LEAD
 _A: Final = ord("A")
 
-#: Bytes of line ends that may stand where a frame has no body: hand-written clients send an empty line too many.
+#: Bytes of line ends accepted in place of a body: hand-written clients may send a superfluous empty line.
 _LINE_ENDS_MAX: Final = 4
 
-#: Digits of a content-length: more than any limit has, few enough to be converted at once.
+#: Digits of a content-length: more than any limit needs, few enough for a cheap conversion.
 _LENGTH_DIGITS_MAX: Final = 12
 
 #: Digits of a heart-beat interval: four months.
@@ -59,8 +59,8 @@ _MS_DIGITS_MAX: Final = 10
 class StompConnection:
     """One connection.
 
-    Sessions add ready-made MESSAGE frames to `output`; everything else goes through `send_*`.  Those SENDs whose
-    beginnings are among `leads` come as Known.
+    Sessions append encoded MESSAGE frames to `output`; everything else is sent through `send_*`.  SENDs that begin with
+    one of `leads` are returned as Known.
     """
 
     def __init__(self, limits: Limits = _DEFAULT_LIMITS) -> None:
@@ -68,23 +68,23 @@ class StompConnection:
         self.error: StompError | None = None
         self.close_expected = False
         self.output = Output()
-        self._left: int | None = None  # bytes that a body in parts still has, -1: up to a NUL; None: there is none
-        self._came = 0  # of that body
-        self._held = False  # it has come whole, and nobody has resumed
+        self._left: int | None = None  # bytes missing of a body in parts, -1: up to a NUL; None: there is no such body
+        self._came = 0  # bytes received of that body
+        self._held = False  # it is complete, and `resume` has not been called
         self._limits = limits
         self._whole_bytes_max = min(limits.whole_bytes_max, limits.body_bytes_max)
         self.leads = Leads(self._whole_bytes_max)
         self._buffer = b""
         self._at = 0  # where the next frame begins in `_buffer`
-        self._pending = bytearray()  # what came since, while a frame was not complete
-        self._ready = False  # whether parsing may find something; if not, it is of use again ...
-        self._wanted = 0  # ... with as many bytes in `_pending`
-        self._marks = b""  # ... or with one of these
+        self._pending = bytearray()  # bytes received since, while a frame was incomplete
+        self._ready = False  # whether parsing may find something; if not, it may again ...
+        self._wanted = 0  # ... with this many bytes in `_pending`
+        self._marks = b""  # ... or when one of these arrives
         self._ended = False
         self._enter(State.CONNECTING)
 
     def _enter(self, state: State) -> None:
-        """Another state: what is allowed now."""
+        """Change the state, and what is allowed in it."""
         self._state = state
         self._transitions = TRANSITIONS[state]
         self._reader = reader = head_reader(self._limits, self.version, state)
@@ -95,7 +95,7 @@ class StompConnection:
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> None:
-        """Keep bytes for `events`."""
+        """Buffer bytes for `events`."""
         if self.error is not None or self._state is State.DISCONNECTED:
             return
         if not self._buffer and not self._pending:
@@ -107,13 +107,13 @@ class StompConnection:
             self._ready = True
 
     def receive_eof(self) -> None:
-        """The peer will send no more: half a frame is an error, once the whole ones are out."""
+        """The peer will send no more: an incomplete frame is an error, once `events` has returned the complete ones."""
         self._ended = True
         if not self._ready and not self._held:
             self._check_end()
 
     def events(self) -> list[Frame]:
-        """The whole frames received since the last call; call again until there are none."""
+        """Return the complete frames received since the last call; call again until there are none."""
         frames: list[Frame] = []
         if not self._ready or not self._transitions or self.error is not None or self._held:
             return frames
@@ -142,18 +142,18 @@ class StompConnection:
             self._drop()
 
     def _drop(self) -> None:
-        """Keep nothing of what came."""
+        """Clear the buffer."""
         self._buffer = b""
         self._at = 0
         self._pending.clear()
 
     def _wait(self, wanted: int, marks: bytes) -> None:
-        """Parsing again is of no use before `wanted` more bytes, or one of `marks`."""
+        """Do not parse again before `wanted` more bytes or one of `marks` have arrived."""
         self._wanted = wanted
         self._marks = marks
 
     def _parse(self, frames: list[Frame]) -> None:
-        """Append the whole frames in the buffer.  Raises StompError."""
+        """Append the complete frames in the buffer.  Raises StompError."""
         buffer = self._buffer
         end = len(buffer)
         at = self._at
@@ -174,7 +174,7 @@ class StompConnection:
                     frames.append(_acks(run[0]))
                     at = run.end()
                     continue
-            # No farther than the frame can be: heads with CRs end otherwise, and there may be many in the buffer.
+            # Search only as far as the frame can reach: heads with CRs end differently, and many may be buffered.
             stop = buffer.find(b"\0", at)
             head_end = buffer.find(b"\n\n", at, stop)
             body_at = head_end + 2
@@ -223,7 +223,7 @@ class StompConnection:
             at = stop + 1
 
     def _begin_parts(self, frames: list[Frame], headers: Headers, lines: bytes | None, at: int) -> None:
-        """The body that begins at `at` comes in parts.  Raises StompError."""
+        """Begin to return the body at `at` in parts.  Raises StompError."""
         frames.append(Begun(headers, lines))
         self._at = at
         self._left = int(headers.get(b"content-length", -1))
@@ -231,7 +231,7 @@ class StompConnection:
         self._take_part(frames)
 
     def _take_part(self, frames: list[Frame]) -> None:
-        """What there is of a body.  Raises StompError."""
+        """Append the part of the body that has arrived.  Raises StompError."""
         buffer, at, left = self._buffer, self._at, self._left
         assert left is not None, "a body has begun"
         end = len(buffer)
@@ -256,13 +256,13 @@ class StompConnection:
             self._wait(1, b"")
 
     def resume(self) -> None:
-        """What follows a body that came in parts can be read."""
+        """Parse what follows a body that was returned in parts."""
         assert self._held, "the last part has come"
         self._held = False
         self._ready = True
 
     def _change(self, state: State, at: int, next_at: int) -> None:
-        """A frame from `at` to `next_at` leads to another state."""
+        """Enter another state after a frame from `at` to `next_at`."""
         if self._state is State.CONNECTING and next_at - at > self._limits.connect_bytes_max:
             raise first_too_large(self._limits)
         self._at = next_at
@@ -271,7 +271,7 @@ class StompConnection:
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def _await_head(self, at: int, nul: int) -> None:
-        """The head that begins at `at` has no end, or a NUL before it.  Raises StompError if it never can be one."""
+        """Wait for the rest of the head at `at`.  Raises StompError if it contains a NUL or is too large."""
         buffer = self._buffer
         kept = len(buffer) - at
         if nul >= 0:
@@ -285,7 +285,7 @@ class StompConnection:
         self._await_body(at, most - kept + 1, b"\n\0")
 
     def _await_body(self, at: int, wanted: int, marks: bytes = b"") -> None:
-        """Wait for the rest of the frame that begins at `at`.  Raises StompError if it is the first and too large."""
+        """Wait for the rest of the frame at `at`.  Raises StompError if it is the first and too large."""
         if self._state is State.CONNECTING:
             left = self._limits.connect_bytes_max - (len(self._buffer) - at)
             if left <= 0:
@@ -298,7 +298,7 @@ class StompConnection:
             raise headers_too_large(self._limits)
 
     def _check_body(self, command: str, nbytes: int, headers: Headers) -> int:
-        """How many bytes the body of a frame may have.  Raises StompError if it has more."""
+        """Return how many bytes the body of a frame may have.  Raises StompError if it has more."""
         allowed = command in self._bodies
         most = (
             self._limits.body_bytes_max if command == "SEND" else self._whole_bytes_max if allowed else _LINE_ENDS_MAX
@@ -322,25 +322,25 @@ class StompConnection:
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Everything to send since the last call; there is more while `output` is streaming."""
+        """Return the output since the last call; there is more while `output` is streaming."""
         return self.output.read()
 
     def abandon(self) -> None:
-        """Send nothing of what waits: a body ends in the middle."""
+        """Drop all pending output, even in the middle of a body."""
         self.output.clear()
         self.close_expected = True
         self._enter(State.DISCONNECTED)
         self._drop()
 
     def discard(self) -> None:
-        """Send nothing of what waits, whole frames or not: an ERROR may follow, unless a body is on its way."""
+        """Drop all pending output.  An ERROR may follow, unless a body was being sent."""
         if self.output.streaming:
             self.abandon()
         else:
             self.output.clear()
 
     def send_connected(self, version: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Accept the connection; from now on `version` rules.  The headers of CONNECTED are not escaped."""
+        """Accept the connection, with `version` from now on.  The headers of CONNECTED are not escaped."""
         assert self._state is State.ANSWERING
         self.version = version
         self._enter(State.CONNECTED)
@@ -349,11 +349,11 @@ class StompConnection:
         self.output.parts.append(encode(b"CONNECTED", [(b"version", version.encode()), *plain]))
 
     def send_receipt(self, receipt_id: bytes) -> None:
-        """A frame with this receipt header is done."""
+        """Confirm a frame with this receipt header."""
         self.output.parts.append(b"RECEIPT\nreceipt-id:%b\n\n\0\n" % escape(receipt_id, self.version))
 
     def send_error(self, error: StompError) -> None:
-        """Say what is wrong.  Nothing may follow: nothing more is read, and of several errors the first is sent."""
+        """Send an ERROR, the last frame: nothing more is read, and only the first of several errors is sent."""
         if self.close_expected:
             return
         body = error.detail.encode() + b"\n"
@@ -371,12 +371,12 @@ class StompConnection:
         self._drop()
 
     def send_heartbeat(self) -> None:
-        """An empty line."""
+        """Send an empty line."""
         self.output.parts.append(HEARTBEAT)
 
 
 def negotiate(accept_version: bytes | None) -> str:
-    """The highest version that both sides know; a client that names none speaks 1.0.  Raises StompError."""
+    """Return the highest version that both sides support; a client that names none speaks 1.0.  Raises StompError."""
     if accept_version is None:
         return "1.0"
     offered = {version.strip() for version in accept_version.split(b",")}
@@ -388,7 +388,7 @@ def negotiate(accept_version: bytes | None) -> str:
 
 
 def parse_heartbeat(value: bytes) -> tuple[int, int]:
-    """What the client can send and what it wants, in ms (STOMP 1.2, heart-beating).  Raises StompError."""
+    """Return the intervals that the client can send and wants, in ms (STOMP 1.2, heart-beating).  Raises StompError."""
     parts = [part.strip() for part in value.split(b",")]
     if len(parts) != 2 or not all(part.isdigit() and len(part) <= _MS_DIGITS_MAX for part in parts):
         raise StompError("invalid heart-beat", f"CONNECT: heart-beat must be two numbers of ms, not {shown(value)}")
@@ -400,7 +400,7 @@ def _no_body(command: str, headers: Headers) -> StompError:
 
 
 def _acks(run: bytes) -> Acks:
-    """What `_ACK_RUN` found."""
+    """Parse a match of `_ACK_RUN`."""
     run = run.replace(b"\0\n", b"\0")
     numbers = run[len(_ACK_LEAD) : -3].replace(_BETWEEN_ACKS, b",").split(b",")
     return Acks(numbers[::2], list(map(int, numbers[1::2])))

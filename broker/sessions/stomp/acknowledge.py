@@ -1,4 +1,4 @@
-"""ACK and NACK: which delivery is meant, and what becomes of it."""
+"""ACK and NACK: find the delivery, and settle it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Acknowledging:
         self._transactions = transactions
 
     def acks(self, acks: Acks) -> None:
-        """Plain ACKs in a row: those of one subscription, one after the other, are settled together."""
+        """Process a run of plain ACKs; consecutive ones for one subscription are settled together."""
         numbers, ids = acks.subscriptions, acks.ids
         at, end = 0, len(ids)
         while at < end:
@@ -41,7 +41,7 @@ class Acknowledging:
             subscription = self._subscriptions.numbered(number)
             run = ids[first:at]
             if not isinstance(subscription, Subscription) or not subscription.acknowledged:
-                self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # says what is wrong
+                self._find({b"id": b"%b,%d" % (number, run[0])}, "ACK")  # raises the error
                 raise AssertionError("an acknowledgement is for a subscription that wants it, or refused")
             try:
                 self._engine.consumers.acknowledge_run(subscription.consumer, run)
@@ -49,7 +49,7 @@ class Acknowledging:
                 raise refused("ACK", refusal, {}) from None
 
     def _find(self, headers: Headers, command: str) -> tuple[Subscription | Browser, int]:
-        """The subscription and message of an ACK or NACK: `id` in 1.2, `message-id` before.  Raises StompError."""
+        """Return the subscription and message of an ACK or NACK: `id` in 1.2, else `message-id`.  Raises StompError."""
         value = headers.get(b"id") if self._codec.version == "1.2" else None
         if value is None:
             value = headers.get(b"message-id", b"")
@@ -70,7 +70,7 @@ class Acknowledging:
         return subscription, int(id)
 
     def ack(self, frame: Frame) -> None:
-        """ACK.  Raises StompError, EngineError."""
+        """Process an ACK.  Raises StompError, EngineError."""
         headers = frame.headers
         subscription, id = self._find(headers, "ACK")
         tx = self._transactions.of(headers, "ACK")
@@ -78,7 +78,7 @@ class Acknowledging:
             self._engine.consumers.acknowledge(subscription.consumer, id, tx)
 
     def nack(self, frame: Frame) -> None:
-        """NACK.  Raises StompError, EngineError."""
+        """Process a NACK.  Raises StompError, EngineError."""
         headers = frame.headers
         subscription, id = self._find(headers, "NACK")
         tx = self._transactions.of(headers, "NACK")

@@ -1,7 +1,7 @@
-"""Browsers: subscriptions that look at a queue and take nothing, as ActiveMQ Classic has them (`browser:true`).
+"""Browsers: subscriptions that show a queue's messages without consuming them, as in ActiveMQ Classic (`browser:true`).
 
-A browser gets what is on the queue when it comes, in the order of delivery, each message once, and then a MESSAGE with
-`browser:end`.  It is shown as much at a time as may wait for the operating system.
+A browser gets the messages that are on the queue when it subscribes, once each, in the order of delivery, and then a
+MESSAGE with `browser:end`.  Each time it gets as many as the output window permits.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from protocols.stomp.output import Output
 
 
 class Browser(Rendering):
-    """A SUBSCRIBE that only looks, as `request` says.  What the peer acknowledges means nothing.
+    """A SUBSCRIBE that browses.  Acknowledgements have no effect.
 
-    Raises NotBrowsable, and what reading a queue does.
+    Raises NotBrowsable, and errors of reading a queue.
     """
 
     __slots__ = ("_engine", "_messages", "_next")
@@ -45,9 +45,9 @@ class Browser(Rendering):
         self._next = next(self._messages, None)
 
     def show(self, output: Output, bytes_max: int) -> tuple[int, bool]:
-        """Send frames until they have so many bytes, the last may exceed them; how many, and whether all came.
+        """Send up to `bytes_max` bytes (the last frame may exceed it).  Returns how many, and whether it is done.
 
-        What STOMP has no words for is left out.  Raises EngineError.
+        Messages that STOMP cannot express are left out.  Raises EngineError.
         """
         taken = 0
         while self._next is not None and taken < bytes_max:
@@ -66,4 +66,4 @@ class Browser(Rendering):
         return taken, True
 
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
-        """The end: nothing has been taken."""
+        """End; no message was consumed."""

@@ -1,6 +1,6 @@
-"""CONNECT: from the frame to a client that is known, and its CONNECTED frame.
+"""CONNECT: logs the client in, and answers with CONNECTED.
 
-Until it is answered, which may take a while (see `login`), the codec reads nothing.
+The codec parses nothing until the answer, which may take a while (see `login`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from protocols.stomp.frames import Frame
 
 
 class Login:
-    """One peer's CONNECT.  `waiting`: it is not answered yet; `client_id` is known once it began."""
+    """The login of one connection.  `waiting`: CONNECT is not answered yet; `client_id` is set by `begin`."""
 
     def __init__(self, codec: StompConnection, gate: Gate, peer: Peer, options: Options, session: str) -> None:
         self.waiting = False
@@ -29,7 +29,7 @@ class Login:
         self._session = session
 
     def begin(self, frame: Frame, then: Callable[[Identity | None], None]) -> None:
-        """Ask who it is; `then` is told, now or later.  Raises StompError for a frame that cannot be answered."""
+        """Start the login; `then` is called with the result, now or later.  Raises StompError for an invalid frame."""
         headers = frame.headers
         negotiate(headers.get(b"accept-version"))
         login, passcode = headers.get(b"login", b"").decode(), headers.get(b"passcode", b"")
@@ -43,9 +43,9 @@ class Login:
         self._gate.login(self._peer, login, passcode, known)
 
     def welcome(self, frame: Frame, identity: Identity) -> tuple[int, int]:
-        """Send CONNECTED; how often to send something, and after which silence the peer is dead (ms).
+        """Send CONNECTED.  Returns `send_interval` and `receive_timeout` in ms (see Session).
 
-        Raises StompError for heart-beats that cannot be.
+        Raises StompError for an invalid heart-beat header.
         """
         headers = frame.headers
         send_interval, receive_timeout, timers = heartbeat(headers.get(b"heart-beat"), self._options)
@@ -63,7 +63,7 @@ class Login:
 
 
 def report_error(report: Report, failure: StompError) -> None:
-    """What the log says about an error that ends a connection."""
+    """Log an error that ends a connection."""
     report(
         "login.too_large" if isinstance(failure, FirstTooLarge) else "stomp.error",
         message=failure.message,
@@ -72,10 +72,10 @@ def report_error(report: Report, failure: StompError) -> None:
 
 
 def moved(why: str, servers: str) -> StompError:
-    """Another broker of the pair goes on."""
+    """Return the error that says that another broker of the pair has taken over."""
     return StompError("another broker has the journal", why, redirect=servers)
 
 
 def login_refused() -> StompError:
-    """What somebody is told who may not come in."""
+    """Return the error for a refused login."""
     return StompError("login refused", "CONNECT: the login or the passcode is wrong.", None)

@@ -1,9 +1,9 @@
 """Deliveries to a STOMP subscription as MESSAGE frames.
 
-What messages with the same header share is rendered once a run; headers and bodies are put in as they came.
+The part that messages with the same header share is encoded once per run; headers and bodies are inserted unchanged.
 
-    MESSAGE, subscription, message-id, ack    these are known but for the last digits of a message's id
-    what messages with the same header share
+    MESSAGE, subscription, message-id, ack    all but the last digits of the message's id is encoded once
+    headers common to messages with the same message header
     application headers, each ended by LF, and content-length
     an empty line, the body, NUL and LF
 """
@@ -33,12 +33,12 @@ _LENGTHS: Final = [b"content-length:%d\n" % nbytes for nbytes in range(_LENGTHS_
 
 _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
 
-#: Bodies above this many bytes go out as they are instead of being copied into the frame.
+#: Bodies above this many bytes are sent separately instead of being copied into the frame.
 COPY_BYTES_MAX: Final = 65_536
 
 
 class Rendering:
-    """How the messages of one SUBSCRIBE are presented; `number` is the part before the comma of their ids."""
+    """Encodes the messages of one SUBSCRIBE; `number` is the part of their message-ids before the comma."""
 
     __slots__ = ("_ack_lead", "_lead", "_prefix", "_queue", "_replies", "_version", "acknowledged", "id", "number")
 
@@ -64,11 +64,11 @@ class Rendering:
         self._ack_lead = b"\nack:%b," % number if acknowledged and version == "1.2" else b""
 
     def encode(self, output: Output, messages: list[Message]) -> list[Refusal]:
-        """Send the frames of these messages; back come those that cannot be sent, and why."""
+        """Send the frames of these messages.  Returns those that cannot be sent, and why."""
         mark = len(output.parts)
         try:
             return self._encode(output, messages)
-        except Exception as error:  # our bug costs one message: which, they tell one by one
+        except Exception as error:  # a bug of ours: find the message by sending one by one
             output.take_back(mark)
             if len(messages) == 1:
                 return [(messages[0], unsaid(error))]
@@ -77,8 +77,8 @@ class Rendering:
     def _encode(self, output: Output, messages: list[Message]) -> list[Refusal]:
         refused: list[Refusal] = []
         prefix, version = self._prefix, self._version
-        thousands = -1  # of an id, which is one more than the last mostly
-        lead = ack_lead = b""  # up to them
+        thousands = -1  # of the last id; most ids are the last one plus 1
+        lead = ack_lead = b""  # encoded up to the thousands
         out = output.parts
         states = self._queue.states
         header: MessageHeader | None = None
@@ -128,16 +128,16 @@ class Rendering:
 
 
 def _length_line(head: bytes, body: Body | Joined | Stream) -> bytes:
-    """The content-length of a body, if its head does not say it."""
+    """Return the content-length line of a body; empty if its head has one."""
     at = head.find(_LENGTH)
     if at >= 0 and (not at or head[at - 1] == _LF or says_length(head)):
         return b""
-    nbytes = len(body)  # type: ignore[arg-type]  # what is no bytes says it
+    nbytes = len(body)  # type: ignore[arg-type]  # bodies that are not bytes have a length too
     return _LENGTHS[nbytes] if nbytes < _LENGTHS_MAX else b"content-length:%d\n" % nbytes
 
 
 class Subscription(Rendering):
-    """One SUBSCRIBE and its consumer; `durable` names the durable subscription that it is on."""
+    """One SUBSCRIBE and its consumer; `durable`: the name of its durable subscription, if any."""
 
     __slots__ = ("consumer", "durable")
 
@@ -158,5 +158,5 @@ class Subscription(Rendering):
         self.durable = durable
 
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
-        """The end of the subscription."""
+        """End the subscription."""
         engine.consumers.close(self.consumer, how)

@@ -1,7 +1,6 @@
 """STOMP's encoding of application headers: lines of `name:value`, escaped as in STOMP 1.2, each ended by LF.
 
-This is how the headers of a STOMP message lie in memory and in the journal, and, for a 1.2 subscriber, how they go
-out again.
+The headers of a STOMP message are stored like this in memory and in the journal, and sent like this to 1.2 subscribers.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from protocols.stomp.headers import escape, is_name, unescape
 
 STOMP_FORMAT: Final = 1
 
-#: What STOMP 1.2 escapes besides colons and line ends, and NUL, which no version can write.
+#: Characters that STOMP 1.2 escapes besides colons and line ends, and NUL, which no version can express.
 _ESCAPED: Final = re.compile(rb"[\\\r\0]").search
 
 #: Headers that have a neutral name.
@@ -29,7 +28,7 @@ NEUTRAL_NAMES: Final = {
 }
 
 
-#: What MESSAGE says in the broker's own name: it cannot come from the sender, whatever its protocol.
+#: Headers of MESSAGE that only the broker sets, never the sender, whatever its protocol.
 BROKERS: Final = frozenset(
     {
         b"destination",
@@ -50,12 +49,12 @@ BROKERS: Final = frozenset(
 
 CONTENT_LENGTH: Final = b"content-length"
 
-#: What nobody may change in a message that lies here: where its frame ends, and what MESSAGE says itself.
+#: Headers that an edit of a stored message cannot change: the frame's length, and those that the broker sets.
 FRAMES: Final = BROKERS | {CONTENT_LENGTH}
 
 
 class StompFormat:
-    """The `Format` of messages that came over STOMP; `prefixes` are those that a `reply-to` may begin with."""
+    """The `Format` of messages received through STOMP; `prefixes`: those that a `reply-to` may begin with."""
 
     number = STOMP_FORMAT
     name = "stomp"
@@ -65,15 +64,15 @@ class StompFormat:
         self.prefixes = prefixes
 
     def content(self, part: bytes) -> bytes:
-        """The body itself."""
+        """Return the body itself."""
         return part
 
     def noted(self, annotations: Annotations) -> Annotations:
-        """The broker's annotations, which go out as headers under their own names."""
+        """Return the broker's annotations, which are sent as headers under their own names."""
         return annotations
 
     def readable(self, head: bytes, body_bytes: int) -> bool:
-        """Lines of UTF-8, each with a name and a value, which can be unescaped; a content-length is the body's."""
+        """Whether the head is valid: UTF-8 lines of name and value that can be unescaped, a correct content-length."""
         try:
             head.decode()
             pairs = header_pairs(head)
@@ -85,7 +84,7 @@ class StompFormat:
         return not lines.pop() and all(b":" in line for line in lines) and b"\0" not in head
 
     def properties(self, head: bytes) -> dict[str, Value]:
-        """The application headers as properties; every value is a string, as STOMP has no other type."""
+        """Return the application headers as properties; every value is a string, as STOMP has no other type."""
         found: dict[str, Value] = {}
         for name, value in header_pairs(head):
             text = name.decode()
@@ -94,37 +93,37 @@ class StompFormat:
         return found
 
     def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
-        """Head and body of a message that has headers only."""
+        """Return head and body of a message with headers only."""
         return self.edited(b"", (), properties), b""
 
     def hops(self, head: bytes) -> int:
-        """None: brokers speak AMQP to each other."""
+        """Return 0: links between brokers do not use STOMP."""
         return 0
 
     def duplicate_id(self, head: bytes) -> bytes | None:
-        """The header _AMQ_DUPL_ID."""
+        """Return the header _AMQ_DUPL_ID."""
         return dict(header_pairs(head)).get(b"_AMQ_DUPL_ID")
 
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
-        """The head with other headers, but for those that belong to the frame."""
+        """Return the head with headers removed and added, except those in FRAMES."""
         added = {name.encode(): header_text(value).encode() for name, value in add.items()}
         gone = {*added, *(name.encode() for name in remove)} - FRAMES
         pairs = [pair for pair in header_pairs(head) if pair[0] not in gone]
         return encode_head(pairs + [pair for pair in added.items() if pair[0] not in FRAMES])
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """The head without the length and the encoding (gzip ...) of the body before, and the content."""
+        """Return the head without the length and encoding (gzip ...) of the old body, and the new content."""
         gone = (CONTENT_LENGTH, b"content-encoding")
         return encode_head([pair for pair in header_pairs(head) if pair[0] not in gone]), content
 
 
 def header_text(value: str | int) -> str:
-    """A property of the broker's as a header."""
+    """Format a property set by the broker as a header."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def header_pairs(head: bytes) -> list[tuple[bytes, bytes]]:
-    """The headers of an encoded head, unescaped."""
+    """Return the headers of an encoded head, unescaped."""
     pairs = []
     for line in head.split(b"\n")[:-1]:
         name, _, value = line.partition(b":")
@@ -140,7 +139,7 @@ def says_length(head: bytes) -> bool:
 
 
 def encode_head(pairs: list[tuple[bytes, bytes]]) -> bytes:
-    """The encoded form of headers: escaped only where something needs it."""
+    """Encode headers, escaping only where necessary."""
     head = b"".join([b"%b:%b\n" % pair for pair in pairs])
     count = len(pairs)
     if head.count(b":") == count and head.count(b"\n") == count and not _ESCAPED(head):
@@ -149,7 +148,7 @@ def encode_head(pairs: list[tuple[bytes, bytes]]) -> bytes:
 
 
 def head_for_version(head: bytes, version: str) -> bytes:
-    """An encoded head as a peer of an older version reads it, without headers that it has no name for."""
+    """Convert an encoded head for a peer of an older version, without headers whose names it cannot express."""
     if version == "1.2" or b"\\" not in head:
         return head
     return b"".join(

@@ -1,4 +1,4 @@
-"""Large bodies of the other protocols' messages as STOMP bodies, read as they go out."""
+"""Large bodies of messages from other protocols as STOMP bodies, read while they are sent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_LENGTH: Final = b"content-length:0\n"
 
 
 def to_large_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, Joined | Stream] | None:
-    """Head and body of a message whose body is in a file; None if it is small enough to be converted as others are.
+    """Return head and body of a message whose body is in a file; None if it is small enough for `convert`.
 
     Raises ConversionError.
     """

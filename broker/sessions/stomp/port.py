@@ -1,4 +1,4 @@
-"""What those who work for a STOMP connection have of it, and may ask it to do; `session` is what does it."""
+"""The interface of a STOMP session to its receiver and its subscriptions; `session` implements it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocols.stomp.errors import StompError
 
 
 class Port(BaseSession):
-    """A STOMP connection as its receiver and its subscriptions see it."""
+    """A STOMP session as seen by its receiver and its subscriptions."""
 
     def __init__(
         self, tick: Tick, transport: Transport, options: Options, codec: StompConnection, connection_id: str, peer: Peer
@@ -24,8 +24,8 @@ class Port(BaseSession):
 
     @abstractmethod
     def fail_with(self, failure: StompError) -> None:
-        """Say what was wrong, and end."""
+        """Send an ERROR, and end."""
 
     @abstractmethod
     def proceed(self) -> None:
-        """A large message has been dealt with: read on."""
+        """Continue after a large message has been processed."""

@@ -1,8 +1,8 @@
-"""What a client sends on one connection, until it is published.
+"""Receives the messages that a client sends on one connection, and publishes them.
 
-SENDs are gathered and published together (`send`); whatever needs them done (a receipt, a COMMIT, an error) publishes
-what has been gathered first.  A body that is too large for memory goes to a file part by part, and its message is
-gathered when that is whole; nothing else of the connection is read meanwhile.
+SENDs are gathered and published together (`send`); frames that depend on them (a COMMIT, say) cause the gathered ones
+to be published first.  A body that is too large for memory is written to a file part by part, and its message is
+gathered when the file is complete; until then nothing else of the connection is read.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from broker.sessions.upload import Uploading
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Begun, Frame, Part
 
-#: Why a connection is not read: an address is full.
+#: The reason to stop reading while an address is full.
 _FULL: Final = "full"
 
 
 class Receiver:
-    """The receiving side of a connection; who also waits for addresses that are full."""
+    """The receiving side of a connection.  As the engine's Producer it also waits for full addresses."""
 
     def __init__(
         self,
@@ -53,7 +53,7 @@ class Receiver:
             self._expect_reply,
             port.codec.leads.expect,
         )
-        self._large: Begun | None = None  # whose body is coming in parts
+        self._large: Begun | None = None  # the SEND whose body arrives in parts
         self._uploading = Uploading(engine, port.reading, self._uploaded, port.proceed)
 
     @property
@@ -63,7 +63,7 @@ class Receiver:
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self) -> StompError | None:
-        """Publish what was gathered; the first refusal, if any."""
+        """Publish what was gathered.  Returns the first refusal, if any."""
         failure, blocked = self.sends.publish(self)
         if failure is not None:
             self._receipts.refuse(self.sends.taken)
@@ -72,13 +72,13 @@ class Receiver:
         return failure
 
     def publish_first(self) -> None:
-        """What comes next needs the sends before it to be done.  Raises StompError."""
+        """Publish what was gathered, before a frame that depends on it.  Raises StompError."""
         failure = self.publish()
         if failure is not None:
             raise failure
 
     def commit(self, frame: Frame) -> None:
-        """COMMIT, after which a full address stops the peer as if it had sent outside of a transaction.
+        """Process a COMMIT.  Then a full address blocks the peer as if it had sent outside of a transaction.
 
         Raises StompError, EngineError.
         """
@@ -87,16 +87,16 @@ class Receiver:
             self._block()
 
     def _block(self) -> None:
-        """An address is full: the peer is not read until it has room."""
+        """Stop reading from the peer until a full address has room."""
         self._port.reading.stop(_FULL)
 
     def unblock(self) -> None:
-        """A full address has room again (see Producer)."""
+        """Read again: a full address has room (see Producer)."""
         if not self._port.lost:
             self._port.reading.go(_FULL)
 
     def _expect_reply(self, destination: bytes) -> None:
-        """An answer will come to a temporary destination.  Raises StompError, EngineError."""
+        """Subscribe to a temporary destination if it has no consumer.  Raises StompError, EngineError."""
         if not self._destinations.answered(destination.decode()):
             self.publish_first()
             self._subscriptions.expect_reply(destination)
@@ -105,25 +105,25 @@ class Receiver:
 
     @property
     def waiting(self) -> bool:
-        """Whether a message has begun to come in parts that is not gathered yet."""
+        """Whether a message is arriving in parts and has not been gathered yet."""
         return self._large is not None
 
     def begin(self, begun: Begun) -> None:
-        """A message whose body comes in parts.  Raises StompError."""
+        """Begin a message whose body arrives in parts.  Raises StompError."""
         try:
-            # A client that may not send learns it before the body.
+            # Refuse a client without permission before it sends the body.
             self._uploading.begin(durable=self.sends.check(begun))
         except EngineError as refusal:
             raise refused("SEND", refusal, begun.headers) from None
         self._large = begun
 
     def part(self, part: Part) -> None:
-        """More of it."""
+        """Process the next part of the body."""
         if self._uploading.coming:  # else it was refused, and the connection is about to end
             self._uploading.write(part.body, last=part.last)
 
     def _uploaded(self, body: LargeBody | EngineError) -> None:
-        """A body that came in parts is whole: its message is gathered; or it was refused."""
+        """Gather a message whose body is complete, or fail if it was refused."""
         frame, self._large = self._large, None
         assert frame is not None, "it began it"
         try:
@@ -139,7 +139,7 @@ class Receiver:
                 self._receipts.want(frame.headers[b"receipt"], sends=self.sends.gathered)
 
     def abandon(self) -> None:
-        """The connection ends: what is not published never will be."""
+        """Drop everything that is not published: the connection ends."""
         self._engine.stop_waiting(self)
         self._large = None
         self._uploading.abandon()
