@@ -318,7 +318,8 @@ def _in_one_go(
     found: list[PGresult] = []
     for expected in (ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK):
         result = _next(connection, server)
-        assert result is not None, "every query has a result, if only an error of libpq's"
+        if result is None:  # the connection broke after the result before this one
+            raise psycopg.OperationalError(connection.get_error_message())
         found.append(result)
         if result.status != expected:
             return found

@@ -53,6 +53,18 @@ def test_the_modules_are_there_and_named_once() -> None:
     assert len(sources) == len(set(sources))
 
 
+@pytest.mark.parametrize("source", sources_of(CONFIG["modules"]))
+def test_an_exception_has_a_name_of_its_own(source: str) -> None:
+    """mypyc gives a variable one type in a function: another class under the same name is a TypeError at run time."""
+    for function in ast.walk(ast.parse((ROOT / source).read_text())):
+        if isinstance(function, ast.FunctionDef):
+            caught: dict[str, set[str]] = {}
+            for handler in ast.walk(function):
+                if isinstance(handler, ast.ExceptHandler) and handler.name and handler.type:
+                    caught.setdefault(handler.name, set()).add(ast.unparse(handler.type))
+            assert [name for name, classes in caught.items() if len(classes) > 1] == [], function.name
+
+
 @pytest.mark.slow
 def test_the_modules_can_be_compiled(tmp_path: Path) -> None:
     """As far as it depends on them: what mypyc makes of them, C compilers take (make test-compiled)."""

@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from select import select
+from select import poll, select
 from threading import Thread
 from typing import Any, Final
 
@@ -16,7 +16,9 @@ import pytest
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.pq import DiagnosticField
+from psycopg.pq.abc import PGconn, PGresult
 
+from store import postgresql_server
 from store.database import Database, Doubtful, Head, Leases, Row, Unavailable
 from store.errors import DatabaseUnfit, LogFailed
 from store.log import Place
@@ -492,6 +494,29 @@ def test_neither_timeouts_nor_encodings_of_the_role_matter(pair: Pair) -> None:
     database = postgres(pair, dsn=dsn)
     with database._server.connected() as connection:
         assert {connection.execute(f"SHOW {name}").fetchone() for name in timeouts} == {("0",)}
+
+
+def test_a_connection_that_breaks_between_two_results_has_no_second_one(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by pg_terminate_backend: libpq gives its last error in place of the sync's result, and nothing after it."""
+    database = postgres(pair)
+    head = owned(database, PostgresLease(database._server.settings))
+    assert database.begin(1, head.end, 1, header(1))
+    results = count(1)
+
+    def until_broken(connection: PGconn, server: poll) -> PGresult | None:
+        number = next(results)
+        if number == 3:
+            database.interrupt()
+        return receive(connection, server) if number <= 3 else None
+
+    receive = postgresql_server._next
+    with monkeypatch.context() as patched:
+        patched.setattr(postgresql_server, "_next", until_broken)
+        with pytest.raises(Doubtful, match="broke"):
+            database.append(1, Place(1, 64), b"x", 1)
+    assert database.head().end == Place(1, 65)
 
 
 def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pair) -> None:

@@ -138,12 +138,12 @@ def _publish_part(state: State, send: Send, messages: list[Message], result: Pub
         run = left[at : at + 1] if singly else left[at:] if at else left
         try:
             send.routed += sending.publish(state, send, run)
-        except NoQueue as error:  # nothing changed: continue without those that no queue accepts
-            lost = set(error.messages)
+        except NoQueue as unroutable:  # nothing changed: continue without those that no queue accepts
+            lost = set(unroutable.messages)
             first = next(place for place in range(at, len(left)) if left[place] in lost)
             refused = left[first:] if stop else [message for message in run if message in lost]
             left = left[:first] if stop else left[:at] + [message for message in left[at:] if message not in lost]
-            _refuse(result, Refusal(send, refused, error), stop=stop)
+            _refuse(result, Refusal(send, refused, unroutable), stop=stop)
         except EngineError as error:
             _refuse(result, Refusal(send, left[at:], error), stop=stop)
             break

@@ -122,8 +122,8 @@ class MqttEndpoint(Port):
                         return  # one before it has ended the connection
                     handlers[packet.type](self, packet)
             failure = codec.error
-        except NotTaken as wrong:
-            self._end_behind(wrong)
+        except NotTaken as refusal:
+            self._end_behind(refusal)
         except MqttError as wrong:
             failure = wrong
         self.confirm()
