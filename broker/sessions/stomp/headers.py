@@ -1,4 +1,4 @@
-"""What the headers of STOMP frames mean to the broker: SEND to message headers, deliveries to MESSAGE."""
+"""Converts headers of STOMP frames: those of SEND to message headers, message headers to those of MESSAGE."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ CONSUMED: Final = BROKERS.union(
     }
 )
 
-#: Those of CONSUMED that ordinary sends have; a send with any other leaves the short way.
+#: Those of CONSUMED that ordinary sends have; a send with any other does not take the fast path.
 USUAL: Final = (b"destination", b"persistent", b"transaction", b"priority", b"expires")
 UNUSUAL: Final = CONSUMED.difference(USUAL, {b"receipt"})
 
-#: Those that put a message in a group; they travel with it.
+#: Headers that put a message in a group; they stay in the message.
 GROUPING: Final = frozenset({b"JMSXGroupID", b"_AMQ_GROUP_ID"})
 _ABOUT_GROUPS: Final = (*sorted(GROUPING), b"JMSXGroupSeq", b"_AMQ_GROUP_SEQUENCE")
 
-#: A rare byte of `_AMQ_`, as a number: one is found six times as fast as several.
+#: A rare byte of `_AMQ_`, as a number: searching for one byte is six times as fast as for several.
 _Q: Final = 0x51
 
 _RESERVED: Final = tuple(prefix.encode() for prefix in RESERVED_PREFIXES)
@@ -69,11 +69,11 @@ class Prefixes:
 
     @property
     def of_replies(self) -> tuple[str, str]:
-        """What goes before a reply-to, by RoutingType."""
+        """The prefixes for a reply-to, indexed by RoutingType."""
         return next(iter(self.multicast), ""), next(iter(self.anycast), "")
 
     def split(self, destination: str) -> tuple[str, str, RoutingType | None]:
-        """The prefix, the name after it, and the routing type that the prefix states."""
+        """Return the prefix, the name after it, and the routing type that the prefix states."""
         for prefix in self.anycast:
             if destination.startswith(prefix):
                 return prefix, destination[len(prefix) :], RoutingType.ANYCAST
@@ -85,9 +85,9 @@ class Prefixes:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the acceptor's configuration says to its sessions; times in ms, sizes in bytes.
+    """The acceptor's settings for its sessions; times in ms, sizes in bytes.
 
-    `failover`: the brokers of a pair, for ERROR.
+    `failover`: the brokers of a pair, for the header `redirect` of ERROR.
     """
 
     server: str = "bartleby"
@@ -103,18 +103,18 @@ class Options:
 
 
 def error(command: str, message: str, detail: str, headers: Headers) -> StompError:
-    """An error about a frame, with its receipt."""
+    """Return an error about a frame, with its receipt."""
     return StompError(message, f"{command}: {detail}", headers.get(b"receipt"))
 
 
 def refused(command: str, refusal: EngineError, headers: Headers) -> StompError:
-    """What the engine refused, as an error about a frame."""
+    """Convert a refusal by the engine to an error about a frame."""
     text = str(refusal)
     return error(command, text.partition(":")[0], text, headers)
 
 
 def routing_type(value: bytes | None, name: str, command: str, headers: Headers) -> RoutingType | None:
-    """The value of destination-type or subscription-type."""
+    """Parse the value of destination-type or subscription-type.  Raises StompError."""
     if value is None:
         return None
     try:
@@ -125,7 +125,7 @@ def routing_type(value: bytes | None, name: str, command: str, headers: Headers)
 
 
 def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) -> int | None:
-    """A header that is a whole number; None when absent."""
+    """Parse a header that is a whole number; None if absent.  Raises StompError."""
     value = headers.get(name)
     if value is None:
         return None
@@ -137,7 +137,7 @@ def number(headers: Headers, name: bytes, command: str, *, low: int, high: int) 
 
 
 def boolean(headers: Headers, name: bytes, command: str, *, default: bool) -> bool:
-    """A header that is true or false, in any case: clients in Python write True."""
+    """Parse a header that is true or false, in any case: Python clients write True.  Raises StompError."""
     value = headers.get(name)
     if value is None:
         return default
@@ -155,9 +155,9 @@ TIME_MAX: Final = 253_402_300_799_999
 def make_facts(
     headers: Headers, routing_type: RoutingType | None, format: Format, *, now: int, user: str, origin: str
 ) -> MessageHeader:
-    """The header of a SEND, without its address and before that one's expiry settings are applied.  Raises StompError.
+    """Make the message header of a SEND, without address and its expiry settings.  Raises StompError.
 
-    A header that cannot be is refused so before an address is made for it.
+    So a SEND with an invalid header is refused before an address is made for it.
     """
     priority = number(headers, b"priority", "SEND", low=0, high=PRIORITY_MAX)
     expires = number(headers, b"expires", "SEND", low=0, high=TIME_MAX)
@@ -175,14 +175,14 @@ def make_facts(
     )
 
 
-#: Headers of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
+#: Headers of ActiveMQ Classic that ask for repeated delivery, which is not supported.
 _REPEATING: Final = (b"AMQ_SCHEDULED_CRON", b"AMQ_SCHEDULED_PERIOD", b"AMQ_SCHEDULED_REPEAT")
 
 
 def _scheduled(headers: Headers, now: int) -> int:
-    """When a message is to be delivered at the earliest; an absolute time wins over a delay.
+    """Return the earliest delivery time of a message, 0 if none; an absolute time takes precedence over a delay.
 
-    Raises StompError for a schedule that repeats.
+    Raises StompError for a repeating schedule.
     """
     for name in _REPEATING:
         if headers.get(name, b"0").strip() not in (b"", b"0"):
@@ -197,21 +197,21 @@ def _scheduled(headers: Headers, now: int) -> int:
 
 
 def message_group(headers: Headers) -> tuple[str, bool]:
-    """The message group of a SEND, empty for none, and whether the message closes it."""
+    """Return the message group of a SEND, empty for none, and whether the message closes it."""
     named = {name.decode(): headers[name].decode() for name in _ABOUT_GROUPS if name in headers}
     return group_of({NEUTRAL_NAMES.get(name, name): value for name, value in named.items()})
 
 
 def usual_lines(headers: Headers) -> list[bytes]:
-    """The header lines of a SEND that the broker consumes, as they usually look on the wire, and in their order."""
+    """Return the header lines of a SEND that the broker consumes, as they usually look on the wire, in their order."""
     return [b"%b:%b\n" % header for header in headers.items() if header[0] in USUAL]
 
 
 def strip(frame: Frame, consumed: list[bytes], lead: bytes) -> bytes | None:
-    """The headers of a SEND that travel with the message, encoded: the lines as they came, less `consumed`.
+    """Return the encoded headers of a SEND that stay in the message: the received lines without `consumed`.
 
-    `lead` is `consumed` in one piece, which the lines begin with as a rule.  None if there are lines that cannot be
-    forwarded, or `consumed` is not among them.
+    `lead` is `consumed` in one piece: the lines usually begin with it.  Returns None if the lines cannot be forwarded
+    unchanged, or do not contain `consumed`.
     """
     lines = frame.lines
     if lines is None:
@@ -223,14 +223,14 @@ def strip(frame: Frame, consumed: list[bytes], lead: bytes) -> bytes | None:
         try:
             for line in consumed:
                 left.remove(line)
-        except ValueError:  # another value, or escaped on the wire
+        except ValueError:  # a different value, or escaped on the wire
             return None
         head = b"".join(left)
     return encode_headers(frame.headers) if _may_be_reserved(head) else head
 
 
 def encode_plain(lines: bytes) -> bytes:
-    """Header lines, each ended by LF and with one colon, of which all travel but those that only the broker writes."""
+    """Encode header lines, each ended by LF and with one colon: drop those that only the broker may write."""
     if not _may_be_reserved(lines):
         return lines
     return b"".join([b"%b:%b\n" % item for item in _pairs(lines) if _travels(item[0])])
@@ -246,7 +246,7 @@ def _may_be_reserved(lines: bytes) -> bool:
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """The headers of any SEND that travel with the message, encoded one by one."""
+    """Encode the headers of any SEND that stay in the message, one by one."""
     return encode_head([item for item in headers.items() if _travels(item[0])])
 
 
@@ -255,18 +255,18 @@ def _travels(name: bytes) -> bool:
 
 
 def is_application_header(name: bytes) -> bool:
-    """Whether a header is the sender's to choose: it travels with the message, and says nothing of its frame."""
+    """Whether senders choose a header freely: it stays in the message, and does not describe the frame."""
     return name != CONTENT_LENGTH and _travels(name)
 
 
-#: The broker's notes that STOMP has a name of its own for.
+#: Annotations of the broker that have another name in STOMP.
 _SHOWN_AS: Final = {INGRESS_TIMESTAMP: "ingress-timestamp"}
 
 
 def message_common(header: MessageHeader, prefix: str, version: str, *, redelivered: bool) -> bytes:
-    """The headers of MESSAGE that messages with the same header share; begins with LF, ends without.
+    """Encode the headers of MESSAGE that messages with the same message header share; begins with LF, ends without.
 
-    Of messages of other protocols each has a timestamp of its own (`convert.to_stomp`).
+    Messages from other protocols have individual timestamps (`convert.to_stomp`).
     """
     common = b"\ndestination:%b\nredelivered:%b\npriority:%d\npersistent:%b\nexpires:%d" % (
         escape((prefix + header.address).encode(), version),
@@ -293,7 +293,7 @@ def message_common(header: MessageHeader, prefix: str, version: str, *, redelive
 
 
 def ack_mode(headers: Headers) -> AckMode:
-    """How a SUBSCRIBE wants to acknowledge."""
+    """Return the acknowledgement mode of a SUBSCRIBE.  Raises StompError."""
     value = headers.get(b"ack", b"auto")
     try:
         return AckMode(value.decode())
@@ -304,16 +304,16 @@ def ack_mode(headers: Headers) -> AckMode:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """What may be in delivery to a subscription: bytes, or with `counted` messages; -1: any number."""
+    """How much may be in delivery to a subscription: bytes, or with `counted` messages; -1: unlimited."""
 
     size: int
     counted: bool = False
 
 
 def consumer_window(headers: Headers, mode: AckMode, default: int) -> Window:
-    """The window that a SUBSCRIBE asks for: in bytes as Artemis has it, or in messages as the others do.
+    """Return the window that a SUBSCRIBE asks for: in bytes as in Artemis, or in messages as in other brokers.
 
-    None is the default of ack:auto, and the 0 of prefetch-count.
+    Unlimited is the default for ack:auto, and the meaning of prefetch-count 0.
     """
     size = number(headers, b"consumer-window-size", "SUBSCRIBE", low=-1, high=1 << 40)
     if size is not None:
@@ -326,15 +326,15 @@ def consumer_window(headers: Headers, mode: AckMode, default: int) -> Window:
     return Window(-1 if mode is AckMode.AUTO else default)
 
 
-#: Shortest heart-beat interval the broker offers, in ms: shorter ones cost more than they tell.
+#: Shortest heart-beat interval that the broker offers, in ms: shorter ones cost more than they are worth.
 HEARTBEAT_MIN_MS: Final = 500
 
 
 def heartbeat(header: bytes | None, options: Options) -> tuple[int, int, bytes]:
-    """The timers of both directions (STOMP 1.2, heart-beating), and the answer in CONNECTED.
+    """Return the timers of both directions (STOMP 1.2, heart-beating), and the answer in CONNECTED.
 
-    The first is the longest silence of the broker that the client allows, the second the silence after which the
-    client counts as dead; both in ms, 0: none.  A client that promises no heart-beats has the acceptor's time to live.
+    The first is the longest silence of the broker that the client accepts, the second the silence after which the
+    client counts as dead; both in ms, 0: none.  For clients without heart-beats the acceptor's time to live applies.
     """
     can_send, wants = parse_heartbeat(header) if header is not None else (0, 0)
     send_interval = max(wants, HEARTBEAT_MIN_MS) if wants else 0

@@ -1,8 +1,8 @@
-"""SENDs become runs of messages.
+"""Groups SENDs into runs of messages.
 
-The sends of one read that go to the same destination, whatever goes to others between them, and agree in everything but
-application headers and body are one run.  Each queue gets the messages in the order of their arrival all the same: what
-meets there is published together (`publish.in_turn`).
+A run contains the sends of one read that go to the same destination and differ only in application headers and body;
+sends to other destinations may come between them.  Each queue still gets the messages in the order of their arrival:
+runs that meet there are published together (`publish.in_turn`).
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ from broker.sessions.stomp.transactions import Transactions
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame, Known, Lead
 
-#: The values of the headers that decide the header of a message, beside its destination, and whether it is in a group.
+#: The values that determine a message header besides the destination: some headers, and whether it is in a group.
 Key = tuple[bytes | bool | None, ...]
 
-#: What a send must not have to join a run the short way.
+#: Headers that keep a send from joining a run by the fast path.
 _DECIDING: Final = frozenset(CONSUMED | GROUPING | {b"reply-to"})
 
-#: What every send has: a run that lacks it lets nobody join the short way.
+#: A header of every send: a run with this as `others` can be joined by none on the fast path.
 _NOBODY: Final = frozenset({b"destination"})
 
 
 class _Lead(Lead):
-    """The usual headers of sends that can be one run: their values, and what they decide."""
+    """The beginning of sends that can join a run: the values of their usual headers, and the run's key."""
 
     __slots__ = ("destination", "headers", "key")
 
@@ -57,12 +57,12 @@ class _Lead(Lead):
 
 
 class _Run(Send):
-    """SENDs for one destination with the same header, in a row.
+    """SENDs for one destination with the same message header.
 
-    `consumed` are the header lines that the broker keeps for itself, `lead` all of them in one piece, `others` the
-    names that decide the header and that these sends do not have: a send with the first and none of the last belongs
-    to the run.  So does one that `begins` so, if nothing in its head but that decides anything.  The sends of a run are
-    all in message groups, or none is; `groups` has the header of each group.
+    `consumed`: their header lines that the broker consumes, `lead`: those in one piece, `others`: names that determine
+    the message header and that these sends lack.  A send with all of `consumed` and none of `others` belongs to the
+    run; so does one that begins with `begins` and has no other determining header.  Either all sends of a run are in
+    message groups or none is; `groups` has the header of each group.
     """
 
     __slots__ = ("begins", "consumed", "groups", "header", "key", "lead", "others", "receipts", "tx")
@@ -86,21 +86,21 @@ class _Run(Send):
         self.begins = b"SEND\n" + self.lead
         self.others = _DECIDING.difference([name for name in USUAL if name in headers])
         self.groups: dict[tuple[str, bool], MessageHeader] = {}
-        self.receipts: list[tuple[int, bytes]] = []  # with the place of the message in the run
+        self.receipts: list[tuple[int, bytes]] = []  # with the message's position in the run
 
     def note_receipt(self, headers: Headers) -> None:
-        """The next message of the run may ask for one."""
+        """Note the receipt that the next message of the run asks for, if any."""
         receipt = headers.get(b"receipt")
         if receipt is not None:
             self.receipts.append((len(self.messages), receipt))
 
     def receipt_from(self, message: Message) -> bytes | None:
-        """The first that a message of the run has asked for, or one after it."""
+        """Return the first receipt asked for by a message of the run or one after it."""
         first = self.messages.index(message)
         return next((receipt for at, receipt in self.receipts if at >= first), None)
 
     def facts_for(self, group: tuple[str, bool]) -> MessageHeader:
-        """The header of a send in this group, which is no longer one for the short way."""
+        """Return the header of a send in this group, and end the fast path for the run."""
         header = self.groups.get(group)
         if header is None:
             self.others = _NOBODY
@@ -110,10 +110,10 @@ class _Run(Send):
 
 
 class Sends:
-    """What a connection has sent and not yet published.
+    """The SENDs of a connection that are not published yet.
 
-    `expect` is told how sends begin that can join a run, `expect_reply` the temporary destinations to which the peer
-    wants answers.  `taken` counts the sends that have been published; after a refusal those before it.
+    `expect` is called with the beginning of sends that can join a run, `expect_reply` with temporary destinations to
+    which the peer expects answers.  `taken` counts the published sends; after a refusal, those before it.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Sends:
         self._format = format
         self._transactions = transactions
         self._runs: list[_Run] = []
-        self._order: list[Message] | None = None  # those of all runs as they came, from the second run on
+        self._order: list[Message] | None = None  # messages of all runs in order of arrival; None with one run
         self._open: dict[bytes, _Run] = {}  # the last run of each destination
 
     def add(self, frame: Frame) -> None:
@@ -154,7 +154,7 @@ class Sends:
         self._add_otherwise(frame)
 
     def _add_known(self, frame: Known) -> None:
-        """A send of which all that matters is known by how it begins."""
+        """Gather a send that begins with a known lead."""
         lead, lines = frame.lead, frame.lines
         assert isinstance(lead, _Lead)
         assert lines is not None
@@ -167,9 +167,9 @@ class Sends:
             self._order.append(message)
 
     def _add_otherwise(self, frame: Frame) -> None:
-        """A send that begins a run, or belongs to one but has a receipt or escapes.
+        """Gather a send that begins a run, or belongs to one but has a receipt or escapes.
 
-        One whose message header depends on rare headers stands alone: it is nobody's open run.
+        If its message header depends on rare headers, the send is a run of its own, which no other can join.
         """
         headers = frame.headers
         get = headers.get
@@ -200,7 +200,7 @@ class Sends:
         self._append(run, Message(header, encode_headers(headers) if head is None else head, frame.body))
 
     def _make_reply_to_real(self, frame: Frame) -> None:
-        """Others have to know the destination by the name that it has for them."""
+        """Replace a temporary reply-to by the name that other connections can use."""
         reply_to = frame.headers[b"reply-to"]
         prefix, name, _ = self._destinations.split(reply_to.decode())
         frame.headers[b"reply-to"] = (prefix + name).encode()
@@ -208,14 +208,14 @@ class Sends:
         self._expect_reply(reply_to)
 
     def check(self, frame: Frame) -> bool:
-        """Whether a SEND would be durable that could be published if its body were here.
+        """Check a SEND before its body has arrived.  Returns whether it is durable.
 
-        Raises StompError, EngineError if it could not.
+        Raises StompError, EngineError if it cannot be published.
         """
         return self._resolve(frame.headers, ()).header.durable
 
     def add_large(self, frame: Frame, body: Body) -> None:
-        """Gather a SEND whose body is in a file: it stands alone.  Raises StompError, EngineError."""
+        """Gather a SEND whose body is in a file, as a run of its own.  Raises StompError, EngineError."""
         headers = frame.headers
         if is_temporary(headers.get(b"reply-to", b"")):
             self._make_reply_to_real(frame)
@@ -258,13 +258,13 @@ class Sends:
 
     @property
     def _arrived(self) -> list[Message]:
-        """Those of all runs as they came."""
+        """The messages of all runs in the order of arrival."""
         return self._runs[0].messages if self._order is None else self._order
 
     def publish(self, producer: Producer) -> tuple[StompError | None, bool]:
-        """Publish what was gathered, up to the first refusal: that, if any, and whether the producer must stop for now.
+        """Publish what was gathered, up to the first refusal.  Returns that, if any, and whether to block the producer.
 
-        What came after a refused send is not done: of a transaction nothing will be, as its connection ends.
+        Sends after a refused one are not published; transactions are rolled back, since the connection ends.
         """
         if not self._runs:
             return None, False
@@ -289,7 +289,7 @@ class Sends:
         return failure, blocked
 
     def _refused_in(self, tx: Transaction, own: list[_Run], messages: list[Message]) -> list[Refusal]:
-        """Give a transaction its messages, all or none; what is refused."""
+        """Add messages to a transaction, all or none.  Returns the refusals."""
         try:
             tx.send(own, messages)
         except EngineError as error:
@@ -297,13 +297,13 @@ class Sends:
         return []
 
     def forget(self) -> None:
-        """The connection is gone: what was not published never will be."""
+        """Drop everything that is not published: the connection is gone."""
         self._runs, self._order = [], None
         self._open.clear()
 
 
 def _refused(refusals: list[Refusal]) -> StompError:
-    """The error that answers the first message with a receipt among those that were refused."""
+    """Return the error for the first refusal, with the receipt of the first refused message that has one."""
     receipts = (run.receipt_from(refusal.messages[0]) for refusal in refusals if isinstance(run := refusal.send, _Run))
     receipt = next((receipt for receipt in receipts if receipt is not None), None)
     return refused("SEND", refusals[0].error, {} if receipt is None else {b"receipt": receipt})
@@ -312,7 +312,7 @@ def _refused(refusals: list[Refusal]) -> StompError:
 def _by_transaction(
     runs: list[_Run], order: list[Message] | None
 ) -> Sequence[tuple[Transaction | None, list[_Run], list[Message]]]:
-    """Each transaction's runs, with their messages in their order; those of none come last."""
+    """Return the runs of each transaction, with their messages in order; those without one come last."""
     tx = runs[0].tx
     if order is None:
         return [(tx, runs, runs[0].messages)]
@@ -326,7 +326,7 @@ def _by_transaction(
 
 
 def _before(runs: list[_Run], messages: list[Message], earlier: list[Message]) -> tuple[list[_Run], list[Message]]:
-    """What of these runs and of their messages is among the earlier ones."""
+    """Limit these runs and messages to the earlier ones."""
     among = set(earlier)
     for run in runs:
         run.messages = [message for message in run.messages if message in among]

@@ -1,7 +1,8 @@
-"""A STOMP connection: frames become engine verbs, deliveries become MESSAGE frames.
+"""A STOMP connection: frames become calls of the engine, deliveries become MESSAGE frames.
 
-What the client sends is its `receiver`'s, what it gets its `subscriptions`'.  A receipt means that the frame and
-everything before it on this connection is done and, where it concerns durable messages, on disk (`receipts`).
+`receiver` handles the messages that the client sends, `subscriptions` those that it gets.  A receipt means that the
+frame and everything before it on this connection is processed, and on disk where it concerns durable messages
+(`receipts`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from protocols.stomp.limits import Limits
 
 Read = TypeVar("Read")
 
-#: What is done about each frame but SEND, by its command.
+#: Handles a frame other than SEND.
 Handler = Callable[[Any, Any], None]
 Handlers = Mapping[str, Handler]
 
@@ -64,7 +65,7 @@ class StompSession(Port):
         self._destinations = Destinations(engine, options.prefixes, nobody, connection_id)
         self._receipts = Receipts(engine, self.codec)
         self._ended = False  # the peer has closed its side
-        self._leaving = False  # DISCONNECT seen: close once its receipt is out
+        self._leaving = False  # after DISCONNECT: close once its receipt is sent
         self.transactions = Transactions(engine, options.transactions_max)
         self.subscriptions = Subscriptions(self, self._destinations)
         self.acknowledging = Acknowledging(self, self.subscriptions, self.transactions)
@@ -74,22 +75,22 @@ class StompSession(Port):
 
     @property
     def close_expected(self) -> bool:
-        """After an ERROR, or once the receipt of DISCONNECT is out."""
+        """True after an ERROR, or once the receipt of DISCONNECT is sent."""
         if self._leaving:
             return not self._receipts.waiting and not self.codec.output.streaming
         return self.codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer: frames, in order, then the sends they gathered."""
+        """Process bytes from the peer."""
         if self.lost or self._leaving:
             return
         self.codec.receive_data(data)
         self.process()
 
     def receive_eof(self) -> None:
-        """The peer has closed its side: whole frames count, half a frame does not.
+        """The peer has closed its side: process the complete frames.
 
-        It can acknowledge nothing any more, so its deliveries go back; it may still read its receipts.
+        It can no longer acknowledge, so its deliveries are returned; it may still read its receipts.
         """
         if self.lost or self._leaving:
             return
@@ -98,7 +99,7 @@ class StompSession(Port):
         self.process()
 
     def process(self) -> None:
-        """Do what the frames that have come say."""
+        """Process the frames that have arrived, then publish the gathered sends."""
         codec, handlers, send = self.codec, _HANDLERS, self.receiver.sends.add
         failure: StompError | None = None
         frame: Frame | None = None
@@ -131,11 +132,11 @@ class StompSession(Port):
             self.touch()
 
     def data_to_send(self) -> bytes:
-        """Everything for the peer since the last call."""
+        """Return the output since the last call."""
         return self._read(self.codec.data_to_send, b"")
 
     def frames_to_send(self) -> tuple[list[bytes], bool]:
-        """The same, frame by frame, and whether the last one goes on."""
+        """Return the output frame by frame, and whether the last frame is incomplete."""
         return self._read(self.codec.output.read_frames, []), self.codec.output.streaming
 
     def _read(self, read: Callable[[], Read], nothing: Read) -> Read:
@@ -149,7 +150,7 @@ class StompSession(Port):
             return nothing
 
     def _cut(self, error: Unreadable) -> None:
-        """A body cannot be read, in the middle of its frame: there is no way to say so."""
+        """End without an ERROR: a body cannot be read in the middle of its frame."""
         self.tick.enter()
         self.report("body.unreadable", error=str(error))
         self.codec.abandon()
@@ -158,31 +159,31 @@ class StompSession(Port):
         self.end(redelivery.INTERRUPTED if error.passing else redelivery.DISCONNECTED)
 
     def flushed(self) -> None:
-        """The bytes are with the operating system."""
+        """Resume deliveries: the operating system has accepted the output."""
         self.window.socket_full = False
-        if self.codec.output.streaming:  # there is more, and what follows it waits
+        if self.codec.output.streaming:  # there is more of a body, and the rest waits
             self.touch()
             return
         self.window.flushed()
         self.subscriptions.flushed()
 
     def pause(self, paused: bool) -> None:
-        """No deliveries for now, or again."""
+        """Pause or resume deliveries."""
         self.subscriptions.pause(paused)
 
     def send_heartbeat(self) -> None:
-        """An empty line."""
+        """Send an empty line."""
         self.codec.send_heartbeat()
         self.touch()
 
     def timed_out(self) -> None:
-        """Heart-beats ceased: every unacknowledged delivery counts as failed."""
+        """End: heart-beats have ceased, and every unacknowledged delivery counts as failed."""
         self.report("connection.silent")
         self._receipts.forget()
         self.end(redelivery.SILENT)
 
     def connection_lost(self) -> None:
-        """The socket is gone."""
+        """End: the socket is closed."""
         self._receipts.forget()
         self.end(redelivery.DISCONNECTED)
 
@@ -193,7 +194,7 @@ class StompSession(Port):
         self.fail_with(stomp_connect.moved(why, self.options.failover) if moved else StompError("internal error", why))
 
     def fail_with(self, failure: StompError) -> None:
-        """Say what was wrong and close: an ERROR frame is the last of a connection (STOMP 1.2, ERROR)."""
+        """Send an ERROR, the last frame of a connection (STOMP 1.2, ERROR), and end."""
         if self.lost:
             return
         report_error(self.report, failure)
@@ -205,7 +206,7 @@ class StompSession(Port):
         self.shut_down(reason)
 
     def shut_down(self, why: str = "", *, moved: bool = False) -> None:
-        """STOMP's only goodbye is an ERROR frame.  Unacknowledged deliveries are not held against anybody."""
+        """Send an ERROR, the only way to end in STOMP.  Unacknowledged deliveries do not count as attempts."""
         short, default = ("connection closed" if why else "broker shutting down"), "The broker is shutting down."
         gone = stomp_connect.moved(MOVED, self.options.failover) if moved else StompError(short, why or default)
         self._receipts.end(gone)
@@ -213,7 +214,7 @@ class StompSession(Port):
         self.end(redelivery.INTERRUPTED)
 
     def end(self, how: redelivery.DeliveryOutcome) -> None:
-        """Nothing more happens on this connection."""
+        """End the connection's work; pending output may still be sent."""
         if self.lost:
             return
         self.lost = True
@@ -222,17 +223,17 @@ class StompSession(Port):
         self._give_up(how)
 
     def _give_up(self, how: redelivery.DeliveryOutcome) -> None:
-        """Everything that the peer holds is given back, and what was its own is deleted."""
+        """Roll back transactions, return deliveries, and delete temporary destinations."""
         self.transactions.abandon()
         self.subscriptions.close(how)
         self._destinations.close()
 
     def durable(self, ticket: int) -> None:
-        """Everything up to a tick is on disk."""
+        """Send receipts: everything up to a tick is on disk."""
         self._receipts.durable(ticket)
         self.touch()
 
-    # -- coming and going ------------------------------------------------------------------------------------------
+    # -- login and departure ---------------------------------------------------------------------------------------
 
     def _on_connect(self, frame: Frame) -> None:
         def known(identity: Identity | None) -> None:
@@ -241,7 +242,7 @@ class StompSession(Port):
         self._login.begin(frame, self.reading.until(LOGIN, known))
 
     def _introduced(self, frame: Frame, identity: Identity | None) -> None:
-        """Who the peer is has been found out, maybe some time after it asked."""
+        """Complete the login, perhaps some time after CONNECT."""
         if self.lost:
             return
         if identity is None:
@@ -260,14 +261,14 @@ class StompSession(Port):
         self.process()
 
     def _depart(self) -> None:
-        """The peer leaves: nothing more is delivered, and the connection closes once its receipts are out."""
+        """Stop deliveries, and close the connection once its receipts are sent."""
         self._give_up(redelivery.DISCONNECTED)
         self._leaving = True
         self.touch()
 
 
 def _after_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
-    """What needs the sends before it to be done."""
+    """Wrap a handler so that earlier sends are published first."""
 
     def publish_and_handle(session: StompSession, frame: Frame) -> None:
         session.receiver.publish_first()
@@ -276,7 +277,7 @@ def _after_sends(handle: Callable[[StompSession, Any], None]) -> Handler:
     return publish_and_handle
 
 
-#: One table for all connections, as those that have not logged in must cost little.
+#: One table for all connections: one that has not logged in must cost little.
 _HANDLERS: Final[Handlers] = {
     "CONNECT": StompSession._on_connect,
     "STOMP": StompSession._on_connect,

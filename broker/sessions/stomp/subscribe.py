@@ -1,8 +1,8 @@
 """The subscriptions of a connection: from SUBSCRIBE to a consumer or a browser, until UNSUBSCRIBE.
 
-A durable subscription is asked for in two ways.  Artemis and ActiveMQ Classic name it by a header and put `client-id`
-of CONNECT before it.  RabbitMQ has `durable:true`: it is then the id of the subscription that names it, whichever
-connection comes with it, on one address.
+There are two ways to ask for a durable subscription.  In Artemis and ActiveMQ Classic a header names it, within the
+`client-id` of CONNECT.  In RabbitMQ there is `durable:true`: then the id of the SUBSCRIBE names it, within the
+`client-id` or else the address.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_LOCALS: Final = (b"no-local", b"activemq.noLocal")
 
 
 class Subscriptions:
-    """Those of one connection, browsers too.  It is the engine's sink."""
+    """The subscriptions and browsers of one connection; the engine's Sink."""
 
     def __init__(self, port: Port, destinations: Destinations) -> None:
         self._engine = port.engine
@@ -46,9 +46,9 @@ class Subscriptions:
         self._replies = port.options.prefixes.of_replies
         self._by_id: dict[bytes, Subscription | Browser] = {}
         self._by_number: dict[bytes, Subscription | Browser] = {}
-        self._browsers = 0  # that there have been
-        self._showing: list[Browser] = []  # those that have not shown everything yet
-        self._automatic: dict[Consumer, None] = {}  # whose deliveries count as consumed once they are flushed
+        self._browsers = 0  # how many there have been
+        self._showing: list[Browser] = []  # browsers that have not shown everything yet
+        self._automatic: dict[Consumer, None] = {}  # consumers with ack:auto and unflushed deliveries
 
     @property
     def transport(self) -> object:
@@ -57,11 +57,11 @@ class Subscriptions:
     # -- subscribing -----------------------------------------------------------------------------------------------
 
     def subscribe(self, frame: Frame) -> None:
-        """SUBSCRIBE.  Raises StompError, EngineError."""
+        """Process a SUBSCRIBE.  Raises StompError, EngineError."""
         headers, port = frame.headers, self._port
         destination = headers[b"destination"]
         if is_temporary(destination) and destination in self._by_id:
-            self._end(self._by_id[destination])  # the client's own takes over
+            self._end(self._by_id[destination])  # replaces the automatic subscription
         id = headers.get(b"id", b"subscription/" + destination)
         if id in self._by_id:
             raise error("SUBSCRIBE", "duplicate subscription", f"id {shown(id)} is already in use", headers)
@@ -80,7 +80,7 @@ class Subscriptions:
 
     def _browse(self, id: bytes, request: SubscribeRequest, prefix: str, headers: Headers) -> None:
         self._browsers += 1
-        number = b"b%d" % self._browsers  # no consumer's
+        number = b"b%d" % self._browsers  # no consumer has such a number
         version = self._port.codec.version
         try:
             browser = Browser(self._engine, request, id, number, prefix, version, replies=self._replies)
@@ -95,11 +95,11 @@ class Subscriptions:
         self._by_number[subscription.number] = subscription
 
     def expect_reply(self, destination: bytes) -> None:
-        """Answers will come to a temporary destination, which nobody consumes.  Raises StompError, EngineError."""
+        """Subscribe to a temporary destination without consumers, for answers.  Raises StompError, EngineError."""
         self.subscribe(Frame("SUBSCRIBE", {b"destination": destination, b"id": destination}))
 
     def unsubscribe(self, frame: Frame) -> None:
-        """UNSUBSCRIBE: a subscription ends, or a durable one is deleted, or both.  Raises StompError, EngineError."""
+        """Process UNSUBSCRIBE: end a subscription, delete a durable one, or both.  Raises StompError, EngineError."""
         headers, access = frame.headers, self._destinations.access
         durable = durable_name(headers, "UNSUBSCRIBE", access)
         id = headers.get(b"id")
@@ -123,11 +123,11 @@ class Subscriptions:
             self._showing.remove(subscription)
 
     def numbered(self, number: bytes) -> Subscription | Browser | None:
-        """The one whose messages have ids that begin so."""
+        """Return the subscription or browser whose message-ids begin with this number."""
         return self._by_number.get(number)
 
     def close(self, how: DeliveryOutcome) -> None:
-        """The connection ends: what its subscriptions hold is given back."""
+        """End all, and return their unacknowledged messages: the connection ends."""
         for subscription in self._by_id.values():
             subscription.close(self._engine, how)
         self._showing.clear()
@@ -137,11 +137,11 @@ class Subscriptions:
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     def records(self, consumer: Consumer) -> bool:
-        """Deliveries leave without a record of their own."""
+        """Return False: the session writes no records for deliveries."""
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        """Messages for a subscription become MESSAGE frames."""
+        """Send messages for a subscription as MESSAGE frames."""
         port = self._port
         for message, why in self._by_number[b"%d" % consumer.id].encode(port.codec.output, messages):
             port.unsendable.add(consumer, message, why)
@@ -152,18 +152,18 @@ class Subscriptions:
             port.window.close()
 
     def flushed(self) -> None:
-        """The operating system has taken what was delivered: messages of automatic subscriptions are consumed."""
+        """Acknowledge deliveries with ack:auto: the operating system has accepted them.  Then continue browsers."""
         for consumer in self._automatic:
             if not consumer.closed:
                 self._engine.consumers.acknowledge_all(consumer)
         self._automatic.clear()
         try:
             self._show()
-        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+        except EngineError as refusal:  # of the disk: the client must not take part of the messages for all
             self._port.fail_with(refused("SUBSCRIBE", refusal, {}))
 
     def _show(self) -> None:
-        """Show more to those who browse, as much as may wait for the operating system.  Raises EngineError."""
+        """Continue browsers, as far as the output window permits.  Raises EngineError."""
         port = self._port
         while self._showing and not port.window.paused:
             nbytes, done = self._showing[0].show(port.codec.output, port.window.room)
@@ -172,21 +172,21 @@ class Subscriptions:
                 del self._showing[0]
 
     def pause(self, paused: bool) -> None:
-        """No deliveries for now, or again; to browsers nothing comes by itself."""
+        """Pause or resume deliveries; browsers get messages from `_show` only."""
         consumers = self._engine.consumers
         for subscription in self._by_id.values():
             if isinstance(subscription, Subscription):
                 (consumers.pause if paused else consumers.resume)(subscription.consumer)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """The engine closed a subscription: STOMP can only say so with an ERROR."""
+        """End the connection: the engine closed a subscription, which STOMP can only report with an ERROR."""
         self._port.fail_with(StompError("subscription closed", reason, None))
 
 
 def read_subscribe(
     headers: Headers, options: Options, destinations: Destinations, remote: str
 ) -> tuple[SubscribeRequest, str]:
-    """What a SUBSCRIBE wants, and the prefix of its destination.  Raises StompError, Denied."""
+    """Parse a SUBSCRIBE.  Returns the request, and the prefix of its destination.  Raises StompError, Denied."""
     access = destinations.access
     mode = ack_mode(headers)
     prefix, name, stated = destinations.split(headers[b"destination"].decode())
@@ -220,7 +220,7 @@ def read_subscribe(
 
 
 def durable_name(headers: Headers, command: str, access: Access) -> str:
-    """The durable subscription that a frame names, empty for none.  Raises StompError."""
+    """Return the name of the durable subscription in a frame, empty for none.  Raises StompError."""
     name = next((headers[n] for n in _DURABLE_NAMES if n in headers), b"").decode()
     client = access.client_id
     if name and not client:
@@ -230,5 +230,5 @@ def durable_name(headers: Headers, command: str, access: Access) -> str:
 
 
 def deletes(headers: Headers) -> bool:
-    """Whether an UNSUBSCRIBE means the durable subscription too, in RabbitMQ's way.  Raises StompError."""
+    """Whether an UNSUBSCRIBE also deletes the durable subscription, as in RabbitMQ.  Raises StompError."""
     return any(boolean(headers, n, "UNSUBSCRIBE", default=False) for n in _DURABLE_FLAGS)

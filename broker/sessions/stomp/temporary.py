@@ -1,12 +1,12 @@
-"""Destinations of a connection's own, for replies: `/temp-queue/NAME` and `/temp-topic/NAME`.
+"""Temporary destinations of a connection, for replies: `/temp-queue/NAME` and `/temp-topic/NAME`.
 
-NAME means something on this connection only: behind it is an address with a name of the broker's, made when the
-connection first says NAME and deleted with it.  A client that gets a message with such a `reply-to` reads the real
-name, and can send there by any protocol.
+NAME is valid on this connection only.  It stands for an address with a generated name, which is made when the
+connection first uses NAME and deleted when the connection ends.  A client that receives a message with such a
+`reply-to` sees the real name, and can send to it through any protocol.
 
-Clients expect one of two things (ActiveMQ Classic and RabbitMQ): that they subscribe to the destination like to any
-other, or that a `reply-to` is enough.  Both work: a client that names it as `reply-to` without having subscribed gets a
-subscription whose id is the destination, and loses it when it subscribes after all.
+In ActiveMQ Classic clients subscribe to the destination like to any other; in RabbitMQ a `reply-to` is enough.  Both
+work: a client that uses it as `reply-to` without a subscription gets one whose id is the destination.  A later
+SUBSCRIBE replaces that.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from protocols.stomp.errors import StompError
 _TEMPORARY: Final = {"/temp-queue/": RoutingType.ANYCAST, "/temp-topic/": RoutingType.MULTICAST}
 _PREFIXES: Final = tuple(prefix.encode() for prefix in _TEMPORARY)
 
-#: Temporary destinations of one connection: each costs an address and a queue, and clients use one.
+#: Temporary destinations per connection: each costs an address and a queue, and clients usually need one.
 TEMPORARY_MAX: Final = 100
 
 
 def is_temporary(destination: bytes) -> bool:
-    """Whether a destination is one of its connection's own."""
+    """Whether a destination is temporary."""
     return destination.startswith(_PREFIXES)
 
 
 class Destinations:
-    """What destinations mean on one connection.
+    """Resolves the destinations of one connection.
 
-    `access` is what its peer may do, `origin` whose messages no-local means: the client's, whatever its connection.
+    `access`: the peer's permissions; `origin`: identifies the client's messages for no-local, on any connection.
     """
 
     def __init__(self, engine: Engine, prefixes: Prefixes, access: Access, origin: str) -> None:
@@ -46,7 +46,7 @@ class Destinations:
         self._made: dict[str, Address] = {}
 
     def split(self, destination: str) -> tuple[str, str, RoutingType | None]:
-        """The prefix, the name after it, and the routing type that the prefix states; as `Prefixes.split`.
+        """Return prefix, name and routing type as `Prefixes.split`; makes the address of a temporary destination.
 
         Raises StompError, Denied.
         """
@@ -57,7 +57,7 @@ class Destinations:
         return self._prefixes.split(destination)
 
     def answered(self, destination: str) -> bool:
-        """Whether somebody consumes what is sent to a temporary destination."""
+        """Whether a temporary destination has consumers."""
         node = self._made.get(destination)
         return node is not None and any(queue.consumers for queue in node.queues)
 
@@ -72,7 +72,7 @@ class Destinations:
         return node
 
     def close(self) -> None:
-        """The connection has ended, and its consumers are closed."""
+        """Delete the temporary addresses; the consumers are closed."""
         for node in self._made.values():
             self._engine.delete_temporary(node)
         self._made.clear()

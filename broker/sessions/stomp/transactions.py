@@ -1,4 +1,4 @@
-"""The open transactions of one STOMP connection, under the names that its client gives them."""
+"""The open transactions of one STOMP connection, by the names that its client chose."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from protocols.stomp.frames import Frame
 
 
 class Transactions:
-    """Those of a connection, at most `most`."""
+    """The open transactions of a connection, at most `most`."""
 
     def __init__(self, engine: Engine, most: int) -> None:
         self._engine = engine
@@ -17,7 +17,7 @@ class Transactions:
         self._open: dict[bytes, Transaction] = {}
 
     def find(self, headers: Headers, command: str) -> Transaction:
-        """The transaction that a frame names.  Raises StompError."""
+        """Return the transaction that a frame names.  Raises StompError."""
         name = headers[b"transaction"]
         tx = self._open.get(name)
         if tx is None:
@@ -25,11 +25,11 @@ class Transactions:
         return tx
 
     def of(self, headers: Headers, command: str) -> Transaction | None:
-        """The transaction that a frame belongs to, if it names one.  Raises StompError."""
+        """Return the transaction that a frame names, None if it names none.  Raises StompError."""
         return self.find(headers, command) if b"transaction" in headers else None
 
     def begin(self, frame: Frame) -> None:
-        """BEGIN.  Raises StompError."""
+        """Process a BEGIN.  Raises StompError."""
         headers = frame.headers
         name = headers[b"transaction"]
         if name in self._open:
@@ -39,20 +39,20 @@ class Transactions:
         self._open[name] = self._engine.transactions.begin()
 
     def commit(self, frame: Frame) -> Transaction:
-        """COMMIT: the transaction, which is done.  Raises StompError, EngineError."""
+        """Process a COMMIT, and return the committed transaction.  Raises StompError, EngineError."""
         tx = self.find(frame.headers, "COMMIT")
         self._engine.transactions.commit(tx)
         del self._open[frame.headers[b"transaction"]]
         return tx
 
     def abort(self, frame: Frame) -> None:
-        """ABORT.  Raises StompError."""
+        """Process an ABORT.  Raises StompError."""
         tx = self.find(frame.headers, "ABORT")
         del self._open[frame.headers[b"transaction"]]
         self._engine.transactions.rollback(tx)
 
     def abandon(self) -> None:
-        """The connection ends: what is open is rolled back."""
+        """Roll back all open transactions: the connection ends."""
         for tx in self._open.values():
             self._engine.transactions.rollback(tx)
         self._open.clear()
