@@ -1,7 +1,7 @@
-"""What an AMQP peer is told of deliveries, once it is true: after the disk has it (promise P1), in order, in ranges.
+"""Answers for deliveries: sent to the peer when they are durable (promise P1), in order, in ranges.
 
-An answer settles deliveries: those that the peer sent, with the outcome they had; or ours that the peer gave an outcome
-and left to us to settle.  Where the receiver settles second it only says the outcome, and the peer settles.
+An answer settles deliveries: the peer's, with their outcome; or ours, for which the peer stated an outcome and left the
+settlement to us.  If the receiver settles second, an answer only states the outcome, and the peer settles.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from protocols.amqp.link import Channel
 from protocols.amqp.performatives import Accepted, DeliveryState
 from protocols.amqp.serial import ranges
 
-#: Channel, our role, delivery ids, their state, whether they are settled by it.
+#: Channel, our role, delivery ids, their state, whether the answer settles them.
 Answer = tuple[Channel, bool, Sequence[int], DeliveryState | None, bool]
 
 _ACCEPTED: Final = Accepted()

@@ -1,9 +1,9 @@
-"""Dynamic nodes: what a client may ask of one, what it gets, and how long that lives (part 3, 3.5.3, 3.5.4, 3.5.9).
+"""Dynamic nodes: the properties that clients may request, and the nodes' lifetimes (part 3, 3.5.3, 3.5.4, 3.5.9).
 
-A node belongs to the link that made it and is deleted when that closes, whatever was asked for: the answer says so.
-A link that is detached without closing leaves it behind, for a link of the same name and direction to take up again:
+A node belongs to the link that made it and is deleted when that closes, whatever was requested: the answer says so.
+When a link is detached without closing, its node stays, and a link of the same name and direction can resume it:
 
-    expiry-policy asked for            the node is there until            answered
+    expiry-policy requested            the node exists until              answered
     link-detach                        the link is detached               link-detach
     session-end, or none               the session ends                   session-end
     connection-close, never            the connection ends                connection-close
@@ -24,7 +24,7 @@ from protocols.amqp.types import Array, Symbol
 
 _LIFETIME: Final = "lifetime-policy"
 _MODES: Final = "supported-dist-modes"
-#: Nodes that a connection may leave behind: each costs an address and a queue.  One more, and the oldest goes.
+#: Nodes of detached links per connection: each costs an address and a queue.  Beyond that, the oldest is deleted.
 LEFT_MAX: Final = 100
 #: Distribution modes (3.5.7).
 MOVE: Final = "move"
@@ -32,7 +32,7 @@ COPY: Final = "copy"
 
 
 def check_properties(wanted: Mapping[str, object] | None) -> None:
-    """What is asked of a node, by its types.  Raises AmqpError (invalid-field)."""
+    """Check the types of requested node properties.  Raises AmqpError (invalid-field)."""
     for name, value in (wanted or {}).items():
         if name == _LIFETIME and not _is_lifetime(value):
             raise _invalid(name, "one of the lifetime policies (delete-on-close ...)")
@@ -55,13 +55,13 @@ def _invalid(name: str, wanted: str) -> AmqpError:
 
 
 def properties(*, topic: bool) -> dict[str, object]:
-    """What a node has: the answer to whatever was asked for."""
+    """Return the properties of a node, whatever was requested."""
     modes = (COPY,) if topic else (MOVE, COPY)
     return {_LIFETIME: DeleteOnClose(), _MODES: Array("symbol", [Symbol(mode) for mode in modes])}
 
 
 def lasting(terminus: Source | Target) -> str:
-    """The expiry policy of a dynamic terminus."""
+    """Return the expiry policy of a dynamic terminus."""
     asked = terminus.expiry_policy
     return asked if asked in (LINK_DETACH, SESSION_END) else CONNECTION_CLOSE
 
@@ -74,21 +74,21 @@ class _Node:
 
 
 class Nodes:
-    """The dynamic nodes of one connection; `delete` is told of those that are over."""
+    """The dynamic nodes of one connection; `delete` is called for those whose lifetime ends."""
 
     __slots__ = ("_attached", "_delete", "_left")
 
     def __init__(self, delete: Callable[[Address], None]) -> None:
         self._delete = delete
         self._attached: dict[Link, _Node] = {}
-        self._left: dict[tuple[str, bool], _Node] = {}  # by the name and role of their links, which are detached
+        self._left: dict[tuple[str, bool], _Node] = {}  # of detached links, by the links' name and role
 
     def made(self, link: Link, address: Address, expiry: str) -> None:
-        """A link has made a node."""
+        """Add a node that a link has made."""
         self._attached[link] = _Node(address, expiry, link.session)
 
     def take_up(self, link: Link, address: str | None) -> Address | None:
-        """A link that names the node which one of its name has left behind owns it now."""
+        """Let a link resume the node that a detached link of its name has left.  Returns its address, if any."""
         node = self._left.get((link.name, link.role))
         if node is None or address != node.address.name:
             return None
@@ -98,7 +98,7 @@ class Nodes:
         return node.address
 
     def detached(self, link: Link, *, closed: bool) -> None:
-        """A link is gone, and its node too unless it may be taken up again."""
+        """Process the end of a link: its node is deleted unless it can be resumed."""
         node = self._attached.pop(link, None)
         if node is None:
             return
@@ -113,14 +113,14 @@ class Nodes:
             self._delete(before.address)
 
     def ended(self, session: Channel) -> None:
-        """A session has ended, and with it the nodes that live no longer."""
+        """Delete the nodes that live no longer than a session: it has ended."""
         for key, node in list(self._left.items()):
             if node.session is session and node.expiry != CONNECTION_CLOSE:
                 del self._left[key]
                 self._delete(node.address)
 
     def clear(self) -> None:
-        """The connection is gone."""
+        """Delete all nodes: the connection is gone."""
         nodes = [*self._attached.values(), *self._left.values()]
         self._attached.clear()
         self._left.clear()

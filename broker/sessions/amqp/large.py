@@ -1,4 +1,4 @@
-"""Large bodies on their way out over AMQP: what precedes them, and pieces that are read as the receiver takes them."""
+"""Sends large bodies over AMQP: the sections before them, then pieces that are read as the receiver accepts them."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from broker.sessions.convert import ConversionError, unsaid
 from protocols.amqp.message import AMQP_VALUE, DATA, encode_section
 from protocols.amqp.sender import Sender, Streaming
 
-#: An empty body, which stands for one in a file where what precedes it is made; and what text becomes.
+#: Empty bodies, of bytes and of text: a placeholder for the body in a file while the sections before it are encoded.
 _NO_BODY: Final = encode_section(DATA, b"")
 _NO_TEXT: Final = encode_section(AMQP_VALUE, "")
 
-#: What begins a data section with a length of four bytes, and how long one is at most.
+#: The beginning of a data section with a length of four bytes, and the longest section that is sent.
 _DATA_32: Final = b"\x00\x53\x75\xb0"
 _DATA_BYTES_MAX: Final = 1 << 30
 
 
 class LargeMessage:
-    """A message whose body is in a file, as it goes out: `head` is everything before the body, `nbytes` the whole."""
+    """A message with its body in a file, for sending: `head` is everything before the body, `nbytes` the total size."""
 
     def __init__(self, message: Message, past: DeliveryHistory, now: int, encoder: Encoder) -> None:
-        """Raises ConversionError."""
+        """Encode the head.  Raises ConversionError."""
         assert not isinstance(message.body, bytes)
         foreign = message.header.format.number != AMQP_FORMAT
         shell = message.with_content(message.head, b"" if foreign else _NO_BODY)
@@ -41,11 +41,11 @@ class LargeMessage:
 
     @property
     def _starts(self) -> range:
-        """Where the sections begin; an empty body, that of a message whose properties are long, has one of them."""
+        """Where the sections begin.  An empty body (of a message whose properties are long) has one section."""
         return range(0, max(len(self._body), 1), self._most)
 
     def sections(self) -> Iterator[tuple[bytes, Stream]]:
-        """The body: what is to be written, and then what is to be read, one after the other."""
+        """Yield the body's sections: the bytes that begin each, and the stream of its contents."""
         body, most = self._body, self._most
         checksum = Checksum(body)
         for at in self._starts:
@@ -54,7 +54,7 @@ class LargeMessage:
 
 
 class LargeOut:
-    """A large message that is going out on a link."""
+    """A large message that is being sent on a link."""
 
     def __init__(self, link: Sender, large: LargeMessage, *, settled: bool) -> None:
         self.message = large.message
@@ -62,15 +62,15 @@ class LargeOut:
         self._delivery: Streaming = link.stream(large.message.id, settled=settled)
         lead, self._stream = next(self._sections)
         self._following = next(self._sections, None)
-        self._delivery.send(large.head + lead, last=False)  # at once: delivery ids go out in their order
+        self._delivery.send(large.head + lead, last=False)  # at once: delivery ids have to be sent in order
 
     @property
     def room(self) -> bool:
-        """Whether a piece may go out now."""
+        """Whether a piece may be sent now."""
         return self._delivery.room
 
     def pull(self) -> bool:
-        """Send a piece; whether that was the last one.  Raises Unreadable."""
+        """Send a piece.  Returns whether it was the last one.  Raises Unreadable."""
         piece = self._stream.read(PIECE_BYTES)
         if not self._stream.left and self._following is not None:
             lead, self._stream = self._following
@@ -81,17 +81,17 @@ class LargeOut:
         return last
 
     def abort(self) -> None:
-        """The rest cannot be read: the receiver forgets what it has."""
+        """Abort the delivery, as the rest cannot be read: the receiver drops what it has."""
         self._delivery.abort()
 
 
 def begin_large(
     link: Sender, message: Message, past: DeliveryHistory, now: int, encoder: Encoder, *, settled: bool
 ) -> LargeOut | ConversionError:
-    """Begin to send a message whose body is in a file; or why it cannot be sent."""
+    """Begin to send a message whose body is in a file; returns the error if it cannot be sent."""
     try:
         large = LargeMessage(message, past, now, encoder)
-    except Exception as error:  # of ours, too
+    except Exception as error:  # bugs of ours, too
         return unsaid(error)
     most = link.message_bytes_max
     if most is not None and large.nbytes > most:
@@ -101,26 +101,26 @@ def begin_large(
 
 
 class Puller(Protocol):
-    """A link that may have such a message."""
+    """A link that can send large messages."""
 
     large: LargeOut | None
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
-        """It is on its way, or cannot be read to its end."""
+        """The message is sent, or could not be read to its end."""
 
 
 class Pulling:
-    """The links of a connection on which large messages are going out, each a piece at a time."""
+    """The links of a connection that are sending large messages, in turn a piece each."""
 
     def __init__(self) -> None:
         self.links: dict[Puller, None] = {}
 
     def add(self, link: Puller) -> None:
-        """A link has begun one."""
+        """Add a link that has begun to send one."""
         self.links[link] = None
 
     def pull(self) -> None:
-        """A piece of each for which there is room.  Those that are gone, or done, are forgotten."""
+        """Send a piece on each link that has room, and remove links that are gone or done."""
         for link in list(self.links):
             large = link.large
             error: Unreadable | None = None
@@ -138,5 +138,5 @@ class Pulling:
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to pull now."""
+        """Whether a piece can be sent now."""
         return any([link.large is not None and link.large.room for link in self.links])

@@ -1,12 +1,12 @@
-"""What brokers note on the messages that they send each other: a link id, and the brokers that a message has passed.
+"""Annotations of messages sent between brokers: a link id, and the brokers that the message has passed through.
 
-    x-opt-bartleby-link-id    40 bytes: which message of which broker and queue this is, so that it is taken in once
-    x-opt-bartleby-hops       a list of texts, one for each broker: "NAME LINK MS", since when (ms since the epoch) it
-                              had left that broker, and by which link
+    x-opt-bartleby-link-id    40 bytes: identifies the message by broker and queue, so that it is accepted only once
+    x-opt-bartleby-hops       a list of texts, one per broker: "NAME LINK MS", when (ms since the epoch) it left that
+                              broker, and over which link
 
 Both are message annotations, which are no part of the bare message (part 3, 3.2): it passes byte for byte.  They count
-on links whose ATTACH desires `bartleby-link`; from everybody else they are dropped.  A link id ends where it arrives;
-hops stay with the message, and whoever sends it on adds one.
+on links whose ATTACH desires `bartleby-link`; from other senders they are dropped.  The receiving broker removes the
+link id; hops stay with the message, and each broker that forwards it adds one.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from protocols.amqp.types import Symbol
 #: The capability of a link between Bartlebys.
 LINK_CAPABILITY: Final = "bartleby-link"
 
-#: The property of a receiver that asks for no more than consumers at its own broker wait for.
+#: The property of a receiver that fetches only as many messages as consumers at its own broker wait for.
 ON_DEMAND: Final = "bartleby-on-demand"
 
-#: The properties of a receiver by which a Bartleby's link asks another to keep for it what is under way when the
-#: connection is lost: under which name, for how many ms, and whether this receiver is only a part of the link.
+#: The properties of a receiver with which a Bartleby's link asks another to reserve the messages that are in flight
+#: when the connection is lost: under which name, for how many ms, and whether this receiver is only a part of the link.
 RESERVE_NAME: Final = "bartleby-reserve-name"
 RESERVE_MS: Final = "bartleby-reserve-ms"
 RESERVE_PART: Final = "bartleby-reserve-part"
@@ -37,7 +37,7 @@ RESERVE_PART: Final = "bartleby-reserve-part"
 #: The condition of a message that is refused for its hops.
 TOO_MANY_HOPS: Final = "bartleby:too-many-hops"
 
-#: How the names of these annotations begin.
+#: The prefix of these annotations.
 PREFIX: Final = "x-opt-bartleby-"
 LINK_ID: Final = PREFIX + "link-id"
 HOPS: Final = PREFIX + "hops"
@@ -47,21 +47,22 @@ _NUMBERS: Final = Struct(">QQQ")
 _MARK: Final = LINK_ID.encode()
 _HOPS_MARK: Final = HOPS.encode()
 
-#: How a link id stands in the annotations of a message by LinkEncoder: it is their first entry.
+#: The beginning of a link id in annotations written by LinkEncoder, where it is the first entry.
 ENTRY: Final = encode(Symbol(LINK_ID)) + encode(bytes(LINK_ID_BYTES))[:2]
 _ENTRY_BYTES: Final = len(ENTRY) + LINK_ID_BYTES
 _MAP_8: Final = b"\x00\x53\x72\xc1"
 
 
 def link_id(broker_id: bytes, message: Message, queue_id: int) -> bytes:
-    """Of a message of the broker with this id (16 bytes): that id, the message's own, when it arrived (ms), and the id
-    of the queue that it leaves: several may have it, and each passes it on.  0: they pass it on as one.
+    """Return the link id: the broker's id (16 bytes), the message's, when it arrived (ms), and the queue's.
+
+    Several queues may have the message, and each forwards it; with `queue_id` 0 their copies count as one.
     """
     return broker_id + _NUMBERS.pack(message.id, message.header.timestamp, queue_id)
 
 
 def take_link_id(head: bytes) -> tuple[bytes | None, bytes]:
-    """The link id in a head, None without one, and the head without it.  Raises DecodeError."""
+    """Return the link id in a head, None without one, and the head without it.  Raises DecodeError."""
     if _MARK not in head:
         return None, head
     if head.startswith(_MAP_8) and head.startswith(ENTRY, 6) and head[4] > _ENTRY_BYTES and head[5] > 2:
@@ -75,7 +76,7 @@ def take_link_id(head: bytes) -> tuple[bytes | None, bytes]:
 
 
 def hop(broker: str, link: str, now: int) -> str:
-    """What the broker of this name adds to the hops of a message that it sends over a link now."""
+    """Return the hop that a broker adds to a message that it sends over a link now."""
     return f"{_word(broker)} {_word(link)} {now}"
 
 
@@ -84,7 +85,7 @@ def _word(name: str) -> str:
 
 
 def hops_of(head: bytes) -> list[str]:
-    """The brokers that a message has passed, the first one first, as `hop` writes them."""
+    """Return the brokers that a message has passed through, the first one first, as written by `hop`."""
     if _HOPS_MARK not in head:
         return []
     if head.startswith(_MAP_8) and len(head) > len(_MAP_8):
@@ -94,7 +95,7 @@ def hops_of(head: bytes) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _short_hops(section: bytes) -> tuple[str, ...]:
-    """Those in annotations of up to 255 bytes, which messages that left in the same millisecond have in common."""
+    """Decode annotations of up to 255 bytes; cached, as messages sent in the same millisecond have the same."""
     return tuple(_decoded_hops(section))
 
 
@@ -107,6 +108,6 @@ def _decoded_hops(head: bytes) -> list[str]:
 
 
 def passed(head: bytes, broker: str) -> bool:
-    """Whether a message has passed the broker of this name."""
+    """Whether a message has passed through the broker of this name."""
     name = _word(broker)
     return any(each.split(" ", 1)[0] == name for each in hops_of(head))

@@ -1,7 +1,7 @@
 """A link over AMQP 1.0: the side that connects, logs in, and attaches the routes.
 
-Each route has an AMQP session of its own: some brokers end the session for what is wrong with one link of it, and the
-other routes are to go on (`route_session`).
+Each route has an AMQP session of its own: some brokers end the session for an error of one of its links, which should
+not affect other routes (`route_session`).
 
     TCP (TLS)   SASL   OPEN          link: running
                        BEGIN ATTACH  a route each: starting, then running; or refused: retrying
@@ -35,7 +35,7 @@ from protocols.amqp.session import Session
 
 
 class AmqpLinkSession(AmqpEndpoint):
-    """Our side of a link's connection; `routes` by their names, once the other end has let it in."""
+    """Our side of a link's connection; `routes` by name, once it has logged in."""
 
     def __init__(
         self,
@@ -71,9 +71,9 @@ class AmqpLinkSession(AmqpEndpoint):
         self._link = link
         self._broker_name = broker_name
         self._login = LinkLogin(codec, link, hostname, options)
-        self._why = ""  # the connection ends
+        self._why = ""  # why the connection ends
 
-    # -- coming in, and out ----------------------------------------------------------------------------------------
+    # -- login and end ---------------------------------------------------------------------------------------------
 
     def _on_sasl(self, event: SaslMechanisms | SaslChallenge | SaslOutcome) -> None:
         why = self._login.step(event)
@@ -133,12 +133,12 @@ class AmqpLinkSession(AmqpEndpoint):
             each.check()
 
     def _end_attempts(self) -> None:
-        """What could not even be sent goes back, before a route begins that would send what comes behind it."""
+        """Return messages that could not be sent, before a route starts and sends later ones."""
         for each in self.routes.values():
             each.end_attempt(each.route.error)
 
     def _on_began(self, event: Began) -> None:
-        if event.begin.remote_channel is None:  # the other end's own, for which there is no use
+        if event.begin.remote_channel is None:  # a session of the other broker's, which is of no use
             event.session.send_begin()
             event.session.send_end()
             return
@@ -148,7 +148,7 @@ class AmqpLinkSession(AmqpEndpoint):
             self.touch()
 
     def _on_available(self, event: Available) -> None:
-        """The other end has told how many messages it has kept for a route."""
+        """Fetch the messages that the other broker has reserved for a route."""
         receiving = self.incoming.by_link.get(event.link)
         if receiving is not None:
             receiving.top_up()
@@ -175,7 +175,7 @@ class AmqpLinkSession(AmqpEndpoint):
     def _on_route_detached(self, event: Detached) -> None:
         route = self._sessions.get(event.link.session)
         if route is None or not route.has(event.link):
-            # The consumers of a part's selector get what comes here by itself.
+            # Consumers with the selector of a part get only messages that arrive here otherwise.
             self.on_detached(event)
             return
         ran = route.blame(event.error)
@@ -215,7 +215,7 @@ class AmqpLinkSession(AmqpEndpoint):
         raise link_error(NOT_ALLOWED, "a link has no transactions")
 
 
-#: What is done about each event; one table for all connections, as those that have not logged in must cost little.
+#: The handler of each event; one table for all connections: one that has not logged in must cost little.
 _HANDLERS: Final[Handlers] = {
     **SHARED,
     **dict.fromkeys((SaslMechanisms, SaslChallenge, SaslOutcome), AmqpLinkSession._on_sasl),

@@ -1,4 +1,4 @@
-"""All links: what operators do with them, and what becomes of them when a connection is made or lost.
+"""All links: operators' actions on them, and what happens when a connection is opened or lost.
 
 The network asks `due` which links to connect now, and says what came of it by `failed`, or by a session, which says
 `opened` and `lost`.  Nothing here waits.
@@ -13,7 +13,7 @@ from broker.engine import Engine, MessageRange
 from broker.engine.model.errors import NotFound, WrongState
 from broker.sessions.links.model import Link, LinkSettings, Route, State, has_come
 
-#: What is said of a connection that ends without a word, after the other end had let the link in and before.
+#: The error if a connection ends without a reason, after the login and before.
 _LOST: Final = "the connection was lost"
 _NOT_LET_IN: Final = "the other end hung up, or was silent, instead of letting the link in: check the port, and TLS"
 
@@ -22,16 +22,16 @@ class LinkConnection(Protocol):
     """The session of a link that is connected, or on its way; called within a tick."""
 
     def check(self) -> None:
-        """Do what is due by now."""
+        """Do everything that is due."""
 
     def pause_routes(self) -> None:
-        """Nothing is passed on for now; what is under way is settled."""
+        """Stop forwarding; messages in flight are still settled."""
 
     def start_routes(self) -> None:
-        """Routes that do not run begin, as far as they may."""
+        """Start the routes that do not run, as far as permitted."""
 
     def shut_down(self, why: str = "", *, moved: bool = False) -> None:
-        """The connection ends in good order; what it connects to need not know whether this broker has `moved`."""
+        """End the connection in good order; `moved` has no meaning for the other broker."""
 
 
 class Links:
@@ -41,13 +41,13 @@ class Links:
         self._engine = engine
         self.by_name: Mapping[str, Link] = {each.name: Link(each, lambda: engine.now, self._told) for each in settings}
         self.connections: dict[str, LinkConnection] = {}
-        self.closing = False  # the broker stops: what is lost now is not told
+        self.closing = False  # the broker stops: lost connections are not reported
         for link in self.by_name.values():
             if link.settings.enabled:
                 link.move("start")
 
     def find(self, name: str) -> Link:
-        """A link.  Raises NotFound."""
+        """Return a link.  Raises NotFound."""
         link = self.by_name.get(name)
         if link is None:
             raise NotFound(f"there is no link {name}")
@@ -56,7 +56,7 @@ class Links:
     # -- operators -------------------------------------------------------------------------------------------------
 
     def start(self, name: str) -> None:
-        """Let a link connect, or go on.  Raises NotFound, WrongState."""
+        """Start a link, or resume it.  Raises NotFound, WrongState."""
         link = self.find(name)
         link.pausing = False
         if link.state is State.STARTING:
@@ -81,7 +81,7 @@ class Links:
             connection.shut_down("the link is stopped by an operator")
 
     def pause(self, name: str) -> None:
-        """Stay connected and pass nothing on, until it is started.  Raises NotFound, WrongState."""
+        """Pause a link: it stays connected and forwards nothing until it is started.  Raises NotFound, WrongState."""
         link = self.find(name)
         if link.state in (State.STOPPED, State.PAUSED):
             raise WrongState(f"link {name} is {link.state}")
@@ -109,7 +109,7 @@ class Links:
         return messages
 
     def _discard(self, route: Route) -> int:
-        """Remove what a route holds; how many messages there still were.  They are no more than its window."""
+        """Remove the messages that a route holds, at most its window.  Returns how many there still were."""
         queue, held = self._engine.queues.get(route.settings.local), tuple(sorted(route.doubtful))
         removed = 0
         while queue is not None and held:
@@ -120,7 +120,7 @@ class Links:
     # -- the network -----------------------------------------------------------------------------------------------
 
     def due(self) -> list[Link]:
-        """Links to connect now; they are starting."""
+        """Return the links to connect now; they are starting."""
         found = []
         now = self._engine.now
         for link in self.by_name.values():
@@ -131,11 +131,11 @@ class Links:
         return found
 
     def wanted(self, link: Link) -> bool:
-        """Whether a connection that was made for a link is still to be used."""
+        """Whether a connection that was opened for a link is still needed."""
         return link.state is State.STARTING and link.name not in self.connections
 
     def connected(self, link: Link, connection: LinkConnection) -> None:
-        """A link has a connection, on which it logs in."""
+        """Set the connection of a link, on which it logs in."""
         self.connections[link.name] = connection
 
     def check(self) -> None:
@@ -144,7 +144,7 @@ class Links:
             connection.check()
 
     def opened(self, link: Link, connection: LinkConnection, peer: str) -> None:
-        """The other broker has let a link in."""
+        """Note that a link has logged in, and start or pause its routes."""
         link.attempts_before, link.opened_at = link.attempts, self._engine.now
         link.peer, link.attempts, link.error = peer, 0, ""
         link.move("opened")
@@ -156,10 +156,10 @@ class Links:
             connection.start_routes()
 
     def lost(self, link: Link, why: str = "") -> None:
-        """A link's connection could not be made, was refused, or has ended; it is tried again after a while.
+        """Retry after a while: a link's connection could not be opened, was refused, or has ended.
 
-        One that ends at once was no success: the time between attempts goes on growing.  `why`: empty, if the other end
-        has not said.
+        A connection that ends at once does not count as a success: the retry interval continues to grow.  `why`: empty
+        if the other broker gave no reason.
         """
         why = why or (_LOST if link.connected else _NOT_LET_IN)
         self.connections.pop(link.name, None)
@@ -177,7 +177,7 @@ class Links:
         self._engine.report("link.lost", link=link.name, remote=link.remote, error=why, milliseconds=wait)
 
     def _told(self, link: Link, route: Route | None) -> None:
-        """A state has changed: notifications tell of it."""
+        """Send a notification of a changed state."""
         notes = self._engine.notes
         if notes.listening:
             told: dict[str, str | int] = {

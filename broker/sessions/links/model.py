@@ -64,7 +64,7 @@ def has_come(at: int, now: int, longest: int) -> bool:
 
 
 class Kind(StrEnum):
-    """What a route does."""
+    """The kind of a route."""
 
     SEND = "send"
     RECEIVE = "receive"
@@ -77,9 +77,9 @@ class Kind(StrEnum):
 class RouteSettings:
     """A route as configured.
 
-    `local`: the queue that is read here, or the address that is filled; `remote`: the address or queue there, empty
-    for topics, whose messages keep their address.  `origin`: the remote queue that the messages were sent to, where
-    several share a transmission queue.
+    `local`: the local queue that is read, or the local address that is filled; `remote`: the other broker's address or
+    queue, empty for topics, whose messages keep their address.  `origin`: the remote queue that messages were sent to,
+    if several share a transmission queue.
     """
 
     name: str
@@ -104,7 +104,7 @@ class RouteSettings:
 
     @property
     def reads(self) -> bool:
-        """Whether it reads a queue here; else it only fills an address here."""
+        """Whether it reads a local queue; else it only fills a local address."""
         return self.outward or self.kind in (Kind.SEND, Kind.REMOTE_QUEUE, Kind.TOPICS)
 
 
@@ -125,7 +125,7 @@ class LinkSettings:
     max_hops: int = 4
 
 
-#: Told of each change of a state: the link, the route or None.
+#: Called at each change of a state with the link, and the route or None.
 Told = Callable[["Link", "Route | None"], None]
 
 
@@ -139,18 +139,18 @@ class Route:
         self.since = 0
         self.error = ""
         self.error_at = 0
-        self.passed = 0  # messages that the other side has, or that came from there
+        self.passed = 0  # messages that the other broker accepted, or that came from it
         self.refused = 0
         self.unsettled = 0
         self.doubtful: set[int] = set()  # messages whose outcome is unknown
         self.suspects = 0  # messages of which one may have ended the AMQP session: they are sent one by one
         self.retry_at = 0
-        self.bartleby = False  # so is the other end: exactly once
-        self.looked_back = False  # for what an earlier run of this broker has left in doubt
+        self.bartleby = False  # the other broker is a Bartleby: exactly once
+        self.looked_back = False  # for messages that an earlier run of this broker left in doubt
 
     @property
     def name(self) -> str:
-        """Its name, one of its link's."""
+        """Its name, unique in its link."""
         return self.settings.name
 
     @property
@@ -159,11 +159,11 @@ class Route:
         return len(self.doubtful) if self.state is State.IN_DOUBT else 0
 
     def note(self, error: str) -> None:
-        """What went wrong last."""
+        """Note the last error."""
         self.error, self.error_at = error, self.link.now()
 
     def move(self, trigger: str, error: str = "") -> None:
-        """Another state, if this changes it."""
+        """Change the state, if the trigger does."""
         after = ROUTE[self.state].get(trigger)
         if error:
             self.note(error)
@@ -183,7 +183,7 @@ class Link:
         self.since = now()
         self.error = ""
         self.error_at = 0
-        self.peer = ""  # the other end's product and container, as it introduced itself
+        self.peer = ""  # the other broker's product and container id
         self.remote = ""  # its URL
         self.attempts = 0  # that have failed since the last success
         self.attempts_before = 0  # that had failed before it
@@ -199,22 +199,22 @@ class Link:
 
     @property
     def shown(self) -> State:
-        """Its state, with what its routes have to tell: in doubt as long as one of them is."""
+        """Its state for operators: in doubt as long as one of its routes is."""
         if self.state is State.RUNNING and any(each.state is State.IN_DOUBT for each in self.routes.values()):
             return State.IN_DOUBT
         return self.state
 
     @property
     def connected(self) -> bool:
-        """Whether the other broker has let it in."""
+        """Whether it has logged in to the other broker."""
         return self.state in (State.RUNNING, State.PAUSED)
 
     def can(self, trigger: str) -> bool:
-        """Whether something may happen now."""
+        """Whether a trigger is possible now."""
         return trigger in LINK[self.state]
 
     def move(self, trigger: str, error: str = "") -> None:
-        """Another state.  The trigger must be possible."""
+        """Change the state.  The trigger must be possible."""
         if error:
             self.error, self.error_at = error, self.now()
         self.state, self.since = LINK[self.state][trigger], self.now()

@@ -1,18 +1,18 @@
-"""The routes of an AMQP link while it is connected: a queue here read for an address there, and the other way round.
+"""The routes of an AMQP link while it is connected: from a local queue to a remote address, and the other way round.
 
-A sending route is a consumer here (`OutgoingLink`), whose settlements are the other broker's answers:
+A sending route is a local consumer (`OutgoingLink`), which settles messages as the other broker answers:
 
-    accepted                  it leaves here: forwarded, or consumed if the other end is no Bartleby
-    rejected                  a dead letter, with the other end's words
-    released, modified        back to the head of the queue, as a failed delivery; the route waits a while
-    too large, no way to say  the same, without asking it
-    no answer                 back as it was: the connection was lost, and that is no fault of a message
-    an error instead          all go back and are sent one by one: the one under way when it happens again is to blame
+    accepted                   the message leaves: forwarded, or consumed if the other broker is not a Bartleby
+    rejected                   a dead letter, with the other broker's reason
+    released, modified         back to the head of the queue, as a failed delivery; the route waits a while
+    too large, or unsendable   the same, without asking the other broker
+    no answer                  returned unchanged: the connection was lost, which no message has caused
+    an error instead           all are returned and sent one by one: the one in flight at the next error is the cause
 
-Where a dead letter is not wanted (use-dead-letter = false), or a durable message would find no dead-letter queue,
-nothing counts as failed: the route waits, and tries again with one message until that is taken.  A message with too
-many hops is no matter of the other end's: it is a dead letter whatever use-dead-letter says, and waits only for want of
-a dead-letter queue.
+If dead letters are disabled (use-dead-letter = false), or a durable message would have no dead-letter queue, no
+delivery counts as failed: the route waits, and tries one message until that is accepted.  Too many hops do not concern
+the other broker: such a message becomes a dead letter whatever use-dead-letter says, and waits only if there is no
+dead-letter queue.
 """
 
 from __future__ import annotations
@@ -39,35 +39,35 @@ from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
 from protocols.amqp.session import Session
 
-#: What comes back without the other end having refused it: it may have left, and nothing has failed.
+#: The outcome of messages that return without a refusal: they may have been sent, and nothing has failed.
 _BACK: Final = DeliveryOutcome(0, False, "the link was interrupted", left=True)
 
-#: Selectors that a route fetches for at a time, a link of the connection each: more are a sign of one a request.
+#: Selectors that a route fetches for at a time, each with an AMQP link.  More are a sign of a selector per request.
 PARTS_MAX: Final = 64
 
-#: How long a receiver outlasts the last consumer of its selector, in ms: what is under way arrives, and one that comes
-#: again finds it.
+#: How long a receiver outlives the last consumer with its selector, in ms: messages in flight arrive, and a consumer
+#: that returns finds it.
 LINGER_MS: Final = 5_000
 
-#: What messages are taken to have, in bytes, before one has come: consumers with a window in bytes wait for so many.
+#: Assumed size of messages, in bytes, before one has arrived; for consumers whose window is in bytes.
 _MESSAGE_BYTES: Final = 16 << 10
 
 
 def words(error: Error | None) -> str:
-    """An error as the other end put it."""
+    """Return the text of an error from the other broker."""
     return "no reason given" if error is None else str(error)
 
 
 class SendingRoute(OutgoingLink):
-    """A route that reads a queue here."""
+    """A route that reads a local queue."""
 
     def __init__(self, owner: LinkOwner, link: Sender, standing: Standing, stamp: Stamp) -> None:
         super().__init__(owner, link, settled=False, default=Released(), stamp=stamp)
         self.route = standing.route
         self._standing = standing
-        self._full = False  # the socket takes nothing for now
-        self.probing = False  # one message at a time, until one is taken
-        self._fast: list[int] = []  # sent settled with this tick: gone when they have left
+        self._full = False  # the output window is closed
+        self.probing = False  # sends one message at a time until one is accepted
+        self._fast: list[int] = []  # sent settled in this tick: consumed once they are flushed
 
     # -- going out -------------------------------------------------------------------------------------------------
 
@@ -105,7 +105,7 @@ class SendingRoute(OutgoingLink):
         self._send_alike(run)
 
     def _send_alike(self, messages: list[Message]) -> None:
-        """Messages that are all durable, or all to be sent once and for all."""
+        """Send messages that are all durable, or all non-durable and sent settled."""
         fast = self._settled = not messages[0].header.durable
         super()._send(messages)
         self._settled = False
@@ -114,7 +114,7 @@ class SendingRoute(OutgoingLink):
             self._fast += [each.id for each in messages if isinstance(each.body, bytes) and each.id not in waiting]
 
     def _begin_large(self, message: Message) -> None:
-        self._settled = False  # it takes a while to leave: kept until it is there
+        self._settled = False  # sending takes a while: not settled before the answer
         super()._begin_large(message)
 
     def flushed(self) -> None:
@@ -126,7 +126,7 @@ class SendingRoute(OutgoingLink):
             self._passed(len(gone))
             self.more_room()
 
-    # -- the other end's answers -----------------------------------------------------------------------------------
+    # -- the other broker's answers --------------------------------------------------------------------------------
 
     def settle(self, event: Dispositions) -> None:
         consumer, state = self.attached, event.state
@@ -172,7 +172,7 @@ class SendingRoute(OutgoingLink):
                 self.wait(text)
 
     def give_up(self, message: Message, why: ConversionError) -> None:
-        """A message cannot be sent as it is: it dies, if it may."""
+        """Make a dead letter of a message that cannot be sent, if permitted; else wait with it."""
         consumers, standing = self._owner.engine.consumers, self._standing
         if isinstance(why, TooManyHops):
             text, dies = str(why), standing.is_kept(message)
@@ -188,19 +188,19 @@ class SendingRoute(OutgoingLink):
     # -- waiting ---------------------------------------------------------------------------------------------------
 
     def wait(self, text: str) -> None:
-        """The other end takes nothing for now; what is under way is still settled."""
+        """Wait, as the other broker accepts nothing now; messages in flight are still settled."""
         if self.route.state is State.RUNNING:
             self._standing.wait(text)
             self._apply_pause()
 
     def go_on(self, *, again: bool) -> None:
-        """Pass messages on; `again`: try with one."""
+        """Forward messages; `again`: try one first."""
         self.probing = again
         self.pause(self._owner.window.paused)
         self.more_room()
 
     def stop(self) -> None:
-        """An operator has paused the route."""
+        """Stop: an operator has paused the route."""
         self._apply_pause()
 
     def pause(self, paused: bool) -> None:
@@ -215,9 +215,9 @@ class SendingRoute(OutgoingLink):
         self._apply_pause()
 
     def blame(self, text: str) -> bool:
-        """The other end has ended the AMQP link or session with an error, for a message if there was only one.
+        """Handle an error that ended the AMQP link or session: if a single message is in flight, it is the cause.
 
-        Returns whether there were any.
+        Returns whether messages were in flight.
         """
         held = self._under_way()
         self.route.suspects = len(held)
@@ -227,11 +227,11 @@ class SendingRoute(OutgoingLink):
         return bool(held)
 
     def _under_way(self) -> set[int]:
-        """Messages that have left, and are not answered."""
+        """Return the ids of messages that were sent and have no answer."""
         return set(self.attached.unacked) - {message.id for message in self._pending} if self.consumer else set()
 
     def close(self, how: DeliveryOutcome) -> None:
-        """The AMQP link is gone: whatever is under way now, no message is to blame."""
+        """End: the AMQP link is gone.  Messages in flight are not at fault."""
         held = self._under_way()
         super().close(_BACK)
         self.route.unsettled = 0
@@ -240,7 +240,7 @@ class SendingRoute(OutgoingLink):
 
 
 class UnsendableByRoutes(Unsendable):
-    """What the routes of a connection cannot send."""
+    """The undeliverable messages of a connection's routes."""
 
     __slots__ = ()
 
@@ -252,10 +252,10 @@ class UnsendableByRoutes(Unsendable):
 
 
 class ReceivingRoute(IncomingLink):
-    """A route that fills an address here.
+    """A route that fills a local address.
 
-    Where it fetches for consumers, it has a receiver for those without a selector, and one more for each selector that
-    others have in common (`parts`): what none of them takes stays where it is.
+    With `only_with_consumers` it has a receiver for consumers without a selector, and one more for each selector of
+    others (`parts`): messages that no local consumer wants stay at the other broker.
     """
 
     def __init__(
@@ -264,7 +264,7 @@ class ReceivingRoute(IncomingLink):
         self.route = standing.route
         self.selector = selector
         self.parts: dict[str, ReceivingRoute] = {}
-        self.wanted_at = owner.engine.now  # when a consumer with the selector was last here
+        self.wanted_at = owner.engine.now  # when a consumer with the selector was last seen
         self._standing = standing
         self._parts_made = 0
         self.place = place
@@ -292,7 +292,7 @@ class ReceivingRoute(IncomingLink):
             super().top_up()
 
     def fetch_for_consumers(self) -> None:
-        """Ask for what consumers here wait for, each selector's by a receiver of its own, while there are such."""
+        """Ask for the messages that local consumers wait for, with a receiver for each selector in use."""
         now, parts = self._owner.engine.now, self.parts
         wanted = {
             each.selector for queue in self.place.address.queues for each in queue.consumers if not each.on_demand
@@ -336,7 +336,7 @@ class ReceivingRoute(IncomingLink):
     def _fetch(self) -> None:
         most = self._owner.options.credits
         lacking = max([self._lacking(queue, most) for queue in self.place.address.queues], default=0)
-        if self.peer is Peer.BARTLEBY:  # which has kept something for this route, be it wanted here or not
+        if self.peer is Peer.BARTLEBY:  # it has reserved messages for this route, whether they are wanted here or not
             lacking = max(lacking, self.link.available)
         wanted = 0 if self._blocked else max(min(lacking, most), 0)
         if wanted != self.link.credit and (not wanted or not self.link.credit or 2 * self.link.credit < wanted):
@@ -344,9 +344,9 @@ class ReceivingRoute(IncomingLink):
             self._owner.touch()
 
     def _lacking(self, queue: Queue, most: int) -> int:
-        """How many messages the consumers of a queue wait for, at most so many each, beyond what is there for them.
+        """Return how many more messages the consumers of a queue can take than are there for them; at most `most` each.
 
-        Links that fetch for consumers elsewhere do not count: brokers would wait for each other, and nobody for them.
+        Links that fetch on demand do not count: brokers would fetch for each other, without any consumer.
         """
         takers = [
             each
