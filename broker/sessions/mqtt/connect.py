@@ -1,4 +1,4 @@
-"""CONNECT and its answer: who the client is, which session it gets, what both sides respect (3.1, 3.2, 4.12)."""
+"""CONNECT and its answer: login, session expiry, and the limits of both sides (3.1, 3.2, 4.12)."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from protocols.mqtt.properties import (
     Property,
 )
 
-#: A peer counts as gone after one and a half times its keep alive [MQTT-3.1.2-22]: so many ms a second of it.
+#: A peer counts as gone after one and a half times its keep alive [MQTT-3.1.2-22]: ms per second of keep alive.
 KEEP_ALIVE_MS: Final = 1_500
 
 
-#: Told who a client is (None: refused), and what goes with the answer.
+#: Called with the client's identity (None: refused), and the data to send with the answer.
 Known = Callable[[Identity | None, bytes | None], None]
 
 
 class Login:
-    """Who the client of a connection is, at first and maybe again; until that is known nothing more is read (`login`).
+    """The login of a connection, and later re-authentication; until the answer nothing more is read (`login`).
 
-    Enhanced authentication is SCRAM (4.12): AUTH to and fro.
+    Enhanced authentication is SCRAM, in AUTH packets (4.12).
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Login:
         known: Known,
         fail: Callable[[MqttError], None],
     ) -> None:
-        self.over = False  # nobody waits any more
+        self.over = False  # the connection is over: ignore answers
         self._codec = codec
         self._gate = gate
         self._peer = peer
@@ -62,7 +62,7 @@ class Login:
         self._exchange: sasl.Exchange | None = None
 
     def begin(self, connect: Connect) -> None:
-        """A client introduces itself.  Raises MqttError."""
+        """Start the login of a CONNECT.  Raises MqttError."""
         method = connect.properties.get(AUTHENTICATION_METHOD)
         if method is not None:
             self._start(method, connect.properties.get(AUTHENTICATION_DATA))
@@ -75,7 +75,7 @@ class Login:
         self._gate.login(self._peer, name, password, self._reading.until(LOGIN, known))
 
     def step(self, auth: Auth) -> None:
-        """AUTH came.  Raises MqttError."""
+        """Process an AUTH.  Raises MqttError."""
         data = auth.properties.get(AUTHENTICATION_DATA)
         if auth.reason_code == ReasonCode.RE_AUTHENTICATE:
             method = auth.properties.get(AUTHENTICATION_METHOD)
@@ -112,19 +112,19 @@ class Login:
             self._known(identity, data)
 
     def send(self, reason: ReasonCode, data: bytes | None) -> None:
-        """AUTH."""
+        """Send an AUTH."""
         if not self._codec.send(Auth(reason, Properties([] if data is None else [(AUTHENTICATION_DATA, data)]))):
             self._fail(no_room("AUTH"))
 
 
 def no_room(packet: str) -> MqttError:
-    """A peer has so small a Maximum Packet Size that it cannot be sent what it waits for."""
+    """Return the error for a peer whose Maximum Packet Size is too small for a packet that it needs."""
     sentence = f"the peer's Maximum Packet Size has no room for {packet}"
     return MqttError(ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR, sentence)
 
 
 def check(connect: Connect, options: MqttOptions) -> None:
-    """Whether an acceptor takes what a client asks for.  Raises MqttError."""
+    """Check that an acceptor permits what a client asks for.  Raises MqttError."""
     if not (connect.client_id or options.nameless):
         sentence = "the client identifier is empty, which is not allowed here"
         raise MqttError(ReasonCode.CLIENT_IDENTIFIER_NOT_VALID, sentence)
@@ -141,7 +141,7 @@ def check(connect: Connect, options: MqttOptions) -> None:
 
 
 def check_publish(qos: int, retain: bool, options: MqttOptions) -> None:
-    """Whether an acceptor takes messages of this kind.  Raises MqttError ([MQTT-3.2.2-12], [MQTT-3.2.2-13])."""
+    """Check that an acceptor permits such messages.  Raises MqttError ([MQTT-3.2.2-12], [MQTT-3.2.2-13])."""
     if qos > options.qos_max:
         raise MqttError(ReasonCode.QOS_NOT_SUPPORTED, f"QoS {options.qos_max} is the highest here, not {qos}")
     if retain and not options.retain:
@@ -149,24 +149,24 @@ def check_publish(qos: int, retain: bool, options: MqttOptions) -> None:
 
 
 def payload_too_large(nbytes: int, options: MqttOptions) -> str:
-    """Why a message is refused."""
+    """Return why a message is refused."""
     return f"a payload of {nbytes} bytes, at most {options.payload_bytes_max} are allowed"
 
 
 def use_another_server(why: str, servers: str) -> MqttError:
-    """Another broker of the pair goes on; not for good, as 0x9D would say: this one may have its turn again (4.11)."""
+    """Return the error for a take-over by another broker: 0x9C, as 0x9D would mean a permanent move (4.11)."""
     return MqttError(ReasonCode.USE_ANOTHER_SERVER, why, servers=servers)
 
 
 def wrong_login(connect: Connect) -> MqttError:
-    """What somebody is told who may not come in."""
+    """Return the error for a refused login."""
     if AUTHENTICATION_METHOD in connect.properties or connect.user_name is None:
         return MqttError(ReasonCode.NOT_AUTHORIZED, "the login was refused")
     return MqttError(ReasonCode.BAD_USER_NAME_OR_PASSWORD, "the user name or the password is wrong")
 
 
 def keep_alive(connect: Connect, options: MqttOptions) -> int:
-    """The keep alive in force, in seconds, 0: none.  Only a client of 5.0 can be told another (3.2.2.3.14)."""
+    """Return the effective keep alive in seconds, 0: none.  It can be changed for clients of 5.0 only (3.2.2.3.14)."""
     most = options.keep_alive_max
     asked = connect.keep_alive
     if connect.version == V5 and most and not 0 < asked <= most:
@@ -175,26 +175,26 @@ def keep_alive(connect: Connect, options: MqttOptions) -> int:
 
 
 def session_expiry(connect: Connect, options: MqttOptions) -> int:
-    """How long the session outlives its connection, in seconds."""
+    """Return how long the session outlives its connection, in seconds."""
     if connect.version == V5:
         return min(connect.properties.get(SESSION_EXPIRY_INTERVAL) or 0, options.expiry_max)
     return 0 if connect.clean_start else min(options.expiry_default, NEVER_EXPIRES)
 
 
 def own_receive_maximum(connect: Connect, options: MqttOptions) -> int:
-    """How many messages of QoS 1 and 2 a client may send without an answer; only one of 5.0 can be told of a limit."""
+    """Return how many QoS 1 and 2 messages a client may send without an answer; only 5.0 can announce a limit."""
     return options.receive_maximum if connect.version == V5 else RECEIVE_MAXIMUM_DEFAULT
 
 
 def receive_maximum(connect: Connect, options: MqttOptions) -> int:
-    """How many messages of QoS 1 and 2 may be in flight to the client."""
+    """Return how many messages of QoS 1 and 2 may be in flight to the client."""
     return min(connect.properties.get(RECEIVE_MAXIMUM) or RECEIVE_MAXIMUM_DEFAULT, options.inflight_max)
 
 
 def greeting(
     connect: Connect, options: MqttOptions, *, present: bool, assigned: str, expiry: int, data: bytes | None
 ) -> Connack:
-    """The CONNACK that lets a client in; before 5.0 it says no more than whether there was a session."""
+    """Return the CONNACK of a successful login; before 5.0 it only says whether there was a session."""
     if connect.version != V5:
         return Connack(0, present)
     pairs: list[tuple[Property[Any], Any]] = []

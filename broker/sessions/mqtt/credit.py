@@ -1,8 +1,8 @@
-"""How much the engine hands to the consumers of a session, and what is over.
+"""How many messages the engine delivers to the consumers of a session, and the surplus.
 
-Consumers of QoS 1 and 2 have counted credit: what the quota leaves.  When several use the same quota up, what is over
-is parked, one run at most, since everybody is paused then.  Where bytes in flight are limited too, the engine is asked
-for a few messages at a time, as nobody knows how large they are; one more may go while the limit is not reached.
+Consumers of QoS 1 and 2 have counted credit: the rest of the quota.  If several use up the same quota, the surplus is
+parked: at most one run, since all are paused then.  If bytes in flight are limited too, the engine is asked for a few
+messages at a time, as their sizes are unknown; one more may be sent while the limit is not reached.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from broker.sessions.mqtt.inflight import InFlight
 
 
 class Parked:
-    """Runs of messages that wait for the quota, in their order: few, see above."""
+    """Runs of messages that wait for the quota, in order: few, see above."""
 
     __slots__ = ("_runs", "messages")
 
@@ -30,23 +30,23 @@ class Parked:
         return iter(self._runs)
 
     def add(self, consumer: Consumer, run: list[Message]) -> None:
-        """A run waits behind the others."""
+        """Add a run behind the others."""
         self._runs.append((consumer, run))
         self.messages += len(run)
 
     def put_back(self, consumer: Consumer, run: list[Message]) -> None:
-        """What is left of the first run waits on before the others, which came later."""
+        """Put the rest of the first run before the others, which are later."""
         self._runs.insert(0, (consumer, run))
         self.messages += len(run)
 
     def pop(self) -> tuple[Consumer, list[Message]]:
-        """The first run, which waits no more."""
+        """Remove and return the first run."""
         consumer, run = self._runs.pop(0)
         self.messages -= len(run)
         return consumer, run
 
     def take(self, consumer: Consumer) -> list[Message]:
-        """The messages of a consumer, which wait no more."""
+        """Remove and return the messages of a consumer."""
         taken = [message for other, run in self._runs if other is consumer for message in run]
         if taken:
             self._runs = [(other, run) for other, run in self._runs if other is not consumer]
@@ -55,9 +55,9 @@ class Parked:
 
 
 class Credit:
-    """What the `consumers` of a session may be handed: nothing while it is stopped, as at first.
+    """The credit of a session's `consumers`: none while it is stopped, as it is at first.
 
-    `wanting`: counted ones that have used credit since they got it.
+    `wanting`: counted consumers that have used credit since it was granted.
     """
 
     __slots__ = ("_consumers", "_engine", "_exhausted", "_in_flight", "_stopped", "parked", "wanting")
@@ -77,27 +77,27 @@ class Credit:
         return self._in_flight.room - self.parked.messages
 
     def used(self, consumer: Consumer) -> None:
-        """A counted consumer has been handed messages."""
+        """Note that a counted consumer got messages."""
         self.wanting[consumer] = None
 
     def forget(self, consumer: Consumer) -> None:
-        """A consumer is one of the session's no more, or gets no more."""
+        """Forget a consumer that is no longer the session's, or gets no more messages."""
         self.wanting.pop(consumer, None)
 
     def stop(self, stopped: bool) -> None:
-        """The connection of the session takes nothing for now, or there is none; or it takes messages again."""
+        """Stop deliveries, as there is no connection or its output is blocked; or resume them."""
         self._stopped = stopped
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at all consumers again."""
+        """Set the credit of all consumers again."""
         self._exhausted = self.room <= 0
         self.wanting.clear()
         for consumer in self._consumers:
             self.give(consumer)
 
     def give(self, consumer: Consumer) -> None:
-        """Whether a consumer gets messages now, and how many."""
+        """Pause a consumer, or grant it what the quota leaves."""
         consumers = self._engine.consumers
         if self._stopped or (consumer.counted and self._exhausted):
             consumers.pause(consumer)
@@ -108,7 +108,7 @@ class Credit:
             consumers.resume(consumer)
 
     def check(self) -> None:
-        """Messages were sent or parked: once the quota is used up, the engine keeps what it has."""
+        """Pause counted consumers once the quota is used up.  Call after messages were sent or parked."""
         if not self._exhausted and self.room <= 0:
             self._exhausted = True
             for consumer in self._consumers:
@@ -116,7 +116,7 @@ class Credit:
                     self._engine.consumers.pause(consumer)
 
     def renew(self) -> None:
-        """There may be room again: for those that have used much of what they had."""
+        """Grant new credit to consumers that have used much of theirs, if there is room."""
         room = self.room
         if room <= 0:
             return

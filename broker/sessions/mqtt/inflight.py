@@ -1,8 +1,8 @@
-"""What a session has sent with QoS 1 or 2 and its client has not answered, over one connection after the other.
+"""The messages that a session has sent with QoS 1 or 2 without a final answer, across its connections.
 
-Three books are kept in step: the table of packet identifiers (`Outgoing`), the journal, and the engine's deliveries.
-For a session that lasts, identifier and message are in the journal before the PUBLISH leaves (INFLIGHT), and PUBREC is
-before PUBREL leaves (RELEASED, and the message is consumed): after a crash each goes on where it was.
+Three records are kept in step: the table of packet identifiers (`Outgoing`), the journal, and the engine's deliveries.
+For a stored session, identifier and message are in the journal before PUBLISH is sent (INFLIGHT), and PUBREC is before
+PUBREL is sent (RELEASED, and the message is consumed): after a crash each exchange continues where it was.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from protocols.mqtt.codes import FAILURE, PacketType
 from protocols.mqtt.inflight import Acknowledged, Outgoing, PacketIds, Sent
 from protocols.mqtt.packets import Ack
 
-#: Messages that the engine may hand over at a time while bytes in flight are limited.
+#: How many messages the engine may deliver at a time while bytes in flight are limited.
 FEW: Final = 64
 
-#: Where there are none: nothing is ever added to it, and a set for each connection takes 216 bytes.
+#: A shared empty set, never added to: a set for each connection would take 216 bytes.
 _NO_IDS: Final[set[int]] = set()
 
-#: What a session knows a message in flight by.
+#: A message in flight, and the subscription that it was sent for.
 Flying = tuple[Subscription, Message]
 
 _SUBSCRIPTION: Final = itemgetter(0)
 
 
 class InFlight:
-    """Those of one session.  `stored`: its record, if packet identifiers are to be journalled.
+    """The messages in flight of one session.  `stored`: its record, if packet identifiers are to be journalled.
 
-    `bytes_max`: of payloads, -1: no limit; one more may go while it is not reached.
+    `bytes_max`: of payloads, -1: no limit; one more message may be sent while it is not reached.
     """
 
     __slots__ = ("_answered", "_bytes", "_engine", "_unsent", "bytes_max", "outgoing", "stored")
@@ -48,37 +48,37 @@ class InFlight:
         self.bytes_max = -1
         self._engine = engine
         self._bytes = 0
-        self._answered: Sequence[Flying] = ()  # what the client has, while that is being written down
-        self._unsent = _NO_IDS  # packet identifiers whose PUBLISH has never left
+        self._answered: Sequence[Flying] = ()  # messages that the client has, while that is being recorded
+        self._unsent = _NO_IDS  # packet identifiers whose PUBLISH was never sent
 
     def __iter__(self) -> Iterator[tuple[int, Sent, Subscription, Message]]:
-        """Those whose messages the client does not have yet, in the order of sending."""
+        """Yield the messages that the client does not have yet, in the order of sending."""
         return ((packet_id, state, *flying) for packet_id, state, flying in self.outgoing if flying is not None)
 
     def current(self) -> Iterator[tuple[int, Queue, Message]]:
-        """Packet identifier, queue and message of each that still has a queue."""
+        """Yield packet identifier, queue and message of each that still has a queue."""
         return (
             (packet_id, subscription.attached.queue, message)
             for packet_id, _, subscription, message in self
             if subscription.attached is not None
         )
 
-    # -- how many there may be -------------------------------------------------------------------------------------
+    # -- limits ----------------------------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """How many more messages the engine may deliver, if nothing waits."""
+        """How many more messages the engine may deliver, if none are parked."""
         if self.bytes_max < 0:
             return self.outgoing.quota
         return min(self.outgoing.quota, FEW) if self.open else 0
 
     @property
     def open(self) -> bool:
-        """Whether one may be sent now."""
+        """Whether a message may be sent now."""
         return self.outgoing.quota > 0 and (self.bytes_max < 0 or self._bytes < self.bytes_max)
 
     def fitting(self, messages: Sequence[Message]) -> int:
-        """How many of these messages may be sent now."""
+        """Return how many of these messages may be sent now."""
         fitting = min(len(messages), self.outgoing.quota)
         if self.bytes_max >= 0:
             left = self.bytes_max - self._bytes
@@ -89,18 +89,18 @@ class InFlight:
         return fitting
 
     def connected(self, receive_maximum: int, bytes_max: int) -> None:
-        """A connection begins, with limits of its own: all that is in flight is to be sent again."""
+        """Begin a connection, with its limits: everything in flight is to be sent again."""
         self.bytes_max = bytes_max
         if bytes_max >= 0:
             self._bytes = sum([len(message.body) for _, _, _, message in self])
         self.outgoing.connected(receive_maximum)
 
-    # -- on their way ----------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------------
 
     def send(
         self, port: Port, subscription: Subscription, consumer: Consumer, qos: int, messages: list[Message]
     ) -> tuple[int, list[int]]:
-        """Messages, as many as are `fitting`, are on their way: what must be durable first, and packet identifiers."""
+        """Record up to `fitting` messages as sent.  Returns the tick that must be durable first, and packet ids."""
         ids = self.outgoing.send([(subscription, message) for message in messages], qos)
         if self.bytes_max >= 0:
             self._bytes += sum([len(message.body) for message in messages])
@@ -109,24 +109,24 @@ class InFlight:
         return self._engine.sessions.in_flight.sending(self.stored, consumer.queue, messages, ids, port), ids
 
     def unsent(self, packet: Publishing) -> None:
-        """What waited for the journal when the connection was lost has never left."""
+        """Note that a packet was never sent: it waited for the journal when the connection was lost."""
         if self._unsent:
             self._unsent.update(packet[2])
         else:
             self._unsent = set(packet[2])
 
     def leaves(self, packet_id: int) -> bool:
-        """A message is sent again; whether it had left before."""
+        """Note that a message is sent again.  Returns whether it had been sent before."""
         before = packet_id not in self._unsent
         self._unsent.discard(packet_id)
         return before
 
-    # -- what the client answers -----------------------------------------------------------------------------------
+    # -- the client's answers --------------------------------------------------------------------------------------
 
     def acknowledge(self, ack: Ack) -> Acknowledged[Flying]:
-        """PUBACK, PUBREC or PUBCOMP came: messages are consumed, or given out of hand if it tells of a failure.
+        """Process a PUBACK, PUBREC or PUBCOMP: consume its messages, or give them up if it states a failure.
 
-        Raises MqttError for one that does not fit what was sent.
+        Raises MqttError if it does not match what was sent.
         """
         failed = ack.reason_code >= FAILURE
         outcome = self.outgoing.acknowledge(ack.type, ack.packet_ids, failed=failed)
@@ -146,15 +146,15 @@ class InFlight:
         return outcome
 
     def _settle(self, settled: Sequence[Flying]) -> None:
-        """The client has these."""
+        """Consume messages that the client has."""
         for subscription, run in groupby(settled, _SUBSCRIPTION):
             self._consumed(subscription, [message.id for _, message in run])
 
     def _consumed(self, subscription: Subscription, ids: list[int]) -> None:
-        """The client has these messages of a subscription."""
+        """Consume messages of a subscription that the client has."""
         consumers, consumer = self._engine.consumers, subscription.attached
         if consumer is None:
-            return  # its queue is gone, and the messages with it
+            return  # its queue was deleted with the messages
         try:
             consumers.acknowledge_run(consumer, ids)
         except UnknownDelivery:
@@ -163,12 +163,12 @@ class InFlight:
                     consumers.acknowledge(consumer, id)
 
     def recover(self) -> set[tuple[Consumer | None, int]]:
-        """The session failed, maybe while it wrote down what the client has; whose deliveries are in flight."""
+        """Complete an interrupted `acknowledge` after a failure of the session.  Returns the deliveries in flight."""
         answered, self._answered = self._answered, ()
         self._settle(answered)
         return {(subscription.consumer, message.id) for _, _, subscription, message in self}
 
-    # -- in flight no more -----------------------------------------------------------------------------------------
+    # -- ending ----------------------------------------------------------------------------------------------------
 
     def _landed(self, messages: Iterable[Message]) -> None:
         if self.bytes_max >= 0:
@@ -179,7 +179,7 @@ class InFlight:
             self._engine.sessions.in_flight.returned(self.stored, messages, list(packet_ids))
 
     def give_up(self, state: Sent, found: Mapping[int, Message]) -> None:
-        """These, by packet identifier, all in one state, are in flight no more, and the client does not have them."""
+        """End the delivery of messages, by packet identifier, all in one state; the client does not have them."""
         answer = PacketType.PUBACK if state is Sent.AT_LEAST_ONCE else PacketType.PUBREC
         self.outgoing.acknowledge(answer, list(found), failed=True)
         self._landed(found.values())
@@ -188,7 +188,7 @@ class InFlight:
     def recall(self, consumer: Consumer, wanted: Sent) -> list[Message]:
         """Give up the consumer's packets in a state.
 
-        Returns the messages of those that had left; those that waited for the journal are back on the queue.
+        Returns the messages that had been sent; those that waited for the journal are returned to the queue.
         """
         found = {
             packet_id: message
@@ -202,13 +202,13 @@ class InFlight:
         return list(found.values())
 
     def give_back_at_least_once(self, consumer: Consumer) -> None:
-        """What is in flight with QoS 1 goes back to the queue, for other clients (4.8.2)."""
+        """Return messages in flight with QoS 1 to the queue, for other clients (4.8.2)."""
         for message in self.recall(consumer, Sent.AT_LEAST_ONCE):
             if message.id in consumer.unacked:
                 self._engine.consumers.give_back(consumer, message.id, redelivery.INTERRUPTED)
 
     def consume_exactly_once(self, consumer: Consumer) -> None:
-        """What is in flight with QoS 2 is no other client's [MQTT-4.8.2-5]; what never left is."""
+        """Consume messages in flight with QoS 2, which no other client may get [MQTT-4.8.2-5]; return unsent ones."""
         for packet_id, state, subscription, message in self:
             if state is not Sent.EXACTLY_ONCE or subscription.consumer is not consumer:
                 continue
@@ -218,7 +218,7 @@ class InFlight:
                 self._engine.consumers.acknowledge(consumer, message.id)
 
     def forget_released(self) -> None:
-        """The receiver has lost its session: it does not answer PUBREL any more, whose messages it has had."""
+        """Forget released messages: the receiver has lost its session, and will not answer their PUBREL."""
         done = self.outgoing.forget_released()
         if self.stored is not None:
             self._engine.sessions.completed(self.stored, done, sent=True)
@@ -226,7 +226,7 @@ class InFlight:
     # -- after a restart -------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredSession, subscriptions: Mapping[Consumer, Subscription]) -> None:
-        """Take over what was in flight before a restart, in its order; what is no longer there is done."""
+        """Take over the messages in flight before a restart, in order, except those that no longer exist."""
         consumers = {consumer.queue: consumer for consumer in subscriptions}
         by_consumer: dict[Consumer, list[Message]] = {}
         for queue, message in stored.inflight.values():

@@ -1,4 +1,4 @@
-"""Large payloads on their way out: read from their files piece by piece, whatever protocol they came by."""
+"""Sends large payloads: read from their files piece by piece, from messages of any protocol."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _NO_DATA: Final = encode_section(DATA, b"")
 _NO_TEXT: Final = encode_section(AMQP_VALUE, "")
 _SIZED: Final = b"content-length:0\n"
 
-#: What begins a section that is one text, with a length of four bytes or one.
+#: The beginnings of a section that is one text, with a length of four bytes or one.
 _TEXT: Final = (b"\x00\x53\x77\xb1", b"\x00\x53\x77\xa1")
 
 
 class LargePayload:
-    """The payload of one PUBLISH: a source for the codec.  `consumer`: whose delivery it is."""
+    """The payload of one PUBLISH: a source for the codec.  `consumer`: the consumer that it is delivered to."""
 
     __slots__ = ("_source", "consumer", "message")
 
@@ -36,18 +36,18 @@ class LargePayload:
 
     @property
     def left(self) -> int:
-        """Bytes still to come."""
+        """Bytes still to be read."""
         return self._source.left
 
     def read(self) -> bytes:
-        """The next piece.  Raises Unreadable."""
+        """Return the next piece.  Raises Unreadable."""
         return self._source.read()
 
 
 def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttConnection) -> ConversionError | None:
-    """Why a packet cannot be sent: it is larger than the client takes, or, with a large payload, than packets are here.
+    """Return why a packet cannot be sent, None if it can: it is larger than the client accepts, or than packets may be.
 
-    None if it can be.
+    The second limit, for a large payload, is the acceptor's own maximum packet size.
     """
     if isinstance(payload, list):
         size, most = head.packet_bytes(payload[0]), PACKET_BYTES_MAX
@@ -62,7 +62,7 @@ def refused(head: PublishHead, payload: list[bytes] | LargePayload, codec: MqttC
 
 
 def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargePayload] | None:
-    """Properties and payload of another protocol's message; None if it has to be converted as a whole, and can be.
+    """Return properties and payload of another protocol's message; None if it should be converted as a whole.
 
     Raises ConversionError.
     """
@@ -79,12 +79,12 @@ def to_large_mqtt(message: Message, body: LargeBody) -> tuple[Properties, LargeP
         except Unreadable as error:
             raise ConversionError(str(error), passing=error.passing) from error
     else:
-        head += _SIZED  # bytes: whether they are text, only all of them would tell
+        head += _SIZED  # treated as bytes: only reading all would show whether it is text
     properties, _ = to_mqtt(message.with_content(head, empty))
     return properties, LargePayload(message, source or Stream(body))
 
 
 def own_payload(message: Message, body: LargeBody) -> LargePayload:
-    """That of a message of MQTT."""
+    """Return the payload of an MQTT message."""
     assert message.header.format.number == MQTT_FORMAT, "others are converted"
     return LargePayload(message, Stream(body))

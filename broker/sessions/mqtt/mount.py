@@ -1,8 +1,8 @@
-"""Mount points: what goes before all topics of an acceptor's clients, which do not see it.
+"""Mount points: a prefix of all topics of an acceptor's clients, which do not see it.
 
-A connection puts the prefix before what its client names and takes it away from what it sends; sessions, subscriptions
-and messages know whole topics only.  Client identifiers are prefixed too, so that no client of a mount point takes over
-a session of another one.  `$SYS` is the broker's, and the same everywhere.
+A connection adds the prefix to topics from its client and removes it from topics sent to it; sessions, subscriptions
+and messages have full topics only.  Client identifiers are prefixed too, so that a client of one mount point cannot
+take over a session of another.  `$SYS` belongs to the broker, and is the same everywhere.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ _SYSTEM: Final = "$SYS"
 
 
 class Inward(Protocol):
-    """The topics of what the other end publishes, as they are here."""
+    """Maps topics that the peer publishes to local ones."""
 
     def publish(self, run: Publish) -> Mapping[int, Refused]:
-        """Put them into a run; what is not to be taken of it, by its places."""
+        """Change the topics of a run.  Returns refusals of its messages, by position."""
 
 
 class Outward(Protocol):
-    """The topics of messages, as the other end has them."""
+    """Maps local topics to the peer's."""
 
     def seen(self, topic: str) -> str | None:
-        """What a topic is there; None: it is none."""
+        """Return the peer's name of a topic; None: it has none."""
 
     def told(self, properties: bytes) -> bytes:
-        """The properties of a message, as they are there."""
+        """Return the properties of a message with the peer's topics."""
 
 
 class MountPoint:
@@ -46,25 +46,25 @@ class MountPoint:
         self._prefix = prefix
 
     def client_id(self, named: str) -> str:
-        """As what a client is known."""
+        """Return the full client identifier."""
         return self._prefix + named
 
-    # -- what comes ------------------------------------------------------------------------------------------------
+    # -- from the client -------------------------------------------------------------------------------------------
 
     def whole(self, topic: str) -> str:
-        """The topic, or pattern of a filter, that a client means."""
+        """Return the full topic, or pattern of a filter, for one of a client."""
         if topic.partition(SEPARATOR)[0] == _SYSTEM:
             return topic
         return prefixed(self._prefix, topic)
 
     def filter(self, named: TopicFilter) -> TopicFilter:
-        """The filter that a client means."""
+        """Return the full filter for one of a client."""
         pattern = self.whole(named.pattern)
         share = "" if named.share is None else f"{SHARE_PREFIX}{named.share}{SEPARATOR}"
         return TopicFilter(share + pattern, pattern, named.share)
 
     def publish(self, run: Publish) -> Mapping[int, Refused]:
-        """Put the prefix before the topics of what a client publishes, all of them."""
+        """Add the prefix to all topics that a client publishes to."""
         whole: dict[str, str] = {}
         for topic in run.topics:
             if topic not in whole:
@@ -74,7 +74,7 @@ class MountPoint:
         return {}
 
     def will(self, will: Will) -> Will:
-        """The will that a client means."""
+        """Return the will with full topics."""
         return replace(will, topic=self.whole(will.topic), properties=self._properties(will.properties))
 
     def _properties(self, properties: Properties) -> Properties:
@@ -83,16 +83,16 @@ class MountPoint:
         pairs = [(each, self.whole(value) if each is RESPONSE_TOPIC else value) for each, value in properties]
         return Properties(pairs)
 
-    # -- what goes -------------------------------------------------------------------------------------------------
+    # -- to the client ---------------------------------------------------------------------------------------------
 
     def seen(self, topic: str) -> str | None:
-        """What a client sees of a topic; None: it is outside of its mount point."""
+        """Return a topic as a client sees it; None: it is outside of the mount point."""
         if topic.startswith(self._prefix):
             return topic[len(self._prefix) :] or None
         return topic if topic.partition(SEPARATOR)[0] == _SYSTEM else None
 
     def told(self, properties: bytes) -> bytes:
-        """The properties of a message as a client sees them: without a response topic to which it cannot publish."""
+        """Return a message's properties as a client sees them, without a response topic that it cannot publish to."""
         read = read_properties(b"\0" + properties)
         response = read.get(RESPONSE_TOPIC)
         if response is None:

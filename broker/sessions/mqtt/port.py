@@ -1,4 +1,4 @@
-"""What the session of a client asks of the connection that it has."""
+"""The interface of a connection to the session of its client."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from protocols.mqtt.encode import PublishHead, PublishHeads
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack
 
-#: PUBLISH packets: what they share or the head of each, payloads and packet identifiers; or one with a large payload.
+#: PUBLISH packets: a common head or one for each, payloads and packet identifiers; or one with a large payload.
 Publishing = tuple[PublishHead | PublishHeads, list[bytes] | LargePayload, list[int]]
 
 
 class Port(BaseSession):
-    """An MQTT connection as the session of its client sees it, in both directions; `session` is what does it."""
+    """An MQTT connection as its client's session sees it, in both directions; `session` implements it."""
 
     __slots__ = ("codec", "renderer")
 
@@ -38,14 +38,14 @@ class Port(BaseSession):
 
     @abstractmethod
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
-        """Send once a tick is durable; 0: at once."""
+        """Send a packet once a tick is durable; 0: at once."""
 
     @abstractmethod
     def spend(self, messages: int, nbytes: int) -> None:
-        """So many messages of so many bytes go out."""
+        """Count messages, and their bytes, that are sent."""
 
     def refused(self, consumer: Consumer, message: Message, text: str) -> None:
-        """The client refuses a message for good, which its consumer holds."""
+        """Reject a message in delivery: the client refuses it for good."""
         self.engine.consumers.reject(consumer, message.id, text=text)
 
     @abstractmethod
@@ -56,23 +56,23 @@ class Port(BaseSession):
 
     @abstractmethod
     def owe(self, ack: Ack) -> None:
-        """An acknowledgement is owed, once all before it is durable."""
+        """Owe an acknowledgement, to be sent once everything before it is durable."""
 
     @abstractmethod
     def dropped(self, messages: int, sentence: str) -> None:
-        """Messages were dropped without a word to their sender."""
+        """Report messages that were dropped without telling the sender."""
 
     @abstractmethod
     def proceed(self, failure: MqttError | None) -> None:
-        """A large message has come to its end, after its parts: read on, or fail."""
+        """Continue after a large message, or fail."""
 
     @abstractmethod
     def taken_over(self) -> None:
-        """Another connection of the same client has come: say so, and end."""
+        """End, and tell the client why: it has another connection now."""
 
 
 def keep_fitting(port: Port, consumer: Consumer, head: PublishHead, run: Run, payloads: list[bytes]) -> list[bytes]:
-    """Leave of a run only what the client has room for; the rest are dead letters [MQTT-3.1.2-25]."""
+    """Remove messages from a run that are too large for the client, which become dead letters [MQTT-3.1.2-25]."""
     most = port.codec.packet_bytes_max_out
     sizes = [head.packet_bytes(payload) for payload in payloads]
     if max(sizes) <= most:

@@ -1,4 +1,4 @@
-"""A subscription of a session: what was asked for, and the consumer of its queue while there is one."""
+"""A subscription of a session: its options, and the consumer of its queue while there is one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Subscription(ClientSubscription):
     own_name: str = field(init=False, default="")
 
     def ask(self, asked: Asked, identifier: int) -> None:
-        """What is wanted from now on; `identifier` 0: none."""
+        """Set the options; `identifier` 0: none."""
         self.qos = asked.qos
         self.no_local = asked.no_local
         self.retain_as_published = asked.retain_as_published
@@ -29,19 +29,19 @@ class Subscription(ClientSubscription):
         self.lead = Properties([(SUBSCRIPTION_IDENTIFIER, identifier)]).raw if identifier else b""
 
     def call(self, queue: str) -> None:
-        """Its queue has this name, if any, instead of one made of client and pattern."""
+        """Name its queue, unless the name is empty, instead of by client and pattern."""
         if queue:
             self.name = self.own_name = queue
 
     def without_consumer(self) -> Subscription:
-        """The same, for another consumer."""
+        """Return a copy, for another consumer."""
         other = Subscription(self.client, self.pattern, self.wildcard, self.share, self.filter)
         other.ask(Asked(self.filter, self.qos, self.no_local, self.retain_as_published), self.identifier)
         other.call(self.own_name)
         return other
 
     def to_json(self) -> dict[str, object]:
-        """What of it is stored with its session."""
+        """Return what is stored with the session."""
         return {
             "filter": self.filter.text,
             "qos": self.qos,

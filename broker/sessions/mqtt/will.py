@@ -1,4 +1,4 @@
-"""A will: what to publish when a client's connection ends otherwise than it should (MQTT 5.0, 3.1.2.5, 3.1.3.2)."""
+"""A will: the message to publish when a client's connection ends abnormally (MQTT 5.0, 3.1.2.5, 3.1.3.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERV
 
 @dataclass(slots=True, eq=False)
 class Will:
-    """A will as a session keeps it.  `delay` and `expiry` (-1: none) in seconds."""
+    """The will of a session.  `delay` and `expiry` (-1: none) in seconds."""
 
     topic: str
     payload: bytes
@@ -25,7 +25,7 @@ class Will:
 
     @classmethod
     def of(cls, will: WillMessage) -> Will:
-        """What CONNECT says."""
+        """Make one from that of a CONNECT."""
         delay = will.properties.get(WILL_DELAY_INTERVAL) or 0
         expiry = will.properties.get(MESSAGE_EXPIRY_INTERVAL)
         return cls(
@@ -40,7 +40,7 @@ class Will:
 
     @classmethod
     def from_json(cls, stored: dict[str, object]) -> Will:
-        """As it was stored."""
+        """Restore a stored one."""
         head = base64.b64decode(str(stored["head"]))
         delay, expiry = stored["delay"], stored["expiry"]
         assert isinstance(delay, int)
@@ -56,7 +56,7 @@ class Will:
         )
 
     def to_json(self) -> dict[str, object]:
-        """What is stored with its session."""
+        """Return what is stored with the session."""
         head = make_head(self.qos, self.retain, self.properties)
         return {
             "topic": self.topic,
@@ -67,7 +67,7 @@ class Will:
         }
 
     def publish(self, publisher: Publisher) -> None:
-        """Publish it.  Raises EngineError."""
+        """Publish the will.  Raises EngineError."""
         properties = self.properties
         if self.expiry >= 0:
             properties = Properties([(MESSAGE_EXPIRY_INTERVAL, self.expiry), *properties])
