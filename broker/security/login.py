@@ -1,14 +1,14 @@
-"""The gate: whether a login is right, without ever keeping the event loop waiting.
+"""The gate: checks logins, without ever blocking the event loop.
 
-    no users file                everybody is anonymous, whatever they say (the daemon sees to it that only this machine
+    no users file                every client is anonymous, whatever it sends (the daemon ensures that only this machine
                                  can connect, or that `anonymous = true`)
-    a name and a password        argon2id beside the event loop (`password_checks`)
-    a token                      its issuer says which user it is, and with what roles, until it expires (`tokens`); it
-                                 comes by a mechanism of its own, or as a password
-    neither                      the user of the client's certificate, or anonymous, if either may be
+    a name and a password        argon2id outside the event loop (`password_checks`)
+    a token                      its issuer names the user and the roles, until it expires (`tokens`); it is sent by a
+                                 mechanism of its own, or as a password
+    neither                      the user of the client's certificate, or anonymous, if either is allowed
     a name without a password    refused
 
-Unknown users cost what known ones do.  Failed logins of an origin slow it (`throttle`).
+A login takes as long for an unknown user as for a known one.  Failed logins of an origin slow it (`throttle`).
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from broker.security.users_file import StoredUser, Users
 from broker.sessions.login import Door, Peer, ScramKeys, Then
 from broker.sessions.sasl import ANONYMOUS, EXTERNAL, OAUTHBEARER, PLAIN, SCRAMS, XOAUTH2
 
-#: How a client can have come in, for the log.
+#: How a client logged in, for the log.
 CERTIFICATE: Final = "certificate"
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Who may come in.
+    """Which clients may log in.
 
-    `users`: None when there is no users file, so that everybody is anonymous.  `anonymous`: the roles of who has no
-    credentials; None: refused.  `rules`: of client certificates.  `per_user`: connections of one user, -1: any;
-    `allowed`: of users who may have other numbers.
-    `tokens`: None if none are taken; `renew` gets newer keys for them, if it can, and calls then.
+    `users`: None if there is no users file: every client is anonymous.  `anonymous`: the roles of clients without
+    credentials; None: refused.  `rules`: of client certificates.  `per_user`: the most connections of one user, -1: no
+    limit; `allowed`: exceptions to it, by user.
+    `tokens`: None if tokens are not accepted; `renew` fetches newer keys for them, if it can, and then calls back.
     """
 
     users: Users | None = None
@@ -62,16 +62,16 @@ class UserGate:
         self._report = report
         self._secret = secret
         self._passwords = PasswordChecks(runner, secret, self._fail)
-        self._asking: set[Peer] = set()  # whose login takes a while, or took one, as long as they are connected
+        self._asking: set[Peer] = set()  # connected peers whose login is or was deferred
         self._peers = LoggedInPeers()
-        self._doors: dict[Peer, Door] = {}  # by which peers come, where not everybody may
+        self._doors: dict[Peer, Door] = {}  # of peers at acceptors that restrict logins
         self._tokens_waiting = 0
-        self._keys: KeySet | None = None  # when `any_withdrawn` was last asked
-        #: Counts changes of the policy: what was found out under another one has to be found out again.
+        self._keys: KeySet | None = None  # at the last call of `any_withdrawn`
+        #: Counts changes of the policy: results found under an earlier one are checked again.
         self.version = 0
 
     def change(self, policy: Policy) -> None:
-        """Other users and rules; a connection stays as long as what it came in by still lets it in (`gone`)."""
+        """Replace the policy; a connection stays open if its login would still succeed (`gone`)."""
         self._use(policy)
         self._passwords.forget()
         self.version += 1
@@ -87,29 +87,30 @@ class UserGate:
         door = self._doors.get(peer)
         return door is None or door.admits(user, roles)
 
-    # -- who is in ---------------------------------------------------------------------------------------------------
+    # -- logged-in peers ---------------------------------------------------------------------------------------------
 
     def users(self) -> dict[str, frozenset[str]] | None:
-        """The users of the file and their roles; None: there is none."""
+        """Return the users of the users file and their roles; None: there is no file."""
         users = self._policy.users
         return None if users is None else {name: stored.roles for name, stored in users.items()}
 
     def roles_of(self, user: str) -> frozenset[str] | None:
-        """The roles that a user has now; None: there is no such user."""
+        """Return the roles that a user has now; None: there is no such user."""
         if not user:
             return self._policy.anonymous
         stored = (self._policy.users or {}).get(user)
         return None if stored is None else stored.roles
 
     def gone(self, peer: Peer) -> bool:
-        """Whether a peer that came in could not any more: its user, the rule for its certificate, or the key of its
-        token was taken away, or the role by which it may come in at its acceptor.
+        """Whether a logged-in peer could no longer log in.
+
+        If so, its user, its certificate's rule, its token's key, or the role that its acceptor requires was removed.
         """
         inside = self._peers.get(peer)
         if inside is None:
             return False
         policy = self._policy
-        if inside.bearer is not None:  # whose roles do not change
+        if inside.bearer is not None:  # a token's roles do not change
             return policy.tokens is None or not policy.tokens.believes(inside.bearer)
         if inside.how == CERTIFICATE and user_of(policy.rules, peer.subject) != inside.user:
             return True
@@ -117,23 +118,23 @@ class UserGate:
         return roles is None or not self._admits(peer, inside.user, roles)
 
     def any_withdrawn(self) -> bool:
-        """Whether the keys of tokens have changed since this was last asked, so that a peer may be gone."""
+        """Whether the keys of tokens have changed since the last call, so that a peer may be `gone`."""
         tokens = self._policy.tokens
         present = tokens.present if tokens is not None else None
         changed, self._keys = present is not self._keys, present
         return changed
 
     def expired(self, peer: Peer, now: int) -> bool:
-        """Whether the token of a peer counts no more; `now` in ms since the epoch."""
+        """Whether the token of a peer has expired; `now` in ms since the epoch."""
         inside = self._peers.get(peer)
         return inside is not None and inside.bearer is not None and inside.bearer.expires <= now
 
     def any_expired(self, now: int) -> bool:
-        """Whether that is so of any peer."""
+        """Whether the token of any peer has expired."""
         return self._peers.any_expired(now)
 
     def left(self, peer: Peer) -> None:
-        """A connection is over."""
+        """Forget a peer whose connection has ended."""
         self._asking.discard(peer)
         self._doors.pop(peer, None)
         self._peers.remove(peer)
@@ -141,14 +142,14 @@ class UserGate:
     def _enter_if_there(
         self, peer: Peer, identity: Identity, then: Then, how: str, bearer: Bearer | None = None
     ) -> None:
-        """As `_enter`, after a while in which the connection may have ended."""
+        """Log a peer in as `_enter` does, unless its connection has ended meanwhile."""
         if peer in self._asking:
             self._enter(peer, identity, then, how, bearer)
         else:
             then(None)
 
     def _enter(self, peer: Peer, identity: Identity, then: Then, how: str, bearer: Bearer | None = None) -> None:
-        """Let a peer in, maybe again and as somebody else (HTTP)."""
+        """Log a peer in, maybe again and as another user (HTTP)."""
         user = identity.user
         if not self._admits(peer, user, identity.roles):
             self._refuse(peer, user, "may not log in at this acceptor", then)
@@ -182,7 +183,7 @@ class UserGate:
             self._refuse(peer, "", "no credentials", found.append)
             return None
         self._enter(peer, self._nobody, found.append, "anonymous")
-        return found[0] if found else None  # a refusal may be told later
+        return found[0] if found else None  # a refusal may be reported later
 
     def external(self, peer: Peer, name: str) -> Identity | None:
         user = user_of(self._policy.rules, peer.subject) if peer.subject else None
@@ -281,16 +282,16 @@ class UserGate:
             then(None)
 
     def _fail(self, fault: BaseException) -> None:
-        """Whether a password or a token is right could not be found out, by the broker's fault."""
+        """Report that a password or a token could not be checked, by a fault of the broker."""
         self._report("login.failed", error=f"{type(fault).__name__}: {fault}")
 
     def _refuse_unchecked(self, peer: Peer, name: str, then: Then) -> None:
-        """It is no failed login: nobody is slowed for it."""
+        """Refuse a login that could not be checked.  It does not count as failed: the origin is not slowed."""
         self._report("login.refused", remote=peer.remote, user=name, reason="a fault of the broker")
         then(None)
 
     def _let_in(self, peer: Peer, name: str, unchanged: Callable[[StoredUser], bool], then: Then, how: str) -> None:
-        """The password, or the proof, was right; `unchanged`: whether it is for a user as it is now."""
+        """Log in a user whose password or proof was right, if the user is still `unchanged`."""
         stored = (self._policy.users or {}).get(name)
         if stored is None or not unchanged(stored):
             self._refuse(peer, name, "the user was changed meanwhile", then)
@@ -299,7 +300,7 @@ class UserGate:
         self._enter_if_there(peer, Identity(name, stored.roles), then, how)
 
     def _refuse(self, peer: Peer, name: str, reason: str, then: Then) -> None:
-        """Say no, after a while."""
+        """Refuse a login, after the origin's delay."""
         self._report("login.refused", remote=peer.remote, user=name, reason=reason)
         wait = self._throttle.failed(peer.origin)
         if wait:

@@ -16,7 +16,7 @@ from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
 from protocols.amqp.types import Described
 
-#: Of termini: without it RabbitMQ makes a queue that does not outlast its restart.
+#: The durability of termini: without it RabbitMQ creates a queue that does not survive a restart.
 _KEPT: Final = TerminusDurability.UNSETTLED_STATE
 
 #: A source's filter by a selector (apache.org registry).

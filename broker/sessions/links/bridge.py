@@ -1,8 +1,8 @@
-"""MQTT bridges, as they outlive their connections: topics here and there, hops, and the session of each link.
+"""The parts of MQTT bridges that outlive a connection: local and remote topics, hops, and the session of each link.
 
 To this broker, the other end of a link is a client with a session: the topics of its outgoing routes are its
-subscriptions, whose queues gather messages while it is away, and what comes from it is published as any client's
-messages are.  Only who connects is the other way round (`mqtt`).
+subscriptions, whose queues collect messages while it is disconnected, and its messages are published as any client's
+are.  Only the connection is opened by this side (`mqtt`).
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ from protocols.mqtt.properties import USER_PROPERTY, Properties
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import parse_topic_filter, prefixed
 
-#: Topics whose route is remembered: what a link costs by that is some hundreds of KiB.
+#: Topics whose route is cached: some hundreds of KiB for each link.
 TOPICS_REMEMBERED_MAX: Final = 1_024
 
-#: Their characters: the longest ones, which are no addresses here, do not cost more.
+#: Their characters, so that the longest topics, which are no addresses here, do not cost more.
 CHARS_REMEMBERED_MAX: Final = 256 << 10
 
-#: The versions in which a link introduces itself, and whether as a bridge: the next one if one is refused.
+#: The versions that a link tries in turn, and whether it connects as a bridge: the next one if one is refused.
 VERSIONS_TRIED: Final = ((V5, False), (V311, True), (V311, False))
 
-#: The configuration has checked the filters.
+#: Without limits: the configuration has checked the filters.
 _LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
 
-#: What a Bartleby takes of its clients, a hop not counted in.
+#: What a Bartleby accepts from its clients, without the hop.
 _CLIENTS: Final = Limits()
 
 
 class BridgeRoute:
     """The topics of one route, on both sides; `Outward` for the messages that it sends.
 
-    `asked`: in the packet of this identifier it was last asked for, 0: it was not.  `waiting`: why a message does, as
-    the log was last told.  `full`: topics, as they are here, of which the other end keeps what comes, and why.
-    `rounds`: how often that was so since something came.
+    `asked`: the packet identifier of its SUBSCRIBE, 0: none was sent, -1: it was granted.  `waiting`: the last logged
+    reason why a message waits.  `full`: local topics without room, whose messages stay at the other end, and why.
+    `rounds`: how often that happened since a message last arrived.
     """
 
     __slots__ = ("_counted", "asked", "full", "here", "rounds", "route", "there", "waiting")
@@ -75,29 +75,29 @@ class BridgeRoute:
 
     @property
     def queue(self) -> str:
-        """The queue of what goes out."""
+        """The queue of its outgoing messages."""
         return self.route.settings.local
 
     def seen(self, topic: str) -> str | None:
-        """A topic of here, as it is there."""
+        """Return the remote topic of a local one; None: it has none."""
         settings = self.route.settings
         if not topic.startswith(settings.local_prefix):
             return None
         return settings.remote_prefix + topic[len(settings.local_prefix) :] or None
 
     def taken(self, topic: str) -> str | None:
-        """A topic of there, as it is here; None: it is not of this route."""
+        """Return the local topic of a remote one; None: it is not of this route."""
         settings = self.route.settings
         if not self.there.matches(topic):
             return None
         return settings.local_prefix + topic[len(settings.remote_prefix) :] or None
 
     def told(self, properties: bytes) -> bytes:
-        """A response topic stays as it is: by what route the answer comes, nobody knows."""
+        """Leave a response topic as it is: the route of the response is unknown."""
         return properties
 
     def count(self, subscription: Subscription | None) -> None:
-        """Count what has gone out since this was last called."""
+        """Count the messages sent since the last call."""
         consumer = None if subscription is None else subscription.consumer
         if consumer is None:
             self.route.unsettled, self._counted = 0, (0, 0)
@@ -111,9 +111,9 @@ class BridgeRoute:
 
 
 class InwardTopics:
-    """What the other end publishes, as it is here: the first incoming route that matches takes a message.
+    """Maps the topics that the other end publishes to local ones, by the first incoming route that matches.
 
-    Nobody there notes a hop on what we have subscribed to, so that is done here.
+    The other end adds no hop to messages that we have subscribed to, so it is added here.
     """
 
     def __init__(self, link: Link, routes: Iterable[BridgeRoute]) -> None:
@@ -121,11 +121,12 @@ class InwardTopics:
         self._routes = list(routes)
         self._known: dict[str, tuple[str, BridgeRoute] | None] = {}
         self._chars = 0
-        self.by_topic: dict[str, BridgeRoute] = {}  # of here
+        self.by_topic: dict[str, BridgeRoute] = {}  # by local topic
 
     def publish(self, run: Publish) -> dict[int, Refused]:
-        """Put the topics as they are here into a run, and a hop; what no route takes, has too many hops, or must wait
-        for what came before it.
+        """Replace the topics of a run by local ones, and add a hop.
+
+        Returns the refused messages: those without a route or with too many hops, and those behind one without room.
         """
         link, most = self._link, self._link.settings.max_hops
         hops = len(hops_of(b"\0" + run.properties.raw))
@@ -165,7 +166,7 @@ class InwardTopics:
 
 
 class BridgeRenderer(Renderer):
-    """Messages for the other end of a link: under its topics, signed, as far as it takes QoS and RETAIN."""
+    """Renders messages for the other end of a link: with its topics and a hop, within its QoS and RETAIN limits."""
 
     __slots__ = ("_broker", "_hops_max", "_link", "_picky", "_qos_max", "_retains", "_routes")
 
@@ -189,7 +190,7 @@ class BridgeRenderer(Renderer):
         qos: int | None,
         dup: bool,
     ) -> PublishHead:
-        """Raises ConversionError."""
+        """See Renderer.  Raises ConversionError."""
         hops = len(hops_of(b"\0" + properties))
         if hops >= self._hops_max:
             raise TooManyHops(hops, self._hops_max)
@@ -202,7 +203,7 @@ class BridgeRenderer(Renderer):
 
 
 def _check_size(properties: bytes) -> None:
-    """See that properties are no more than a Bartleby takes of a client.  Raises ConversionError."""
+    """Check that a Bartleby would accept these properties from a client.  Raises ConversionError."""
     many = len(read_properties(b"\0" + properties).get_all(USER_PROPERTY))
     if many > _CLIENTS.user_properties_max or len(properties) > _CLIENTS.properties_bytes_max:
         text = f"the other broker has refused so much: {many} user properties, {len(properties)} bytes of properties"
@@ -212,7 +213,7 @@ def _check_size(properties: bytes) -> None:
 class Bridge:
     """A link over MQTT, whether it is connected or not.
 
-    `name`: this broker's, as a client of the other one.  `client_id`: what the other end is called here.
+    `name`: the client identifier of this broker at the other one.  `client_id`: that of the other end here.
     """
 
     def __init__(self, tick: Tick, sessions: MqttSessions, link: Link, codec: Shared, broker_name: str) -> None:
@@ -228,16 +229,16 @@ class Bridge:
         self.common = Common(tick, MqttOptions(), codec, sessions, sessions.heads, self.inward)
         self._sessions = sessions
         self._tried = 0
-        self.picky = False  # the other end has ended a connection for more than it takes
-        self._certain = False  # the other end has said that it does not speak a version,
-        self._rude = False  # ... or hangs up on MQTT 5 although it is there
-        self._reached = 0  # the earlier version in which it is there, while MQTT 5 is tried once more
+        self.picky = False  # the other end has closed a connection because a quota was exceeded
+        self._certain = False  # the other end has answered that it does not speak a version,
+        self._rude = False  # ... or hangs up on MQTT 5 although it is running
+        self._reached = 0  # the earlier version that it accepted, while MQTT 5 is tried once more
         self.session = self._open()
 
     # -- the session -----------------------------------------------------------------------------------------------
 
     def client(self) -> Client:
-        """The other end, as it is now."""
+        """Return the other end as a client."""
         return Client(self.client_id, unrestricted(self.client_id), self.link.remote, expiry=NEVER_EXPIRES)
 
     def _open(self) -> ClientSession:
@@ -251,29 +252,29 @@ class Bridge:
         for each in self.outgoing.values():
             try:
                 self.subscribe(session, each)
-            except EngineError as error:  # the route says so when it is to run
+            except EngineError as error:  # it is reported when the route starts
                 each.route.error = str(error)
         session.subscriptions.leave_all()
         self._sessions.note(session)
         return session
 
     def subscribe(self, session: ClientSession, route: BridgeRoute) -> None:
-        """Have what a route sends gathered on its queue.  Raises EngineError."""
+        """Subscribe a route's queue to its topics.  Raises EngineError."""
         asked = Asked(route.here, route.route.settings.qos, no_local=True, retain_as_published=True)
         fresh = session.subscriptions.subscribe(asked, 0, len(self.outgoing), route.queue)
         if fresh and asked.qos:
             session.subscriptions.send_retained(route.here.text)
 
     def subscriptions(self) -> dict[str, Subscription]:
-        """Those of the outgoing routes, by the text of their filters."""
+        """Return the subscriptions of the outgoing routes, by the text of their filters."""
         return {each.filter.text: each for each in self.session.subscriptions}
 
     def reading(self, queue: Queue) -> list[BridgeRoute]:
-        """The route that sends what is on a queue, if there is one."""
+        """Return the route that sends a queue's messages, if there is one."""
         return [each for each in self.outgoing.values() if each.queue == queue.name]
 
     def count(self) -> None:
-        """Keep the figures of outgoing routes up to date."""
+        """Update the figures of outgoing routes."""
         found = self.subscriptions()
         for text, route in self.outgoing.items():
             route.count(found.get(text))
@@ -282,11 +283,11 @@ class Bridge:
 
     @property
     def attempt(self) -> tuple[int, bool]:
-        """The version to introduce ourselves in, and whether as a bridge."""
+        """The version to connect with, and whether as a bridge."""
         return VERSIONS_TRIED[self._tried]
 
     def try_another(self, *, certain: bool) -> None:
-        """The other end does not speak this version: it has said so (`certain`), or only hung up."""
+        """Go on to the next version: the other end has refused this one (`certain`), or only hung up."""
         if self._reached and not certain:
             self._tried, self._reached, self._rude = self._reached, 0, True
             return
@@ -294,9 +295,9 @@ class Bridge:
         self._certain = self._certain or certain
 
     def stays(self) -> bool:
-        """Whether to stay with the version in which the other end lets us in.
+        """Whether to stay with the version that the other end has accepted.
 
-        It may have been starting, or a proxy before it, when it hung up on MQTT 5: then that is tried once more.
+        It, or a proxy before it, may have been starting when it hung up on MQTT 5: then MQTT 5 is tried once more.
         """
         if not self._tried:
             self._rude, self._reached = False, 0
@@ -306,15 +307,16 @@ class Bridge:
         return False
 
     def begin_anew(self) -> None:
-        """A connection has ended: unless the newest version was refused for certain, it is tried again."""
+        """Start with the newest version again after a connection, unless it was refused for certain."""
         if not self._certain:
             self._tried = 0
 
 
 def bridges(tick: Tick, sessions: MqttSessions, links: Links, codec: Shared, broker_name: str) -> dict[str, Bridge]:
-    """The bridges of all links over MQTT, by the links' names; what links had that are configured no more is ended.
+    """Return the bridges of all links over MQTT, by link name.
 
-    Call within a tick, when the sessions are restored and nobody has connected.
+    Ends the sessions of links that are no longer configured.  Call within a tick, after the sessions are restored and
+    before any client connects.
     """
     wanted = [link for link in links.by_name.values() if link.settings.urls[0].startswith("mqtt")]
     kept = {LINK_SESSIONS + link.name for link in wanted}

@@ -1,7 +1,7 @@
-"""What comes from the other end of an MQTT link, and what becomes of it where there is no room for it here.
+"""The receiving side of an MQTT link, and its handling of messages for which this broker has no room.
 
-What finds no room is not acknowledged, nor what comes after it on its topic: the other end keeps it.  The connection
-goes on, for what goes out and for other topics.
+Such a message is not acknowledged, nor are later ones on its topic: the other end keeps them.  The connection stays
+open for outgoing messages and for other topics.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from broker.sessions.mqtt.receive import Receiver
 from protocols.mqtt.codes import V5, PacketType, ReasonCode
 from protocols.mqtt.packets import Ack, Begun, Publish
 
-#: Refusals that pass: the other end keeps the message, which is not acknowledged, and sends it again on the next
-#: connection.  So it does with all that it cannot be told of before MQTT 5.
+#: Temporary refusals: the message is not acknowledged, so the other end keeps it and sends it again on the next
+#: connection.  Before MQTT 5 that applies to most refusals, as PUBACK cannot report them.
 _PASSING: Final = frozenset(
     {ReasonCode.QUOTA_EXCEEDED, ReasonCode.UNSPECIFIED_ERROR, ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR}
 )
 
-#: Bytes of payloads that are taken while an address blocks: a window of sensor readings, and little memory.
+#: Bytes of payloads that are accepted while an address blocks: a window of sensor readings, and little memory.
 _HELD_BYTES_MAX: Final = 4 << 20
 
 
 class BridgeReceiver(Receiver):
-    """The receiving side of a link's connection, counted by route.  `no_room`: a topic is full, and why.
+    """The receiving side of a link's connection, counted by route.  `no_room` is called with a full topic and why.
 
-    While an address blocks its senders, what comes is taken and its acknowledgements are held, so that the other end
-    stops when its window is used up, and its own acknowledgements are read.  What has no window, or comes in too many
-    bytes, stops the reading.
+    While an address blocks its senders, messages are accepted and their acknowledgements are held: the other end stops
+    when its window is used up, and its own acknowledgements are still read.  Messages without a window (QoS 0, or in
+    parts), and too many bytes, stop the reading.
     """
 
     def __init__(
@@ -47,8 +47,8 @@ class BridgeReceiver(Receiver):
         self._by_topic = bridge.inward.by_topic
         self._connection = connection
         self._no_room = no_room
-        self._held: list[Ack] | None = None  # what is owed and waits for room here; None: nothing does
-        self._bytes = 0  # of what came since
+        self._held: list[Ack] | None = None  # acknowledgements that wait for room here; None: not blocked
+        self._bytes = 0  # of payloads received since
 
     def publish(self, run: Publish) -> None:
         super().publish(run)
@@ -86,7 +86,7 @@ class BridgeReceiver(Receiver):
         super().abandon()
 
     def has_room(self, topics: Iterable[str]) -> bool:
-        """Whether one of these takes messages again."""
+        """Whether one of these topics accepts messages again."""
         for topic in topics:
             try:
                 self._publisher.check(topic)
@@ -111,7 +111,7 @@ class BridgeReceiver(Receiver):
                 else:
                     found.route.refused += 1
                     found.route.note(refused.sentence)
-        # That nobody has subscribed is what a server says, and no client.
+        # Only a server may answer "no matching subscribers"; a link is a client.
         super().answer(run, {at: why for at, why in outcomes.items() if why is not None})
 
     def _keeps(self, run: Publish, why: Refused) -> bool:
@@ -121,7 +121,7 @@ class BridgeReceiver(Receiver):
         return why.reason in _PASSING or (self._link.codec.version != V5 and why.reason not in DROPPED_SILENTLY)
 
     def _leave(self, run: Publish, outcomes: Outcomes, kept: dict[int, Refused]) -> Outcomes:
-        """Take the messages that the other end keeps out of a run; what became of the rest.  Raises MqttError."""
+        """Remove the messages that the other end keeps from a run; returns the rest's outcomes.  Raises MqttError."""
         for at, why in kept.items():
             route = self._by_topic.get(run.topics[at])
             if route is None or len(route.full) >= TOPICS_REMEMBERED_MAX:

@@ -1,9 +1,9 @@
-"""The routes of an MQTT link while it is connected: subscriptions here for what goes out, there for what comes in.
+"""The routes of a connected MQTT link: local subscriptions for outgoing messages, remote ones for incoming messages.
 
 out     a subscription of the other end's session here: running
 in      SUBSCRIBE: starting, then running; or refused: retrying
-        what finds no room here: retrying; once there is room, what goes out ends, and another connection is made,
-        on which the other end sends all that it has kept
+        no room for a message here: retrying; once there is room, sending stops and a new connection is opened, on
+        which the other end sends all that it has kept
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from protocols.mqtt.topics import TopicFilter
 #: Why a connection is not read: an operator has paused the link.
 _PAUSED: Final = "paused"
 
-#: Retained messages come for a new subscription only: those that had come before a connection was lost do not again.
+#: Retained messages are sent for a new subscription only, not again after a connection was lost.
 _RETAINED_ONCE: Final = 1
 
 
 class BridgeRoutes:
-    """Those of one connection whose other end has let us in; it takes `receive_maximum` messages at once.
+    """The routes of one connection after CONNACK; the other end accepts `receive_maximum` messages in flight.
 
-    `paused`: an operator lets nothing pass.
+    `paused`: an operator has paused the link.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class BridgeRoutes:
         self._other: OtherEnd = session.other
         self._settings = bridge.link.settings
         self._window = min(receive_maximum, self._settings.window)
-        self._asking_since = 0  # what goes out ends, so that the other end can be asked again for what it keeps
-        self._unsubscribing = 0  # in the packet of this identifier
+        self._asking_since = 0  # when sending stopped, to reconnect for the messages that the other end keeps
+        self._unsubscribing = 0  # the packet identifier of UNSUBSCRIBE, 0: none is pending
         self._now = bridge.link.now
         self._remember(present=present)
         self.receiver = BridgeReceiver(bridge, session, connection, self._no_room)
 
     def _remember(self, *, present: bool) -> None:
-        """The other end has a session for us from now on; what is known of it is stored before anything is sent."""
+        """Store what is known of our session at the other end, before anything is sent."""
         other, sessions = self._other, self._bridge.common.sessions
         if not present:
             sessions.forget_other(self._session)
@@ -63,23 +63,23 @@ class BridgeRoutes:
         sessions.note(self._session)
 
     def _wanted(self) -> list[str]:
-        """The topic filters that the other end is asked for."""
+        """Return the topic filters to subscribe to at the other end."""
         return [each.there.text for each in self._bridge.incoming if not self._echoes(each)]
 
     def _echoes(self, route: BridgeRoute) -> bool:
-        """Whether the other end would send us back what it gets from us, as it knows no bridges."""
+        """Whether the other end would echo our messages, as it neither speaks MQTT 5 nor knows bridges."""
         version, private = self._bridge.attempt
         return route.route.settings.outward and version != V5 and not private
 
     @property
     def holding(self) -> bool:
-        """Whether nothing goes out for now."""
+        """Whether sending is stopped for now."""
         return self.paused or self._asking_since > 0
 
-    # -- they begin ------------------------------------------------------------------------------------------------
+    # -- starting --------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Those that do not run begin, as far as they may."""
+        """Start the routes that are stopped or paused."""
         connection, deliveries = self._connection, self._session.deliveries
         self.paused = False
         connection.reading.go(_PAUSED)
@@ -101,7 +101,7 @@ class BridgeRoutes:
             except EngineError as error:
                 self._wait(each, f"this broker: {error}")
                 return
-            if not route.settings.qos:  # what was retained while it was away
+            if not route.settings.qos:  # those retained while it was disconnected
                 session.subscriptions.send_retained(each.here.text)
             self._bridge.common.sessions.note_changed(session)
         route.move("attach")
@@ -113,7 +113,7 @@ class BridgeRoutes:
             self._ask(each)
 
     def _ask(self, each: BridgeRoute) -> None:
-        """SUBSCRIBE; one packet a route, as some brokers take few filters in one."""
+        """Send SUBSCRIBE: one packet for each route, as some brokers limit the filters in a packet."""
         (each.asked,) = self._session.in_flight.outgoing.ids.allocate(1)
         wanted = Subscription(each.there, each.route.settings.qos)
         if self._connection.codec.version == V5:
@@ -123,7 +123,7 @@ class BridgeRoutes:
         self._connection.send(Subscribe(each.asked, [wanted]))
 
     def answered(self, suback: Suback) -> None:
-        """SUBACK came."""
+        """Process a SUBACK."""
         for each in self._bridge.incoming:
             if each.asked == suback.packet_id:
                 self._session.in_flight.outgoing.ids.release([suback.packet_id])
@@ -136,7 +136,7 @@ class BridgeRoutes:
                     self._running(each)
 
     def _running(self, each: BridgeRoute) -> None:
-        if each.full:  # what the other end keeps came before SUBACK, or before a pause
+        if each.full:  # there was no room for messages before SUBACK, or before a pause
             self._wait_for_room(each)
             return
         each.route.error = ""
@@ -144,7 +144,7 @@ class BridgeRoutes:
         self._connection.report("link.route_running", link=self._bridge.link.name, route=each.route.name)
 
     def _unsubscribe(self) -> None:
-        """End what the other end sends for routes that are not configured any more."""
+        """Send UNSUBSCRIBE for routes that are no longer configured."""
         wanted = self._wanted()
         gone = [text for text in self._other.filters if text not in wanted]
         if gone and not self._unsubscribing:
@@ -152,15 +152,15 @@ class BridgeRoutes:
             self._connection.send(Unsubscribe(self._unsubscribing, [TopicFilter(text, text) for text in gone]))
 
     def unsubscribed(self, unsuback: Unsuback) -> None:
-        """UNSUBACK came."""
+        """Process an UNSUBACK."""
         if unsuback.packet_id != self._unsubscribing:
-            return  # nobody has asked
+            return  # it answers nothing
         self._session.in_flight.outgoing.ids.release([unsuback.packet_id])
         self._unsubscribing = 0
         self._other.filters = self._wanted()
         self._bridge.common.sessions.note(self._session)
 
-    # -- they wait -------------------------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------------------------------
 
     def _wait(self, each: BridgeRoute, why: str, ms: int = 0) -> None:
         route = each.route
@@ -170,7 +170,7 @@ class BridgeRoutes:
         self._connection.report("link.route_waiting", link=self._bridge.link.name, route=route.name, error=why)
 
     def _no_room(self, each: BridgeRoute, topic: str, why: Refused) -> None:
-        """The other end keeps what comes on a topic, until it is asked for it by another connection."""
+        """Note a full topic: the other end keeps its messages until the next connection."""
         each.full.setdefault(topic, why)
         if each.route.state is not State.RETRYING:
             self._wait_for_room(each)
@@ -181,7 +181,7 @@ class BridgeRoutes:
         self._wait(each, next(iter(each.full.values())).sentence, wait)
 
     def _has_room(self, each: BridgeRoute) -> bool:
-        """Whether there is room for what a route lacks.  Then what goes out ends first, lest it be sent twice."""
+        """Whether there is room for the messages that a route lacks.  If so, sending stops, lest messages go twice."""
         if not self.receiver.has_room(each.full):
             return False
         if not self._asking_since:
@@ -190,7 +190,7 @@ class BridgeRoutes:
         return True
 
     def check(self) -> bool:
-        """What is due: routes that wait try again; whether the connection is to end, to be asked for what was kept."""
+        """Retry the routes that are due; whether to reconnect now, for the messages that the other end keeps."""
         if self.paused:
             return False
         now, longest = self._now(), self._settings.retry_interval_max
@@ -205,7 +205,7 @@ class BridgeRoutes:
         return self._asking_since > 0 and (idle or now - self._asking_since >= longest)
 
     def pause(self) -> None:
-        """Nothing passes for now."""
+        """Pass nothing on until `start`."""
         self.paused = True
         self._session.deliveries.set_blocked(True)
         if self._bridge.incoming:
@@ -214,7 +214,7 @@ class BridgeRoutes:
             each.route.move("pause")
 
     def end(self) -> None:
-        """The connection is gone, and what was asked on it."""
+        """Forget the requests of a connection that has ended."""
         asked = [each.asked for each in self._bridge.incoming if each.asked > 0]
         self._session.in_flight.outgoing.ids.release([*asked, self._unsubscribing])
         for each in self._bridge.incoming:

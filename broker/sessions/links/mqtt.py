@@ -1,12 +1,12 @@
 """A link over MQTT: the side that connects, subscribes for its incoming routes and publishes for its outgoing ones.
 
-    TCP (TLS)   CONNECT    MQTT 5, or 3.1.1 where that is refused
-                CONNACK    what is known of the other end's session is stored; then the link runs
-                SUBSCRIBE  an incoming route each: starting, then running; or refused: retrying
+    TCP (TLS)   CONNECT    MQTT 5, or 3.1.1 if that is refused
+                CONNACK    the state of our session at the other end is stored; then the link runs
+                SUBSCRIBE  for each incoming route: starting, then running; or refused: retrying
 
-What was on its way when a connection ended is sent again on the next one, under its packet identifier: QoS 1 is at
-least once, and QoS 2 exactly once as long as both ends keep their sessions.  An end that has lost its own says so by
-Session Present, and what is not acknowledged is sent to it as new.
+Messages in flight when a connection ends are sent again on the next one, with their packet identifiers: QoS 1 is at
+least once, and QoS 2 exactly once as long as both ends keep their sessions.  An end that has lost its session reports
+that by Session Present, and unacknowledged messages are sent to it as new.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from protocols.mqtt.properties import (
 )
 from protocols.mqtt.state import State as Conversation
 
-#: A session that does not end.
+#: A session expiry interval: never.
 _FOR_EVER: Final = 0xFFFF_FFFF
 
-#: CONNACK's return code before 5.0 for a version that is not known.
+#: CONNACK's return code before 5.0 for an unsupported version.
 _UNKNOWN_VERSION: Final = 1
 
 _RETURN_CODES: Final = {
@@ -69,7 +69,7 @@ _RETURN_CODES: Final = {
 
 
 class UnsendableByBridge(Unsendable):
-    """What a bridge cannot send, or its other end does not take."""
+    """Handles messages that a bridge cannot send, or that its other end refuses."""
 
     __slots__ = ("_bridge", "_report")
 
@@ -83,7 +83,7 @@ class UnsendableByBridge(Unsendable):
             super().give_up(consumer, message, why)
 
     def keeps(self, consumer: Consumer, message: Message, why: str) -> bool:
-        """Whether a message waits: no dead-letter address would keep a durable one."""
+        """Hold a durable message back that no dead-letter address would keep; whether it waits."""
         engine, link = self._tick.engine, self._bridge.link
         if not message.header.durable or engine.messages.may_die(consumer.queue, message):
             return False
@@ -105,10 +105,10 @@ class MqttLinkSession(MqttEndpoint):
         self._bridge = bridge
         self._link = bridge.link
         self._links = links
-        self._why = ""  # the connection ends
-        self._answered = False  # CONNACK has come
-        self._routes: BridgeRoutes | None = None  # once CONNACK has come
-        self._late: list[Packet] = []  # messages that had come when it was paused
+        self._why = ""  # why the connection ends
+        self._answered = False  # CONNACK was received
+        self._routes: BridgeRoutes | None = None  # after CONNACK
+        self._late: list[Packet] = []  # messages received while it is paused
         self._keep_alive = 0  # in ms
         self._pinged = self.engine.now
         self._connect()
@@ -124,7 +124,7 @@ class MqttLinkSession(MqttEndpoint):
             Connect(
                 version,
                 self._bridge.name,
-                clean_start=not other.kept,  # a session of which nothing is known here would be another one's
+                clean_start=not other.kept,  # a session that is unknown here would be another client's
                 keep_alive=seconds,
                 user_name=settings.user or None,
                 password=settings.password if settings.user else None,
@@ -135,7 +135,7 @@ class MqttLinkSession(MqttEndpoint):
         self.touch()
 
     def _keep_for(self, seconds: int) -> None:
-        """The keep alive; a server that has not answered for twice as long is gone."""
+        """Set the keep alive; a server that is silent for twice as long counts as gone."""
         self._keep_alive = self.send_interval = seconds * 1_000
         self.receive_timeout = 2 * self._keep_alive
 
@@ -143,7 +143,7 @@ class MqttLinkSession(MqttEndpoint):
     def handlers(self) -> Handlers:
         return _HANDLERS
 
-    # -- coming in -------------------------------------------------------------------------------------------------
+    # -- login -----------------------------------------------------------------------------------------------------
 
     def _on_connack(self, connack: Connack) -> None:
         self._answered = True
@@ -172,9 +172,9 @@ class MqttLinkSession(MqttEndpoint):
             bridge, self.session, self, present=connack.session_present, receive_maximum=most
         )
         self.receiver = routes.receiver
-        # What was told is not enforced: Mosquitto 2.0 sends again all that was in flight when it had been told of more.
+        # Our Receive Maximum is not enforced: Mosquitto 2.0 resends all that was in flight under an earlier higher one.
         self.session.incoming.connected()
-        if self._link.pausing:  # what follows CONNACK has been read already
+        if self._link.pausing:  # packets after CONNACK may have been read already
             routes.pause()
         ticket = self.engine.ticks.confirmation(self)
         if ticket:
@@ -186,7 +186,7 @@ class MqttLinkSession(MqttEndpoint):
     def send(self, packet: Packet | Publishing) -> None:
         if not isinstance(packet, Connack):
             super().send(packet)
-        elif self.codec.state is not Conversation.DISCONNECTED:  # what it has brought about is durable
+        elif self.codec.state is not Conversation.DISCONNECTED:  # the effects of CONNACK are durable
             assert self.session is not None
             if not self._bridge.stays():
                 self._give_up("it may have been starting when it hung up on MQTT 5, which is tried once more")
@@ -238,7 +238,7 @@ class MqttLinkSession(MqttEndpoint):
     # -- messages --------------------------------------------------------------------------------------------------
 
     def _on_message(self, packet: Packet) -> None:
-        """A message, or a part of one; a paused link takes it when it is started."""
+        """Process a message, or a part of one; a paused link does so when it is started again."""
         if self._routes is not None and self._routes.paused:
             self._late.append(packet)
         else:
@@ -251,12 +251,12 @@ class MqttLinkSession(MqttEndpoint):
             super().refused(consumer, message, text)
 
     def _on_pingresp(self, packet: Pingresp) -> None:
-        """It is there."""
+        """Do nothing: the receive timeout has started again."""
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
     def data_to_send(self) -> bytes:
-        """Everything for the peer; a server that only listens is asked for a sign of life too."""
+        """Return the bytes for the peer, with a PINGREQ if due: our PUBLISH packets alone may get no answer."""
         due = self._keep_alive and self.engine.now - self._pinged >= self._keep_alive
         if due and self.established and not self.lost:
             self._ping()
@@ -267,7 +267,7 @@ class MqttLinkSession(MqttEndpoint):
         self.send(Pingreq())
 
     def send_heartbeat(self) -> None:
-        """PINGREQ."""
+        """Send PINGREQ."""
         if self.established and not self.lost:
             self._ping()
             self.touch()
@@ -284,7 +284,7 @@ class MqttLinkSession(MqttEndpoint):
 
     def fail_with(self, failure: MqttError) -> None:
         self._why = self._why or str(failure)
-        if not self._answered and self.codec.version == V5:  # an answer that is none of MQTT 5
+        if not self._answered and self.codec.version == V5:  # the answer is not MQTT 5
             self._answered = True
             self._bridge.try_another(certain=True)
         super().fail_with(failure)
@@ -293,7 +293,7 @@ class MqttLinkSession(MqttEndpoint):
         raise AssertionError("a link has one connection")
 
     def shut_down(self, why: str = "", *, moved: bool = False) -> None:
-        """The link or the broker stops: what it is owed waits at both ends."""
+        """Disconnect, as the link or the broker stops: unacknowledged messages wait at both ends."""
         self._why = why
         if self.established and self.codec.streaming is None:
             self.codec.send(Disconnect())
@@ -315,7 +315,7 @@ class MqttLinkSession(MqttEndpoint):
         self._links.lost(self._link, self._why)
 
 
-#: What is done about each packet.
+#: The handler of each packet type.
 _HANDLERS: Final[Handlers] = {
     **SHARED,
     PacketType.PUBLISH: MqttLinkSession._on_message,
