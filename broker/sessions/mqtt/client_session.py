@@ -1,18 +1,18 @@
-"""The sessions of MQTT clients: what of a client outlives its connections, and when it ends.
+"""The sessions of MQTT clients: the state that outlives a connection, and when it ends.
 
     CONNECT --clean start--> an old session ends, a new one begins
-            '--otherwise---> the old one goes on, if there is one (Session Present)
+            '--otherwise---> the old one continues, if there is one (Session Present)
     the connection ends ----> the session ends after its expiry interval; 0: at once
                               its will is published: at once, after its delay, or with the session's end
 
-A session whose expiry interval is not 0 is stored: its subscriptions have durable queues, and what is in flight is
-journalled (`broker.engine.client_sessions.sessions`).  One of interval 0 is stored only for its will, so that a crash
-of the broker, which ends the connection too, does not swallow it.  After a restart every session counts as disconnected
-at that moment: its expiry and its will's delay begin then.
+A session whose expiry interval is not 0 is stored: its subscriptions have durable queues, and messages in flight are
+journalled (`broker.engine.client_sessions.sessions`).  One of interval 0 is stored only for its will, so that the will
+is published even if the broker crashes.  After a restart every session counts as disconnected at that moment: its
+expiry and its will's delay begin then.
 
-While a client is away its consumers stay attached and paused, so that what was in flight stays in flight and is no
-failed delivery.  Its queues then take durable messages only: QoS 0 is not kept for the absent, and a subscription of
-QoS 0 has no queue at all until its client is back.
+While a client is disconnected its consumers stay attached and paused: messages in flight stay in flight and do not
+count as failed deliveries.  Its queues then accept durable messages only: QoS 0 is not stored for absent clients, and a
+subscription of QoS 0 has no queue until its client is back.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ from protocols.mqtt.topics import AddressSyntax
 
 @dataclass(slots=True, eq=False)
 class OtherEnd:
-    """The session that the other end of a link keeps for this broker, which is its client.
+    """The session that the other end of a link has for this broker, which is its client.
 
-    `kept`: there is one, since this broker was let in once.  `filters`: the topic filters it may have.
+    `kept`: it exists, as this broker has logged in before.  `filters`: the topic filters that it may have.
     """
 
     kept: bool = False
     filters: list[str] = field(default_factory=list)
 
     def to_json(self) -> dict[str, object]:
-        """As it is stored."""
+        """Return the stored form."""
         return {"kept": self.kept, "filters": self.filters}
 
     @classmethod
     def from_json(cls, stored: Mapping[str, object]) -> OtherEnd:
-        """As it was stored."""
+        """Read the stored form."""
         filters = stored["filters"]
         assert isinstance(filters, list), "it was stored so"
         return cls(bool(stored["kept"]), [str(each) for each in filters])
@@ -67,7 +67,7 @@ class OtherEnd:
 
 @dataclass(slots=True, eq=False)
 class ClientSession:
-    """One session.  `stored`: its record, if it has one; `other`: only a link's has it."""
+    """One session.  `stored`: its record, if it has one; `other`: for the session of a link only."""
 
     client: Client
     in_flight: InFlight
@@ -81,19 +81,19 @@ class ClientSession:
     ended: bool = False
 
     def definition(self) -> dict[str, object]:
-        """What of it is stored, apart from its subscriptions and what is in flight."""
+        """Return what is stored of it, apart from its subscriptions and messages in flight."""
         will = None if self.will is None else self.will.to_json()
         other = {} if self.other is None else {"other": self.other.to_json()}
         return {"protocol": "mqtt", **self.client.definition(), "will": will, **other}
 
     def unsaid(self, ack: Ack) -> None:
-        """Its connection has ended before the client was told this: what was refused is new if it comes again."""
+        """Note that the connection ended before this was sent: messages that it refuses are new if they are resent."""
         if ack.type is PacketType.PUBREC and ack.reason_code >= FAILURE:
             self.incoming.refused(ack.packet_ids)
 
 
 class MqttSessions:
-    """All sessions, by client identifier; over all acceptors, since a client may come back by another one."""
+    """All sessions, by client identifier, of all acceptors: a client may reconnect through another one."""
 
     def __init__(self, engine: Engine, version: str, *, sys_interval: int = 0) -> None:
         self.engine = engine
@@ -114,7 +114,7 @@ class MqttSessions:
         return len(self._sessions)
 
     def get(self, client_id: str) -> ClientSession | None:
-        """A client's session."""
+        """Return a client's session, if it has one."""
         return self._sessions.get(client_id)
 
     # -- connections -----------------------------------------------------------------------------------------------
@@ -122,16 +122,16 @@ class MqttSessions:
     def connect(
         self, owner: Port, client: Client, will: Will | None, *, clean: bool, sessions_max: int
     ) -> tuple[ClientSession, bool]:
-        """The session of a client that connects, and whether it was there before; not if it wants a `clean` one.
+        """Return the session of a client that connects, and whether it existed; `clean`: end that and begin a new one.
 
-        Its former connection, if it has one, is ended [MQTT-3.1.4-3].  Raises DiskFull, TooMany.
+        Ends the session's former connection, if it has one [MQTT-3.1.4-3].  Raises DiskFull, TooMany.
         """
         session = self._sessions.get(client.id)
         if session is not None and session.owner is not None:
             former = session.owner
             try:
                 former.taken_over()
-            except BaseException as error:  # both connections end: the session must not have two of them
+            except BaseException as error:  # both connections end: a session must not have two
                 self.engine.ticks.blame(former.transport, error)
                 raise
             session = self._sessions.get(client.id)  # it may have ended with its connection
@@ -145,7 +145,7 @@ class MqttSessions:
             session = self._begin(client)
         else:
             session.client.renew(client)
-        self.engine.session_expiry.stop(client)  # and with it the will that was due [MQTT-3.1.3-9]
+        self.engine.session_expiry.stop(client)  # this cancels the delayed will, too [MQTT-3.1.3-9]
         session.owner, session.will = owner, will
         try:
             self.note(session)
@@ -167,7 +167,7 @@ class MqttSessions:
     # -- links -----------------------------------------------------------------------------------------------------
 
     def hold(self, client: Client) -> ClientSession:
-        """The session of a link, whose other end is away: that of an earlier run, or a new one.  Raises DiskFull."""
+        """Return the session of a link that is not connected: the stored one, or a new one.  Raises DiskFull."""
         session = self._sessions.get(client.id)
         if session is None:
             session = self._begin(client)
@@ -176,13 +176,13 @@ class MqttSessions:
         return session
 
     def of_links(self) -> list[ClientSession]:
-        """Those of all links, of an earlier run too."""
+        """Return the sessions of all links, including those of an earlier run."""
         return [session for session in self._sessions.values() if session.other is not None]
 
     def forget_other(self, session: ClientSession) -> None:
-        """The other end of a link has no session any more: what was half done with it is over, and packet ids are free.
+        """Drop unfinished exchanges and free their packet ids: the other end of a link has lost its session.
 
-        What it has not acknowledged is sent again.
+        Messages that it has not acknowledged are sent again.
         """
         received, session.incoming = list(session.incoming), Incoming()
         if session.stored is not None:
@@ -192,7 +192,7 @@ class MqttSessions:
     # -- what is stored --------------------------------------------------------------------------------------------
 
     def note(self, session: ClientSession) -> None:
-        """Store what a session is now, if it is to be stored.  Raises DiskFull for a new one."""
+        """Store a session as it is now, if it is to be stored.  Raises DiskFull for a new one."""
         stored, sessions = session.stored, self.engine.sessions
         if stored is not None or session.client.lasting or session.will is not None:
             definition, subscriptions = session.definition(), session.subscriptions
@@ -205,7 +205,7 @@ class MqttSessions:
         session.in_flight.stored = session.stored if session.client.lasting else None
 
     def note_changed(self, session: ClientSession) -> None:
-        """Store the subscriptions of a session that have changed, if it is stored: what is not costs nothing."""
+        """Store the changed subscriptions of a session, if it is stored."""
         subscriptions = session.subscriptions
         if not subscriptions.changed or session.stored is None:
             return
@@ -215,7 +215,7 @@ class MqttSessions:
             self.note(session)
 
     def disconnect(self, session: ClientSession, *, publish_will: bool) -> None:
-        """The connection of a session is gone; `publish_will`: without a proper goodbye."""
+        """Note that a session's connection has ended; `publish_will`: without a DISCONNECT of reason code 0."""
         session.owner = None
         session.client.disconnected = self.engine.now
         session.deliveries.disconnect()
@@ -255,7 +255,7 @@ class MqttSessions:
             self.engine.report("mqtt.will_refused", client=session.client.id, topic=will.topic, error=str(error))
 
     def end(self, session: ClientSession) -> None:
-        """A session is over: its will is published if it has one, its subscriptions and messages are gone."""
+        """End a session: publish its will if it has one, and delete its subscriptions and messages."""
         assert session.owner is None, "a session in use does not end"
         if session.ended:
             return
@@ -271,7 +271,7 @@ class MqttSessions:
     # -- after a restart -------------------------------------------------------------------------------------------
 
     def restore(self) -> int:
-        """Take over the stored sessions, before anybody connects; how many there are."""
+        """Restore the stored sessions, before any client connects.  Returns how many there are."""
         restored = [self._restore(stored) for stored in self.engine.sessions.of_clients()]
         for session in restored:
             if session.client.lasting:
@@ -307,26 +307,26 @@ class MqttSessions:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What connections share: those of an acceptor, or of a link."""
+    """Shared by all connections of an acceptor, or of a link."""
 
     tick: Tick
     options: MqttOptions
     codec: Shared
     sessions: MqttSessions
-    heads: Heads  # of the topics as the other end has them
-    mount: Inward | None  # what it publishes, as it is here
+    heads: Heads  # with topics as the other end names them
+    mount: Inward | None  # turns topics of the other end into local ones
 
 
 @dataclass(frozen=True, slots=True)
 class Serving(Common):
-    """What the connections of an acceptor share.  `mount_point`: what goes before all topics of the clients."""
+    """Shared by all connections of an acceptor.  `mount_point`: the prefix of all topics of its clients."""
 
     mount_point: MountPoint | None
     gate: Gate
 
 
 def _subscriptions(stored: StoredSession) -> list[Definition]:
-    """Those of a stored session; earlier versions had all of them in its definition."""
+    """Return the subscriptions of a stored session; earlier versions had all of them in its definition."""
     found: dict[str, Definition] = {}
     before = stored.definition.get("subscriptions")
     for each in before if isinstance(before, list) else ():
@@ -336,9 +336,9 @@ def _subscriptions(stored: StoredSession) -> list[Definition]:
 
 
 class _Nobody:
-    """A producer that cannot be stopped: a will is one message."""
+    """The producer of a will: one message, so it is never blocked."""
 
     transport = None
 
     def unblock(self) -> None:
-        """Nothing was stopped."""
+        """Do nothing: it was not blocked."""

@@ -1,7 +1,7 @@
-"""What a session sends: messages of its subscriptions, acknowledged or not, over one connection after the other.
+"""The sending side of a session: messages of its subscriptions, of every QoS, across its connections.
 
-engine --deliver--> at once, as far as the client's Receive Maximum goes (`send`) --> codec
-                    the rest is parked, and the engine is asked for no more (`credit`)
+engine --deliver--> at once, up to the client's Receive Maximum (`send`) --> codec
+                    the rest is parked, and the consumers are paused (`credit`)
 codec --PUBACK, PUBREC, PUBCOMP--> settled (`inflight`) --> parked messages, then credit for the engine
 """
 
@@ -22,7 +22,7 @@ from protocols.mqtt.packets import Ack
 
 
 class Deliveries:
-    """The sending side of a session: the sink of all its consumers.  `sender` is None while it has no connection."""
+    """The sink of all consumers of a session.  `sender` is None while the session has no connection."""
 
     __slots__ = ("_credit", "_engine", "_subscriptions", "in_flight", "sender")
 
@@ -36,13 +36,13 @@ class Deliveries:
     # -- consumers -------------------------------------------------------------------------------------------------
 
     def add(self, subscription: Subscription, consumer: Consumer) -> None:
-        """A subscription's consumer is attached."""
+        """Add a subscription's consumer, and give it credit."""
         self._subscriptions[consumer] = subscription
         self._engine.consumers.pause(consumer)
         self._credit.give(consumer)
 
     def remove(self, consumer: Consumer) -> None:
-        """A consumer is gone.  What is in flight stays in flight: it is delivered to the end [MQTT-3.10.4-3]."""
+        """Remove a consumer.  Messages in flight stay so: their delivery is completed [MQTT-3.10.4-3]."""
         self._subscriptions.pop(consumer, None)
         self._credit.forget(consumer)
         self._credit.parked.take(consumer)
@@ -50,22 +50,22 @@ class Deliveries:
             self.sender.forget(consumer)
 
     def retire(self, consumer: Consumer) -> None:
-        """A consumer gets no more messages, and stays until those in flight are answered."""
+        """Stop deliveries to a consumer, which stays until its messages in flight are answered."""
         self._engine.consumers.pause(consumer)
         self._credit.forget(consumer)
         self._subscriptions.pop(consumer, None)
 
     def give_back_parked(self, consumer: Consumer) -> None:
-        """What was never sent goes back to the queue."""
+        """Return parked messages, which were never sent, to the queue."""
         self._engine.consumers.withdraw(consumer, self._credit.parked.take(consumer))
 
     def give_back_at_least_once(self, consumer: Consumer) -> None:
-        """What is in flight with QoS 1 goes back to the queue, and what is parked too."""
+        """Return messages in flight with QoS 1, and parked ones, to the queue."""
         self.give_back_parked(consumer)
         self.in_flight.give_back_at_least_once(consumer)
 
     def forget(self, consumer: Consumer) -> None:
-        """Nothing of this consumer is in flight any more: its messages go back when it is closed."""
+        """Give up a consumer's messages in flight: they return to the queue when it is closed."""
         self.give_back_parked(consumer)
         self.in_flight.recall(consumer, Sent.AT_LEAST_ONCE)
         self.in_flight.recall(consumer, Sent.EXACTLY_ONCE)
@@ -73,14 +73,14 @@ class Deliveries:
     # -- connections -----------------------------------------------------------------------------------------------
 
     def connect(self, port: Port, receive_maximum: int, bytes_in_flight_max: int = -1) -> None:
-        """A connection begins: first what was in flight is sent again, then everything else goes on."""
+        """Begin a connection: send messages in flight again, then resume deliveries."""
         self.sender = Sender(self._engine, port, self.in_flight)
         self.in_flight.connected(receive_maximum, bytes_in_flight_max)
         self.proceed()
         self._credit.stop(False)
 
     def disconnect(self) -> None:
-        """The connection is gone: nobody gets anything, and what was sent with QoS 0 was sent."""
+        """End the connection: stop deliveries, and count messages sent with QoS 0 as consumed."""
         if self.sender is not None:
             self.sender.flushed()
             self.sender = None
@@ -92,9 +92,9 @@ class Deliveries:
         return None if self.sender is None else self.sender.port.transport
 
     def recover(self) -> None:
-        """The session failed, maybe while it was handed messages: those that no book here has go back to their queues.
+        """Return lost messages to their queues after a failure: those that are neither in flight nor parked.
 
-        The last `held` ones of a consumer still wait for the journal, and have not been handed over.
+        The last `held` ones of a consumer still wait for the journal, and have not been delivered.
         """
         booked = self.in_flight.recover()
         booked |= {(consumer, message.id) for consumer, run in self._credit.parked for message in run}
@@ -107,20 +107,20 @@ class Deliveries:
                     self._engine.consumers.give_back(consumer, id, redelivery.LOST)
 
     def restore(self, stored: StoredSession) -> None:
-        """Take over what was in flight before a restart."""
+        """Restore the messages that were in flight before a restart."""
         self.in_flight.restore(stored, self._subscriptions)
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def records(self, consumer: Consumer) -> bool:
-        """Those that go with QoS 1 or 2 to a session that is stored, under packet identifiers (`InFlight.send`)."""
+        """Whether `InFlight.send` journals a consumer's deliveries: QoS 1 or 2, in a stored session."""
         subscription = self._subscriptions.get(consumer)
         return self.in_flight.stored is not None and subscription is not None and subscription.qos > 0
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
         subscription, sender, parked = self._subscriptions.get(consumer), self.sender, self._credit.parked
         if subscription is None:
-            return  # unsubscribed while the journal had these (strict mode): they stay with the consumer, which ends
+            return  # unsubscribed while these waited for the journal (strict mode): they end with the consumer
         if consumer.counted:
             self._credit.used(consumer)
             if sender is None or parked:
@@ -130,21 +130,21 @@ class Deliveries:
         self._send(sender, subscription, consumer, messages)
 
     def _send(self, sender: Sender, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> None:
-        """Send as many of these as the quota allows, and park the rest."""
+        """Send as many messages as the quota allows, and park the rest."""
         done = sender.send(subscription, consumer, messages)
         if done < len(messages):
             self._credit.parked.put_back(consumer, messages[done:])
         self._credit.check()
 
     def acknowledge(self, ack: Ack) -> None:
-        """PUBACK, PUBREC or PUBCOMP.  Raises MqttError for one that does not fit what was sent."""
+        """Process a PUBACK, PUBREC or PUBCOMP.  Raises MqttError if it does not match what was sent."""
         if self.sender is None:  # a link that was paused before it connected
             raise violation(f"{ack.type.name}, although nothing was sent on this connection")
         self.sender.acknowledge(ack)
         self.proceed()
 
     def proceed(self) -> None:
-        """What there is room for now: what is to be sent again, what is parked, and then what the engine has."""
+        """Use the quota that is left: for messages to send again, then parked ones, then new ones of the engine."""
         sender, parked = self.sender, self._credit.parked
         if sender is None:
             return
@@ -155,7 +155,7 @@ class Deliveries:
         self._credit.renew()
 
     def _still_due(self, consumer: Consumer, messages: list[Message]) -> list[Message]:
-        """The parked messages whose time is not over; the others expire on their queue [MQTT-3.3.2-5]."""
+        """Return the parked messages that have not expired; the others expire on their queue [MQTT-3.3.2-5]."""
         now = self._engine.now
         over = [m for m in messages if 0 < m.header.expiration <= now]
         if not over:
@@ -166,23 +166,23 @@ class Deliveries:
     # -- the operating system --------------------------------------------------------------------------------------
 
     def flushed(self) -> None:
-        """What was sent has left."""
+        """Note that the operating system has everything that was sent."""
         if self.sender is not None:
             self.sender.flushed()
             if self._credit.wanting:
                 self.proceed()
 
     def set_blocked(self, blocked: bool) -> None:
-        """The operating system takes no more for now, or does again."""
+        """Stop deliveries while the output is blocked, or resume them."""
         self._credit.stop(blocked or self.sender is None)
 
     def unreadable(self, payload: LargePayload, why: ConversionError) -> None:
-        """A payload could not be read to its end."""
+        """Give up a message whose payload could not be read to its end."""
         assert self.sender is not None, "somebody was reading it"
         self.sender.unreadable(payload, why)
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:
-        """An operator deleted the queue; it is made again when the client comes back."""
+        """Close the connection, as an operator deleted the queue; it is made again when the client reconnects."""
         if consumer in self._subscriptions:
             self.remove(consumer)
             if self.sender is not None:

@@ -1,11 +1,11 @@
 """Either side of an MQTT connection: packets become engine verbs, deliveries become PUBLISH.
 
-What the other end is owed for what it sent (PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK) leaves once everything that it
-did before is durable, in the order in which it did it ([MQTT-4.6.0-2] to [MQTT-4.6.0-4]).  What a session sends by
-itself waits for the journal too, if packet identifiers are to be there first (`delivery`).  Both wait in one line.
+Answers to the other end (PUBACK, PUBREC, PUBCOMP, SUBACK, UNSUBACK) are sent once everything that it did before is
+durable, in the order of its packets ([MQTT-4.6.0-2] to [MQTT-4.6.0-4]).  Messages wait for the journal too if their
+packet identifiers must be stored first (`delivery`).  Both wait in one queue.
 
-What outlives the connection is the session's (`client_session`).  `session` is the side that clients connect to,
-`broker.sessions.links.mqtt` the one that connects to other brokers.
+State that outlives the connection belongs to the session (`client_session`).  `session` is the side that clients
+connect to, `broker.sessions.links.mqtt` the one that connects to other brokers.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from protocols.mqtt.packets import (
 )
 from protocols.mqtt.state import State
 
-#: What waits for the journal: a packet, PUBLISH packets of one topic, or the end.
+#: An item that waits for the journal: a packet, PUBLISH packets of one topic, or the end of the connection.
 Waiting = Ack | Connack | Suback | Unsuback | Publishing | NotTaken
 
-#: Why a connection is not read: it ends once all that is owed is said.
+#: Why a connection is not read: it ends once all owed answers are sent.
 _ENDING: Final = "ending"
 
-#: What is done about each packet, by its type.
+#: The method that handles each packet, by packet type.
 Handlers = Mapping[int, Callable[[Any, Any], None]]
 
 
 class MqttEndpoint(Port):
-    """Our side of one MQTT connection, whoever began it."""
+    """The broker's side of one MQTT connection, incoming or outgoing."""
 
     __slots__ = (
         "_common",
@@ -76,40 +76,40 @@ class MqttEndpoint(Port):
         self.session: ClientSession | None = None
         self.receiver: Receiver | None = None
         self.answers: Confirmations[Waiting] = Confirmations(self.engine, self._send_all)
-        self.leaving = False  # DISCONNECT came, or goes
+        self.leaving = False  # DISCONNECT was received or sent
         self._common = common
         self._traffic = common.sessions.traffic
         self._ended = False  # the peer has closed its side
-        self._ending = False  # it fails once all that is owed is said
+        self._ending = False  # it fails once all owed answers are sent
 
     @property
     @abstractmethod
     def handlers(self) -> Handlers:
-        """What is done about each packet, by its type."""
+        """The method that handles each packet, by packet type."""
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
     @property
     def close_expected(self) -> bool:
-        """After DISCONNECT, from either side, and after an error."""
+        """Whether DISCONNECT was sent or received, or an error occurred."""
         return self.leaving or self.codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Process bytes from the peer."""
         if not self.lost:
             self._traffic.bytes_received += len(data)
             self.codec.receive_data(data)
             self.process()
 
     def receive_eof(self) -> None:
-        """The peer has closed its side without a DISCONNECT, after which nothing is owed to it."""
+        """Note that the peer has closed its side, without a DISCONNECT."""
         if not self.lost:
             self.codec.receive_eof()
             self._ended = True
             self.process()
 
     def process(self) -> None:
-        """Do what the packets that have come say."""
+        """Handle the packets that have arrived."""
         codec, handlers = self.codec, self.handlers
         failure: MqttError | None = None
         if self._ending:
@@ -119,7 +119,7 @@ class MqttEndpoint(Port):
                 self._traffic.heard(packets)
                 for packet in packets:
                     if self.lost:
-                        return  # one before it has ended the connection
+                        return  # an earlier packet has ended the connection
                     handlers[packet.type](self, packet)
             failure = codec.error
         except NotTaken as refusal:
@@ -134,7 +134,7 @@ class MqttEndpoint(Port):
             self.leaving = True
 
     def proceed(self, failure: MqttError | None) -> None:
-        """Read on after a large message, or fail."""
+        """Resume reading after a large message, or fail."""
         if self.lost:
             return
         if isinstance(failure, NotTaken):
@@ -147,15 +147,15 @@ class MqttEndpoint(Port):
         self.touch()
 
     def _end_behind(self, failure: NotTaken) -> None:
-        """Fail once all that is owed is said."""
+        """Fail once all owed answers are sent."""
         self._ending = True
         self.reading.stop(_ENDING)
         self.answers.owed.append(failure)
 
     def data_to_send(self) -> bytes:
-        """Everything for the peer since the last call."""
+        """Return all bytes for the peer since the last call."""
         if self.unsendable.dead_letter() and self.session is not None and not self.lost:
-            self.session.deliveries.proceed()  # what could not be sent has used credit
+            self.session.deliveries.proceed()  # unsendable messages have used credit
         if self.window.socket_full and self.codec.streaming:
             return b""
         try:
@@ -167,7 +167,7 @@ class MqttEndpoint(Port):
         return data
 
     def _cut(self, error: Unreadable) -> None:
-        """A payload cannot be read, in the middle of its packet: there is no way to say so."""
+        """End the connection, as a payload is unreadable; within a packet, MQTT cannot send an error."""
         why = str(error)
         self.tick.enter()
         self.report("body.unreadable", error=why)
@@ -180,9 +180,9 @@ class MqttEndpoint(Port):
         self.leaving = True
 
     def flushed(self) -> None:
-        """The bytes are with the operating system."""
+        """Note that the operating system has all bytes."""
         self.window.socket_full = False
-        if self.codec.streaming:  # there is more, and what follows it waits
+        if self.codec.streaming:  # the rest of a payload comes first
             self.touch()
             return
         if self.session is not None and not self.lost:
@@ -190,19 +190,19 @@ class MqttEndpoint(Port):
         self.window.flushed()
 
     def pause(self, paused: bool) -> None:
-        """No deliveries for now, or again."""
+        """Pause or resume deliveries."""
         if self.session is not None and not self.lost:
             self.session.deliveries.set_blocked(paused)
 
     def timed_out(self) -> None:
-        """Silence for longer than the keep alive allows [MQTT-3.1.2-22]."""
+        """End the connection: the peer was silent for longer than its keep alive allows [MQTT-3.1.2-22]."""
         self.report("connection.silent")
         self.codec.send_error(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
         self.touch()
         self.end(publish_will=True)
 
     def connection_lost(self) -> None:
-        """The socket is gone."""
+        """Note that the socket has closed."""
         self.end(publish_will=True)
 
     def fail(self, why: str, *, moved: bool = False) -> None:
@@ -214,22 +214,22 @@ class MqttEndpoint(Port):
             session.deliveries.recover()
 
     def dismiss(self, reason: str) -> None:
-        """An operator ends the connection, or a subscription of its session: so that the client notices."""
+        """End the connection, as an operator ended it or a subscription of its session."""
         self.goodbye(MqttError(ReasonCode.ADMINISTRATIVE_ACTION, reason))
 
     def moved(self, why: str) -> MqttError:
-        """Another broker of the pair goes on."""
+        """Return the error that sends the client to the other broker of the pair."""
         return MqttError(ReasonCode.USE_ANOTHER_SERVER, why)
 
     def goodbye(self, why: MqttError) -> None:
-        """Leave, and say why."""
+        """Send a DISCONNECT with the reason, and end the connection."""
         self.codec.send_error(why)
         self.touch()
         self.end(publish_will=True)
         self.leaving = True
 
     def end(self, *, publish_will: bool) -> None:
-        """The connection is over: what waits is not sent any more, the session goes on without it, or ends."""
+        """End the connection: drop unsent packets, and disconnect the session, which may end with it."""
         if self.lost:
             return
         self.lost = True
@@ -251,10 +251,10 @@ class MqttEndpoint(Port):
 
     @abstractmethod
     def ended(self) -> None:
-        """The connection is over."""
+        """Clean up after the connection has ended."""
 
     def fail_with(self, failure: MqttError) -> None:
-        """Say what was wrong, where there is a packet for it, and close."""
+        """Report an error to the client, if its version has a packet for that, and close."""
         first = failure.reason == ReasonCode.PACKET_TOO_LARGE and not self.established
         self.report(
             "login.too_large" if first else "mqtt.error",
@@ -267,22 +267,22 @@ class MqttEndpoint(Port):
         self.end(publish_will=True)
         self.leaving = True
 
-    # -- in order, and not before it is durable --------------------------------------------------------------------
+    # -- answers, in order and once durable ------------------------------------------------------------------------
 
     def confirm(self) -> None:
-        """Answers for what has come so far: now, or when what it did is on disk."""
+        """Send the answers owed so far: now, or once their effects are on disk."""
         if self.answers.owed and self.session is not None:
             self._common.sessions.note_changed(self.session)
         if self.answers.confirm(self):
             self.touch()
 
     def durable(self, number: int) -> None:
-        """Everything up to a tick is on disk."""
+        """Note that everything up to a tick is on disk."""
         self.answers.durable(number)
         self.touch()
 
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
-        """Send once a tick is durable; 0: at once."""
+        """Send a packet once a tick is durable; 0: at once."""
         if ticket:
             self.answers.after(ticket, packet)
         else:
@@ -290,12 +290,12 @@ class MqttEndpoint(Port):
             self.touch()
 
     def spend(self, messages: int, nbytes: int) -> None:
-        """Count messages that go out."""
+        """Count messages that are sent."""
         self._traffic.published += messages
         self.sent(nbytes)
 
     def _send_all(self, packets: list[Waiting]) -> None:
-        while packets:  # one that ends the connection leaves the others to `end`
+        while packets:  # if one ends the connection, `end` handles the others
             packet = packets.pop(0)
             if isinstance(packet, NotTaken):
                 self.fail_with(packet)
@@ -303,9 +303,9 @@ class MqttEndpoint(Port):
                 self.send(packet)
 
     def send(self, packet: Packet | Publishing) -> None:
-        """Send now what may be sent."""
+        """Send a packet now."""
         if self.codec.state is State.DISCONNECTED:
-            return  # it has said goodbye in the same breath, and hears no more
+            return  # it sent DISCONNECT in the same read
         if isinstance(packet, tuple):
             head, payloads, ids = packet
             if isinstance(payloads, LargePayload):
@@ -317,13 +317,13 @@ class MqttEndpoint(Port):
         if isinstance(packet, Ack) and self.receiver is not None:
             self.receiver.answered(packet)
         self._traffic.said(packet)
-        if not self.codec.send(packet):  # SUBACK, say, for which its client would wait: most others are short
+        if not self.codec.send(packet):  # a SUBACK, for example; its client would wait for it
             self.fail_with(no_room(packet.type.name))
 
-    # -- what the other end publishes ------------------------------------------------------------------------------
+    # -- publications of the other end -----------------------------------------------------------------------------
 
     def _receiving(self) -> Receiver:
-        """The receiver, made when something comes: most connections only wait for messages."""
+        """Return the receiver.  It is made at the first publication: most connections only wait for messages."""
         if self.receiver is None:
             assert self.session is not None, "its client is known"
             self.receiver = Receiver(self._common, self.session, self, self.reading)
@@ -339,7 +339,7 @@ class MqttEndpoint(Port):
         self._receiving().part(part)
 
     def owe(self, ack: Ack) -> None:
-        """Acknowledge once all that comes before is durable."""
+        """Acknowledge once everything before is durable."""
         self.answers.owed.append(ack)
 
     def dropped(self, messages: int, sentence: str) -> None:
@@ -350,7 +350,7 @@ class MqttEndpoint(Port):
     def _on_pubrel(self, ack: Ack) -> None:
         self._receiving().release(ack.packet_ids)
 
-    # -- what it answers -------------------------------------------------------------------------------------------
+    # -- acknowledgements of the other end -------------------------------------------------------------------------
 
     def _on_ack(self, ack: Ack) -> None:
         assert self.session is not None
@@ -358,7 +358,7 @@ class MqttEndpoint(Port):
         self.session.subscriptions.finishing.check()
 
 
-#: What is done about each packet that both sides know.
+#: The methods that handle the packets common to both sides.
 SHARED: Final[Handlers] = {
     PacketType.PUBLISH: MqttEndpoint._on_publish,
     BEGUN: MqttEndpoint._on_begun,

@@ -1,11 +1,11 @@
-"""What clients publish: runs of PUBLISH packets become runs of messages, a topic at a time.
+"""Publishing for clients: runs of PUBLISH packets become runs of messages, one for each topic.
 
-The packets of one read that agree in QoS, RETAIN and properties are published together, in the order in which they
-came: MQTT demands that for each topic only (4.6), but a subscriber with a wildcard counts on the order of a publisher,
-as Sparkplug's sequence numbers do.
+The packets of one read that agree in QoS, RETAIN and properties are published together, in the order of arrival.  MQTT
+demands that for each topic only (4.6), but subscribers with wildcards rely on the order of a publisher, as Sparkplug's
+sequence numbers do.
 
-The message's own journal record and, for QoS 2, the packet identifiers that came with it are one entry: after a crash
-there is either both or neither, so that a repeated PUBLISH is never a second message.
+A message's journal record and, for QoS 2, its packet identifier are one entry: after a crash there are both or neither,
+so a repeated PUBLISH is never a second message.
 """
 
 from __future__ import annotations
@@ -28,37 +28,37 @@ from protocols.mqtt.packets import Ack, Publish
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, NO_PROPERTIES, REASON_STRING, Properties
 from protocols.mqtt.topics import AddressSyntax
 
-#: Addresses by topic that a publisher remembers: what a connection costs by that is some tens of KiB.
+#: How many addresses a publisher caches, by topic: some tens of KiB for each connection.
 TOPICS_REMEMBERED_MAX: Final = 256
 
 _MULTICAST_ONLY: Final = {RoutingType.MULTICAST}
 
-#: Refusals that a client before 5.0 is not cut off for: it cannot be told, and the specification has the message
-#: acknowledged and dropped (3.1.1, 3.3.5).
+#: Refusals that do not disconnect a client before 5.0: it cannot be told of them, and the specification lets the broker
+#: acknowledge and drop the message (3.1.1, 3.3.5).
 DROPPED_SILENTLY: Final = (ReasonCode.NOT_AUTHORIZED, ReasonCode.TOPIC_NAME_INVALID)
 
-#: Called with the packet identifiers of messages that were just published.
+#: Called with the packet identifiers of messages as they are published.
 Noted = Callable[[Sequence[int]], None]
 
 
 @dataclass(slots=True, eq=False)
 class Refused:
-    """Why messages were not taken, in a code and a sentence."""
+    """Why messages were not accepted, as a code and a sentence."""
 
     reason: ReasonCode
     sentence: str
 
 
 class NotTaken(MqttError):
-    """A connection ends since messages are refused; what was taken before is acknowledged first, or it comes again."""
+    """Refused messages end the connection; accepted ones are acknowledged first, or the client would resend them."""
 
 
-#: By the place of a message in its run; None: it was taken, and nobody has subscribed.
+#: By the position of a message in its run; None: it was accepted, but has no subscriber.
 Outcomes = dict[int, Refused | None]
 
 
 class _TopicSend(Send):
-    """Messages on one topic, with their places in the run and, for `noted`, their packet identifiers."""
+    """Messages on one topic, with their positions in the run and, for `noted`, their packet identifiers."""
 
     __slots__ = ("header", "noted", "packet_ids", "places")
 
@@ -79,12 +79,12 @@ class _TopicSend(Send):
 
 
 class Publisher:
-    """Somebody who publishes: a connection, or a session for its will.  `producer` is told when it may go on."""
+    """Publishes for a connection, or for a session's will.  `producer` is called when it may publish again."""
 
     __slots__ = ("_access", "_addresses", "_engine", "_format", "_producer", "_syntax", "_version", "blocked")
 
     def __init__(self, engine: Engine, syntax: AddressSyntax, producer: Producer, access: Access) -> None:
-        self.blocked = False  # an address is full: nothing more should be read
+        self.blocked = False  # an address is full: the connection should not be read
         self._engine = engine
         self._format = engine.formats[MQTT_FORMAT]
         self._producer = producer
@@ -93,20 +93,20 @@ class Publisher:
         self.give_access(access)
 
     def give_access(self, access: Access) -> None:
-        """What may be published from now on."""
+        """Set the permissions for what is published from now on."""
         self._access = access
-        self._version = access.version  # of the permissions by which the addresses were found
+        self._version = access.version  # of the permissions that the addresses were looked up with
         self._addresses.clear()
 
     def publish(self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None) -> Outcomes:
-        """Publish a run but for its `repeated` places; the places of messages that were not taken or had no takers.
+        """Publish a run, except for the `repeated` positions.  Returns the messages that were refused or not routed.
 
-        A message that found no subscriber has None.  `noted` gets packet identifiers as soon as their messages are
+        A message without a subscriber has None.  `noted` is called with packet identifiers as their messages are
         published.
         """
         outcomes: Outcomes = {}
         left = set(repeated)
-        if run.retain:  # one after the other: what is refused must not stay as the retained one
+        if run.retain:  # one by one: a refused message must not become the retained one
             for at, payload in enumerate(run.payloads):
                 if at not in left:
                     self._publish_one(run, at, payload, noted, outcomes)
@@ -129,8 +129,8 @@ class Publisher:
     def _sends(
         self, run: Publish, left: set[int], noted: Noted | None, outcomes: Outcomes
     ) -> tuple[list[_TopicSend], list[Message]]:
-        """A send for each topic of a run, in the order of their first messages, without the places that are `left`;
-        and their messages as they came.
+        """Return a send for each topic of a run, in the order of the first messages, without the positions in `left`;
+        and all messages in the order of arrival.
         """
         head = make_head(run.qos, False, run.properties)
         sends: dict[str, _TopicSend | Refused] = {}
@@ -158,7 +158,7 @@ class Publisher:
         return [send for send in sends.values() if isinstance(send, _TopicSend)], arrived
 
     def _begin(self, topic: str, qos: int, properties: Properties, noted: Noted | None) -> _TopicSend:
-        """A send to a topic, without messages.  Raises EngineError."""
+        """Return a send to a topic, without messages yet.  Raises EngineError."""
         address, queue = self._target(topic)
         return _TopicSend(address, queue, self._facts(address, qos, properties), noted)
 
@@ -173,11 +173,11 @@ class Publisher:
                 outcomes[at] = None
 
     def check(self, topic: str) -> None:
-        """Whether a message on a topic would be taken: its payload is still to come.  Raises EngineError."""
+        """Check that a message on a topic would be accepted, before its payload arrives.  Raises EngineError."""
         self._engine.check_admitted(self._target(topic)[0])
 
     def publish_alone(self, run: Publish, body: LargeBody, noted: Noted | None) -> Outcomes:
-        """Publish the one message of a run, whose payload has come in parts."""
+        """Publish the only message of a run, whose payload arrived in parts."""
         outcomes: Outcomes = {}
         self._publish_one(run, 0, body, noted, outcomes)
         return outcomes
@@ -192,7 +192,7 @@ class Publisher:
         noted: Noted | None = None,
         packet_id: int = 0,
     ) -> int:
-        """Publish one message; whether it found a queue.  Raises EngineError."""
+        """Publish one message.  Returns to how many queues it was routed.  Raises EngineError."""
         engine = self._engine
         send = self._begin(topic, qos, properties, noted)
         head = make_head(qos, retain, properties)
@@ -200,7 +200,7 @@ class Publisher:
         if retain:
             if send.queue is not None:
                 raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
-            engine.check_routed(send.address, send.messages)  # what is refused is not retained
+            engine.check_routed(send.address, send.messages)  # a refused message is not retained
             self._retain(send.address, send.header, head, payload, told=qos > 0)
         result = engine.publish([send], producer=self._producer)
         self.blocked |= result.blocked
@@ -208,7 +208,7 @@ class Publisher:
         return send.routed
 
     def _facts(self, address: Address, qos: int, properties: Properties) -> MessageHeader:
-        """What messages on one topic have in common."""
+        """Return the header of messages on one topic."""
         now = self._engine.now
         header = MessageHeader(
             address.name,
@@ -227,9 +227,10 @@ class Publisher:
         return header
 
     def _retain(self, address: Address, header: MessageHeader, head: bytes, payload: Body, *, told: bool) -> None:
-        """Keep the last message of a topic, or none if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
+        """Retain the last message of a topic, or clear it if it is empty ([MQTT-3.3.1-5] to [MQTT-3.3.1-7]).
 
-        A publication of QoS 0 that cannot be retained still goes to those who are here.  Raises EngineError.
+        A message that cannot be retained still goes to current subscribers, unless the client can be `told`.  Raises
+        EngineError.
         """
         retained = self._engine.retained
         if not payload:
@@ -252,7 +253,7 @@ class Publisher:
                 raise
 
     def _target(self, topic: str) -> tuple[Address, Queue | None]:
-        """The address of a topic, made if it is missing, and the queue if the topic is the full name of one.
+        """Return the address of a topic, made if it is missing, and the queue if the topic is a full queue name.
 
         Raises Denied, InvalidName, NotFound, RoutingTypeMismatch.
         """
@@ -272,7 +273,7 @@ class Publisher:
         name = self._syntax.to_address(topic)
         known = name in engine.addresses
         address, _ = engine.destination(name, None if known else RoutingType.MULTICAST, access=self._access)
-        if address.routing_types == _MULTICAST_ONLY:  # the queue of another may have to be made again
+        if address.routing_types == _MULTICAST_ONLY:  # with others, a queue may have to be made again
             if len(self._addresses) >= TOPICS_REMEMBERED_MAX:
                 self._addresses.clear()
             self._addresses[topic] = address
@@ -280,7 +281,7 @@ class Publisher:
 
 
 def answers(kind: PacketType, run: Publish, outcomes: Outcomes) -> Iterator[Ack]:
-    """PUBACKs or PUBRECs of 5.0 for a run, in its order, of which some are not plain."""
+    """Yield the PUBACKs or PUBRECs of 5.0 for a run, in its order, with reason codes from `outcomes`."""
 
     def outcome(at: int) -> Refused | int:
         return (outcomes[at] or ReasonCode.NO_MATCHING_SUBSCRIBERS) if at in outcomes else 0

@@ -1,8 +1,8 @@
-"""What a client publishes on one connection, until its acknowledgement is owed.
+"""The receiving side of one connection: from PUBLISH until its acknowledgement is owed.
 
-A payload that is too large for memory goes to a file part by part, and its message is published when that is whole;
-nothing else of the connection is read meanwhile.  A PUBLISH that is refused, or repeated, is read to its end and
-answered then, as a small one would be.
+A payload that is too large for memory is written to a file part by part, and its message is published once it is
+complete.  Nothing else of the connection is read meanwhile.  A refused or repeated PUBLISH is read to its end, and then
+answered like a small one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.packets import Ack, Begun, Part, Publish
 
-#: What messages are acknowledged with, by their QoS.
+#: The packets that acknowledge messages, by QoS.
 _ANSWERS: Final = (PacketType.PUBACK, PacketType.PUBACK, PacketType.PUBREC)
 
 #: Why a connection is not read.
@@ -33,7 +33,7 @@ _FULL: Final = "full"
 
 
 class Receiver:
-    """The receiving side of a connection whose client is known; who also waits for addresses that are full."""
+    """The receiving side of a connection with a session, and the producer that full addresses block."""
 
     def __init__(self, common: Common, session: ClientSession, link: Port, reading: Reading) -> None:
         self._engine = engine = common.tick.engine
@@ -44,20 +44,20 @@ class Receiver:
         self._link = link
         self._reading = reading
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.client.access)
-        self._run: Publish | None = None  # what is coming in parts,
-        self._refused: Refused | None = None  # ... why not, if it is refused,
+        self._run: Publish | None = None  # the PUBLISH that is arriving in parts,
+        self._refused: Refused | None = None  # ... why, if it is refused,
         self._repeated = False  # ... and whether it was published before
-        self._failure: MqttError | None = None  # what was wrong with its end
+        self._failure: MqttError | None = None  # what was wrong when it was finished
         self._uploading = Uploading(engine, reading, self._uploaded, self._go_on)
 
     # -- messages in memory ----------------------------------------------------------------------------------------
 
     def publish(self, run: Publish) -> None:
-        """Messages in one piece each.  Raises MqttError."""
+        """Publish a run of messages in memory.  Raises MqttError."""
         check_publish(run.qos, run.retain, self._options)
         strange = {} if self._mount is None else self._mount.publish(run)
         self._traffic.received += len(run.topics)
-        left: list[int] = []  # places of messages that are not published
+        left: list[int] = []  # positions of messages that are not published
         noted: Noted | None = None
         if run.qos:
             left = self._session.incoming.receive(run.qos, run.packet_ids)
@@ -80,7 +80,7 @@ class Receiver:
         return None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
 
     def give_access(self, access: Access) -> None:
-        """The client has authenticated again: what it may do may be something else."""
+        """Set the permissions after the client has authenticated again."""
         self._publisher.give_access(access)
 
     def _look(self) -> None:
@@ -89,7 +89,7 @@ class Receiver:
             self.block()
 
     def block(self) -> None:
-        """An address is full that blocks its senders."""
+        """Stop reading, as an address that blocks its senders is full."""
         self._reading.stop(_FULL)
 
     @property
@@ -97,15 +97,15 @@ class Receiver:
         return self._link.transport
 
     def unblock(self) -> None:
-        """A full address has room again (see Producer)."""
+        """Resume reading, as a full address has room again (see Producer)."""
         self._reading.go(_FULL)
 
     def owe(self, ack: Ack) -> None:
-        """Acknowledge once all that comes before is durable."""
+        """Acknowledge once everything before is durable."""
         self._link.owe(ack)
 
     def answer(self, run: Publish, outcomes: Outcomes) -> None:
-        """Owe the acknowledgements.  Raises MqttError where a client cannot be told what became of its message."""
+        """Owe the acknowledgements of a run.  Raises MqttError if the client must not take a message as accepted."""
         link, kind = self._link, _ANSWERS[run.qos]
         if run.qos and (not outcomes or link.codec.version == V5):
             for ack in answers(kind, run, outcomes) if outcomes else (Ack(kind, run.packet_ids),):
@@ -120,7 +120,7 @@ class Receiver:
             self.owe(Ack(kind, run.packet_ids))
 
     def end_for(self, run: Publish, outcomes: Outcomes, refused: Refused) -> NoReturn:
-        """End the connection since messages of a run are refused: sent again, they are new.  Raises NotTaken."""
+        """End the connection, as messages of a run are refused: if they are resent, they are new.  Raises NotTaken."""
         if run.qos == 2:
             self._session.incoming.refused([run.packet_ids[at] for at, why in outcomes.items() if why is not None])
         taken = [id for at, id in enumerate(run.packet_ids) if outcomes.get(at) is None]
@@ -129,7 +129,7 @@ class Receiver:
         raise NotTaken(refused.reason, refused.sentence)
 
     def release(self, packet_ids: list[int]) -> None:
-        """PUBREL: what the client sends under these from now on is new."""
+        """Process a PUBREL: messages with these identifiers are new from now on."""
         session, completed = self._session, PacketType.PUBCOMP
         unknown = set(session.incoming.release(packet_ids))
         known = [id for id in packet_ids if id not in unknown]
@@ -141,7 +141,7 @@ class Receiver:
             self.owe(Ack(completed, sorted(unknown), ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
 
     def answered(self, ack: Ack) -> None:
-        """What was owed has been sent."""
+        """Note that an owed answer was sent."""
         incoming = self._session.incoming
         if ack.type is PacketType.PUBACK:
             incoming.acknowledged(len(ack.packet_ids))
@@ -154,11 +154,11 @@ class Receiver:
 
     @property
     def waiting(self) -> bool:
-        """Whether a message has come whole that is not published yet."""
+        """Whether a large message is complete, but not published yet."""
         return self._uploading.whole
 
     def begin(self, begun: Begun) -> None:
-        """A message whose payload comes in parts.  Raises MqttError."""
+        """Begin a message whose payload arrives in parts.  Raises MqttError."""
         self._run = run = begun.publish
         check_publish(run.qos, run.retain, self._options)
         strange = {} if self._mount is None else self._mount.publish(run)
@@ -181,7 +181,7 @@ class Receiver:
             self._refused = Refused(refusal(error), str(error))
 
     def part(self, part: Part) -> None:
-        """More of it.  Raises MqttError."""
+        """Process a part of the payload.  Raises MqttError."""
         if self._uploading.coming:
             self._uploading.write(part.payload, last=part.last)
         elif part.last:
@@ -201,7 +201,7 @@ class Receiver:
         self._link.proceed(failure)
 
     def _finish(self, body: LargeBody | None) -> None:
-        """All of it has come: publish it, unless it was refused or repeated.  Raises MqttError."""
+        """Publish the complete message, unless it was refused or repeated.  Raises MqttError."""
         run, refused = self._run, self._refused
         assert run is not None, "it has begun"
         self._run, self._refused = None, None
@@ -219,6 +219,6 @@ class Receiver:
         self._look()
 
     def abandon(self) -> None:
-        """The connection ends."""
+        """Drop the unfinished message, as the connection ends."""
         self._engine.stop_waiting(self)
         self._uploading.abandon()

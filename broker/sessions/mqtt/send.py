@@ -1,6 +1,6 @@
-"""What a session sends over one connection, as far as the client's Receive Maximum goes.
+"""The messages that a session sends over one connection, up to the client's Receive Maximum.
 
-Messages of QoS 1 and 2 go under the identifiers of `inflight`, and those of an earlier connection go first, again.
+Messages of QoS 1 and 2 get packet identifiers from `inflight`; those of an earlier connection are resent first.
 Messages of QoS 0 count as consumed once the operating system has them.
 """
 
@@ -28,7 +28,7 @@ _ID: Final = attrgetter("id")
 
 
 class Sender:
-    """The sending side of a connection, while its session has it."""
+    """The sending side of a session's current connection."""
 
     __slots__ = ("_engine", "_in_flight", "_unflushed", "port")
 
@@ -36,12 +36,12 @@ class Sender:
         self.port = port
         self._engine = engine
         self._in_flight = in_flight
-        self._unflushed: dict[Consumer, list[int]] | None = None  # what counts as consumed once it is flushed
+        self._unflushed: dict[Consumer, list[int]] | None = None  # message ids that count as consumed once they are flushed
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> int:
-        """Send as many of these as the quota allows, from the first one on; how many that were."""
+        """Send as many of the first messages as the quota allows.  Returns how many."""
         port, in_flight = self.port, self._in_flight
         limited = port.codec.agreement.packet_bytes_max < PACKET_BYTES_MAX
         done = 0
@@ -82,7 +82,7 @@ class Sender:
     def _send_large(
         self, subscription: Subscription, consumer: Consumer, head: PublishHead, payload: LargePayload
     ) -> bool:
-        """Send a message whose payload is read on its way; False: the quota is used up."""
+        """Send a message whose payload is read from a file as it is sent.  Returns False if the quota is used up."""
         port, in_flight, message = self.port, self._in_flight, payload.message
         if head.qos and not in_flight.open:
             return False
@@ -101,7 +101,7 @@ class Sender:
         return True
 
     def _sent(self, consumer: Consumer, run: list[Message]) -> None:
-        """These count as consumed once they are flushed."""
+        """Note messages that count as consumed once they are flushed."""
         if self._unflushed is None:
             self._unflushed = {}
         ids = self._unflushed.setdefault(consumer, [])
@@ -109,12 +109,12 @@ class Sender:
             ids += map(_ID, run)
 
     def forget(self, consumer: Consumer) -> None:
-        """A consumer is gone."""
+        """Forget a consumer that is closed."""
         if self._unflushed is not None:
             self._unflushed.pop(consumer, None)
 
     def flushed(self) -> None:
-        """What was sent has left: messages of QoS 0 count as consumed."""
+        """Consume messages of QoS 0, as the operating system has everything that was sent."""
         unflushed, self._unflushed = self._unflushed, None
         for consumer, ids in (unflushed or {}).items():
             if consumer.closed:
@@ -126,10 +126,10 @@ class Sender:
                     if id in consumer.unacked:
                         self._engine.consumers.acknowledge(consumer, id)
 
-    # -- what the client answers -----------------------------------------------------------------------------------
+    # -- the client's answers --------------------------------------------------------------------------------------
 
     def acknowledge(self, ack: Ack) -> None:
-        """PUBACK, PUBREC or PUBCOMP.  Raises MqttError for one that does not fit what was sent."""
+        """Process a PUBACK, PUBREC or PUBCOMP.  Raises MqttError if it does not match what was sent."""
         port, outcome = self.port, self._in_flight.acknowledge(ack)
         failed = ack.reason_code >= FAILURE
         if failed:
@@ -143,17 +143,17 @@ class Sender:
             port.emit(0, Ack(PacketType.PUBREL, outcome.unknown, ReasonCode.PACKET_IDENTIFIER_NOT_FOUND))
 
     def _refused(self, ack: Ack, settled: Sequence[Flying]) -> None:
-        """The client refuses these for good: dead letters, and never sent to anybody again ([MQTT-4.4.0-2], 4.8.2)."""
+        """Dead-letter messages that the client has refused: they are never resent ([MQTT-4.4.0-2], 4.8.2)."""
         text = reason_words(ack.reason_code, ack.properties)
         for subscription, message in settled:
             consumer = subscription.attached
             if consumer is not None and message.id in consumer.unacked:
                 self.port.refused(consumer, message, text)
 
-    # -- again -----------------------------------------------------------------------------------------------------
+    # -- resending -------------------------------------------------------------------------------------------------
 
     def resend(self) -> None:
-        """Send again what an earlier connection left unanswered, in its order, as far as the quota goes."""
+        """Resend what an earlier connection left unanswered, in the order of sending, up to the quota."""
         again = self._in_flight.outgoing.resend()
         if not again:
             return
@@ -176,26 +176,26 @@ class Sender:
         qos, dup = 1 if state is Sent.AT_LEAST_ONCE else 2, self._in_flight.leaves(packet_id)
         try:
             head, payload = port.renderer.again(subscription, message, self._engine.now, qos, dup=dup)
-        except Exception as error:  # of ours, too
+        except Exception as error:  # including our own bugs
             self._give_up(packet_id, state, flying, unsaid(error))
             return
         if isinstance(payload, LargePayload):
             payload.consumer = subscription.consumer
         why = refused(head, payload, port.codec)
-        if why:  # this connection takes less than the one before
+        if why:  # this connection has lower limits than the one before
             self._give_up(packet_id, state, flying, why)
         else:
             port.emit(ticket, (head, payload, [packet_id]))
 
     def _give_up(self, packet_id: int, state: Sent, flying: Flying, why: ConversionError) -> None:
-        """A message in flight can never be sent: a dead letter."""
+        """Dead-letter a message in flight that can never be sent."""
         subscription, message = flying
         self._in_flight.give_up(state, {packet_id: message})
         if subscription.consumer is not None:
             self.port.unsendable.add(subscription.consumer, message, why)
 
     def unreadable(self, payload: LargePayload, why: ConversionError) -> None:
-        """A payload could not be read to its end."""
+        """Dead-letter a message whose payload could not be read to its end."""
         for packet_id, state, subscription, message in self._in_flight:
             if message is payload.message and subscription.consumer is payload.consumer:
                 self._give_up(packet_id, state, (subscription, message), why)
