@@ -1,11 +1,11 @@
-"""MQTT messages as the engine holds them, and the names of what a selector may ask of them.
+"""MQTT messages as the engine holds them, and the property names that selectors see.
 
     Message.head    one byte: QoS (bits 0, 1), RETAIN as published (bit 2), sent because retained (bit 3), published by
                     MQTT 5 (bit 4); then the properties that are forwarded, in MQTT 5's encoding without their length
-    Message.body    the payload as it came
+    Message.body    the payload, unchanged
 
-Forwarded are all properties but those of the publisher's connection (topic alias) and the message expiry interval,
-which is a fact.  Their order stays (MQTT 5.0, 3.3.2.3).
+All properties are forwarded in their order (MQTT 5.0, 3.3.2.3), except those of the publisher's connection (topic
+alias) and the message expiry interval, which is part of the message header.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ RETAIN: Final = 0x04
 RETAINED: Final = 0x08
 WITH_PROPERTIES: Final = 0x10
 
-#: The user property that each broker adds which sends a message on over a link; its value is what `hop` writes.
+#: The user property that each broker adds when it forwards a message over a link; `hop` writes its value.
 HOPS: Final = "bartleby-hops"
 _HOPS_BYTES: Final = HOPS.encode()
 
-#: Bytes of properties up to which heads are kept for those that are equal.
+#: Heads with more bytes of properties than this are not cached.
 KEPT_BYTES_MAX: Final = 256
 
 _OWN: Final = (MESSAGE_EXPIRY_INTERVAL, TOPIC_ALIAS, SUBSCRIPTION_IDENTIFIER, WILL_DELAY_INTERVAL)
 
-#: What was accepted once is read whatever today's limits are.
+#: Properties that were accepted once are read regardless of today's limits.
 _CONTEXT: Final = Context(
     V5, Role.CLIENT, Limits(properties_bytes_max=1 << 28, user_properties_max=1 << 28, topic_bytes_max=1 << 16)
 )
@@ -59,7 +59,7 @@ _BARE: Final = tuple(bytes([flags]) for flags in range(32))
 
 
 def make_head(qos: int, retain: bool, properties: Properties) -> bytes:
-    """The head of messages that were published so; equal ones share one object unless they are large."""
+    """Return the head of messages; equal heads share one object unless they are large."""
     if len(properties.raw) > KEPT_BYTES_MAX:
         return _make_head(qos, retain, properties)
     return _kept_head(qos, retain, properties)
@@ -73,7 +73,7 @@ def _make_head(qos: int, retain: bool, properties: Properties) -> bytes:
 
 
 def _genuine(properties: Properties) -> Properties:
-    """Properties without user properties of names that only the broker writes; nearly always the same."""
+    """Drop user properties with names reserved for the broker; most messages have none."""
     if b"_AMQ_" not in properties.raw:
         return properties
     pairs = [p for p in properties if not (p[0] is USER_PROPERTY and p[1][0].startswith(RESERVED_PREFIXES))]
@@ -84,17 +84,17 @@ _kept_head: Final = lru_cache(maxsize=1024)(_make_head)
 
 
 def retained_head(head: bytes) -> bytes:
-    """The head of a copy that is sent because the message is retained."""
+    """Return the head of a copy that is sent because the message is retained."""
     return _BARE[head[0] | RETAINED | RETAIN] + head[1:]
 
 
 def qos_of(head: bytes) -> int:
-    """The QoS with which a message was published."""
+    """Return the QoS with which a message was published."""
     return head[0] & QOS
 
 
 def read_properties(head: bytes) -> Properties:
-    """The forwarded properties of a head; none of a head that is damaged."""
+    """Return the forwarded properties of a head; none if it is damaged."""
     raw = head[1:]
     if not raw:
         return NO_PROPERTIES
@@ -106,14 +106,14 @@ def read_properties(head: bytes) -> Properties:
 
 
 def hops_of(head: bytes) -> list[str]:
-    """The brokers that a message has passed over links, the first one first."""
+    """Return the hops of a message over links, in order."""
     if _HOPS_BYTES not in head:
         return []
     return [value for name, value in read_properties(head).get_all(USER_PROPERTY) if name == HOPS]
 
 
 def correlation_text(data: bytes) -> str:
-    """Correlation data as text, in hexadecimal if it is none."""
+    """Return correlation data as text, in hexadecimal if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -121,22 +121,22 @@ def correlation_text(data: bytes) -> str:
 
 
 class MqttFormat:
-    """The `Format` of messages that came over MQTT."""
+    """The `Format` of messages published over MQTT."""
 
     number = MQTT_FORMAT
     name = "mqtt"
     typed = False
 
     def content(self, part: bytes) -> bytes:
-        """The body itself."""
+        """Return the body itself."""
         return part
 
     def noted(self, annotations: Annotations) -> Annotations:
-        """The broker's annotations, under their own names."""
+        """Return the broker's annotations, under their own names."""
         return annotations
 
     def readable(self, head: bytes, body_bytes: int) -> bool:
-        """A byte of flags, and properties that can be decoded."""
+        """Whether a head has valid flags, and properties that can be decoded."""
         if not head or head[0] >= len(_BARE) or qos_of(head) > 2:
             return False
         block = write_varint(len(head) - 1) + head[1:]
@@ -146,20 +146,20 @@ class MqttFormat:
             return False
 
     def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
-        """Head and payload of a message that has user properties only."""
+        """Return head and payload of a message that has user properties only."""
         return self.edited(_BARE[0], (), properties), b""
 
     def hops(self, head: bytes) -> int:
-        """A user property for each."""
+        """Count the hops: one user property each."""
         return len(hops_of(head))
 
     def duplicate_id(self, head: bytes) -> bytes | None:
-        """The user property _AMQ_DUPL_ID."""
+        """Return the user property _AMQ_DUPL_ID."""
         found = dict(read_properties(head).get_all(USER_PROPERTY)).get("_AMQ_DUPL_ID")
         return None if found is None else found.encode()
 
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
-        """The head with other user properties; who reads it over MQTT 3.1.1 does not see them."""
+        """Return the head with other user properties, which MQTT 3.1.1 clients do not see."""
         gone = {*remove, *add}
         pairs = [
             (property, value)
@@ -170,7 +170,7 @@ class MqttFormat:
         return (_BARE[head[0] | WITH_PROPERTIES] + raw) if raw else head[:1]
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """The content is the payload; of one that is no text the head does not say so any more."""
+        """Return head and payload for new content; if that is no text, the head no longer says that it is."""
         try:
             content.decode()
         except UnicodeDecodeError:
@@ -180,9 +180,9 @@ class MqttFormat:
         return head, content
 
     def properties(self, head: bytes) -> dict[str, Value]:
-        """User properties under their names, the others under those that all protocols share; MQTT's as Artemis has it.
+        """Return user properties under their names, others under those that all protocols share, or that Artemis uses.
 
-        Of several user properties of one name the last counts.
+        Of several user properties with one name, the last counts.
         """
         properties = read_properties(head)
         found: dict[str, Value] = {name: value for name, value in properties.get_all(USER_PROPERTY)}

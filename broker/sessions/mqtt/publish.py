@@ -192,7 +192,7 @@ class Publisher:
         noted: Noted | None = None,
         packet_id: int = 0,
     ) -> int:
-        """Publish one message.  Returns to how many queues it was routed.  Raises EngineError."""
+        """Publish one message.  Returns 1 if it reached a queue, else 0.  Raises EngineError."""
         engine = self._engine
         send = self._begin(topic, qos, properties, noted)
         head = make_head(qos, retain, properties)

@@ -1,7 +1,7 @@
 """Messages as PUBLISH packets for one connection.
 
-What messages of one topic share is made once and kept for all subscribers of a version (`Heads`); a run that agrees in
-header and head then costs one look into a dictionary.  Messages of other protocols are converted one by one.
+The part that messages of one topic share is made once for all subscribers of a version (`Heads`); a run of messages
+with the same header and head then costs one dictionary lookup.  Messages of other protocols are converted one by one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from protocols.mqtt.encode import PublishHead, PublishHeads
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, Properties
 from protocols.mqtt.topics import AddressSyntax
 
-#: Heads that are kept, and the bytes of properties of each; of what never comes twice each is made anew.
+#: How many heads are cached, and how many bytes of properties each may have; larger ones rarely repeat.
 HEADS_MAX: Final = 8192
 PROPERTIES_KEPT_BYTES_MAX: Final = 256
 
@@ -35,14 +35,14 @@ _Key = tuple[int, str, int, bool, bool, bytes]
 
 
 def published_qos(message: Message) -> int:
-    """The QoS that a message has for its subscribers; a durable one of another protocol has 2, as in Artemis."""
+    """Return the QoS of a message; 2 for a durable one of another protocol, as in Artemis."""
     if message.header.format.number == MQTT_FORMAT:
         return message.head[0] & QOS
     return 2 if message.header.durable else 0
 
 
 class Heads:
-    """The heads in use, by all that makes them differ, for all connections that have the same topics."""
+    """A cache of heads, shared by all connections with the same topic names."""
 
     __slots__ = ("_heads", "_renderers", "_syntax", "mount")
 
@@ -53,13 +53,13 @@ class Heads:
         self._renderers: dict[int, Renderer] = {}
 
     def renderer(self, version: int) -> Renderer:
-        """The one of all connections of a version."""
+        """Return the renderer shared by all connections of a version."""
         if version not in self._renderers:
             self._renderers[version] = Renderer(self, version)
         return self._renderers[version]
 
     def get(self, version: int, address: str, qos: int, retain: bool, dup: bool, properties: bytes) -> PublishHead:
-        """What PUBLISH packets share.  Raises ConversionError for an address that is no topic."""
+        """Return the head of PUBLISH packets.  Raises ConversionError for an address that is no topic."""
         key = (version, address, qos, retain, dup, properties)
         head = self._heads.get(key)
         if head is None:
@@ -80,9 +80,9 @@ class Heads:
 
 
 class Run:
-    """Messages in a row with one head, or one QoS and a head for each; or without any, and why.
+    """Consecutive messages with one head, or one QoS and a head each; or unsendable ones, with no head but `why`.
 
-    A message with a large payload is alone, and has that in the place of `payloads`.
+    A message with a large payload has a run of its own.
     """
 
     __slots__ = ("head", "messages", "payloads", "why")
@@ -101,7 +101,7 @@ class Run:
 
 
 class Renderer:
-    """For connections of one version."""
+    """Renders messages for connections of one version."""
 
     __slots__ = ("_heads", "_version")
 
@@ -112,14 +112,14 @@ class Renderer:
     def runs(
         self, subscription: Subscription, messages: list[Message], now: int, *, mixing: bool = False
     ) -> Iterator[Run]:
-        """The messages of a subscription in order; `now` in ms since the epoch, `mixing`: heads may differ in a run."""
+        """Yield runs of messages, in order; `now` in ms since the epoch, `mixing`: heads may differ in a run."""
         done = 0
         try:
             for run in self._runs(subscription, messages, now, mixing=mixing):
                 done += len(run.messages)
                 yield run
             return
-        except Exception as error:  # our bug costs one message: which, they tell one by one
+        except Exception as error:  # a bug of ours must cost one message only: try one by one
             if len(messages) == 1:
                 yield Run(messages, None, [], unsaid(error))
                 return
@@ -146,13 +146,13 @@ class Renderer:
             yield from _readable(run, publish_head)
 
     def _first_head(self, subscription: Subscription, header: MessageHeader, head: bytes, now: int) -> PublishHead:
-        """For messages of MQTT that are sent for the first time.  Raises ConversionError."""
+        """Return the head of MQTT messages that are sent for the first time.  Raises ConversionError."""
         flags = head[0]
         retain = flags & RETAINED != 0 or (flags & RETAIN != 0 and subscription.retain_as_published)
         return self.head(subscription, header, flags & QOS, retain, head[1:], now, None, False)
 
     def _mixed(self, subscription: Subscription, messages: list[Message], now: int) -> Run | None:
-        """Messages of several topics as one run, if all are of MQTT, in memory and of one QoS; else None."""
+        """Return messages of several topics as one run, if all are MQTT, in memory and of one QoS; else None."""
         known: dict[MessageHeader, tuple[bytes, PublishHead]] = {}
         heads: list[PublishHead] = []
         payloads: list[bytes] = []
@@ -177,7 +177,7 @@ class Renderer:
     def again(
         self, subscription: Subscription, message: Message, now: int, qos: int, *, dup: bool
     ) -> tuple[PublishHead, list[bytes] | LargePayload]:
-        """A message that was sent with this QoS before.  Raises ConversionError."""
+        """Return head and payload of a message that was sent with this QoS before.  Raises ConversionError."""
         header, head = message.header, message.head
         if header.format.number != MQTT_FORMAT:
             properties, payload = _translated(message)
@@ -188,7 +188,7 @@ class Renderer:
         return self.head(subscription, header, qos, retain, head[1:], now, qos, dup), payload
 
     def _converted(self, subscription: Subscription, message: Message, now: int) -> Run:
-        """A message of another protocol."""
+        """Return the run of a message of another protocol."""
         header = message.header
         try:
             properties, payload = _translated(message)
@@ -208,7 +208,7 @@ class Renderer:
         qos: int | None,
         dup: bool,
     ) -> PublishHead:
-        """What PUBLISH says of messages that were published so; `qos` None: as low as either side asks for.
+        """Return the head of messages of one header; `qos` None: the lower of `published` and the subscription's.
 
         Raises ConversionError.
         """
@@ -227,7 +227,7 @@ class Renderer:
 
 
 def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
-    """The runs of messages with one head: those of them whose body is in a file stand alone."""
+    """Yield the runs of messages with one head: if a body is in a file, each message is a run of its own."""
     payloads = [message.body for message in run if isinstance(message.body, bytes)]
     if len(payloads) == len(run):
         yield Run(run, head, payloads)
@@ -238,7 +238,7 @@ def _readable(run: list[Message], head: PublishHead) -> Iterator[Run]:
 
 
 def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayload]:
-    """Properties and payload of another protocol's message.  Raises ConversionError."""
+    """Return properties and payload of another protocol's message.  Raises ConversionError."""
     body = message.body
     large = None if isinstance(body, bytes) else to_large_mqtt(message, body)
     if large is not None:
@@ -248,7 +248,7 @@ def _translated(message: Message) -> tuple[Properties, list[bytes] | LargePayloa
 
 
 def _told(header: MessageHeader, now: int) -> bytes:
-    """The seconds that are left [MQTT-3.3.2-6], and the broker's annotations as user properties."""
+    """Return the remaining expiry interval [MQTT-3.3.2-6], and the broker's annotations as user properties."""
     pairs = []
     if header.expiration:
         left = -(-(header.expiration - now) // 1_000)

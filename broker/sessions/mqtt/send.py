@@ -36,7 +36,7 @@ class Sender:
         self.port = port
         self._engine = engine
         self._in_flight = in_flight
-        self._unflushed: dict[Consumer, list[int]] | None = None  # message ids that count as consumed once they are flushed
+        self._unflushed: dict[Consumer, list[int]] | None = None  # consumed once they are flushed
 
     # -- messages --------------------------------------------------------------------------------------------------
 

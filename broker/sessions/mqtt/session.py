@@ -1,4 +1,4 @@
-"""The side of an MQTT connection that clients connect to: who they are, and what they subscribe to."""
+"""The broker's side of a client's MQTT connection: login and subscriptions."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class MqttSession(MqttEndpoint):
             self.codec, serving.gate, peer, self.reading, self._known, self.fail_with
         )
         self._connect: Connect | None = None
-        self._greeting: tuple[int, Connack] | None = None  # waits for this tick to be durable
+        self._greeting: tuple[int, Connack] | None = None  # the tick that must be durable first
 
     @property
     def handlers(self) -> Handlers:
@@ -63,10 +63,10 @@ class MqttSession(MqttEndpoint):
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def send_heartbeat(self) -> None:
-        """A server says nothing by itself in MQTT."""
+        """Do nothing: MQTT servers send no heartbeats."""
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """The broker stops; a will is published as if the client had gone."""
+        """End the connection, as the broker stops; the will is published as if the connection was lost."""
         reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
         self.goodbye(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
 
@@ -74,7 +74,7 @@ class MqttSession(MqttEndpoint):
         return mqtt_connect.use_another_server(why, self._options.failover)
 
     def taken_over(self) -> None:
-        """The session has another connection now; a CONNACK that waits for the journal still comes first."""
+        """End the connection, as another takes over its session; a CONNACK that waits for the journal goes first."""
         if self._greeting is not None:
             ticket, connack = self._greeting
             self.end(publish_will=True)
@@ -110,7 +110,7 @@ class MqttSession(MqttEndpoint):
         self.touch()
 
     def _known(self, identity: Identity | None, data: bytes | None) -> None:
-        """Who it is has been found out, maybe some time after it asked; `data` goes with the answer."""
+        """Continue with the result of a login, which may have taken time; `data` is sent with the answer."""
         session, connect = self.session, self._connect
         try:
             if session is not None:
@@ -134,7 +134,7 @@ class MqttSession(MqttEndpoint):
         session.subscriptions.recheck()
 
     def _admit(self, connect: Connect, identity: Identity, data: bytes | None) -> None:
-        """The client may come in: it gets its session.  Raises MqttError."""
+        """Admit a client that has logged in: connect it to its session.  Raises MqttError."""
         options, sessions = self._options, self._common.sessions
         mqtt_connect.check(connect, options)
         assigned = "" if connect.client_id else f"{self.engine.random.getrandbits(128):032x}"
@@ -183,7 +183,7 @@ class MqttSession(MqttEndpoint):
             self._greet(connack)
 
     def _greet(self, connack: Connack) -> None:
-        """CONNACK, and then everything that waits for the client or came from it meanwhile."""
+        """Send CONNACK, then start deliveries and process what the client has sent meanwhile."""
         connect, session = self._connect, self.session
         assert connect is not None
         assert session is not None
@@ -197,7 +197,7 @@ class MqttSession(MqttEndpoint):
             return
         self.touch()
         if self.codec.state is State.CONNECTED:
-            self._login = None  # it named no method, and cannot log in again
+            self._login = None  # without an authentication method it cannot authenticate again
         self._traffic.came()
         self.opened("MQTT", session.client.access)
         self._traffic.said(connack)
@@ -210,7 +210,7 @@ class MqttSession(MqttEndpoint):
         self.touch()
 
     def _on_disconnect(self, packet: Disconnect) -> None:
-        """Goodbye; only reason code 0 takes the will back [MQTT-3.14.4-3]."""
+        """End the connection; only reason code 0 cancels the will [MQTT-3.14.4-3]."""
         session = self.session
         if session is not None:
             expiry = packet.properties.get(SESSION_EXPIRY_INTERVAL)
@@ -232,7 +232,7 @@ class MqttSession(MqttEndpoint):
         codes, why, wanting = subscriptions.ask(packet, version, self._options)
         self._owe(session, Suback(packet.packet_id, codes, why))
         if self.lost:
-            return  # it has no room for the answer
+            return  # the answer was too large for the client
         for text in wanting:
             if self._options.retain:
                 subscriptions.send_retained(text)
@@ -240,7 +240,7 @@ class MqttSession(MqttEndpoint):
                 self.engine.system_topics.watch(subscriptions.queue_of(text))
 
     def _owe(self, session: ClientSession, answer: Suback | Unsuback) -> None:
-        """Answer once the subscriptions are stored, if they are to be: those of one read together."""
+        """Answer at once, or for a stored session once its subscriptions are stored, all those of one read together."""
         if session.stored is None:
             self.send(answer)
             self.touch()
@@ -256,7 +256,7 @@ class MqttSession(MqttEndpoint):
         self._owe(session, Unsuback(packet.packet_id, codes))
 
 
-#: What is done about each packet.
+#: The method that handles each packet.
 _HANDLERS: Final[Handlers] = {
     **SHARED,
     PacketType.CONNECT: MqttSession._on_connect,

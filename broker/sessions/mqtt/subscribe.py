@@ -1,7 +1,7 @@
-"""The subscriptions of a session: from SUBSCRIBE to a consumer, and what is in flight when the client comes and goes.
+"""The subscriptions of a session: from SUBSCRIBE to a consumer, through disconnects and reconnects of the client.
 
 Their queues are the engine's (`broker.engine.delivery.client_subscriptions`).  Subscribing again to the same filter
-changes the subscription that is there, and loses nothing that waits for it [MQTT-3.8.4-3].
+changes the existing subscription, and loses none of its messages [MQTT-3.8.4-3].
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from protocols.mqtt.packets import Subscription as Asked
 from protocols.mqtt.properties import NO_PROPERTIES, REASON_STRING, SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import AddressSyntax, TopicFilter, parse_topic_filter
 
-#: Filters that were accepted once are read whatever today's limits are.
+#: Filters that were accepted once are read regardless of today's limits.
 _STORED_LIMITS: Final = Limits(topic_bytes_max=1 << 16, topic_levels_max=1 << 16)
 
-#: Before the filter of a subscription that ended with messages in flight, in its key: no filter begins so.
+#: Begins the key of a subscription that ended with messages in flight: no filter begins with it.
 _LEAVING: Final = "#/"
 
 
 class Finishing:
-    """Shared subscriptions of a session that have ended, but for the messages in flight to their consumers."""
+    """Shared subscriptions of a session that have ended, but still have messages in flight."""
 
     __slots__ = ("_deliveries", "_engine", "_subscriptions")
 
@@ -42,50 +42,50 @@ class Finishing:
         self._subscriptions: dict[Consumer, Subscription] = {}
 
     def add(self, subscription: Subscription, consumer: Consumer) -> None:
-        """A subscription has ended with messages in flight."""
+        """Add a subscription that has ended with messages in flight."""
         self._subscriptions[consumer] = subscription
         self._deliveries.retire(consumer)
 
     def check(self) -> None:
-        """Something was answered, or has gone back: some may be done."""
+        """Close the consumers that have no more messages in flight."""
         if self._subscriptions:
             for consumer in [c for c in self._subscriptions if not c.unacked or c.closed]:
                 del self._subscriptions[consumer]
                 self._engine.consumers.close(consumer, redelivery.CLOSED)
 
     def leave(self) -> None:
-        """The client is gone for now: what is in flight with QoS 1 is for others."""
+        """Return messages in flight with QoS 1 to the queues, for other clients: the client has disconnected."""
         for consumer in self._subscriptions:
             self._deliveries.give_back_at_least_once(consumer)
         self.check()
 
     def drop(self) -> None:
-        """The session is over: what is in flight is others', but for QoS 2 [MQTT-4.8.2-5]."""
+        """End all, as the session ends: other clients get the messages in flight, except QoS 2 [MQTT-4.8.2-5]."""
         for consumer in self._subscriptions:
             self._deliveries.in_flight.consume_exactly_once(consumer)
             self._engine.consumers.close(consumer, redelivery.INTERRUPTED)
         self._subscriptions.clear()
 
     def to_json(self) -> dict[str, Definition]:
-        """What is stored of them, by the key of each."""
+        """Return their stored forms, by key."""
         stored = [{**s.to_json(), "leaving": True} for consumer, s in self._subscriptions.items() if consumer.unacked]
         return {key_of(each): each for each in stored}
 
     def restore(self, subscription: Subscription, consumer: Consumer) -> None:
-        """As it was stored; what was in flight comes before `settle`."""
+        """Add a stored subscription; its messages in flight are restored before `settle`."""
         self._subscriptions[consumer] = subscription
 
     def settle(self) -> None:
-        """What was in flight is again."""
+        """Retire the restored consumers, once their messages are in flight again."""
         for consumer in self._subscriptions:
             self._deliveries.retire(consumer)
         self.leave()
 
 
 class Subscriptions:
-    """Those of one session, by topic filter.
+    """The subscriptions of one session, by topic filter.
 
-    `changed`: the filters whose subscriptions are not stored as they are now; storing them takes them out.
+    `changed`: the filters whose subscriptions have changed since they were last stored.
     """
 
     __slots__ = ("_by_filter", "_client", "_deliveries", "_engine", "_syntax", "changed", "finishing")
@@ -108,9 +108,9 @@ class Subscriptions:
     # -- subscribing -----------------------------------------------------------------------------------------------
 
     def ask(self, packet: Subscribe, version: int, options: MqttOptions) -> tuple[list[int], Properties, list[str]]:
-        """Make or change what a client asks for: reason codes, why, and the filters that get retained messages."""
+        """Process a SUBSCRIBE.  Returns reason codes, an explanation, and the filters to send retained messages for."""
         identifier = packet.properties.get(SUBSCRIPTION_IDENTIFIER) or 0
-        refused = 0x80 if version != V31 else 0  # before 5.0; 3.1 cannot say it
+        refused = 0x80 if version != V31 else 0  # before 5.0; 3.1 has no code for it
         codes: list[int] = []
         sentences: list[str] = []
         wanting: list[str] = []
@@ -129,9 +129,9 @@ class Subscriptions:
         return codes, Properties([(REASON_STRING, "; ".join(sentences))]) if sentences else NO_PROPERTIES, wanting
 
     def subscribe(self, asked: Asked, identifier: int, most: int, queue: str = "") -> bool:
-        """Make or change a subscription; whether it is new.  `queue`: the name of its queue, if it is to have one.
+        """Make or change a subscription.  Returns whether it is new.  `queue`: the name of its queue, if fixed.
 
-        Raises EngineError, after which everything is as it was: also for more than `most` subscriptions.
+        Raises EngineError, which leaves everything unchanged; TooMany for more than `most` subscriptions.
         """
         text = asked.filter.text
         self.changed[text] = None
@@ -161,7 +161,7 @@ class Subscriptions:
             subscription.ask(asked, identifier)
             self._engine.subscriptions.change_no_local(subscription)
             return
-        # from QoS 0 to more: another consumer, and in a session that lasts another queue; or it had none any more
+        # from QoS 0 to more: another consumer, and in a stored session another queue; or its consumer was closed
         before = Asked(subscription.filter, subscription.qos, subscription.no_local, subscription.retain_as_published)
         known_by = subscription.identifier
         if consumer is not None:
@@ -177,13 +177,13 @@ class Subscriptions:
             raise
 
     def _attach(self, subscription: Subscription) -> None:
-        """Attach a consumer to a subscription's queue, which is made if need be.  Raises EngineError."""
+        """Attach a consumer to a subscription's queue, which is made if it is missing.  Raises EngineError."""
         named = full_queue_name(self._engine, self._syntax, subscription.filter.pattern)
         consumer = self._engine.subscriptions.attach(subscription, self._deliveries, named)
         self._deliveries.add(subscription, consumer)
 
     def queue_of(self, text: str) -> Queue:
-        """The queue of a subscription that was just made."""
+        """Return the queue of a subscription that was just made."""
         consumer = self._by_filter[text].consumer
         assert consumer is not None, "a client that is here has its queues"
         return consumer.queue
@@ -201,7 +201,7 @@ class Subscriptions:
     # -- unsubscribing ---------------------------------------------------------------------------------------------
 
     def unsubscribe(self, filter: TopicFilter) -> ReasonCode:
-        """End a subscription [MQTT-3.10.4-2]; what is on its way is delivered to the end."""
+        """End a subscription [MQTT-3.10.4-2]; the delivery of messages in flight is completed."""
         subscription = self._by_filter.pop(filter.text, None)
         if subscription is None:
             return ReasonCode.NO_SUBSCRIPTION_EXISTED
@@ -210,7 +210,7 @@ class Subscriptions:
         return ReasonCode.SUCCESS
 
     def abandon(self, text: str) -> None:
-        """End a subscription, and leave its queue with what is in it; an empty one goes."""
+        """End a subscription, but keep its queue unless that is empty."""
         subscription = self._by_filter.pop(text)
         self.changed[text] = None
         queue = self._engine.queues.get(subscription.name)
@@ -218,10 +218,9 @@ class Subscriptions:
         self._drop(subscription, ended=True)
 
     def _drop(self, subscription: Subscription, *, ended: bool) -> None:
-        """A subscription is over, maybe since its session is.
+        """End a subscription; `ended`: its session ends, too.
 
-        Those that share it go on with what is not in flight to this client; a QoS 2 that is, is nobody else's
-        [MQTT-4.8.2-5].
+        Other clients that share it get the parked messages, and those in flight except QoS 2 [MQTT-4.8.2-5].
         """
         deliveries, consumer = self._deliveries, subscription.attached
         finishing = False
@@ -238,16 +237,16 @@ class Subscriptions:
             deliveries.remove(consumer)
         self._engine.subscriptions.end(subscription, finishing=finishing)
 
-    # -- the client comes and goes ---------------------------------------------------------------------------------
+    # -- disconnects and reconnects --------------------------------------------------------------------------------
 
     def leave_all(self) -> None:
-        """The client of a lasting session is gone for now."""
+        """Note that the client of a stored session has disconnected."""
         self.finishing.leave()
         for subscription in list(self):
             self._leave(subscription)
 
     def _leave(self, subscription: Subscription) -> None:
-        """What is in flight stays so, but goes back to a queue that others consume; only QoS 2 is never theirs."""
+        """Disconnect a subscription: return its messages in flight to a borrowed queue, QoS 1 to a shared one."""
         deliveries, consumer = self._deliveries, subscription.attached
         if consumer is not None and subscription.borrowed:
             deliveries.forget(consumer)
@@ -255,7 +254,7 @@ class Subscriptions:
             deliveries.give_back_at_least_once(consumer)
             if consumer.unacked and not subscription.qos:  # it was of a higher QoS once
                 self._by_filter[subscription.filter.text] = other = subscription.without_consumer()
-                subscription.qos = 2  # what is in flight
+                subscription.qos = 2  # of the messages in flight
                 self.finishing.add(subscription, consumer)
                 subscription, consumer = other, None
         if consumer is not None and not subscription.stays:
@@ -263,7 +262,7 @@ class Subscriptions:
         self._engine.subscriptions.disconnected(subscription)
 
     def return_all(self) -> None:
-        """The client is back, maybe as somebody else: what it may not read is left where it is."""
+        """Attach all subscriptions, as the client is back; one that it may no longer read stays idle."""
         self.recheck()
         for subscription in self:
             if subscription.attached is None:
@@ -272,13 +271,13 @@ class Subscriptions:
                 self._engine.subscriptions.reconnected(subscription)
 
     def recheck(self) -> None:
-        """What the client may do has changed."""
+        """Check the subscriptions again, as the client's permissions may have changed."""
         for subscription in list(self):
             if subscription.consumer is not None:
                 self._engine.consumers.recheck(subscription.consumer, self._client.access)
 
     def _try_to_attach(self, subscription: Subscription) -> bool:
-        """Attach a consumer to a subscription that was made before; whether that was possible."""
+        """Attach a consumer to an existing subscription.  Returns whether that was possible."""
         try:
             self._attach(subscription)
         except EngineError as error:
@@ -288,7 +287,7 @@ class Subscriptions:
         return True
 
     def drop_all(self) -> None:
-        """The session is over: what is in flight of a shared subscription is others', but for QoS 2 [MQTT-4.8.2-5]."""
+        """End all, as the session ends; others that share them get messages in flight but QoS 2 [MQTT-4.8.2-5]."""
         self.finishing.drop()
         while self._by_filter:
             _, subscription = self._by_filter.popitem()
@@ -297,22 +296,22 @@ class Subscriptions:
     # -- stored ----------------------------------------------------------------------------------------------------
 
     def to_json(self) -> dict[str, Definition]:
-        """What is stored of them, by the key of each."""
+        """Return their stored forms, by key."""
         return {text: s.to_json() for text, s in self._by_filter.items()} | self.finishing.to_json()
 
     def changes(self) -> dict[str, Definition | None]:
-        """What is to be stored of those that have changed since this was asked, None: nothing any more."""
+        """Return the stored forms of those that have changed since the last call; None: it has ended."""
         changed, self.changed = self.changed, {}
         there = self._by_filter
         return {text: there[text].to_json() if text in there else None for text in changed} | self.finishing.to_json()
 
     @property
     def durable(self) -> bool:
-        """Whether some of them have queues that a restart does not take away."""
+        """Whether any of them has a durable queue."""
         return any(s.consumer is not None and s.consumer.queue.durable for s in self)
 
     def restore(self, stored: Iterable[Definition]) -> None:
-        """As they were stored, without their client."""
+        """Restore stored subscriptions, with their client disconnected."""
         for each in stored:
             try:
                 filter = parse_topic_filter(str(each["filter"]), _STORED_LIMITS)
@@ -331,7 +330,7 @@ class Subscriptions:
                 self._leave(subscription)
 
     def settle_restored(self) -> None:
-        """What was in flight is again: of shared subscriptions only QoS 2, which may be all that is left of them."""
+        """Complete `restore` once messages are in flight again: shared subscriptions keep only those of QoS 2."""
         for subscription in self:
             if subscription.shared and subscription.consumer is not None:
                 self._deliveries.give_back_at_least_once(subscription.consumer)
@@ -339,11 +338,11 @@ class Subscriptions:
 
 
 def _retained_copy(head: bytes) -> tuple[bytes, bool]:
-    """The head of a copy that is sent because the message is retained, and whether the copy is durable."""
+    """Return the head for sending a retained message, and whether the copy is durable."""
     return retained_head(head), qos_of(head) > 0
 
 
 def key_of(stored: Definition) -> str:
-    """Under which key a subscription is stored."""
+    """Return the key under which a subscription is stored."""
     text = str(stored["filter"])
     return _LEAVING + text if stored.get("leaving") else text

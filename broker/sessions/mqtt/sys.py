@@ -1,7 +1,7 @@
-"""`$SYS` topics: what users of Mosquitto look at to see how a broker fares.
+"""`$SYS` topics: a broker's figures, as users of Mosquitto know them.
 
 Names and units are Mosquitto's, and so are the load averages: events a minute, over about one, five and fifteen
-minutes, each interval counting less with the time since (`_Load`).  They begin with the first subscriber.
+minutes, with exponentially decaying weights (`_Load`).  They start with the first subscriber.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from protocols.mqtt.packets import Ack, Packet, Publish
 from protocols.mqtt.properties import NO_PROPERTIES
 from protocols.mqtt.topics import AddressSyntax
 
-#: How these topics begin.
+#: The prefix of these topics.
 ROOT: Final = "$SYS/"
 
-#: Of how many minutes there are load averages.
+#: The periods of load averages, in minutes.
 LOAD_MINUTES: Final = (1, 5, 15)
 
 _MINUTE_MS: Final = 60_000
@@ -29,36 +29,36 @@ _MINUTE_MS: Final = 60_000
 
 @dataclass(slots=True, eq=False)
 class Traffic:
-    """What all MQTT connections have sent and received since the start, and how many there are."""
+    """Counts what all MQTT connections have sent and received since the start, and the connections."""
 
     bytes_received: int = 0
     bytes_sent: int = 0
     packets_received: int = 0
     controls_sent: int = 0  # packets that are no PUBLISH
     received: int = 0  # PUBLISH packets
-    published: int = 0  # PUBLISH packets, the other way
+    published: int = 0  # PUBLISH packets sent
     dropped: int = 0
     connections: int = 0  # now
-    maximum: int = 0  # of them at once
-    greeted: int = 0  # of them, ever
+    maximum: int = 0  # connections at once
+    greeted: int = 0  # connections ever
     expired: int = 0  # sessions
 
     def came(self) -> None:
-        """A client was let in."""
+        """Count a client that has connected."""
         self.greeted += 1
         self.connections += 1
         self.maximum = max(self.maximum, self.connections)
 
     def heard(self, packets: Sequence[Packet]) -> None:
-        """These packets came, some of them in runs."""
+        """Count received packets, some of them in runs."""
         self.packets_received += sum([_number(packet) for packet in packets])
 
     def said(self, packet: Packet) -> None:
-        """This packet is sent; PUBLISH is counted in `published`."""
+        """Count a sent packet other than PUBLISH, which `published` counts."""
         self.controls_sent += _number(packet)
 
     def counted(self) -> dict[str, int]:
-        """What has load averages, by the name of it."""
+        """Return the counters that have load averages, by name."""
         return {
             "messages/received": self.packets_received,
             "messages/sent": self.published + self.controls_sent,
@@ -78,7 +78,7 @@ def _number(packet: Packet) -> int:
 
 
 class _Load:
-    """Load averages of one counter, as Mosquitto has them."""
+    """Load averages of one counter, computed as in Mosquitto."""
 
     __slots__ = ("_before", "averages")
 
@@ -87,7 +87,7 @@ class _Load:
         self.averages = [0.0] * len(LOAD_MINUTES)
 
     def count(self, counter: int, interval_ms: int) -> None:
-        """What the counter is after another interval."""
+        """Update the averages with the counter after another interval."""
         rate = (counter - self._before) * _MINUTE_MS / interval_ms
         self._before = counter
         for at, minutes in enumerate(LOAD_MINUTES):
@@ -96,7 +96,7 @@ class _Load:
 
 
 class BrokerFigures:
-    """The values of `$SYS`, which `broker.engine.publish.system_topics` tells to those who subscribe.
+    """The values of `$SYS`, which `broker.engine.publish.system_topics` sends to subscribers.
 
     `sessions` counts the sessions, `subscriptions` all their subscriptions; `interval` in ms.
     """
@@ -122,23 +122,23 @@ class BrokerFigures:
         self._loads: dict[str, _Load] = {}
 
     def begin(self) -> None:
-        """The first subscriber is here: load averages begin."""
+        """Start the load averages, for the first subscriber."""
         self._loads = {name: _Load(counter) for name, counter in self._traffic.counted().items()}
 
     def advance(self) -> None:
-        """Another interval is over."""
+        """Update the load averages after another interval."""
         for name, counter in self._traffic.counted().items():
             self._loads[name].count(counter, self._interval)
 
     def message(self, address: str, value: bytes, *, retained: bool) -> Message:
-        """A message of QoS 0 that says so."""
+        """Return a message of QoS 0 with a value."""
         engine = self._engine
         head = make_head(0, retained, NO_PROPERTIES)
         header = MessageHeader(address, engine.formats[MQTT_FORMAT], timestamp=engine.now)
         return Message(header, retained_head(head) if retained else head, value)
 
     def values(self) -> dict[str, bytes]:
-        """What each topic says now, by its address."""
+        """Return the current value of each topic, by address."""
         return {self._syntax.to_address(topic): value for topic, value in self._topics().items()}
 
     def _topics(self) -> dict[str, bytes]:

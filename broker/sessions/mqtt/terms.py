@@ -1,4 +1,4 @@
-"""What MQTT's words mean to the broker: the acceptor's options, reason codes for refusals, full names of queues."""
+"""MQTT's terms in the broker's: the acceptor's options, reason codes for refusals, full queue names."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ from protocols.mqtt.topics import AddressSyntax
 #: The largest keep alive, in seconds (two bytes).
 KEEP_ALIVE_MAX: Final = 0xFFFF
 
-#: Topics on which only the broker speaks: `$SYS`, and the addresses that it keeps for itself.
+#: Topics on which only the broker publishes: `$SYS`, and its reserved addresses.
 RESERVED_TOPICS: Final = ("$SYS/", "$sys/", "$SYS.", "$sys.")
 
 
 class TooMany(EngineError):
-    """There are as many sessions as there may be, or a session has as many subscriptions as it may have."""
+    """The limit of sessions, or of a session's subscriptions, is reached."""
 
     code = "too-many"
 
 
 @dataclass(frozen=True, slots=True)
 class MqttOptions:
-    """What an acceptor allows.  Times in seconds.
+    """The options of an acceptor.  Times in seconds.
 
-    `keep_alive_max`: of clients of 5.0, which are told, and `early_keep_alive_max` of earlier ones, which are refused;
-    0: what clients ask for.  `nameless`: whether client identifiers may be empty.  `payload_bytes_max`: of a message,
-    -1: no limit.  `expiry_default`: of sessions before 5.0 without Clean Session.
-    `inflight_bytes_max`: payloads of QoS 1 and 2 on their way to a client, -1: no limit.
-    `queued_max`: messages a subscription keeps, -1: no limit.  `filtered`: whether a topic filter that covers what its
-    client may not read is granted without that, instead of refused.  `failover`: the brokers of a pair, as a Server
-    Reference.
+    `keep_alive_max`: lowers the keep alive of 5.0 clients; `early_keep_alive_max`: earlier clients that ask for more
+    are refused; 0: no limit.  `nameless`: whether client identifiers may be empty.  `payload_bytes_max`: of a message,
+    -1: no limit.  `expiry_default`: session expiry of clients before 5.0 without Clean Session.
+    `inflight_bytes_max`: payloads of QoS 1 and 2 in flight to a client, -1: no limit.
+    `queued_max`: messages that a subscription stores, -1: no limit.  `filtered`: whether a topic filter that also
+    covers topics its client may not read is granted without those, instead of refused.  `failover`: the brokers of a
+    pair, as a Server Reference.
     """
 
     keep_alive_max: int = 60
@@ -73,7 +73,7 @@ class MqttOptions:
     failover: str = ""
 
 
-#: What of the engine's refusals a client is told, by the most specific class.
+#: The reason codes of the engine's refusals.
 _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     Denied: ReasonCode.NOT_AUTHORIZED,
     AddressFull: ReasonCode.QUOTA_EXCEEDED,
@@ -89,7 +89,7 @@ _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     NoQueue: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 
-#: The same for a subscription: its codes are others (3.9.3).
+#: The same for subscriptions, which have other codes (3.9.3).
 _SUBSCRIPTION_REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     TooMany: ReasonCode.QUOTA_EXCEEDED,
     TooManyAddresses: ReasonCode.QUOTA_EXCEEDED,
@@ -105,15 +105,15 @@ _SUBSCRIPTION_REASONS: Final[dict[type[EngineError], ReasonCode]] = {
 
 
 def refusal(error: EngineError, *, subscribing: bool = False) -> ReasonCode:
-    """The reason code for a refused publication or subscription."""
+    """Return the reason code for a refused publication or subscription."""
     reasons = _SUBSCRIPTION_REASONS if subscribing else _REASONS
     return reasons.get(type(error), ReasonCode.UNSPECIFIED_ERROR)
 
 
 def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
-    """`address::queue` if a topic or filter means a queue by its full name; empty: it is a topic like any other.
+    """Return `address::queue` if a topic or filter is the full name of a queue, else an empty text.
 
-    The address may be written as a topic (`a/b::q`) or as others write it (`a.b::q`).
+    The address may be written as a topic (`a/b::q`) or as in other protocols (`a.b::q`).
     """
     written, separator, queue_name = text.partition(FQQN_SEPARATOR)
     if not (separator and written and queue_name):
@@ -122,7 +122,7 @@ def full_queue_name(engine: Engine, syntax: AddressSyntax, text: str) -> str:
 
 
 def reason_words(code: int, properties: Properties) -> str:
-    """A reason code of the other end's in figures and words, and what it says of it."""
+    """Return a received reason code in hexadecimal and in words, with its Reason String if there is one."""
     said = properties.get(REASON_STRING)
     words = f"0x{code:02X} {ReasonCode(code).name.replace('_', ' ').lower()}"
     return f"{words}: {said}" if said else words
