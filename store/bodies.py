@@ -87,8 +87,9 @@ class Abort:
 
 @dataclass(slots=True, eq=False)
 class Drop:
-    """Work: drop files that are unneeded once everything submitted before is durable; `recorded`: those of them that
-    records refer to, which retention may keep.
+    """Work: drop files that are unneeded once everything submitted before is durable.
+
+    `recorded`: those that records refer to, which retention may keep.
     """
 
     ids: list[int]
@@ -119,7 +120,8 @@ class _Open:
 
 
 class BodyFiles:
-    """The files.  `keep_free` is how much of the disk bodies may not use, in bytes; `nbytes` how much they use now.
+    """The files of bodies.  `keep_free` is how much of the disk they may not use, in bytes; `nbytes` what they use now.
+
     With retention on, `keep` moves a file to the kept segments; `find` finds one there by its name, for readers of old
     messages.  `elsewhere` also gets the bodies of durable messages.
 

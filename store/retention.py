@@ -108,20 +108,20 @@ def read_manifests(files: Files, directory: str) -> Manifest:
     return found
 
 
-# -- what is needed no more --------------------------------------------------------------------------------------------
+# -- unneeded segments and bodies --------------------------------------------------------------------------------------
 
 
 class Retention:
-    """What becomes of a journal's segments and large bodies that it needs no more: kept within the limits, or removed.
+    """Keeps the segments and large bodies that a journal no longer needs, within the limits, or removes them.
 
-    `now` gives ms since the epoch.  Unless the journal is `synced`, what is kept has to be made durable first.
+    `now` returns ms since the epoch.  Unless the journal is `synced`, segments are made durable before they are kept.
     """
 
     def __init__(
         self, files: Files, directory: str, settings: RetentionSettings, *, now: Callable[[], int], synced: bool
     ) -> None:
         self.enabled = settings.enabled
-        #: Of the segments that this run has begun.  Whoever writes them keeps it right.
+        #: The extents of the segments begun in this run; the writer updates them.
         self.extents: dict[int, Extent] = {}
         self._files = files
         self._directory = directory
@@ -255,7 +255,7 @@ def _enforce(files: Files, directory: str, settings: RetentionSettings, now: int
 
 
 def _let_go(files: Files, paths: Sequence[str], old: Collection[str], *, newest: str) -> None:
-    """Remove kept segments; those of the `old` days for their age."""
+    """Remove kept segments and bodies; those of the `old` days because of their age."""
     lines = []
     for path in paths:
         day, _, name = path.rpartition("/")
@@ -273,7 +273,7 @@ def _let_go(files: Files, paths: Sequence[str], old: Collection[str], *, newest:
 
 
 def _tell_and(remove: Callable[[], None], files: Files, day: str, lines: Sequence[bytes]) -> None:
-    """Write the lines about a removal, then remove.
+    """Write the manifest's lines about a removal, then remove.
 
     On a full disk the order is reversed, as the removal makes room; if there is none even then, an audit will report
     the segments as missing.

@@ -1,4 +1,4 @@
-"""The spare: room for the next segment, allocated in advance.  On a full disk it is the room that is left."""
+"""The spare: room for the next segment, allocated in advance.  On a full disk it is the only room left."""
 
 from __future__ import annotations
 
@@ -8,21 +8,20 @@ from typing import Final
 from store.files import NO_ROOM, Files
 from store.segment import spare_name
 
-#: When the disk cannot hold a whole spare segment, this fraction of one will do for removals.
+#: If the disk cannot hold a whole spare segment, one part in this many of one is enough for removals.
 SMALLEST_SPARE: Final = 16
 
 
 class Spare:
-    """The spare of one log.  The thread that writes changes it; others may look at it.
+    """The spare of one log.  Only the writer's thread changes it; others may read it.
 
-    `whole`: bytes of a whole segment; `failed` makes an error of the log of what was being done, and of what the system
-    said.
+    `whole`: bytes of a whole segment; `failed` makes the log's error from the failed action and the system's error.
     """
 
     def __init__(self, files: Files, directory: str, whole: int, failed: Callable[[str, OSError], Exception]) -> None:
-        #: The highest segment that can be begun without asking for room, or the last one that was.
+        #: The highest segment that can be begun without allocating room, or the last one that was begun.
         self.ready = 0
-        #: How much it takes; 0: there is none.
+        #: The bytes of the spare; 0: there is none.
         self.nbytes = 0
         #: Whether the last attempt to get room for a whole segment failed.
         self.full = False
@@ -32,36 +31,36 @@ class Spare:
         self._failed = failed
 
     def path(self, segment: int) -> str:
-        """The file of a segment that is not begun."""
+        """The path of the spare for a segment."""
         return f"{self._directory}/{spare_name(segment)}"
 
     def allocate(self, segment: int) -> None:
-        """If there is no room for a whole segment, half of one is tried, a quarter, down to a sixteenth."""
+        """Allocate room for a segment: a whole one if possible, else half of one, a quarter, down to a sixteenth."""
         whole = self._whole
         nbytes = whole
         while nbytes >= whole // SMALLEST_SPARE and nbytes > self.nbytes:
             if self._has_room(nbytes - self.nbytes) and self._allocate(self.path(segment), nbytes):
-                self.nbytes = nbytes  # before `ready`: what sees that may read this
+                self.nbytes = nbytes  # before `ready`: a thread that sees that may read this
                 self.ready = segment
                 break
             nbytes //= 2
         self.full = self.nbytes < whole
 
     def use(self) -> None:
-        """Its file has become the segment's."""
+        """Note that the spare's file has become the segment's."""
         self.nbytes = 0
 
     def give_up(self, segment: int) -> None:
-        """Give its room to `segment`, the last one that was begun.  Raises OSError."""
+        """Remove the spare, to leave its room to `segment`, the last one begun.  Raises OSError."""
         self._files.remove(self.path(self.ready))
         self.nbytes = 0
         self.ready = segment
         self.full = True
 
     def _has_room(self, nbytes: int) -> bool:
-        """Whether the disk has so much room: an attempt that fails would briefly fill it for everybody else.
+        """Whether the disk has this much room: a failing attempt would briefly fill the disk for all its users.
 
-        A quota does not show here, so the attempt may fail all the same.
+        A quota is not visible here, so the attempt may still fail.
         """
         try:
             return self._files.space(self._directory)[1] >= nbytes
@@ -83,7 +82,7 @@ class Spare:
         return True
 
     def _give_back(self, path: str) -> None:
-        """A spare that could not grow keeps what it had."""
+        """Undo a failed allocation: the spare has its earlier size again."""
         try:
             if not self.nbytes:
                 self._files.remove(path)

@@ -74,14 +74,14 @@ class Channels:
         del self._incoming[channel]
 
     def find(self, channel: int, what: str) -> Session:
-        """The session that the peer has begun on a channel; `what` names the frame.  Raises AmqpError."""
+        """Return the session that the peer has begun on a channel; `what` names the frame.  Raises AmqpError."""
         session = self._incoming.get(channel)
         if session is None:
             raise connection_error(NOT_ALLOWED, f"{what}: no session has begun on channel {channel}.")
         return session
 
     def read_run(self, buffer: bytes, at: int, events: list[Event]) -> int:
-        """Read frames of a known shape from `at` on; returns where the first other one begins."""
+        """Read the frames of a known shape from `at` on; returns where the first other frame begins."""
         code = buffer[at + _CODE_AT]
         if code == _TRANSFER:
             return read_lanes(self._shapes, buffer, at, events)
@@ -129,7 +129,7 @@ class Channels:
             events.append(SessionFailed(session, error))
 
     def _learn(self, template: transfers.FrameTemplate | None, buffer: bytes, at: int) -> None:
-        """Remember the shape of this frame: the link's next ones may have it too."""
+        """Remember the shape of this frame: the link's next frames may have it too."""
         if template is not None:
             if len(self._shapes) >= _SHAPES_MAX:
                 self._shapes.clear()

@@ -101,7 +101,7 @@ class Handshake:
     # -- headers ---------------------------------------------------------------------------------------------------
 
     def _header(self, header: bytes) -> bool:
-        """Handle a protocol header; returns whether it was that of AMQP, in its turn."""
+        """Handle a protocol header; returns whether it was AMQP's, and was expected."""
         if not self._server:
             return self._answered(header)
         if header == AMQP_HEADER and (self.state is SaslState.DONE or not self._required):

@@ -1,4 +1,4 @@
-"""What the two sides of a connection have told each other, by CONNECT and CONNACK, and what follows from it."""
+"""The terms of a connection, negotiated in CONNECT and CONNACK: limits, authentication method, explanations."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from protocols.mqtt.properties import (
     Properties,
 )
 
-#: Packets that may tell why even to a client that does not want to know [MQTT-3.1.2-29].
+#: Packets that may carry a Reason String even for a client that wants none [MQTT-3.1.2-29].
 _TELL_ALWAYS: Final = frozenset({PacketType.CONNACK, PacketType.DISCONNECT})
 
 
 class Agreement:
-    """That of one connection; not more than matters until the end, since it is kept for as long.
+    """The terms of one connection: only those that matter until its end, to save memory.
 
-    `packet_bytes_max`: bytes of the largest packet that the peer takes; `alias_max`: how many topic aliases we use.
+    `packet_bytes_max`: bytes of the largest packet that the peer accepts; `alias_max`: how many topic aliases we use.
     """
 
     __slots__ = ("_explaining", "_lasting", "_limits", "_method", "alias_max", "packet_bytes_max")
@@ -40,13 +40,13 @@ class Agreement:
         self._explaining = True  # whether the client wants explanations
 
     def connecting(self, properties: Properties) -> None:
-        """What CONNECT says, whoever sends it."""
+        """Note the properties of CONNECT, sent or received."""
         self._method = properties.get(AUTHENTICATION_METHOD)
         self._lasting = (properties.get(SESSION_EXPIRY_INTERVAL) or 0) > 0
         self._explaining = properties.get(REQUEST_PROBLEM_INFORMATION) != 0
 
     def hear(self, packet: Packet) -> None:
-        """What the peer says.  Raises MqttError if that does not go with what was said before."""
+        """Note a packet of the peer.  Raises MqttError if it contradicts an earlier one."""
         if isinstance(packet, Connect):
             self.connecting(packet.properties)
             self._respect(packet.properties)
@@ -61,18 +61,21 @@ class Agreement:
             self._check_expiry(packet.properties)
 
     def _respect(self, properties: Properties) -> None:
-        """What the peer takes ([MQTT-3.1.2-24], [MQTT-3.1.2-26], [MQTT-3.2.2-17])."""
+        """Note the limits of the peer ([MQTT-3.1.2-24], [MQTT-3.1.2-26], [MQTT-3.2.2-17])."""
         self.packet_bytes_max = properties.get(MAXIMUM_PACKET_SIZE) or PACKET_BYTES_MAX
         self.alias_max = min(properties.get(TOPIC_ALIAS_MAXIMUM) or 0, self._limits.topic_alias_max)
 
     def _check_expiry(self, properties: Properties) -> None:
-        """A session that ends with its connection is not prolonged when that ends (3.14.2.2.2).  Raises MqttError."""
+        """Check that DISCONNECT does not prolong a session that ends with its connection (3.14.2.2.2).
+
+        Raises MqttError.
+        """
         prolonged = properties.get(SESSION_EXPIRY_INTERVAL)
         if prolonged and not self._lasting:
             raise violation(f"DISCONNECT: a session expiry interval of {prolonged} s, where CONNECT had none")
 
     def _check_method(self, packet: Connack | Auth) -> None:
-        """AUTH and the accepting CONNACK name the method of CONNECT [MQTT-4.12.0-5], and no other [MQTT-4.12.0-6].
+        """Check that AUTH or a successful CONNACK names the method of CONNECT [MQTT-4.12.0-5] [MQTT-4.12.0-6].
 
         Raises MqttError.
         """
@@ -82,7 +85,7 @@ class Agreement:
             raise violation(sentence, "MQTT-4.12.0-5" if method else "MQTT-4.12.0-6")
 
     def naming_method(self, packet: Any) -> Any:
-        """CONNACK or AUTH with the authentication method of CONNECT, if there is one [MQTT-4.12.0-5]."""
+        """Return a CONNACK or AUTH with the authentication method of CONNECT, if there is one [MQTT-4.12.0-5]."""
         if self._method is None or AUTHENTICATION_METHOD in packet.properties:
             return packet
         return replace(packet, properties=Properties([(AUTHENTICATION_METHOD, self._method), *packet.properties]))

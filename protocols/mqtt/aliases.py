@@ -1,6 +1,6 @@
-"""Topic aliases: numbers for topics on one connection (3.3.2.3.4), with which they end [MQTT-3.3.2-7].
+"""Topic aliases: numbers that stand for topics until their connection ends (3.3.2.3.4) [MQTT-3.3.2-7].
 
-Each side defines its own, as many as the other one takes.
+Each side defines its own, as many as the other side permits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from protocols.mqtt.codes import ReasonCode
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.errors import MqttError, violation
 
-#: Bytes of a topic from which on an alias saves something.
+#: The shortest topic, in bytes, for which an alias saves anything.
 _ALIASED_BYTES_MIN: Final = 4
 
 
@@ -26,7 +26,7 @@ class TopicAliases:
         self._topics: dict[int, str] = {}
 
     def resolve(self, alias: int, topic: str) -> str:
-        """The topic of a PUBLISH with an alias; a topic that it has redefines the alias.  Raises MqttError."""
+        """Return the topic of a PUBLISH with an alias; if it has a topic, the alias is redefined.  Raises MqttError."""
         if alias > self._maximum:
             sentence = f"the topic alias {alias} is above the maximum of {self._maximum}"
             raise MqttError(ReasonCode.TOPIC_ALIAS_INVALID, sentence, "MQTT-3.3.2-9")
@@ -39,15 +39,15 @@ class TopicAliases:
         return topic
 
 
-#: For a peer that may use no aliases.
+#: The aliases of a peer that may not use any.
 NO_ALIASES: Final = TopicAliases(0)
 
-#: PUBLISH packets: what they share, payloads and packet identifiers.
+#: PUBLISH packets: their common head, payloads and packet identifiers.
 _Packets = tuple[PublishHead, Sequence[bytes], Sequence[int]]
 
 
 class OwnAliases:
-    """The topic aliases that we have defined, by topic.  `maximum`: how many the peer takes."""
+    """The topic aliases that we have defined, by topic.  `maximum`: how many the peer permits."""
 
     __slots__ = ("_maximum", "numbers")
 
@@ -56,7 +56,7 @@ class OwnAliases:
         self._maximum = maximum
 
     def use(self, out: list[bytes], packets: _Packets, packet_bytes_max: int) -> _Packets:
-        """What is left to send once the peer knows the alias of this topic, if there is to be one."""
+        """Use the topic's alias, if it can have one: encodes a packet that defines it, and returns the rest to send."""
         head, payloads, packet_ids = packets
         alias = self.numbers.get(head.topic)
         if alias is None:

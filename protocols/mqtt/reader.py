@@ -1,11 +1,11 @@
-"""The packets in the bytes of a peer: whole ones, in order, those of a kind in runs.
+"""Reads packets from the bytes of a peer: whole packets, in order, similar ones in runs.
 
-A packet is a byte with its type and flags, its length in one to four bytes, and so many bytes.  Nothing is copied but
-what packets consist of.  A packet that is not complete is looked at again when as many bytes have come as it lacks; how
-large it may be is known from its first bytes.  What is kept never exceeds the limits by more than one read.
+A packet is a byte with its type and flags, its length in one to four bytes, and that many bytes.  Only the contents of
+packets are copied.  An incomplete packet is looked at again once its missing bytes have arrived; its first bytes tell
+whether it is too large.  Buffered bytes never exceed the limits by more than one read.
 
-A payload above `Limits.whole_bytes_max` comes in parts, as its bytes do: `Begun`, then `Part`s; after the last one
-nothing is read until `resume`.  Which packets may come is the conversation's to say (`state`).
+A payload above `Limits.whole_bytes_max` is read in parts, as its bytes arrive: `Begun`, then `Part`s; after the last
+one nothing is read until `resume`.  `state` defines which packets are allowed when.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _PUBCOMP: Final = PacketType.PUBCOMP
 
 
 class PacketReader:
-    """Those of one connection.
+    """Reads the packets of one connection.
 
-    `version` is that of its CONNECT, 0 before; `aliases` are those that the peer may use; `ended`: no more will come.
+    `version` is that of its CONNECT, 0 before; `aliases` are the peer's; `ended`: no more bytes will arrive.
     """
 
     __slots__ = (
@@ -49,22 +49,22 @@ class PacketReader:
     def __init__(self, shared: Shared) -> None:
         self.version = 0
         self.aliases: TopicAliases = NO_ALIASES
-        self.held = False  # a payload in parts has come whole, and nobody has resumed
+        self.held = False  # a payload in parts is complete, and `resume` was not called yet
         self._shared = shared
         self._limits = shared.limits
         self._buffer = b""
         self._at = 0  # where the next packet begins in `_buffer`
-        self._pending: bytearray | None = None  # what came since, while a packet was not complete
-        self._wanted = 0  # with as many bytes in `_pending` reading is of use again
+        self._pending: bytearray | None = None  # bytes that arrived since, while a packet is incomplete
+        self._wanted = 0  # how many bytes in `_pending` it takes before reading makes sense again
         self.ended = False
-        self._left = 0  # bytes that a payload in parts still has
+        self._left = 0  # missing bytes of a payload in parts
 
     def __len__(self) -> int:
-        """Bytes that are kept."""
+        """How many bytes are buffered."""
         return len(self._buffer) - self._at + len(self._pending or b"")
 
     def add(self, data: bytes) -> None:
-        """Keep bytes."""
+        """Buffer bytes."""
         if self._pending is not None:
             self._pending += data
         elif self._buffer:
@@ -74,7 +74,7 @@ class PacketReader:
             self._wanted = 0
 
     def begin(self) -> bool:
-        """Call this before `read`; whether that may find something."""
+        """Prepare `read`: call this before it; returns whether it may find a packet."""
         pending = self._pending
         if self.held or not self._buffer or self._wanted > (0 if pending is None else len(pending)):
             return False
@@ -86,23 +86,23 @@ class PacketReader:
         return True
 
     def drop(self) -> None:
-        """Keep nothing of what came."""
+        """Discard all buffered bytes."""
         self._buffer = b""
         self._at = 0
         self._pending = None
 
     def trim(self) -> None:
-        """Keep nothing of what was read, if that was all."""
+        """Release the buffer if all of it was read."""
         if self._at == len(self._buffer):
             self.drop()
 
     def check_end(self) -> None:
-        """The peer has ended, and all was read.  Raises MqttError if that is in the middle of a packet."""
+        """Check the end of the peer's bytes, after all were read.  Raises MqttError if it is within a packet."""
         if not self.held and (self._buffer or self._left):
             raise malformed("the connection ended in the middle of a packet")
 
     def read(self, view: View) -> Packet | None:
-        """The next packet, or run of packets; None if it is not complete.  Raises MqttError."""
+        """Read the next packet, or run of packets; None if it is incomplete.  Raises MqttError."""
         if self._left:
             return self._part()
         if self.held:
@@ -137,7 +137,7 @@ class PacketReader:
         return packet
 
     def _frame(self, view: View) -> tuple[int, int] | None:
-        """Where the fields of the next packet begin and end, or None if it is not complete.  Raises MqttError."""
+        """Return where the fields of the next packet begin and end; None if it is incomplete.  Raises MqttError."""
         data, at = self._buffer, self._at
         end = len(data)
         if at == end:
@@ -162,7 +162,7 @@ class PacketReader:
         stop = body + length
         most = self._limits.connect_bytes_max if view.stranger else self._limits.packet_bytes_max
         if stop - at > most:
-            if not self.version:  # only a client that has shown which MQTT it speaks is told
+            if not self.version:  # only a client whose version of MQTT is known gets an answer
                 self.version, self._wanted = early_version(data, body), 1
             if self.version:
                 raise too_large(stop - at, most, stranger=view.stranger)
@@ -175,7 +175,7 @@ class PacketReader:
     # -- payloads in parts -----------------------------------------------------------------------------------------
 
     def _whole(self, body: int, stop: int) -> bool | Begun:
-        """Whether a large PUBLISH is to be read like others, and complete; if it comes in parts, it is begun.
+        """Decide how to read a large PUBLISH: as one packet, whether it is complete; or in parts, its `Begun`.
 
         Raises MqttError.
         """
@@ -192,7 +192,7 @@ class PacketReader:
         return begun
 
     def _part(self) -> Part | None:
-        """What there is of a payload."""
+        """Read the available bytes of a payload in parts."""
         at = self._at
         stop = min(at + self._left, len(self._buffer))
         if stop == at:
@@ -204,6 +204,6 @@ class PacketReader:
         return Part(self._buffer[at:stop], last=self.held)
 
     def resume(self) -> None:
-        """What follows a payload that came in parts can be read."""
+        """Go on reading after a payload in parts."""
         assert self.held, "the last part has come"
         self.held = False

@@ -66,8 +66,9 @@ class HeadReader:
         return self.read(head)
 
     def read(self, head: bytes) -> tuple[str, Headers, bytes | None]:
-        """Command, headers and forwardable lines (see `Frame`) of a head, given without its empty line and without
-        NULs, with LF line ends.  Raises StompError.
+        """Parse a head, given without its empty line and without NULs, with LF line ends.  Raises StompError.
+
+        Returns the command, the headers and the forwardable lines (see `Frame`).
         """
         lines = head.split(b"\n")
         name = lines[0]
