@@ -1,4 +1,4 @@
-"""What all tests share: how hypothesis runs, and which tests stay together when they run side by side."""
+"""Settings of all tests: hypothesis profiles, and which tests run in the same process."""
 
 from __future__ import annotations
 

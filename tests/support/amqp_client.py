@@ -1,6 +1,6 @@
-"""An AMQP client of frames: the codec in its other role, over any link, with one session.
+"""An AMQP client at the level of frames: the codec in its client role, over any link, with one session.
 
-A broker in a process is waited for; a simulated one has said by then what it will.
+A simulated broker has answered completely when a call returns; a broker in a process is waited for.
 """
 
 from __future__ import annotations

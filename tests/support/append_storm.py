@@ -1,11 +1,11 @@
-"""Appends to a real pair of PostgreSQL servers that go wrong: of a zombie, in a stopped process, on broken connections.
+"""Appends to a real pair of PostgreSQL servers under faults: a zombie owner, a stopped process, broken connections.
 
-zombies     who lost the log goes on writing: every change is refused
-stops       a process stops at a point of an append; another takes over, and writes; it goes on
+zombies     a writer that has lost the log goes on writing: every change is refused
+stops       a process is stopped at a point of an append; another takes over and writes; the first one continues
 breaks      at a random moment of each append its connection breaks, its server process is ended, or the wait for the
-            standby is called off; at times the primary is killed, too
+            standby is cancelled; sometimes the primary is killed, too
 
-What a writer announced as durable must be there for whoever takes over, and nothing of it may go afterwards.
+Everything that a writer announced as durable must be there for the next owner, and none of it may disappear later.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The attributes of objects whose classes have no `__dict__`, and, compiled, not even `__slots__`."""
+"""Lists the attributes of objects whose classes have no `__dict__` and, if compiled, not even `__slots__`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies in tests: nearly all are in memory."""
+"""The bodies of messages in tests, whether in memory or in a file."""
 
 from __future__ import annotations
 

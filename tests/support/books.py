@@ -1,8 +1,8 @@
-"""What a journal on disk says, recomputed the slow way: the oracle for the audits.
+"""The contents of a journal on disk, recomputed the slow way: the oracle for the audits.
 
 Plain Python over the records as `store.decode` reads them, one after the other, everything in dictionaries.  It shares
-no code with the audits; where both agree, two people have understood the format in the same way.  It is for whole
-journals: damage is an error here.
+no code with the audits: if both agree, the format was understood twice in the same way.  It is for undamaged journals:
+damage is an error here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bartleby in a process of its own: configured, reloaded, asked."""
+"""Bartleby in a process of its own: its configuration, its reloads and its management calls."""
 
 from __future__ import annotations
 

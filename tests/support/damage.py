@@ -1,8 +1,8 @@
 """Damage to a journal of a mebibyte: bytes flipped, segments cut, sectors zeroed or written to the wrong place.
 
-Each wound is looked at with the eyes of recovery: header, scan, what follows what, and for the newest segment what may
-be torn.  It has to be told, and no entry may be found that is not there; what a cut leaves of the newest segment may
-also be what a crash would have left, the entries up to there.
+Each damaged segment is checked as recovery would check it: its header, the scan, the order of the segments, and a torn
+tail in the newest one.  The damage must be detected, and no entry may be found that was not written.  A cut of the
+newest segment may also leave what a crash could have left: the entries before it.
 """
 
 from __future__ import annotations

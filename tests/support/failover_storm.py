@@ -1,12 +1,12 @@
-"""The storm of failovers: a pair of brokers over a pair of PostgreSQL servers, each of which fails, and the ledger.
+"""The failover storm: a pair of brokers over a pair of PostgreSQL servers, faults in each of them, and the ledger.
 
-a round     clients of three protocols at the owner; a fault; whoever owns the journal then confirms a message, and has
-            clients too; what failed comes back while they work, and stands by
-checked     as in the storm: confirmed messages are there once, what was acknowledged stays away, transactions are whole
-            or absent, dead letters are the messages that were sent, with their reason
-            the records of the journal, added up, have on each queue what the broker has there
+a round     clients of three protocols at the owner; a fault; the new owner of the journal confirms a message, and has
+            clients too; meanwhile the failed part recovers and becomes the standby
+checked     as in the storm: each confirmed message is there once, acknowledged ones do not return, transactions are
+            whole or absent, dead letters are the messages that were sent, with their reason
+            the records of the journal, added up, match the broker's messages on each queue
             the copies of the journal have the same bytes
-figures     from the fault to the first message that is confirmed, in seconds
+figures     from the fault to the first confirmed message, in seconds
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """A broker process with a planted fault: `python tests/support/faulty.py FAULT python -m broker run ...`.
 
-deliver     a STOMP session fails when it is handed a message with the body `poison`
+deliver     a STOMP session fails when it gets a message with the body `poison`
 move        the engine fails when a dead letter's copy is written and the original is to be removed
 sync        the disk fails at the first sync after the file `sync-fails` has appeared beside the configuration, and
-            nothing can be removed from it once the file `read-only` has
-task        the task that looks after connections dies when the file `task-dies` has appeared there
-    users       the directory of the users file cannot be looked into while the file `users-hidden` is there
-    stuck       no tick ends any more once the file `ticks-stuck` has appeared
-    reload      a reload fails with what no part of it expects
-    recovery    the journal is being read (the broker says `reading`) as long as the file `recovery-waits` is there
+            nothing can be removed from the disk once the file `read-only` has appeared
+task        the task that supervises connections dies when the file `task-dies` has appeared there
+users       the directory of the users file cannot be listed while the file `users-hidden` is there
+stuck       no tick ends once the file `ticks-stuck` has appeared
+reload      a reload fails with an exception that no part of it expects
+recovery    the journal is being read (the broker reports `reading`) while the file `recovery-waits` is there
 """
 
 from __future__ import annotations

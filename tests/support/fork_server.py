@@ -1,17 +1,17 @@
-"""A process that has imported the broker, and forks one for each start.
+"""A process that has imported the broker, and forks a copy for each start.
 
-Most of a broker's start is importing, and tests of kills and restarts would pay for it hundreds of times.  What is
-forked is a broker process like any other: it has run nothing yet, and `bartleby run` begins in it.
+Most of a broker's start is importing, and tests of kills and restarts would pay for it hundreds of times.  A forked
+process is a broker process like any other: it has run nothing yet, and `bartleby run` begins in it.
 
     a test ── request ──> server ── fork ──> keeper ── fork ──> broker
       ^                                        │
       └──── the broker's id, then its end ─────┘
 
-request     one message on a Unix socket: arguments, environment and directory in JSON, with three descriptors: what
-            shall be the broker's standard output and standard error, and where the keeper writes
-keeper      waits for the broker, as only a parent can, and tells how it ended; each number in as many bytes
+request     one message on a Unix socket: arguments, environment and directory in JSON, with three descriptors: the
+            broker's standard output and standard error, and the pipe for the keeper's reports
+keeper      waits for the broker, as only a parent can, and reports its exit status; each number in a fixed length
 
-The server ends with its socket's other end, so with the process that started it.
+The server ends when the other end of its socket is closed, and so with the process that started it.
 """
 
 from __future__ import annotations

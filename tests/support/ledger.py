@@ -1,8 +1,8 @@
-"""What clients know of each message they sent: the books against which a broker is held after a crash.
+"""Records what clients know of each message they sent: the ledger that a broker is checked against after a crash.
 
 A message's entry only ever grows: sent, confirmed, delivered, acknowledged, confirmed again.  From it follows where the
-message must be, may be, and must not be.  After a restart who is on no queue is struck out: he counts with his outcome,
-and must never be seen again.  So the books hold what the broker holds, however long the storm.
+message must be, may be, and must not be.  A message that is on no queue after a restart is struck out: only its outcome
+is counted, and it must never appear again.  So the ledger is as large as the broker's queues, however long the storm.
 """
 
 from __future__ import annotations

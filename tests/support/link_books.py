@@ -1,6 +1,6 @@
-"""What went into one end of a link and what came out at the other: every message by its number.
+"""Records the messages sent into one end of a link and those that arrived at the other, each by its number.
 
-Messages are varied: sizes, durable or not, priorities, properties of all kinds.  What comes out is what went in.
+Messages vary: sizes, durable or not, priorities, properties of all kinds.  They must arrive unchanged.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Other brokers as the far end of a link: each with the same queues, one user, and its own way to write an address."""
+"""Other brokers as the far end of a link: each with the same queues, one user, and its own format of addresses."""
 
 from __future__ import annotations
 

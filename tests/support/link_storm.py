@@ -1,13 +1,14 @@
-"""The storm of links: three brokers that pass messages on to each other, random ones killed by SIGKILL, all counted.
+"""The storm of links: three brokers that forward messages to each other, random ones killed by SIGKILL, all counted.
 
-each broker    a link to each of the others, with a route of each kind that carries a queue:
+each broker    a link to each of the others, with a route of each kind that serves a queue:
                send        to.NAME        here  ->  sent     there
                receive     fetched        here  <-  for.NAME there
                remote      NAME.orders    here  ->  orders   there, by the transmission queue link.NAME
-a round        clients fill queues of random brokers, and read those of `send` and `receive` beside the links; one
-               broker is killed meanwhile, and started again; clients read there before the links are back
+a round        clients fill queues of random brokers, and read those of `send` and `receive` beside the links; meanwhile
+               one broker is killed and started again; clients read there before the links are connected again
 checked        every message whose outcome arrived is at the other end of its route exactly once, any other at most
-               once; in the end nothing waits anywhere, and what one journal calls forwarded another has by its id
+               once; in the end all queues are empty, and each message that one journal calls forwarded is in another
+               one by its id
 """
 
 from __future__ import annotations

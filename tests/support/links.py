@@ -1,7 +1,7 @@
-"""What carries a client's bytes to a broker that is a process: a socket, or a WebSocket.  Every wait ends.
+"""Connections of test clients to a broker in a process: a socket, or a WebSocket.  Every wait has a timeout.
 
-The simulated broker's is `sim_broker.SimPeer`.  A client that speaks frames is a mixin over any of them: it is told by
-`heard` what came, and says its bytes by `raw`.
+The simulated broker's is `sim_broker.SimPeer`.  A client that speaks frames is a mixin over any of them: `heard` is
+called with received bytes, and `raw` sends bytes.
 """
 
 from __future__ import annotations

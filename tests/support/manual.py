@@ -1,8 +1,8 @@
-"""The man pages of etc/man, from the command line itself: `make reference`.
+"""Writes the man pages of etc/man from the command line itself: `make reference`.
 
-One page for `bartleby`, and one for each of its commands, in which those below it are sections.  click-man would write
-them, but for arguments, quotes at the begin of a line, commands that are imported when they are called, and exit
-statuses.
+One page for `bartleby`, and one for each of its commands, with subcommands as sections.  click-man would write them,
+but without support for arguments, quotes at the beginning of a line, commands that are imported when they are called,
+and exit statuses.
 """
 
 from __future__ import annotations

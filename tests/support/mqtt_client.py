@@ -1,13 +1,13 @@
-"""An MQTT client for tests: our codec in its other role, over any link.
+"""An MQTT client for tests: our codec in its client role, over any link.
 
     alice = world.connect("alice")
     assert alice.subscribe("a/+", qos=1) == [1]
     bob.publish("a/b", b"x", qos=1)
     assert alice.payloads() == [b"x"]
 
-Nothing is waited for by time: `settle` returns when all that follows from what was sent has been heard.  A simulated
-broker is at rest then; of one behind a socket a PINGRESP tells it.  With `auto` (the default) the client acknowledges
-what arrives, and releases what it sent with QoS 2; without, the test does.
+There are no timed waits: `settle` returns when everything that follows from the sent packets has been received.  A
+simulated broker is at rest then; a broker behind a socket is asked by PINGREQ.  With `auto` (the default) the client
+acknowledges what arrives, and releases what it sent with QoS 2; without, the test does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Brokers for MQTT clients of tests: Bartleby simulated, under virtual time; or another broker behind a socket.
+"""Brokers for the MQTT clients of tests: Bartleby simulated, under virtual time; or another broker behind a socket.
 
-What the specification says, a test can check with both: where the other broker passes, a failure is ours.
+A test of the specification can run with both: if the other broker passes, a failure is ours.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A broker of AMQP 1.0, in a process of its own, that takes messages and never says whether it has them.
+"""An AMQP 1.0 broker in a process of its own that receives messages and never settles them.
 
 python -m tests.support.mute_broker PORT
 """

@@ -1,4 +1,4 @@
-"""The library paho-mqtt as the tests use it: messages and answers are waited for, in order, and every wait ends."""
+"""The library paho-mqtt as the tests use it: messages and answers are awaited in order, each with a timeout."""
 
 from __future__ import annotations
 

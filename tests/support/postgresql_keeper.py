@@ -1,9 +1,9 @@
-"""The end of PostgreSQL servers whose tests have ended, however: its standard input closes with them.
+"""Ends PostgreSQL servers whose tests have ended, in whatever way: its standard input closes with them.
 
     python -m tests.support.postgresql_keeper DIRECTORY
 
-PostgreSQL's processes are in sessions of their own, and a stopped one does not see its postmaster's end.  But each of
-them works in its server's data directory, and nobody else does: that is how they are found.
+PostgreSQL's processes are in sessions of their own, and a stopped one does not notice its postmaster's end.  But each
+of them works in its server's data directory, and no other process does: that is how they are found.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""A broker in a process of its own, whichever it is: started, killed, started again, stopped, watched.
+"""A broker of any kind in a process of its own: started, killed, restarted, stopped, measured.
 
     broker = Mosquitto(directory)
     broker.start()    # returns once it serves
-    broker.kill()     # its data stay, so that the next start recovers
+    broker.kill()     # its data remain, so that the next start recovers
     broker.start()
     broker.close()
 
-What it writes is read on its pipes as it comes.  When a broker does not get ready, its last words are in the error.
+Its output is read from pipes as it arrives.  If a broker does not get ready, the error has the last lines of its log.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""A small broker on Qpid Proton, as its examples have one, that also outlives a SIGKILL: what links are tried with.
+"""A small broker on Qpid Proton, like the one of its examples, that also survives a SIGKILL: a peer for tests of links.
 
     python -m tests.support.proton_broker PORT FILE QUEUE ...
 
-It has only the queues that it is told of.  The queue `full` holds FULL_MAX messages, `forbidden` lets nobody in.  A
-message is accepted once it is in the file (SQLite), and gone from there once a consumer has accepted it.
+It has only the queues of its command line.  The queue `full` holds FULL_MAX messages, `forbidden` refuses all links.  A
+message is accepted once it is in the file (SQLite), and removed from there once a consumer has accepted it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The library python-qpid-proton as the tests use it: its blocking connection, which waits for everything in turn."""
+"""The library python-qpid-proton as the tests use it: its blocking connection, which waits for each answer."""
 
 from __future__ import annotations
 

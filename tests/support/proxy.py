@@ -1,12 +1,12 @@
-"""A TCP proxy that is the network between a client and its server: cut, silent, healed.
+"""A TCP proxy that plays the network between a client and its server: cut, silent, healed.
 
     with Proxy(server.port) as proxy:
         client = connect(proxy.port)
-        proxy.blackhole()   # nothing goes through, and nobody is told
-        proxy.heal()        # what was under way arrives after all, as after a short failure of a network
-        proxy.cut()         # connections are dropped, with what was under way in them; new ones are refused
+        proxy.blackhole()   # nothing goes through, and neither side is notified
+        proxy.heal()        # bytes in transit arrive after all, as after a short network failure
+        proxy.cut()         # connections are dropped, with bytes in transit; new ones are refused
 
-Each of these has happened when it returns: one thread moves all bytes, and does what it is asked between two moves.
+Each call has taken effect when it returns: one thread moves all bytes, and executes calls between two moves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Writes etc/broker.toml, docs/configuration.md, docs/reasons.md and etc/man from the code: `make reference`.
 
-Every setting, its default, and why: that of its row, or the docstring of its field, so that it stands in one place.
-The text of `broker_toml` says nothing else than `load(None)` does; what is unset, and what is an example, is commented
-out.
+Every setting, its default, and why: the reason is that of its row, or the docstring of its field, so that it is written
+once.  The text of `broker_toml` has the same meaning as `load(None)`; unset settings and examples are commented out.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules for dead letters as the configuration has them."""
+"""Rules for dead letters in the format of the configuration."""
 
 from __future__ import annotations
 

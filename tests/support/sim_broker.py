@@ -5,9 +5,9 @@
     client.send("/queue/orders", b"hello", persistent="true", receipt="1")
     assert client.take("RECEIPT")
 
-After each thing that a client does, the broker turns until nothing is left to do; `advance` moves the time, and the
-broker wakes whenever it would have.  With `lazy_disk` the writer works only when told (`step`), so that a test can
-look at what is not yet durable.  With `users` (name and password, each in the role `amq`) nobody else comes in.
+After each action of a client, the broker turns until nothing is left to do; `advance` moves the time, and the broker
+wakes whenever a real one would.  With `lazy_disk` the writer works only on request (`step`), so that a test can look at
+a state that is not yet durable.  With `users` (name and password, each in the role `amq`) all other logins are refused.
 An exception that costs a connection fails the test, unless it has asked for a `tolerant` broker.
 """
 

@@ -1,20 +1,20 @@
-"""A database in memory that keeps a replicated log, with the faults that a real one has.
+"""A database in memory that stores a replicated log, with the faults of a real one.
 
     shared = SimDatabase(seed=3)
     mine, other = shared.connect(), shared.connect()
 
 Each connection serves one broker.  A change is visible at once, but replicated only after `replicate`, which a commit
-waits for: as long as `standby` is there.  What goes wrong with a change is drawn from the seed, or planned:
+waits for while there is a `standby`.  The fault of a change is drawn from the seed, or planned:
 
-    before      the connection breaks, and nothing has happened
-    after       it breaks, and the change is made, but not replicated
-    replicated  it breaks when the change is replicated, before its answer comes
+    before      the connection breaks before the change
+    after       it breaks after the change is made, and before it is replicated
+    replicated  it breaks after the change is replicated, and before its answer
     busy        the database refuses it for the moment
-    lost        as `after`, and then the standby takes over, which has not got it
-    cut         nothing answers any more, from now on
+    lost        as `after`, and then the standby takes over, without the change
+    cut         nothing answers from now on
     fenced      another broker claims the log just before
 
-`fail_over` loses what was not replicated.  Time for the lease is `now`, in ms.
+`fail_over` loses what was not replicated.  The lease's time is `now`, in ms.
 """
 
 from __future__ import annotations

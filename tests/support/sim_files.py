@@ -1,6 +1,6 @@
-"""A simulated disk: `store.files.Files` in memory, which knows what is durable and can go wrong on purpose.
+"""A simulated disk: `store.files.Files` in memory, which tracks what is durable and injects faults.
 
-What a real disk does with writes that were not synced is up to it.  After `crash`:
+What a real disk does with writes that were not synced is undefined.  After `crash`:
 
 - each sector (512 bytes) written since the last sync has any one of the contents it had since then, chosen one by one:
   writes are kept, lost, torn and reordered;
@@ -8,7 +8,7 @@ What a real disk does with writes that were not synced is up to it.  After `cras
 - each name created, renamed or removed since its directory was synced is done or not done.
 
 Every operation counts, and `plan` makes the N-th one fail, crash or write only a part.  After a failed sync some of
-the unsynced sectors are lost for good, while reads still show them and the next sync succeeds: what Linux does.
+the unsynced sectors are lost for good, while reads still show them and the next sync succeeds, as on Linux.
 Everything is decided by one seed.
 """
 

@@ -1,4 +1,4 @@
-"""The gate of a simulated broker: the real one, without threads and without waiting."""
+"""The gate of a simulated broker: the real one, without threads or waits."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
     links = SimLinks(a, {"b": b})
     links.run()
 
-`cut` loses a wire, with what is on its way if `hold` has kept it back.
+`cut` breaks a wire, and loses the bytes that `hold` has kept back.
 """
 
 from __future__ import annotations

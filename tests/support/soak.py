@@ -1,11 +1,11 @@
-"""The soak: does anything grow?  Simulated months in seconds, or a real broker under load for as long as one likes.
+"""The soak test: does anything grow?  Simulated months in seconds, or a real broker under load for any time.
 
-Simulated: each hour messages come, are acknowledged, expire, fail and come back, are scheduled; a durable subscription
-and an MQTT session come and go.  After each day everything that was sent has left again, so nothing may be more than
-the day before: Python's objects, timers, segments, bytes on the disk.
+Simulated: each hour messages arrive, are acknowledged, expire, fail and are redelivered, are scheduled; a durable
+subscription and an MQTT session begin and end.  After each day every message has left again, so nothing may be more
+than the day before: Python's objects, timers, segments, bytes on the disk.
 
 Real: producers and consumers over STOMP on a broker with small segments; its resident memory, open files and journal
-are looked at every few seconds, and a line is laid through what was seen after the warm-up.
+are measured every few seconds, and a line is fitted to the measurements after the warm-up.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The client's side of STOMP, without anything of `protocols.stomp`: frames, and a client over any link.
+"""The client's side of STOMP, without any code of `protocols.stomp`: frames, and a client over any link.
 
-It is written straight from the specifications and knows the server's grammar from the other side, so that a mistake in
-the codec is not made twice.
+It is written straight from the specifications and implements the server's grammar from the other side, so that a
+mistake in the codec is not made twice.
 """
 
 from __future__ import annotations

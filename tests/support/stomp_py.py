@@ -1,4 +1,4 @@
-"""The library stomp.py as the tests use it: what arrives is waited for, in order, and every wait ends."""
+"""The library stomp.py as the tests use it: frames are awaited in order, each with a timeout."""
 
 from __future__ import annotations
 

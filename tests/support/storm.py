@@ -1,14 +1,14 @@
 """The storm: a broker under the load of stomp.py, Proton and paho, killed by SIGKILL again and again, and the ledger.
 
-a round     producer and consumer run until some receipts have arrived; SIGKILL; start again; look at every queue
-checked     every message whose receipt arrived is there exactly once, unless its ACK left
-            nothing whose ACK was confirmed comes back, nor anything that was gone after an earlier restart
+a round     producer and consumer run until some receipts have arrived; SIGKILL; restart; check every queue
+checked     every message whose receipt arrived is there exactly once, unless its ACK was sent
+            no message whose ACK was confirmed returns, nor any that was gone after an earlier restart
             transactions are whole or absent
-            on the strict queue everything that reached the consumer counts as delivered
+            on the strict queue every message that reached the consumer counts as delivered
             dead letters and expired messages carry their reason, and are the message that was sent
-a backlog   is consumed by somebody else when it gets long, and all of it must come
+a backlog   is drained by another consumer when it gets long, and all of it must arrive
 at times    the audits' ledger of the journal balances, and agrees with the broker about each queue
-the end     so it does once more; then everything that is left is consumed, and the books balance
+the end     the same once more; then all remaining messages are consumed, and the ledger balances
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The storm's clients of other protocols: Qpid Proton over AMQP and paho over MQTT, beside those of stomp.py.
 
-They send to the same queues and keep the same ledger.  What a broker confirms to them is what their libraries report:
-an accepted delivery, a PUBACK.  Their consumer settles without being told that this arrived, so that its messages may
-come back, and may not be lost.
+They send to the same queues and use the same ledger.  A broker's confirmation is what their libraries report: an
+accepted delivery, a PUBACK.  Their consumer gets no confirmation of its settlements, so its messages may return, and
+may not be lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `make demo` and `make cluster` tell."""
+"""The expected output of `make demo` and `make cluster`."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Those who connect and never log in: what they cost, how long they stay, and whether a client gets in meanwhile.
+"""Clients that connect and never log in: their cost, how long they stay, and whether another client can still log in.
 
-    slow       thousands of sockets that send the beginning of something, byte by byte, and never its end
+    slow       thousands of sockets that send the beginning of a frame, byte by byte, and never its end
     aborted    thousands of TLS handshakes that are broken off at every stage
-    client     somebody who logs in while all of that goes on
+    client     a client that logs in meanwhile
 
-Memory is that of the broker's process, so it counts what the session, the event loop and TLS keep together.
+Memory is that of the broker's process: it includes that of the session, the event loop and TLS.
 """
 
 from __future__ import annotations

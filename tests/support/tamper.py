@@ -1,7 +1,7 @@
-"""Journals with one fault in them, made from good ones: what an audit must find and name.
+"""Journals with one fault in them, made from good ones: an audit must find and name it.
 
 A logical fault (a record too few, too many or changed) is written with right checksums and positions, as software with
-that fault would have written it; a physical one (a bit, a file) is left as it happened.
+that fault would have written it; a physical one (a bit, a file) is left as it is.
 
     draft = Draft.read(journal)
     draft.remove(draft.find(RecordType.REMOVED)[3])

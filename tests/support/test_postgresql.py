@@ -1,4 +1,4 @@
-"""The PostgreSQL servers of the tests: what a pair confirms, what a failure leaves, that nothing outlives its test."""
+"""The PostgreSQL servers of the tests: commits of a pair, its state after a failure, and no remains after a test."""
 
 from __future__ import annotations
 

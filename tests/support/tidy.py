@@ -1,7 +1,7 @@
-"""What no linter can say of the sources: rules, each a function from a source to its violations.
+"""Rules about the sources that no linter has, each a function from a source to its violations.
 
-Who may import whom, and what touches the outside world, is import-linter's (pyproject.toml); complexity, prints, and
-banned calls are ruff's.
+import-linter (pyproject.toml) checks imports and access to the outside world; ruff checks complexity, prints, and
+banned calls.
 """
 
 from __future__ import annotations

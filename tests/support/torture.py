@@ -1,9 +1,9 @@
-"""Torture: a workload runs once, and at each operation of its disk the power goes, on copies of that disk.
+"""Torture: a workload runs once, and at each operation of its disk, copies of that disk lose power.
 
 A scene is a workload with its random choices, all from one number.  Before every operation of its disk the disk is
-copied some times; each copy loses power (see `sim_files`: what was not synced is kept, lost or torn, sector by sector
-and name by name), recovers, and must be as the scene's oracle says at that moment.  One copy is a point.  Some copies
-lose power again while they recover.
+copied several times; each copy loses power (see `sim_files`: what was not synced is kept, lost or torn, sector by
+sector and name by name), recovers, and must be in the state that the scene's oracle gives for that moment.  One copy is
+a point.  Some copies lose power again while they recover.
 
     journal   random records on a real journal with small segments: routing, removals, counts, moves in one entry,
               definitions, cleaning of segments, with retention (limited, too) or without
@@ -11,11 +11,11 @@ lose power again while they recover.
               moves, a purge, with cleaning, with retention or without
     paging    the same with addresses that page everything
     session   sessions and retained messages, copied forward by cleaning
-    pair      a whole broker whose journal is in a database: a change of that fails in one of the ways of
+    pair      a whole broker whose journal is in a database: a change of it fails in one of the ways of
               `sim_database`, another broker takes over on a disk of its own, and then the first one, after a power loss
     fault     the journal again: an operation fails (EIO, ENOSPC, a short write; once or from then on), then the power
 
-What goes wrong is told with what repeats it: the scene, its number, the operation and the copy.
+A failure is reported with what repeats it: the scene, its number, the operation and the copy.
 """
 
 from __future__ import annotations

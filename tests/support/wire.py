@@ -1,4 +1,4 @@
-"""A codec's four tests in one: the same bytes whole, one at a time, cut at every point, cut short, and with more after.
+"""A codec's four tests in one: bytes whole, one at a time, cut at every point, cut short, and with more after them.
 
 Every codec of `protocols` has the same few verbs, so this serves all of them.
 """
