@@ -158,4 +158,5 @@ class Replica:
     def end(self) -> SimFiles:
         """The process is gone; its disk stays."""
         self.log.close()
+        self.leases.close()
         return self.files
