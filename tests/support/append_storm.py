@@ -40,11 +40,11 @@ from tests.support.postgresql import Pair
 from tests.support.process import PATIENCE_S, ROOT, state
 from tests.support.sim_files import SimFiles
 
-#: How long a writer waits before it tries again, in seconds, and how often: until a server has been replaced.
+#: How long a writer waits before each retry, in seconds, and how often: until a server has been replaced.
 RETRY_S: Final = 0.02
 TRIES: Final = 5_000
 
-#: Small, so that segments begin and end among the appends too.
+#: Small, so that appends also begin and end segments.
 SEGMENT_BYTES: Final = 32_768
 
 
@@ -62,12 +62,12 @@ class RealDatabase:
         self.connect().check()
 
     def connect(self) -> Postgres:
-        """A connection of one thread, which PostgreSQL knows by the schema's name."""
+        """Open a connection for one thread; its name in PostgreSQL is the schema's."""
         settings = PostgresSettings(f"{self._dsn} application_name={self.schema}", schema=self.schema)
         return self._open(Postgres(settings))
 
     def leases(self) -> PostgresLease:
-        """A connection for the lease."""
+        """Open a connection for the lease."""
         return self._open(PostgresLease(PostgresSettings(self._dsn, schema=self.schema)))
 
     def _open(self, connection: Opened) -> Opened:
@@ -75,27 +75,27 @@ class RealDatabase:
         return connection
 
     def pass_time(self, ms: int) -> None:
-        """The lease is over."""
+        """Let the lease expire."""
         with self.admin() as admin:
             table = sql.Identifier(self.schema, "lease")
             admin.execute(sql.SQL("UPDATE {} SET until = 'epoch'").format(table))
 
     def wait(self) -> None:
-        """Before something is tried again."""
+        """Wait before a retry."""
         self._tired.wait(RETRY_S)
 
     def admin(self) -> psycopg.Connection:
-        """A connection of the tests' own, whose changes wait for no standby."""
+        """Open a connection for the test itself, whose commits wait for no standby."""
         return psycopg.connect(f"{self._dsn} options='-c synchronous_commit=local'", autocommit=True)
 
     def replica(self, name: str, files: SimFiles | None = None) -> Replica:
-        """A broker whose copy is compared, and which owns nothing yet."""
+        """Return a broker whose copy is up to date, and which does not own the log yet."""
         replica = Replica(self, name, files, tries=TRIES, segment_bytes=SEGMENT_BYTES)
         replica.compare()
         return replica
 
     def owner(self, name: str, files: SimFiles | None = None) -> Replica:
-        """A broker that has taken over."""
+        """Return a broker that has taken over the log."""
         replica = self.replica(name, files)
         replica.take_over()
         assert not replica.failures, replica.failures
@@ -117,7 +117,7 @@ class RealDatabase:
 
 
 def zombies(dsn: str, schema: str, times: int) -> None:
-    """So many appends of a fenced owner, at the place where it thinks the log ends and at the one where it does."""
+    """Try appends of a fenced owner, at its own stale end of the log and at the real one, in turn."""
     with RealDatabase(dsn, schema) as shared:
         _refused(shared, times)
 
@@ -155,7 +155,7 @@ def _other_changes(database: Database, epoch: int, end: Place) -> Iterator[bool]
 
 
 class Appender:
-    """A process that owns the log when it is told to, and appends until it is fenced: see `main`."""
+    """A process that takes over the log on request, and appends until it is fenced: see `main`."""
 
     def __init__(self, dsn: str, schema: str) -> None:
         command = [sys.executable, "-m", __name__, dsn, schema]
@@ -163,12 +163,12 @@ class Appender:
         self._heard = b""
 
     def own(self, point: int) -> None:
-        """Take over, append, and stop in the second append, after so many calls and returns of functions in it."""
+        """Take over, append, and stop within the second append, after `point` calls and returns of functions in it."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{point}\n".encode())
 
     def hear(self) -> tuple[str, int]:
-        """What it says next: `append`, `confirmed` with the id of a message; `steps`, how many there were; `fenced`."""
+        """Return its next line: `append` or `confirmed` with a message's id; `steps` and their number; `fenced`."""
         while b"\n" not in self._heard:
             self._read()
         line, _, self._heard = self._heard.partition(b"\n")
@@ -183,7 +183,7 @@ class Appender:
         self._heard += data
 
     def stopped(self) -> list[tuple[str, int]]:
-        """Wait until it has stopped itself; what it had said until then."""
+        """Wait until it has stopped itself; returns its lines until then."""
         assert self._process.stdout is not None
         until = time.monotonic() + PATIENCE_S
         while state(self._process.pid) != "T":
@@ -194,7 +194,7 @@ class Appender:
         return [self.hear() for _ in range(self._heard.count(b"\n"))]
 
     def go_on(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT."""
         os.kill(self._process.pid, signal.SIGCONT)
 
     def close(self) -> None:
@@ -205,7 +205,7 @@ class Appender:
 
 @contextmanager
 def appending(dsn: str, schema: str) -> Iterator[Appender]:
-    """A process that has ended afterwards."""
+    """Run an appender, and end it afterwards."""
     appender = Appender(dsn, schema)
     try:
         yield appender
@@ -214,9 +214,9 @@ def appending(dsn: str, schema: str) -> Iterator[Appender]:
 
 
 def stops(dsn: str, schema: str, times: int) -> Counter[str]:
-    """An owner that is stopped within an append while another takes over; what became of that append, how often.
+    """Stop an owner within an append while another takes over; counts the outcomes of these appends.
 
-    So many points, evenly over all that its process does in an append.
+    The points are spread evenly over the calls and returns of an append.
     """
     with RealDatabase(dsn, schema) as shared, appending(dsn, schema) as appender:
         return _stopped(shared, appender, times)
@@ -226,7 +226,7 @@ def _stopped(shared: RealDatabase, appender: Appender, times: int) -> Counter[st
     outcomes: Counter[str] = Counter()
     files: SimFiles | None = None
     before: list[int] = []
-    steps = 1 << 30  # nobody knows yet: the first one is stopped at the end of its append
+    steps = 1 << 30  # not known yet: the first one is stopped at the end of its append
     for number in range(times):
         appender.own(1 + steps * number // times if number else steps)
         said = appender.stopped()
@@ -250,7 +250,7 @@ def _stopped(shared: RealDatabase, appender: Appender, times: int) -> Counter[st
 
 
 def main(dsn: str, schema: str) -> None:
-    """The appender: owns the log for each line that it reads, until it is fenced."""
+    """Run the appender: for each line that it reads, it owns the log until it is fenced."""
     with RealDatabase(dsn, schema) as shared:
         _append(shared)
 
@@ -280,14 +280,14 @@ def _send(replica: Replica, step: Callable[[], None]) -> None:
 
 
 class Stopping:
-    """Stops this process after so many calls and returns of functions, or when all is done."""
+    """Stops this process after `point` calls and returns of functions, or at the end of the work."""
 
     def __init__(self, point: int) -> None:
         self.steps = 0
         self._point = point
 
     def run(self, do: Callable[[], None]) -> None:
-        """Do something, and stop in the middle."""
+        """Do some work, and stop within it."""
         sys.setprofile(self._count)
         do()
         sys.setprofile(None)
@@ -307,7 +307,7 @@ def _say(line: str) -> None:
 
 # -- breaks ------------------------------------------------------------------------------------------------------------
 
-#: How the database is asked to end what a connection does; the third way is the client's own.
+#: The database's functions that end a connection or its statement; the third way is the client's own.
 _ENDS: Final = {"terminate": "pg_terminate_backend", "cancel": "pg_cancel_backend"}
 
 
@@ -322,11 +322,11 @@ class Breaker:
         self._never = threading.Event()
 
     def after(self, seconds: float, how: str) -> None:
-        """Once so long has passed."""
+        """Break the connection after some seconds."""
         self._done = self._executor.submit(self._break, seconds, how)
 
     def wait(self) -> None:
-        """Until it has happened."""
+        """Wait until the connection was broken."""
         self._done.result()
 
     def _break(self, seconds: float, how: str) -> None:
@@ -349,7 +349,7 @@ class Breaker:
 
 
 def breaks(pair: Pair, schema: str, times: int, seed: int, *, failovers: int = 0) -> tuple[int, int]:
-    """Appends whose connection breaks, `failovers` of the servers meanwhile; how many were confirmed, and in doubt."""
+    """Break the connections of appends, amid `failovers`; returns how many appends were confirmed, and in doubt."""
     with RealDatabase(pair.dsn, schema) as shared:
         return _broken(shared, pair, times, Random(seed), failovers)
 

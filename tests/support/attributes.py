@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 def attributes_of(value: object) -> dict[str, object]:
-    """Name and value of each data attribute that does not begin with an underscore."""
+    """Return name and value of each data attribute that does not begin with an underscore."""
     names = [name for name in dir(value) if not name.startswith("_")]
     return {name: held for name in names if not callable(held := getattr(value, name))}

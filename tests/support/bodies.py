@@ -6,6 +6,6 @@ from broker.engine.model.message import Message
 
 
 def body_of(message: Message) -> bytes:
-    """The body of a message that has it in memory, or all of one that is in a file."""
+    """Return the whole body of a message."""
     body = message.body
     return body if isinstance(body, bytes) else body.whole()

@@ -32,14 +32,14 @@ class Line:
 
 
 def segment_paths(journal: Path, *, kept: bool) -> dict[int, Path]:
-    """The segments of a journal directory, each once, oldest first; with those that retention has `kept`."""
+    """Return the segments of a journal directory, each once, oldest first; with those that retention has `kept`."""
     paths = [*(journal.glob("retention/date=*/*") if kept else ()), *journal.iterdir()]
     segments = {segment_number(path.name): path for path in paths}
     return {number: segments[number] for number in sorted(n for n in segments if n)}
 
 
 def read(journal: Path, *, kept: bool = True) -> list[Line]:
-    """Every record of a journal directory, oldest first."""
+    """Read every record of a journal directory, oldest first."""
     lines: list[Line] = []
     segments = segment_paths(journal, kept=kept)
     for number in segments:
@@ -51,7 +51,7 @@ def read(journal: Path, *, kept: bool = True) -> list[Line]:
 
 @dataclass(slots=True)
 class Account:
-    """One queue: where each message came in and how it left, by position."""
+    """One queue: the positions at which each message entered and left, and how it left."""
 
     name: str = ""
     address: str = ""
@@ -61,16 +61,16 @@ class Account:
 
     @property
     def present(self) -> set[int]:
-        """What is on the queue."""
+        """The messages that are on the queue."""
         return set() if self.deleted else {id for id in self.entered if id not in self.left}
 
     @property
     def outlived(self) -> set[int]:
-        """What was there when the queue was deleted, and of which no removal tells."""
+        """The messages that were on the queue when it was deleted, and have no removal."""
         return {id for id in self.entered if id not in self.left} if self.deleted else set()
 
     def reasons(self) -> dict[str, int]:
-        """How many left by which way."""
+        """Count the messages that left, by reason."""
         counted: dict[str, int] = defaultdict(int)
         for ways in self.left.values():
             for _, reason in ways:
@@ -78,7 +78,7 @@ class Account:
         return dict(counted)
 
     def faults(self) -> dict[int, str]:
-        """What cannot be, by message."""
+        """Return the contradictions, by message."""
         wrong: dict[int, str] = {}
         for id in self.entered.keys() | self.left.keys():
             came, went = self.entered.get(id, []), self.left.get(id, [])
@@ -94,7 +94,7 @@ class Account:
 
 
 def ledger(lines: Iterable[Line]) -> dict[int, Account]:
-    """The account of every queue, by its id."""
+    """Return the account of every queue, by its id."""
     accounts: dict[int, Account] = defaultdict(Account)
     for line in lines:
         record = line.record
@@ -117,7 +117,7 @@ def ledger(lines: Iterable[Line]) -> dict[int, Account]:
 
 
 def death_faults(records: Iterable[decode.Record]) -> set[tuple[str, int, int]]:
-    """Where the records of a death do not agree: (what, queue, message).  A lost successor has no queue: 0."""
+    """Return contradictions in records of deaths: (what, queue, message).  A lost successor has no queue: 0."""
     explained: Counter[tuple[int, int, str]] = Counter()
     died: Counter[tuple[int, int, str]] = Counter()
     named, stored = set(), set()
@@ -127,7 +127,7 @@ def death_faults(records: Iterable[decode.Record]) -> set[tuple[str, int, int]]:
         elif isinstance(record, decode.DeadLettered | decode.Expired):
             way = "expired" if isinstance(record, decode.Expired) else "dead-lettered" if record.new_id else "killed"
             named.add(record.new_id)
-            if record.queue_id:  # else no queue took it, and it left none
+            if record.queue_id:  # else it was on no queue, and left none
                 explained[record.queue_id, record.old_id, way] += 1
         elif isinstance(record, decode.Removed):
             way = RemovalReason(record.reason).word
@@ -142,7 +142,7 @@ def death_faults(records: Iterable[decode.Record]) -> set[tuple[str, int, int]]:
 
 @dataclass(slots=True)
 class Story:
-    """What the journal knows of one message id."""
+    """The journal's records about one message id."""
 
     message: decode.Message | None = None
     origin: int = 0
@@ -151,7 +151,7 @@ class Story:
     left: list[tuple[int, int, str]] = field(default_factory=list)  # position, queue id, reason
 
     def outcome(self, gone: set[int]) -> str:
-        """`waiting`, or how it left last; `gone` are the queues that were deleted."""
+        """Return `waiting`, or how it left last; `gone` are the queues that were deleted."""
         if self.message is None:
             return "unknown"
         if self.queues - {queue_id for _, queue_id, _ in self.left} - gone:
@@ -160,7 +160,7 @@ class Story:
 
 
 def stories(lines: Iterable[Line]) -> dict[int, Story]:
-    """Every message id, by id."""
+    """Return the story of every message, by id."""
     found: dict[int, Story] = defaultdict(Story)
     for line in lines:
         record = line.record
@@ -180,7 +180,7 @@ def stories(lines: Iterable[Line]) -> dict[int, Story]:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """A DEAD_LETTERED record, what became of the dead letter, and, if it was brought back, of what came back."""
+    """A DEAD_LETTERED record, the outcome of the dead letter, and, if it was replayed, that of the replayed message."""
 
     line: Line
     record: decode.DeadLettered
@@ -191,7 +191,7 @@ class Death:
 
 
 def deaths(lines: list[Line]) -> list[Death]:
-    """All dead letters, in order."""
+    """Return all dead letters, in order."""
     books, told = ledger(lines), stories(lines)
     gone = {id for id, account in books.items() if account.deleted}
     found = []
@@ -206,7 +206,7 @@ def deaths(lines: list[Line]) -> list[Death]:
 
 
 def _replay_outcome(told: dict[int, Story], id: int, gone: set[int]) -> str:
-    """What became of a message after it was moved, as often as that was."""
+    """Return the final outcome of a message that was moved, however often."""
     outcome = "moved"
     while outcome == "moved":
         successors = told[id].successors
@@ -229,7 +229,7 @@ class Expiry:
 
 
 def expiries(lines: list[Line]) -> list[Expiry]:
-    """All expired messages, in order."""
+    """Return all expired messages, in order."""
     books = ledger(lines)
     return [
         Expiry(
@@ -245,7 +245,7 @@ def expiries(lines: list[Line]) -> list[Expiry]:
 
 
 def family(lines: Iterable[Line], id: int) -> set[int]:
-    """The ids under which a message lived: all that came before it and from it, across moves."""
+    """Return all ids that a message has had: its predecessors and successors, across moves."""
     told = stories(lines)
     first = id
     while told[first].origin:

@@ -20,7 +20,7 @@ def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
 
 
 class Authority:
-    """An authority that keeps what it makes in a directory."""
+    """An authority that writes its files into a directory."""
 
     def __init__(self, directory: Path, name: str = "Test CA") -> None:
         directory.mkdir(parents=True, exist_ok=True)
@@ -60,9 +60,9 @@ class Authority:
         file: str = "",
         age: timedelta = timedelta(),
     ) -> tuple[Path, Path]:
-        """Certificate and key of somebody: a server by its address, a client by its name and more attributes.
+        """Issue a certificate and its key: for a server by its address, for a client by its name and more attributes.
 
-        They are good for a day, and of this `age`.
+        It is valid for a day from its issue, which was `age` ago.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         subject = _name(*attributes, (NameOID.COMMON_NAME, name))
@@ -90,7 +90,7 @@ class Authority:
         return paths
 
     def revoke(self, *names: str) -> Path:
-        """A revocation list with what was issued last to these."""
+        """Write a revocation list with the latest certificates of these names."""
         now = datetime.now(UTC)
         builder = (
             x509.CertificateRevocationListBuilder()
@@ -106,7 +106,7 @@ class Authority:
         return path
 
     def client(self, certificate: tuple[Path, Path] | None = None) -> ssl.SSLContext:
-        """A client's context that trusts this authority, maybe with a certificate."""
+        """Return a client's context that trusts this authority, maybe with a certificate."""
         context = ssl.create_default_context(cafile=str(self.path))
         if certificate is not None:
             context.load_cert_chain(*certificate)

@@ -22,7 +22,7 @@ from tests.support.sim_gate import cheap_user
 
 _ADDRESS: Final = re.compile(r"(\w+)=127\.0\.0\.1:(\d+)")
 
-#: One for all calls, since it takes its time to be made; no connection outlives its call, or a test might count it.
+#: Shared by all calls, as it is slow to create; no connection outlives its call, or a test might count it.
 _CLIENT: Final = httpx.Client(timeout=PATIENCE_S, limits=httpx.Limits(max_keepalive_connections=0), trust_env=False)
 
 #: Debuggers, sanitizers and tracers of the broker go before its command line.
@@ -32,11 +32,11 @@ Wrapper = Sequence[str]
 class DaemonProcess(BrokerProcess):
     """Bartleby; `settings` is its whole configuration file, in TOML.
 
-    With `users` (name and password, each in the role `amq`), or `stored`, nobody else comes in.  `command` is what runs
-    the broker's command line; without it, it is forked from a process that has imported the broker.
+    With `users` (name and password, each in the role `amq`), or `stored`, other logins are refused.  `command` runs the
+    broker's command line; without it, the broker is forked from a process that has imported it.
 
-    `ports` holds the port of each acceptor once it runs; they are others after a restart, unless they are `fixed`.  One
-    of a pair is a standby at first: `begin` and `await_standby`.
+    `ports` holds the port of each acceptor once it runs; they change with each start, unless they are `fixed`.  A
+    broker of a pair is a standby at first: `begin` and `await_standby`.
     """
 
     name = "bartleby"
@@ -73,7 +73,7 @@ class DaemonProcess(BrokerProcess):
         self.data.mkdir(parents=True, exist_ok=True)
         write_users(self.data / "users.toml", users)
 
-    # -- its life --------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------------
 
     def launch(self) -> Process:
         """See BrokerProcess."""
@@ -83,7 +83,7 @@ class DaemonProcess(BrokerProcess):
             arguments += ["--listen", f"{acceptor}=127.0.0.1:{self._fixed.get(acceptor, 0)}"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("BARTLEBY_")}
         environment |= self._environment
-        if "disk" not in self.config.read_text():  # how full this machine's disk is, is no matter of the test
+        if "disk" not in self.config.read_text():  # a full disk of this machine must not affect the test
             environment["BARTLEBY_BROKER__MAX_DISK_USAGE"] = "-1"
         if self._command:
             return spawn([*self._command, *arguments], environment, merged=False)
@@ -92,10 +92,10 @@ class DaemonProcess(BrokerProcess):
     def on_ready(self, found: re.Match[str]) -> None:
         """See BrokerProcess."""
         self.ports = {name: int(port) for name, port in _ADDRESS.findall(found[0])}
-        self._pid = int(found[1])  # of the broker itself, whatever wraps it
+        self._pid = int(found[1])  # of the broker itself, not of its wrapper
 
     def await_standby(self) -> None:
-        """Wait until it is a standby, the owner of the journal before or not.  Raises NotReady."""
+        """Wait until it is a standby, whether or not it owned the journal before.  Raises NotReady."""
         with self._changed:
             self._changed.wait_for(lambda: self._stands_by() or not self._speaking, self._patience_s)
             found = self._stands_by()
@@ -107,12 +107,12 @@ class DaemonProcess(BrokerProcess):
         return roles[-1:] == ["STANDBY"]
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to the broker itself, not to what wraps it."""
+        """Send a signal to the broker itself, not to its wrapper."""
         assert self._process is not None, "the broker does not run"
         os.kill(self._pid, number)
 
     def close(self) -> None:
-        """End it if it still runs, and what wraps it."""
+        """End it if it still runs, and its wrapper."""
         if self._process is not None:
             self._process.kill()
         super().close()
@@ -120,7 +120,7 @@ class DaemonProcess(BrokerProcess):
     def _processes(self) -> list[int]:
         return [self._pid]
 
-    # -- what it says ----------------------------------------------------------------------------------------------
+    # -- configuration ---------------------------------------------------------------------------------------------
 
     @property
     def port(self) -> int:
@@ -128,40 +128,40 @@ class DaemonProcess(BrokerProcess):
         return self.ports["stomp"]
 
     def reload(self, settings: str) -> None:
-        """Other settings and SIGHUP; returns once they are in force."""
+        """Write other settings and send SIGHUP; returns once they are in force."""
         before = self.log.count("reload.done")
         self.config.write_text(settings)
         self._acceptors = tuple(tomllib.loads(settings).get("acceptors", ("stomp", "amqp", "mqtt", "http")))
         self.signal(signal.SIGHUP)
         self.await_log("reload.done", times=before + 1)
 
-    # -- its management calls --------------------------------------------------------------------------------------
+    # -- management calls ------------------------------------------------------------------------------------------
 
     def get(self, path: str, **parameters: str | int) -> Any:
-        """The answer of a management call: `status`, `queues/NAME`."""
+        """Return the answer of a management call: `status`, `queues/NAME`."""
         url, headers = self._called(path)
         answer = _CLIENT.get(url, params=parameters, headers=headers)
         assert answer.status_code == 200, f"{url}: {answer.status_code} {answer.text}"
         return answer.json()
 
     def post(self, path: str) -> None:
-        """A management call that changes something: `failover`."""
+        """Make a management call that changes something: `failover`."""
         url, headers = self._called(path)
         answer = _CLIENT.post(url, headers=headers)
         assert answer.is_success, f"{url}: {answer.status_code} {answer.text}"
 
     def _called(self, path: str) -> tuple[str, dict[str, str]]:
-        """Where a management call goes, and by what it is let in."""
+        """Return the URL and the headers of a management call."""
         token = (self.data / "management.token").read_text().strip()
         return f"http://127.0.0.1:{self.ports['http']}/api/v1/{path}", {"Authorization": f"Bearer {token}"}
 
     def queue(self, name: str) -> dict[str, Any]:
-        """A queue: counts, counters, settings, consumers."""
+        """Return a queue: counts, counters, settings, consumers."""
         found: dict[str, Any] = self.get(f"queues/{quote(name, safe='')}")
         return found
 
     def await_task(self, kind: str, moved: int) -> dict[str, Any]:
-        """The latest task, once it is of this kind and has moved so many messages."""
+        """Wait until the latest task is of this kind and has moved that many messages, and return it."""
         for _ in range(int(PATIENCE_S * 10)):
             latest: dict[str, Any] = self.get("tasks")["tasks"][0]
             if latest["kind"] == kind and latest["moved"] >= moved:
@@ -175,10 +175,10 @@ class DaemonProcess(BrokerProcess):
         return [*(self.data / "journal" / "bodies").iterdir()]
 
     def queue_names(self) -> set[str]:
-        """All queues there are."""
+        """Return the names of all queues."""
         return {queue["name"] for queue in self.get("queues", limit=1000)["queues"]}
 
 
 def running(directory: Path, settings: str = "", **more: Any) -> AbstractContextManager[DaemonProcess]:
-    """A broker that runs; whatever becomes of it, it has ended afterwards.  `more`: see DaemonProcess."""
+    """Run a broker, and end it afterwards in any case.  `more`: see DaemonProcess."""
     return started(DaemonProcess(directory, settings, **more))

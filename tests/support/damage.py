@@ -23,12 +23,12 @@ from tests.support.sim_files import SECTOR, SimFiles
 SEGMENT_BYTES: Final = 64 << 10
 SEGMENTS: Final = 20
 
-#: Of a wound: the segment, its new bytes, and what was done.
+#: A damage: the segment, its new bytes, and a description.
 Wound = tuple[int, bytes, str]
 
 
 class Whole:
-    """A journal that was closed in good order, and what is in it."""
+    """A journal that was closed cleanly, and its entries."""
 
     def __init__(self, seed: int = 1) -> None:
         files = SimFiles(seed)
@@ -57,7 +57,7 @@ class Whole:
         return sum(map(len, self.segments.values()))
 
     def told(self, number: int, data: bytes) -> bool:
-        """Whether recovery tells that these bytes are not the segment; raises AssertionError for a wrong entry."""
+        """Whether recovery detects that these bytes are not the segment; raises AssertionError for a wrong entry."""
         if len(data) < 64:
             return True  # no header
         try:
@@ -76,9 +76,9 @@ class Whole:
         return bool(found.damage)
 
     def harmless(self, number: int, data: bytes) -> bool:
-        """Whether what is not told is no damage: nothing has changed, or a crash could have left it so.
+        """Whether undetected bytes are no damage: nothing has changed, or a crash could have left them so.
 
-        That is the newest segment with its last entries never written: they are zeros, or not there.
+        A crash may leave the newest segment without its last entries: they are zeros, or missing.
         """
         whole = self.segments[number]
         if data.rstrip(b"\0") == whole.rstrip(b"\0"):
@@ -88,7 +88,7 @@ class Whole:
 
 
 def flips(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
-    """Every byte, or each so many, becomes another."""
+    """Change each byte, or one byte every `stride`."""
     for number, data in whole.segments.items():
         for at in range(random.randrange(stride), len(data), stride):
             hurt = bytearray(data)
@@ -97,14 +97,14 @@ def flips(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
 
 
 def cuts(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
-    """Every beginning of a segment."""
+    """Cut each segment at every byte, or every `stride`."""
     for number, data in whole.segments.items():
         for at in range(random.randrange(stride), len(data), stride):
             yield number, data[:at], f"cut at {at}"
 
 
 def zeroed(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
-    """Every sector and every entry becomes zeros."""
+    """Zero each sector and each entry, or some of them."""
     for number, data in whole.segments.items():
         places = [(at, at + SECTOR) for at in range(0, len(data), SECTOR)]
         places += [(entry.offset, entry.end) for entry in whole.entries[number]]
@@ -114,7 +114,7 @@ def zeroed(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
 
 
 def misdirected(whole: Whole, stride: int, random: Random) -> Iterator[Wound]:
-    """A sector or an entry stands where another belongs, of this segment or of another one."""
+    """Write a sector or an entry of any segment to another one's place."""
     for _ in range(whole.nbytes // stride):
         number, other = random.choice(list(whole.segments)), random.choice(list(whole.segments))
         data, source = whole.segments[number], whole.segments[other]
@@ -140,7 +140,7 @@ KINDS: Final[dict[str, Callable[[Whole, int, Random], Iterator[Wound]]]] = {
 
 
 def hurt(whole: Whole, kind: str, *, stride: int, seed: int) -> tuple[int, int]:
-    """All wounds of a kind: how many, and how many of them were told.  Raises AssertionError for one that was not."""
+    """Try all damages of a kind; returns how many, and how many were detected.  Raises AssertionError for a miss."""
     tried = told = 0
     for number, data, what in KINDS[kind](whole, stride, Random(seed)):
         tried += 1

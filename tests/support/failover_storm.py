@@ -43,17 +43,17 @@ from tests.support.storm_others import AmqpConsumer, AmqpProducer, MqttProducer
 #: The lease of the brokers as shipped, in ms.
 LEASE_MS: Final = 5_000
 
-#: Receipts after which a part of a round ends at the latest; the seed chooses.
+#: The most receipts of a part of a round; the seed chooses.
 RECEIPTS_MAX: Final = 200
 
-#: How long a client that is refused waits before it tries again, in seconds.
+#: How long a refused client waits before its next attempt, in seconds.
 RETRY_S: Final = 0.02
 
 _ACCEPTORS: Final = ("stomp", "amqp", "mqtt", "http")
 
 
 def settings(name: str, lease_ms: int) -> str:
-    """The configuration of both brokers, whose database is called `name`."""
+    """Return the configuration of both brokers; `name` is the DSN of their database."""
     journal = f"""
 [journal.postgresql]
 dsn = "{name}"
@@ -64,14 +64,14 @@ renewal = {lease_ms // 5}
 
 
 class Node:
-    """A broker of the pair, and its network to the servers, in the order of their names."""
+    """A broker of the pair, and its proxies to the servers, in the order of their names."""
 
     def __init__(self, broker: DaemonProcess, network: tuple[Proxy, ...]) -> None:
         self.broker = broker
         self._network = network
 
     def fail(self, *, silently: bool) -> None:
-        """The network fails: connections break, or nothing is heard any more."""
+        """Let the network fail: connections break, or (`silently`) no byte arrives any more."""
         for proxy in self._network:
             if silently:
                 proxy.blackhole()
@@ -79,7 +79,7 @@ class Node:
                 proxy.cut()
 
     def heal(self) -> None:
-        """It is back."""
+        """Restore the network."""
         for proxy in self._network:
             proxy.heal()
 
@@ -117,14 +117,14 @@ class Seeker:
             self._over.set()
 
     def end(self) -> None:
-        """It is found, or nobody wants to know any more."""
+        """Stop trying, whether a message was confirmed or not."""
         self._over.set()
         while self._thread.is_alive():
             try:
                 if self._link is not None:
                     self._link.socket.shutdown(SHUT_RDWR)
             except OSError:
-                pass  # it has ended meanwhile
+                pass  # the connection has ended meanwhile
             self._thread.join(RETRY_S)
 
 
@@ -139,12 +139,12 @@ class Crew:
         self._clients: list[Producer | Consumer | AmqpProducer | AmqpConsumer | MqttProducer] = []
 
     def start(self) -> bool:
-        """Begin, those who take before those who send; False if the broker has let go of them."""
+        """Start the consumers, then the producers; False if the broker has dropped one of them."""
         ledger, ports, clients = self._ledger, self._ports, self._clients
         try:
             consumer = Consumer(ledger, ports["stomp"], reaching=self._reaching)
             clients.append(consumer)
-            consumer.subscribe_to(*QUEUES)  # without queues what MQTT publishes would have nowhere to go
+            consumer.subscribe_to(*QUEUES)  # MQTT messages need a queue to go to
             clients.append(AmqpConsumer(ledger, ports["amqp"], self._queue, reaching=self._reaching))
             clients.append(MqttProducer(ledger, ports["mqtt"]))
             clients.append(AmqpProducer(ledger, ports["amqp"], QUEUES))
@@ -154,27 +154,27 @@ class Crew:
         return True
 
     def replace(self) -> None:
-        """Others have a broker now that delivers the same messages."""
+        """Note that clients of another broker now get the same messages."""
         for client in self._clients:
             if isinstance(client, Consumer | AmqpConsumer):
                 client.replaced = True
 
     def join(self) -> None:
-        """After the broker has let go of them."""
+        """Wait for the end of all clients, after the broker has dropped them."""
         for client in self._clients:
             client.join()
 
     def leave(self) -> None:
-        """Go: those who send first, and when that is confirmed, those who take."""
+        """Disconnect: the producers first, and when their messages are confirmed, the consumers."""
         for client in reversed(self._clients):
             client.leave()
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What goes wrong.
+    """A fault.
 
-    `crash`: the owner has no time to say goodbye.  `moves`: the other broker must follow.  `stays`: the owner may stay.
+    `crash`: the owner cannot close its connections.  `moves`: the other broker must take over.  `stays`: it need not.
     """
 
     does: Callable[[FailoverStorm], Iterator[None]]
@@ -194,7 +194,7 @@ class FailoverStorm(Storm):
         self._struck = 0.0
 
     def round_of(self, name: str) -> None:
-        """Load, a fault, load at the new owner, what failed comes back, check."""
+        """Run one round: load, a fault, load at the new owner, recovery of the failed part, checks."""
         fault, ledger = FAULTS[name], self._ledger
         before = self._crew(reaching=fault.crash)
         ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
@@ -210,7 +210,7 @@ class FailoverStorm(Storm):
         else:
             before.join()
         after.leave()
-        self._seek([self.owner, self.other])  # it may have moved once more: a lease was over before it was renewed
+        self._seek([self.owner, self.other])  # it may have moved again: a lease had expired before it was renewed
         self.other.broker.await_standby()
         self.figures.kills += 1
         if self._check() > BACKLOG_MAX:
@@ -230,7 +230,7 @@ class FailoverStorm(Storm):
             self._seek([self.owner, self.other])
 
     def _seek(self, candidates: list[Node]) -> float:
-        """Try until one of them confirms a message: it is the owner; when that was."""
+        """Try until one of them confirms a message: it is the owner; returns when that was."""
         found: queue.SimpleQueue[tuple[Node, float]] = queue.SimpleQueue()
         seekers = [Seeker(node, self._ledger, found) for node in candidates]
         try:
@@ -249,7 +249,7 @@ class FailoverStorm(Storm):
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def kill_owner(self) -> Iterator[None]:
-        """SIGKILL of the owner."""
+        """Send SIGKILL to the owner."""
         killed = self.owner
         self._struck = time.monotonic()
         killed.broker.kill()
@@ -257,7 +257,7 @@ class FailoverStorm(Storm):
         killed.broker.begin()
 
     def kill_primary(self) -> Iterator[None]:
-        """SIGKILL of the primary server, whose standby is promoted, and gets a new standby."""
+        """Send SIGKILL to the primary server; its standby is promoted, and gets a new standby."""
         self._struck = time.monotonic()
         with ThreadPoolExecutor(1) as executor:
             failing_over = executor.submit(self._pair.fail_over)
@@ -265,7 +265,7 @@ class FailoverStorm(Storm):
             failing_over.result()
 
     def pause_owner(self) -> Iterator[None]:
-        """SIGSTOP of the owner, until another has taken over and works."""
+        """Send SIGSTOP to the owner, until the other broker has taken over and works."""
         paused = self.owner
         self._struck = time.monotonic()
         paused.broker.signal(signal.SIGSTOP)
@@ -273,7 +273,7 @@ class FailoverStorm(Storm):
         paused.broker.signal(signal.SIGCONT)
 
     def cut_off_owner(self) -> Iterator[None]:
-        """The owner has no database any more: connections break, or nothing is heard."""
+        """Cut the owner off from its database: connections break, or no byte arrives."""
         cut = self.owner
         self._struck = time.monotonic()
         cut.fail(silently=self._random.random() < 0.5)
@@ -281,7 +281,7 @@ class FailoverStorm(Storm):
         cut.heal()
 
     def start_both(self) -> Iterator[None]:
-        """SIGKILL of both, which start at once."""
+        """Send SIGKILL to both, and start them again at once."""
         for node in (self.owner, self.other):
             node.broker.kill()
         self._struck = time.monotonic()
@@ -290,22 +290,22 @@ class FailoverStorm(Storm):
         yield
 
     def hand_over(self) -> Iterator[None]:
-        """What `bartleby failover` asks for."""
+        """Request a failover, as `bartleby failover` does."""
         self._struck = time.monotonic()
         self.owner.broker.post("failover")
         yield
 
-    # -- what has to hold ------------------------------------------------------------------------------------------
+    # -- checks ----------------------------------------------------------------------------------------------------
 
     def _balance(self) -> None:
-        """What came and what went, as the owner's copy of the journal has it, is what is there."""
+        """Check that the records of the owner's copy of the journal add up to the messages on its queues."""
         counted = self._settled_counts()
         accounts = books.ledger(_records(self._broker)).values()
         found = {account.name: len(account.present) for account in accounts if account.name and not account.deleted}
         assert found == counted, f"the records add up to {found}, the broker has {counted}"
 
     def _compare(self) -> None:
-        """Both copies have the same bytes, as far as both have them; the standby has all there was."""
+        """Check that both copies have the same bytes where they overlap, and that the standby is up to date."""
         ours, theirs = self._await_copy()
         common = ours.keys() & theirs.keys()
         assert common, f"no segment is on both sides: {sorted(ours)}, {sorted(theirs)}"
@@ -314,9 +314,9 @@ class FailoverStorm(Storm):
             assert ours[number][:nbytes] == theirs[number][:nbytes], f"the copies of segment {number} differ"
 
     def _await_copy(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """The segments of owner and standby, once the standby has the owner's newest.
+        """Return the segments of owner and standby, once the standby has the owner's newest.
 
-        The owner may begin one at any time, also when no client does anything: it is cleaning.
+        The owner may begin a segment at any time, even without clients: it cleans.
         """
         until = time.monotonic() + PATIENCE_S
         while True:
@@ -328,25 +328,25 @@ class FailoverStorm(Storm):
             assert time.monotonic() < until, f"the standby {found}, for ever"
 
     def totals(self) -> Figures:
-        """See `finish`: the standby ends first, so that nothing changes its place."""
+        """See `finish`: the standby is stopped first, so that it does not take over."""
         assert self.other.broker.stop() == 0
         return self.finish()
 
 
 def _records(broker: DaemonProcess) -> list[books.Line]:
-    """What the books of a copy hold."""
+    """Read the records of a copy."""
     while True:
-        with suppress(FileNotFoundError):  # the log has let go of a segment meanwhile
+        with suppress(FileNotFoundError):  # a segment was removed meanwhile
             return books.read(broker.data / "journal", kept=False)
 
 
 def _segments(broker: DaemonProcess) -> dict[int, bytes]:
-    """What the segments of a copy hold, less those that nothing was written to yet."""
+    """Read the segments of a copy, except those without any bytes yet."""
     while True:
         try:
             paths = books.segment_paths(broker.data / "journal", kept=False)
             held = {number: path.read_bytes().rstrip(b"\0") for number, path in paths.items()}
-        except FileNotFoundError:  # the log has let go of one meanwhile
+        except FileNotFoundError:  # one was removed meanwhile
             continue
         return {number: data for number, data in held.items() if data}
 
@@ -363,7 +363,7 @@ FAULTS: Final[Mapping[str, Fault]] = {
 
 @contextmanager
 def brokers(directory: Path, pair: Pair, lease_ms: int) -> Iterator[tuple[Node, Node]]:
-    """Both brokers, the first of which owns the journal."""
+    """Run both brokers; the first one owns the journal."""
     with ExitStack() as stack:
         nodes = []
         for name in ("one", "two"):
@@ -380,7 +380,7 @@ def brokers(directory: Path, pair: Pair, lease_ms: int) -> Iterator[tuple[Node, 
 
 @contextmanager
 def standing_by(broker: DaemonProcess) -> Iterator[DaemonProcess]:
-    """A broker that is a standby at first; whatever becomes of it, it has ended afterwards."""
+    """Run a broker that is a standby at first, and end it afterwards in any case."""
     try:
         broker.begin()
         broker.await_standby()
@@ -402,7 +402,7 @@ def rage(
     audit: bool = True,
     tell: Callable[[str, float], None] = lambda fault, seconds: None,
 ) -> FailoverStorm:
-    """A whole storm: so many of each fault, in random order.  Raises AssertionError with what is wrong."""
+    """Run a whole storm: each fault as often as given, in random order.  Raises AssertionError with what is wrong."""
     logging.getLogger("stomp.py").setLevel(logging.CRITICAL)  # it reports each lost connection with a traceback
     with place.pair() as pair, brokers(directory, pair, lease_ms) as nodes:
         storm = FailoverStorm(nodes, pair, seed)

@@ -67,7 +67,7 @@ def _task() -> None:
     original = Listener.check
 
     class Unwatched(BaseException):
-        """What no part of the broker expects."""
+        """An exception that no part of the broker expects."""
 
     def check(self: Listener) -> Iterator[None]:
         if _beside("task-dies"):

@@ -41,7 +41,7 @@ NUMBER_BYTES: Final = 8
 
 
 class Forked:
-    """A process of the server's, as far as tests need one."""
+    """A process forked by the server: the part of `Popen` that tests need."""
 
     def __init__(self, pid: int, end: int, output: int, errors: int) -> None:
         self.pid = pid
@@ -51,7 +51,7 @@ class Forked:
         self._status: int | None = None
 
     def wait(self, timeout: float) -> int:
-        """Its exit status, negative for a signal; `timeout` in seconds.  Raises TimeoutExpired."""
+        """Wait for its exit status, negative for a signal; `timeout` in seconds.  Raises TimeoutExpired."""
         if self._status is None:
             if not select.select([self._end], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(["bartleby"], timeout)
@@ -60,14 +60,14 @@ class Forked:
         return self._status
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Send SIGKILL."""
         if self._status is None:
-            with suppress(ProcessLookupError):  # it has ended by itself
+            with suppress(ProcessLookupError):  # it has already ended
                 os.kill(self.pid, signal.SIGKILL)
 
 
 def start(arguments: Sequence[str], environment: Mapping[str, str], directory: Path) -> Forked:
-    """`bartleby ARGUMENTS` in a process of its own."""
+    """Start `bartleby ARGUMENTS` in a process of its own."""
     (output, its_output), (errors, its_errors), (end, its_end) = os.pipe(), os.pipe(), os.pipe()
     request = json.dumps([list(arguments), dict(environment), str(directory)]).encode()
     assert len(request) <= REQUEST_BYTES_MAX, "an environment like no other"
@@ -107,8 +107,8 @@ def _dismiss(server: socket.socket, process: subprocess.Popen[bytes]) -> None:
 
 
 def _serve(requests: socket.socket) -> list[str] | None:
-    """Serve until nobody asks any more: None.  In a broker's process: its arguments."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for keepers
+    """Serve until the socket's other end is closed; returns None.  In a broker's process: returns its arguments."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # no one reaps the keepers
     while True:
         request, descriptors, _, _ = socket.recv_fds(requests, REQUEST_BYTES_MAX, 3)
         if not request:
@@ -121,7 +121,7 @@ def _serve(requests: socket.socket) -> list[str] | None:
 
 
 def _keep(request: bytes, descriptors: list[int]) -> list[str]:
-    """The keeper's life; only the broker returns."""
+    """Run the keeper, and fork the broker; only the broker returns."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     output, errors, end = descriptors
     pid = os.fork()
@@ -137,7 +137,7 @@ def _keep(request: bytes, descriptors: list[int]) -> list[str]:
         return list(arguments)
     os.close(output)
     os.close(errors)
-    os.closerange(0, 3)  # a reader of the tests' own output sees its end
+    os.closerange(0, 3)  # else a reader of the tests' own output would not see its end
     _write(end, pid)
     _, status = os.waitpid(pid, 0)
     _write(end, os.waitstatus_to_exitcode(status))
@@ -145,15 +145,15 @@ def _keep(request: bytes, descriptors: list[int]) -> list[str]:
 
 
 def main() -> None:
-    """Import, serve; and in a forked process be a broker."""
-    import_module("broker.daemon.run")  # which the command does not import before it is called
+    """Import and serve; in a forked process, run the broker."""
+    import_module("broker.daemon.run")  # the command imports it only when it is called
     from broker.cli.main import cli
     from broker.management.api import application
     from broker.management.limits import Limits
 
-    application(MagicMock(), "", Limits(), metrics_open=True)  # whose calls are read once a process
+    application(MagicMock(), "", Limits(), metrics_open=True)  # its routes are read once for each process
     gc.collect()
-    gc.freeze()  # collections in a broker leave alone what it shares with the others
+    gc.freeze()  # garbage collections in a broker skip the objects shared with the others
     arguments = _serve(socket.socket(fileno=int(sys.argv[1])))
     if arguments is not None:
         cli(arguments, prog_name="bartleby")

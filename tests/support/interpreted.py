@@ -1,4 +1,4 @@
-"""The mark of tests that reach into modules that can be compiled: docs/performance.md, Compiled build."""
+"""The mark of tests that replace parts of modules that can be compiled: docs/performance.md, Compiled build."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ AUDIENCE: Final = "bartleby"
 
 @cache
 def private_key(algorithm: str) -> Any:
-    """A key for an algorithm, the same at each call."""
+    """Return a key for an algorithm, the same at each call."""
     if algorithm.startswith("ES"):
         curves: dict[str, ec.EllipticCurve] = {
             "ES256": ec.SECP256R1(),
@@ -31,7 +31,7 @@ def private_key(algorithm: str) -> Any:
 
 
 def public_jwk(algorithm: str, id: str | None, **more: Any) -> dict[str, Any]:
-    """Its public half as a JWK."""
+    """Return the public half of a key as a JWK."""
     made: dict[str, Any] = jwt.get_algorithm_by_name(algorithm).to_jwk(
         private_key(algorithm).public_key(), as_dict=True
     )
@@ -39,7 +39,7 @@ def public_jwk(algorithm: str, id: str | None, **more: Any) -> dict[str, Any]:
 
 
 def key_set(*keys: Mapping[str, Any]) -> bytes:
-    """A JWKS."""
+    """Return a JWKS."""
     return json.dumps({"keys": keys}).encode()
 
 
@@ -51,7 +51,7 @@ def token(
     key: Any = None,
     **claims: Any,
 ) -> bytes:
-    """A token that counts for an hour from the year 2023 on; a claim that is None is left out."""
+    """Return a token that is valid for an hour in the year 2023; a claim that is None is left out."""
     now = 1_700_000_000
     every = {"iss": ISSUER, "aud": AUDIENCE, "sub": "alice", "exp": now + 3600, "iat": now, "roles": ["amq"], **claims}
     every = {name: value for name, value in every.items() if value is not None}
@@ -61,6 +61,6 @@ def token(
 
 
 def fresh_token(*, seconds: int = 3600, algorithm: str = "ES256", id: str = "1", role: str = "amq") -> str:
-    """A token that counts from now on."""
+    """Return a token that is valid from now on."""
     now = int(time.time())
     return token(algorithm, id=id, exp=now + seconds, iat=now, roles=[role]).decode()

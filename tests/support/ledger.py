@@ -17,7 +17,7 @@ from typing import Final
 
 
 class Kind(Enum):
-    """What becomes of a message, if nothing comes between."""
+    """The fate of a message, unless a crash intervenes."""
 
     PLAIN = "acknowledged at once"
     LAZY = "acknowledged when it comes for the third time"
@@ -34,12 +34,12 @@ QUEUES: Final = ("storm.loose", "storm.strict")
 
 ATTEMPTS: Final = 4
 
-#: Refusals that kill.
+#: How many refusals make a message a dead letter.
 DEADLY: Final = {Kind.POISON: ATTEMPTS, Kind.REJECTED: 1}
 
 
 class Outcome(Enum):
-    """What became of a message."""
+    """The outcome of a message."""
 
     CONSUMED = "acknowledged by its consumer, or at the end of the storm"
     DEAD = "taken from the dead letters"
@@ -59,11 +59,11 @@ class Entry:
     confirmed: bool = False  # its receipt, or that of its COMMIT, has arrived
     deliveries: int = 0  # how often it reached the consumer
     reached: bool = False  # whether it did since the broker's last start
-    acked: bool = False  # an ACK for it has left
-    gone: bool = False  # and has been confirmed
-    buried: bool = False  # it was taken from the dead-letter or expiry queue, and that was confirmed
+    acked: bool = False  # an ACK for it was sent
+    gone: bool = False  # ... and confirmed
+    buried: bool = False  # it was consumed from the dead-letter or expiry queue, and that was confirmed
     nacks: int = 0  # confirmed ones
-    silent: bool = False  # refused by somebody who gave no reason
+    silent: bool = False  # refused by a client that gave no reason
     stored: bool = False  # it was there after a restart
 
 
@@ -76,10 +76,10 @@ class Ledger:
     lock: threading.Condition = field(default_factory=threading.Condition)
     receipts: int = 0
     sent: int = 0
-    outcomes: Counter[Outcome] = field(default_factory=Counter)  # of who is struck out
+    outcomes: Counter[Outcome] = field(default_factory=Counter)  # of the messages struck out
 
     def new(self) -> list[Entry]:
-        """The next message to send, or the next two."""
+        """Make the next message to send, or the next two."""
         kind = self.random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         queue = self.random.choice(QUEUES)
         with self.lock:
@@ -89,7 +89,7 @@ class Ledger:
         return made
 
     def new_single(self) -> Entry:
-        """The next message to send for a client that has neither transactions nor times to live."""
+        """Make the next message to send, for a client that has neither transactions nor times to live."""
         kinds = [kind for kind in WEIGHTS if kind not in (Kind.PAIR, Kind.BRIEF)]
         with self.lock:
             kind = self.random.choices(kinds, [WEIGHTS[kind] for kind in kinds])[0]
@@ -102,7 +102,7 @@ class Ledger:
         return entry
 
     def of(self, body: bytes) -> Entry:
-        """Whose body this is, byte for byte."""
+        """Return the message with this body, byte for byte."""
         number = int(body.partition(b"\0")[0])
         assert number in self.entries, f"message {number} was delivered, and {self._unknown(number)}"
         entry = self.entries[number]
@@ -110,7 +110,7 @@ class Ledger:
         return entry
 
     def confirm(self, receipt: str) -> None:
-        """A receipt: `what:number[,number]`."""
+        """Record a receipt: `what:number[,number]`."""
         what, _, numbers = receipt.partition(":")
         with self.lock:
             for number in map(int, numbers.split(",")):
@@ -127,18 +127,18 @@ class Ledger:
             self.lock.notify_all()
 
     def await_receipts(self, number: int, seconds: float) -> None:
-        """Wait until so many more receipts have arrived, or for so long."""
+        """Wait until that many more receipts have arrived, or for `seconds`."""
         with self.lock:
             wanted = self.receipts + number
             self.lock.wait_for(lambda: self.receipts >= wanted, seconds)
 
     def restarted(self) -> None:
-        """The broker has another life: nothing has reached anybody in it."""
+        """Note a restart of the broker: no message has reached a consumer since."""
         for entry in self.entries.values():
             entry.reached = False
 
     def check(self, found: dict[int, list[str]]) -> list[str]:
-        """What is wrong with where the messages are: `found` names the queues on which each number is."""
+        """Return what is wrong with the places of the messages: `found` has the queues of each number."""
         strangers = found.keys() - self.entries.keys()
         wrong = [f"message {number} is on {found[number]}, and {self._unknown(number)}" for number in strangers]
         for number, entry in self.entries.items():
@@ -168,7 +168,7 @@ class Ledger:
         return "was on no queue after an earlier restart" if number <= self.sent else "was never sent"
 
     def strike_out(self, found: dict[int, list[str]]) -> None:
-        """Close the books on all that are on no queue after a restart, and found right."""
+        """Strike out the messages that are on no queue after a restart; call this after a good `check`."""
         for number in self.entries.keys() - found.keys():
             self.outcomes[self._outcome(self.entries.pop(number))] += 1
         for entry in self.entries.values():

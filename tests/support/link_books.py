@@ -20,19 +20,19 @@ from tests.support.amqp_client import AmqpClient, Delivery
 from tests.support.link_peers import LinkPeer
 from tests.support.links import Lost
 
-#: Messages in one write, and at most under way with a client here.
+#: Messages in one write, and the most in flight with a client here.
 CHUNK: Final = 50
 
-#: Of so many messages one is not durable: a broker that is killed may lose it.
+#: One message in this many is not durable: a broker that is killed may lose it.
 NON_DURABLE: Final = 10
 
-#: Sizes of bodies in bytes, as often as they stand here.
+#: Sizes of bodies in bytes, weighted by their number.
 SIZES: Final = (10,) * 6 + (100,) * 8 + (1_000,) * 4 + (10_000, 40_000)
 
-#: How long an end may take to pass on what it has, beyond which it is taken to be stuck, in seconds.
+#: How long an end may take to pass its messages on before it counts as stuck, in seconds.
 QUIET_S: Final = 60.0
 
-#: Silence after which a queue that cannot be drained is taken to be empty, in seconds.
+#: Silence after which a queue that cannot be drained counts as empty, in seconds.
 SILENCE_S: Final = 1.0
 
 _KEY: Final = "number"
@@ -40,14 +40,14 @@ _KEY: Final = "number"
 
 @dataclass(slots=True)
 class Entry:
-    """A message that was sent: how it looked."""
+    """A message as it was sent."""
 
     durable: bool
     priority: int
     properties: Properties
     application: dict[str, object]
     body: bytes
-    to: str  # where it has to come out
+    to: str  # where it must arrive
     confirmed: bool = False
 
 
@@ -58,12 +58,12 @@ class LinkBooks:
     random: Random
     entries: dict[int, Entry] = field(default_factory=dict)
     arrived: Counter[int] = field(default_factory=Counter)
-    non_durable: int = NON_DURABLE  # one of so many; 0: none
-    unsure: set[int] = field(default_factory=set)  # a rival's broker died before it said that these are taken
-    rivals: int = 0  # messages that rivals took
+    non_durable: int = NON_DURABLE  # one in this many; 0: none
+    unsure: set[int] = field(default_factory=set)  # a rival's broker died before it confirmed that these were consumed
+    rivals: int = 0  # messages that rivals consumed
 
     def new(self, to: str = "") -> tuple[int, bytes]:
-        """Another message: its number, and its bytes; `to` is where it has to come out."""
+        """Make a message: its number, and its bytes; `to` is where it must arrive."""
         chance, number = self.random, len(self.entries)
         application: dict[str, object] = {_KEY: number, "half": number / 2, "even": number % 2 == 0}
         application |= {"text": "größe", "nothing": None} if chance.random() < 0.5 else {}
@@ -85,7 +85,7 @@ class LinkBooks:
         return number, b"".join([*parts, encode_section(DATA, body)])
 
     def send(self, client: AmqpClient, address: str, count: int, to: str = "") -> None:
-        """So many new messages, and their outcomes; all must be accepted.  Raises Lost."""
+        """Send new messages, and wait for their outcomes; all must be accepted.  Raises Lost."""
         link = client.sender(address)
         assert link.attach is not None, client.ends
         assert link.attach.target is not None, client.ends
@@ -103,7 +103,7 @@ class LinkBooks:
             count -= len(made)
 
     def receive(self, delivery: Delivery, at: str = "") -> None:
-        """A message came out: it must be one that went in, unchanged, and come out there."""
+        """Record an arrival: the message must have been sent, to this place, and be unchanged."""
         number = number_of(delivery.message)
         assert number in self.entries, f"message {number} was never sent"
         self.arrived[number] += 1
@@ -119,29 +119,29 @@ class LinkBooks:
 
     @property
     def wanted(self) -> set[int]:
-        """What must arrive: what was confirmed, and survives a SIGKILL."""
+        """The messages that must arrive: those that were confirmed, and survive a SIGKILL."""
         return {number for number, entry in self.entries.items() if entry.confirmed and entry.durable}
 
     @property
     def missing(self) -> set[int]:
-        """What must arrive, and has not."""
+        """The messages that must arrive, and have not."""
         return self.wanted - self.arrived.keys() - self.unsure
 
     @property
     def doubled(self) -> dict[int, int]:
-        """What came more than once, and how often."""
+        """The messages that arrived more than once, and how often."""
         return {number: count for number, count in self.arrived.items() if count > 1}
 
 
 def number_of(message: Message) -> int:
-    """Which message it is."""
+    """Return the number of a message."""
     number = message.application_properties[_KEY]
     assert isinstance(number, int)
     return number
 
 
 def take_all(peer: LinkPeer, queue: str, books: LinkBooks, at: str = "") -> int:
-    """Take what a queue has; how many messages it was."""
+    """Consume all messages of a queue; returns how many."""
     taken = 0
     with peer.client() as client:
         link = client.receiver(peer.address(queue), credit=0)
@@ -170,9 +170,9 @@ def take_all(peer: LinkPeer, queue: str, books: LinkBooks, at: str = "") -> int:
 def send_until_killed(
     peer: LinkPeer, queue: str, books: LinkBooks, count: int, to: str = "", *, rival: bool = False
 ) -> bool:
-    """So many messages, while somebody may kill the broker; False if that happened.
+    """Send messages while the broker may be killed; False if that happened.
 
-    With a `rival` a client reads the queue meanwhile, and takes what it gets.
+    With a `rival`, another client consumes from the queue meanwhile.
     """
     try:
         with peer.client() as client, peer.client() as other:
@@ -188,7 +188,7 @@ def send_until_killed(
 
 
 class Rival:
-    """A client that reads a queue which a link reads, too; what it has when its broker dies has not been taken."""
+    """A client of a queue that a link reads, too; messages that it holds when its broker dies are not consumed."""
 
     def __init__(self, client: AmqpClient, address: str, books: LinkBooks, to: str) -> None:
         self._client = client
@@ -197,9 +197,9 @@ class Rival:
         self._link = client.receiver(address, credit=CHUNK)
 
     def take(self, *, drain: bool = False) -> None:
-        """What has come is accepted, and counts once the broker has said that it knows.  Raises Lost.
+        """Accept the messages that have arrived; they count once the broker has confirmed that.  Raises Lost.
 
-        With `drain` as much as there is for one chunk, after which nothing more comes.
+        With `drain`, up to one chunk of what the queue has, and then no more.
         """
         client, books = self._client, self._books
         if drain:
@@ -220,7 +220,7 @@ class Rival:
 
 
 def await_complete(peer: LinkPeer, queue: str, books: LinkBooks) -> None:
-    """Take from a queue that is being filled until nothing is missing."""
+    """Consume from a queue that is being filled until no message is missing."""
     until = time.monotonic() + QUIET_S
     while books.missing:
         found = take_all(peer, queue, books)
@@ -229,7 +229,7 @@ def await_complete(peer: LinkPeer, queue: str, books: LinkBooks) -> None:
 
 
 def await_true(what: str, condition: Callable[[], object]) -> None:
-    """Look again and again until something holds."""
+    """Check again and again until a condition holds."""
     until = time.monotonic() + QUIET_S
     while not condition():
         assert time.monotonic() < until, f"not within {QUIET_S} s: {what}"
