@@ -1,13 +1,13 @@
-"""Attaching links: what a peer's ATTACH asks for, what the engine makes of it, and our answer.
+"""Attaching links: from a peer's ATTACH to a link of the engine's, and the answer.
 
-the peer's role    its terminus                                we make
+the peer's role    its terminus                                the broker makes
 sender             target with an address                      a producer's link
                    target without                              the anonymous relay
                    dynamic target                              a temporary address, and a producer's link to it
                    coordinator                                 a coordinator
 receiver           source with an address                      a consumer or a browser
                    dynamic source                              a temporary queue, and a consumer of it
-                   none                                        a look at a subscription, to be closed
+                   none                                        a lookup of a subscription, to delete it
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _TEMPORARY: Final = frozenset({TEMPORARY_QUEUE, TEMPORARY_TOPIC})
 
 
 class Attacher:
-    """Makes the links of one connection, and remembers what goes with them."""
+    """Makes the links of one connection, and tracks the nodes and subscriptions that belong to them."""
 
     def __init__(self, owner: LinkOwner, transactions: Transactions) -> None:
         self._owner = owner
         self._transactions = transactions
         self._nodes = Nodes(owner.engine.delete_temporary)
-        self._subscriptions: dict[Link, tuple[str, bool]] = {}  # and whether the link only looks it up, to delete it
+        self._subscriptions: dict[Link, tuple[str, bool]] = {}  # names, and whether the link only looks it up
 
     def attach(self, link: Link, attach: Attach) -> IncomingLink | CoordinatorLink | Outgoing:
-        """Make what is asked for and answer.  Raises AmqpError, EngineError."""
+        """Make the requested link and answer.  Raises AmqpError, EngineError."""
         if isinstance(link, Receiver):
             return self._attach_sender(link, attach)
         assert isinstance(link, Sender)
@@ -141,7 +141,7 @@ class Attacher:
         )
         if is_browser(source) and not wanted.name:
             browsed = self._browse(wanted, filters.selector)
-            if browsed is not None:  # on a topic everybody gets copies anyhow
+            if browsed is not None:  # None: a topic, whose subscribers get copies anyway
                 self._answer(link, attach, granted(source, filters, copies=True, stays=False), settled=True)
                 return BrowsingLink(owner, link, browsed)
         settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
@@ -163,7 +163,7 @@ class Attacher:
         return made
 
     def _browse(self, wanted: SubscribeRequest, selector: str) -> Iterator[tuple[Message, str]] | None:
-        """What is on a queue; None if it is a topic that is wanted."""
+        """Return the messages of a queue; None if the source is a topic."""
         engine = self._owner.engine
         access = self._owner.access
         try:
@@ -184,10 +184,10 @@ class Attacher:
         )
 
     def _look_up(self, link: Sender, attach: Attach) -> Outgoing:
-        """A receiver without a source asks for the subscription of its link's name, mostly to delete it by closing.
+        """Look up the subscription with the link's name, for a receiver without a source: closing the link deletes it.
 
-        It is refused while somebody consumes: clients like Qpid JMS look at this answer, not at that to their DETACH.
-        Raises NotFound, AlreadyInUse.
+        Raises NotFound, and AlreadyInUse if it has consumers: clients like Qpid JMS read this answer, not the one to
+        their DETACH.
         """
         engine = self._owner.engine
         asked = Source(durable=1, capabilities=attach.desired_capabilities)
@@ -204,10 +204,10 @@ class Attacher:
         self._answer(link, attach, found_again(queue.address.name, queue.durable), settled=True)
         return BrowsingLink(self._owner, link, iter(()))
 
-    # -- what goes with a link -------------------------------------------------------------------------------------
+    # -- nodes and subscriptions of links --------------------------------------------------------------------------
 
     def _own_node(self, link: Link, terminus: Source | Target, topic: bool, use: Permission) -> Address:
-        """The node of a dynamic terminus, new unless the link takes one up.  Raises AmqpError, Denied."""
+        """Return the node of a dynamic terminus, new unless the link resumes one.  Raises AmqpError, Denied."""
         check_properties(terminus.dynamic_node_properties)
         address = self._nodes.take_up(link, terminus.address)
         if address is None:
@@ -218,11 +218,11 @@ class Attacher:
         return address
 
     def release(self, link: Link, *, closed: bool, detached: bool = False) -> None:
-        """A link is gone: its node with it, unless it was only `detached`; a subscription only if the link was closed,
-        and nobody else uses it.
+        """Release a link that has ended: its node, unless it was only `detached`, and its subscription, if the link was
+        `closed` and there is no other consumer.
 
         Raises Denied for a subscription that the peer may not delete, AlreadyInUse for one that it looked up and that
-        is being consumed.
+        has consumers.
         """
         engine = self._owner.engine
         self._nodes.detached(link, closed=not detached)
@@ -238,11 +238,11 @@ class Attacher:
             engine.delete_queue(queue)
 
     def session_ended(self, session: Session) -> None:
-        """A session is gone, its links before it."""
+        """Release the nodes of a session that has ended, after its links."""
         self._nodes.ended(session)
 
     def release_all(self) -> None:
-        """The connection is gone."""
+        """Release everything, as the connection has ended."""
         self._nodes.clear()
         self._subscriptions.clear()
 
@@ -252,7 +252,7 @@ def _consumed(queue: Queue) -> AlreadyInUse:
 
 
 def _granted(target: Target, address: Address | None) -> Target:
-    """The target as the broker answers it: what it has, not what was asked for (3.5.4)."""
+    """Return the target for the answer: the actual properties, not the requested ones (3.5.4)."""
     node = address is not None and target.dynamic
     return Target(
         address.name if address is not None and node else target.address,
@@ -266,11 +266,11 @@ def _granted(target: Target, address: Address | None) -> Target:
 
 
 def refuse(link: Link, error: Error) -> None:
-    """Attach and detach at once: that is how a link is refused (part 2, 2.6.3)."""
+    """Refuse a link: attach and detach at once (part 2, 2.6.3)."""
     assert link.attach is not None
     if isinstance(link, Receiver):
         link.send_attach(source=link.attach.source, target=None)
     else:
         link.send_attach(source=None, target=link.attach.target)
     link.send_detach(error=error)
-    link.attach = link.local = None  # which may be large, and the peer may take its time to detach
+    link.attach = link.local = None  # they may be large, and the peer may be slow to detach

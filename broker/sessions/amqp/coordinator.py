@@ -50,14 +50,14 @@ class CoordinatorLink:
         answer(session, RECEIVER, [id], Accepted() if error is None else Rejected(error))
 
     def add_portion(self, event: Portion) -> None:
-        """Large messages are not accepted."""
+        """Do nothing: the link accepts no large messages."""
 
     def aborted(self) -> None:
         """See Incoming."""
         self.top_up()
 
     def publish(self) -> None:
-        """Requests are handled at once."""
+        """Do nothing: requests are handled at once."""
 
     def top_up(self) -> None:
         """See Incoming."""
@@ -66,7 +66,7 @@ class CoordinatorLink:
             self.link.send_credit(options.credits)
 
     def gone(self) -> None:
-        """Roll back the transactions that are open."""
+        """Roll back the open transactions of the link."""
         self._transactions.abandon(self.link)
 
 

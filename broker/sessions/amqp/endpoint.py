@@ -1,8 +1,8 @@
 """Either side of an AMQP 1.0 connection: the codec's events become engine verbs, deliveries become transfers.
 
-Messages that arrive are gathered by their links (`incoming_links`) and published when the read has been looked at, or
-before a frame that needs it done.  Answers (outcomes of messages, of discharges, of our own deliveries) are given once
-everything done before them is durable (promise P1), in their order, those that follow each other as one range.
+Links gather arriving messages (`incoming_links`).  They are published when all frames of a read are handled, or before
+a frame that depends on them.  Answers (outcomes of messages, of discharges, of the broker's own deliveries) are sent
+once everything done before them is durable (promise P1), in order; consecutive ones become one range.
 
 `session` is the side that clients connect to, `broker.sessions.links` the one that connects to other brokers.
 """
@@ -42,12 +42,12 @@ from protocols.amqp.events import (
 )
 from protocols.amqp.performatives import Close
 
-#: What is done about each event, by its type.
+#: The function that handles each event, by type.
 Handlers = Mapping[type, Callable[[Any, Any], None]]
 
 
 class AmqpEndpoint(LinkOwner):
-    """Our side of one AMQP connection, whoever began it."""
+    """The broker's side of one AMQP connection, incoming or outgoing."""
 
     def __init__(
         self,
@@ -67,27 +67,27 @@ class AmqpEndpoint(LinkOwner):
 
     @property
     def receive_timeout(self) -> int:
-        """Silence after which the peer counts as dead."""
+        """Silence in ms after which the peer counts as dead."""
         return self.codec.receive_timeout
 
     @property
     def send_interval(self) -> int:
-        """The longest silence that the peer allows: half of its idle-time-out, to be safe (part 2, 2.4.5)."""
+        """The longest silence of the broker in ms: half of the peer's idle-time-out, to be safe (part 2, 2.4.5)."""
         return self.codec.send_interval // 2
 
     @property
     def close_expected(self) -> bool:
-        """Our CLOSE is out, and nothing waits to be said before it."""
+        """Whether the broker's CLOSE is sent, with everything before it."""
         return self.codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer: frames, in order, then the messages they gathered."""
+        """Process bytes from the peer: handle the frames in order, then publish the gathered messages."""
         if not self.lost:
             self.codec.receive_data(data)
             self.process()
 
     def receive_eof(self) -> None:
-        """The peer has closed its side without CLOSE: as if the connection had failed."""
+        """End the connection as if it had failed: the peer has closed its side without CLOSE."""
         if not self.lost:
             self.codec.receive_eof()
             self.process()
@@ -95,12 +95,12 @@ class AmqpEndpoint(LinkOwner):
             self.codec.send_close()
 
     def process(self) -> None:
-        """Do what the frames that have come say."""
+        """Handle the frames that have arrived."""
         codec, handlers = self.codec, self._handlers
         try:
             while not self.lost and (events := codec.events()):
                 for event in events:
-                    if (handler := handlers.get(type(event))) is not None:  # else it asks for nothing
+                    if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
                         handler(self, event)
         except AmqpError as error:
             self.incoming.publish()
@@ -112,14 +112,14 @@ class AmqpEndpoint(LinkOwner):
             self.fail_with(codec.error)
 
     def fail_with(self, error: AmqpError) -> None:
-        """The peer broke a rule of the connection: say which, and end it."""
+        """End the connection with an error: the peer has violated a rule of it."""
         self.report_error(error)
         self.codec.send_close(error)
         self.touch()
         self.end(redelivery.LOST)
 
     def data_to_send(self) -> bytes:
-        """Everything for the peer since the last call."""
+        """Return all bytes for the peer since the last call."""
         for consumer in self.unsendable.dead_letter():
             assert isinstance(consumer.sink, OutgoingLink)
             consumer.sink.more_room()
@@ -127,21 +127,21 @@ class AmqpEndpoint(LinkOwner):
         return self.codec.data_to_send()
 
     def flushed(self) -> None:
-        """The bytes are with the operating system."""
+        """Note that the operating system has all bytes."""
         self.window.flushed()
         self.outgoing.flushed()
 
     def pause(self, paused: bool) -> None:
-        """No deliveries for now, or again."""
+        """Pause or resume deliveries."""
         self.outgoing.pause(paused)
 
     def send_heartbeat(self) -> None:
-        """An empty frame."""
+        """Send an empty frame."""
         self.codec.send_heartbeat()
         self.touch()
 
     def timed_out(self) -> None:
-        """The peer fell silent for longer than its idle-time-out allows."""
+        """End the connection: the peer was silent for longer than the broker's idle-time-out allows."""
         self.report("connection.silent")
         self.codec.send_close(
             connection_error(RESOURCE_LIMIT_EXCEEDED, f"Nothing was heard for {self.receive_timeout} ms.")
@@ -150,7 +150,7 @@ class AmqpEndpoint(LinkOwner):
         self.end(redelivery.LOST)
 
     def connection_lost(self) -> None:
-        """The socket is gone."""
+        """Note that the socket has closed."""
         self.end(redelivery.LOST)
 
     def fail(self, why: str, *, moved: bool = False) -> None:
@@ -163,10 +163,10 @@ class AmqpEndpoint(LinkOwner):
         self.shut_down(reason)
 
     def shut_down(self, why: str = "The broker is shutting down.", *, moved: bool = False) -> None:
-        """The peer has to go.
+        """Close the connection for a reason of the broker's.
 
-        Not even with `moved` it is told `amqp:connection:redirect`: Proton and rhea give up then, and with the other
-        condition look for the next server.
+        Even with `moved` the condition is not `amqp:connection:redirect`: Proton and rhea give up on that, but try the
+        next server on `amqp:connection:forced`.
         """
         self.incoming.publish()
         self.codec.send_close(connection_error(CONNECTION_FORCED, MOVED if moved else why))
@@ -174,7 +174,7 @@ class AmqpEndpoint(LinkOwner):
         self.end(redelivery.INTERRUPTED)
 
     def end(self, how: DeliveryOutcome) -> None:
-        """Nothing more happens on this connection."""
+        """End the connection and its links."""
         if self.lost:
             return
         self.lost = True
@@ -187,14 +187,14 @@ class AmqpEndpoint(LinkOwner):
 
     @abstractmethod
     def ending(self) -> None:
-        """The connection ends: what has to be done before its links go."""
+        """Clean up before the links of the connection end."""
 
     @abstractmethod
     def ended(self) -> None:
-        """The links of the connection are gone: what has to be done after them."""
+        """Clean up after the links of the connection have ended."""
 
     def _on_close(self, event: Close) -> None:
-        """The peer leaves in good order; what it is still owed comes first."""
+        """Answer the peer's CLOSE; gathered messages are published first."""
         self.incoming.publish()
         self.codec.send_close()
         self.end(redelivery.CLOSED)
@@ -204,12 +204,12 @@ class AmqpEndpoint(LinkOwner):
         self.process()
 
     def durable(self, number: int) -> None:
-        """Everything up to a tick is on disk."""
+        """Note that everything up to a tick is on disk."""
         self.answers.durable(number)
         self.touch()
 
 
-#: What is done about each event that both sides know.
+#: The functions that handle the events common to both sides.
 SHARED: Final[Handlers] = {
     Close: AmqpEndpoint._on_close,
     Ended: lambda session, event: session.end_session(event.session, redelivery.CLOSED),

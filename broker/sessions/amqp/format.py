@@ -1,7 +1,7 @@
-"""AMQP's encoding of application headers, and the names of what a selector may ask of an AMQP message.
+"""AMQP's encoding of application headers, and the property names that selectors see in AMQP messages.
 
-`head` is message annotations, properties and application properties, as they came (see `message`).  Plain names
-are those of application properties; JMS's names stand for properties, `m.NAME` for message annotations.
+`head` is message annotations, properties and application properties, unchanged (see `message`).  Plain names are
+application properties; JMS's names stand for properties, `m.NAME` for message annotations.
 """
 
 from __future__ import annotations
@@ -39,22 +39,22 @@ _BROKERS: Final = "_AMQ_"
 _OPTIONAL: Final = "x-opt-"
 _DUPLICATE_ID: Final = "_AMQ_DUPL_ID"
 
-#: What a JMS client notes of the kind of message, by which the receiver's reads the body, and two of the kinds.
+#: The annotation with a JMS message's type, which tells receivers how to read the body, and two of the types.
 JMS_TYPE: Final = "x-opt-jms-msg-type"
 JMS_BYTES: Final = Byte(3)
 JMS_TEXT: Final = Byte(5)
 
-#: Where Artemis does not follow its own rule.
+#: Names where Artemis does not follow its own rule.
 _ANNOTATION_NAMES: Final = {INGRESS_TIMESTAMP: "x-opt-ingress-time"}
 
 
-#: What begins a section of data, of binary or of text with a length of four bytes.
+#: How a section begins that holds data, binary or text with a length of four bytes.
 _LONG: Final = (b"\x00\x53\x75\xb0", b"\x00\x53\x77\xb0", b"\x00\x53\x77\xb1")
 _LEAD_BYTES: Final = 8
 
 
 class AmqpFormat:
-    """The `Format` of messages that came over AMQP; `prefixes` are those that a reply-to may begin with."""
+    """The `Format` of messages sent over AMQP; `prefixes` are those that a reply-to may begin with."""
 
     number = AMQP_FORMAT
     name = "amqp"
@@ -64,7 +64,7 @@ class AmqpFormat:
         self.prefixes = prefixes
 
     def readable(self, head: bytes, body_bytes: int) -> bool:
-        """Sections before the body that can be decoded."""
+        """Whether the sections before the body can be decoded."""
         message = Message(head)
         try:
             _ = message.message_annotations, message.properties, message.application_properties
@@ -73,7 +73,7 @@ class AmqpFormat:
         return True
 
     def properties(self, head: bytes) -> dict[str, Value]:
-        """What a selector may ask for; nothing of a section that cannot be decoded."""
+        """Return the properties that selectors see; none if a section cannot be decoded."""
         message = Message(head)
         try:
             found: dict[str, Value] = {
@@ -86,11 +86,11 @@ class AmqpFormat:
         return found
 
     def composed(self, properties: Mapping[str, str | int]) -> tuple[bytes, bytes]:
-        """Head and body of a message that has application properties only; numbers are longs."""
+        """Return head and body of a message that has application properties only; numbers are longs."""
         return self.edited(b"", (), properties), encode_section(AMQP_VALUE, None)
 
     def duplicate_id(self, head: bytes) -> bytes | None:
-        """The application property _AMQ_DUPL_ID, or the message annotation x-opt-DUPL-ID."""
+        """Return the application property _AMQ_DUPL_ID, or the message annotation x-opt-DUPL-ID."""
         message = Message(head)
         try:
             found = message.application_properties.get(_DUPLICATE_ID)
@@ -103,11 +103,11 @@ class AmqpFormat:
         return bytes(found) if isinstance(found, bytes) else None
 
     def hops(self, head: bytes) -> int:
-        """How many hops the message annotation of links has."""
+        """Count the hops in the annotation of links."""
         return len(hops_of(head))
 
     def edited(self, head: bytes, remove: Collection[str], add: Mapping[str, str | int]) -> bytes:
-        """The head with other application properties; one that cannot be decoded stays as it is."""
+        """Return the head with other application properties, or unchanged if it cannot be decoded."""
         message = Message(head)
         try:
             properties = {str(n): v for n, v in message.application_properties.items() if n not in remove}
@@ -117,10 +117,9 @@ class AmqpFormat:
         return before + encode_application_properties({**properties, **add})
 
     def refilled(self, head: bytes, body: Body, content: bytes) -> tuple[bytes, bytes]:
-        """Text stays a value of text, if the content is that; everything else becomes a data section.
+        """Return head and body for new content: text stays a text value if it still is text, else it is a data section.
 
-        What a JMS client noted of the kind of message is kept true, and the body is not compressed any more.  Of a
-        large body nothing but the former is known.
+        The head's JMS type is updated, and its content-encoding removed.  Of a large body only the JMS type is known.
         """
         message = Message(head)
         try:
@@ -129,11 +128,11 @@ class AmqpFormat:
             if noted.get(JMS_TYPE) == JMS_TEXT or (kind == AMQP_VALUE and values and isinstance(values[0], str)):
                 return _refitted(head, of_data=False), encode_section(AMQP_VALUE, content.decode())
         except (DecodeError, UnicodeDecodeError):
-            pass  # whatever it was, it is data from now on
+            pass  # it becomes data
         return _refitted(head, of_data=True), encode_section(DATA, content)
 
     def content(self, part: bytes) -> bytes:
-        """Bytes of data sections, text, other values as JSON; of a beginning only that of long data or text."""
+        """Return the bytes of data sections, text, or other values as JSON; of a truncated body, only data or text."""
         try:
             kind, values = Message(part).body()
         except DecodeError:
@@ -146,12 +145,12 @@ class AmqpFormat:
         return value.encode() if isinstance(value, str) else to_json(value)
 
     def noted(self, annotations: Annotations) -> dict[str, Value]:
-        """The broker's own annotations: under their own names and as the message annotations that clients see."""
+        """Return the broker's annotations, under their own names and as the message annotations that clients see."""
         return {**annotations, **{f"{_ANNOTATION}{annotation_name(name)}": v for name, v in annotations.items()}}
 
 
 def _refitted(head: bytes, *, of_data: bool) -> bytes:
-    """A head that says nothing of the body before which is not so of the new one: how it was encoded, its JMS type."""
+    """Return a head that fits a new body: without content-encoding, and with the JMS type of bytes if it is data."""
     message = Message(head)
     try:
         noted, properties = message.message_annotations, message.properties
@@ -168,20 +167,20 @@ def _refitted(head: bytes, *, of_data: bool) -> bytes:
 
 
 def annotation_name(name: str) -> str:
-    """The message annotation for one of the broker's: _AMQ_ORIG_ADDRESS is x-opt-ORIG-ADDRESS, as in Artemis."""
+    """Return a broker annotation's name as a message annotation: _AMQ_ORIG_ADDRESS is x-opt-ORIG-ADDRESS (Artemis)."""
     known = _ANNOTATION_NAMES.get(name)
     if known is not None:
         return known
     return _OPTIONAL + name[len(_BROKERS) :].replace("_", "-") if name.startswith(_BROKERS) else name
 
 
-#: How message annotations begin that only this broker writes, and those that other brokers do, too.
+#: Prefixes of message annotations that only this broker writes, and of those that only brokers write.
 _OWN_ANNOTATIONS: Final = RESERVED_PREFIXES + tuple(map(annotation_name, RESERVED_PREFIXES))
 RESERVED_ANNOTATIONS: Final = (*_OWN_ANNOTATIONS, PREFIX)
 
 
 def _any_of(names: Collection[str]) -> re.Pattern[bytes]:
-    """Finds any of these names, quickly: what they begin with is looked for once."""
+    """Return a pattern that finds any of these names; fast, as common prefixes are searched for once."""
     by_start = {start: [name for name in names if name.startswith(start)] for start in (_BROKERS, _OPTIONAL)}
     found = [f"{start}(?:{'|'.join(re.escape(n[len(start) :]) for n in of)})" for start, of in by_start.items()]
     return re.compile("|".join(found).encode())
@@ -192,11 +191,11 @@ _RESERVED: Final = _any_of(RESERVED_ANNOTATIONS)
 
 
 def genuine(head: bytes, *, linked: bool = False) -> bytes:
-    """A head without the names that only the broker writes; nearly always the same.  Raises DecodeError.
+    """Drop names from a head that only the broker writes; most messages have none.  Raises DecodeError.
 
-    With `linked`, another broker sent it, and may have written what brokers tell each other.
-    Application properties are part of the bare message, which a broker does not change (part 3, 3.2): except that
-    nobody but the broker speaks in its name.
+    `linked`: another broker sent it, and may use the names that brokers exchange.
+    Application properties are part of the bare message, which a broker should not change (part 3, 3.2); reserved names
+    are the exception.
     """
     pattern, reserved = (_OWN, _OWN_ANNOTATIONS) if linked else (_RESERVED, RESERVED_ANNOTATIONS)
     if pattern.search(head) is None:
@@ -228,14 +227,14 @@ def _properties(properties: Properties) -> dict[str, Value]:
 
 
 def id_text(id: MessageId | None) -> str | None:
-    """A message id or correlation id as text; binary ones in hexadecimal."""
+    """Return a message id or correlation id as text; binary ones in hexadecimal."""
     if id is None:
         return None
     return id.hex() if isinstance(id, bytes) else str(id)
 
 
 def _plain(value: object) -> Value:
-    """A value as selectors compare it: bytes and compound values are unknown to them."""
+    """Return a value as selectors compare it: None for bytes and compound values."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, int):

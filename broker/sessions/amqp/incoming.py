@@ -1,10 +1,9 @@
-"""A link on which the broker receives: to one address or, as the anonymous relay, to that of each message.
+"""A link on which the broker receives: for one address or, as the anonymous relay, for the address of each message.
 
-JMS clients say with each message for the relay whether they mean a queue or a topic, as they attach to neither (AMQP
-JMS Mapping, 3.2.1).
+JMS clients state with each message for the relay whether its address is a queue or a topic (AMQP JMS Mapping, 3.2.1).
 
-What arrives is gathered and published together, as runs that agree in header and address, when the read has been
-looked at, or before anything that needs it done.  Accepted deliveries are settled once they are durable.
+Arriving messages are gathered in runs with the same header and address.  They are published when all frames of a read
+are handled, or before anything that depends on them.  Accepted deliveries are settled once they are durable.
 """
 
 from __future__ import annotations
@@ -34,42 +33,42 @@ from protocols.amqp.receiver import Receiver
 
 _ACCEPTED = Accepted()
 
-#: What a JMS client notes of its destination: a place in JMS_KINDS.
+#: The annotation with the kind of a JMS client's destination: an index into JMS_KINDS.
 _JMS_DESTINATION: Final = "x-opt-jms-dest"
 _JMS_NOTED: Final = _JMS_DESTINATION.encode()
 
-#: Stands for a body where only the sections before it are to be decoded.
+#: A placeholder for the body, to decode only the sections before it.
 _NO_BODY: Final = encode_section(DATA, b"")
 
 
 class Peer(Enum):
-    """Who sends on a link, and so what is believed of what it notes on messages (see `link_id`)."""
+    """The kind of sender on a link, which decides which of its annotations are trusted (see `link_id`)."""
 
-    CLIENT = "client"  # nothing
-    BROKER = "broker"  # hops, and how often they were delivered before: another broker, which this one's link reads
+    CLIENT = "client"  # none
+    BROKER = "broker"  # hops and earlier delivery attempts: another broker, which a link of this one consumes from
     BARTLEBY = "bartleby"  # the link id, too
 
 
 class SendTarget(NamedTuple):
-    """Where messages go: an address with its prefix, and what is said of it beside it.
+    """A destination of messages: an address with its prefix, and what the client states about it.
 
-    An empty name: nowhere yet, as every message says it itself.
+    An empty name: the anonymous relay, where each message states its own.
     """
 
     name: str
     asked: RoutingType | None
-    temporary: bool  # another peer's own node, which is never made for a message
+    temporary: bool  # a temporary node of another peer, which is never made for a message
 
 
 class Place(NamedTuple):
-    """What a target named when its link attached; `queue` if it was one by its full name."""
+    """What a target named when its link attached; `queue`: if it was the full name of one."""
 
     address: Address
     queue: Queue | None
     routing_type: RoutingType | None
 
     def lost(self, engine: Engine) -> str:
-        """What of it was deleted; empty if there is still somewhere to send.  A topic needs no queue for that."""
+        """Return what of it was deleted; empty if messages can still be sent.  A topic needs no queue for that."""
         address, queue = self.address, self.queue
         if engine.addresses.get(address.name) is not address:
             return f"address {address.name} was deleted"
@@ -82,7 +81,7 @@ class Place(NamedTuple):
 
 
 class _Run(Send):
-    """Messages in a row for one target with the same header; `ids` are their delivery ids."""
+    """Consecutive messages for one target with the same header; `ids` are their delivery ids."""
 
     __slots__ = ("alone", "header", "ids", "second", "section", "settled", "target", "tx")
 
@@ -98,20 +97,20 @@ class _Run(Send):
         self.target = target
         self.header = header
         self.section = b""
-        self.alone = False  # its header depends on more than that section: nobody joins it
+        self.alone = False  # its header depends on more than that section: no message joins it
         self.settled = False
-        self.second = False  # the outcome is told first, and the producer settles (2.6.12)
+        self.second = False  # the broker states the outcome, then the producer settles (2.6.12)
         self.tx: OpenTransaction | None = None
         self.ids: list[int] = []
 
 
 class IncomingLink:
-    """A producer's link.  `target` is what its ATTACH names, `place` what is there; the anonymous relay has neither.
+    """A producer's link.  `target` is what its ATTACH names, `place` what that refers to; the relay has neither.
 
     `peer` says whether the producer is another broker's link; `hops_max` is how many brokers a message may have passed.
     """
 
-    hops_max = 0  # any number: whoever sends judges
+    hops_max = 0  # any number: the sending broker checks
 
     def __init__(
         self, owner: LinkOwner, link: Receiver, target: SendTarget, place: Place | None, peer: Peer = Peer.CLIENT
@@ -123,23 +122,23 @@ class IncomingLink:
         self._place = place
         self._runs: list[_Run] = []
         self.refusals = Refusals(owner, link, target.name)
-        self.taken = 0  # messages, since somebody has looked
+        self.taken = 0  # messages accepted since a route last counted them
         # No first credit while the address is full, or (the anonymous relay) the disk.
         self._blocked = owner.engine.block_if_full(None if place is None else place.address, self)
         if place is not None:
             owner.engine.attach_sender(place.address, self)
         self.uploading = Uploading(owner.engine, owner.reading, self._uploaded, owner.go_on)
-        self._large: _Large | None = None  # whose body is coming
+        self._large: _Large | None = None  # whose body is arriving
 
     # -- gathering -------------------------------------------------------------------------------------------------
 
     def add(self, event: Transfers) -> None:
-        """Gather messages.  Raises AmqpError for a transaction that is not known, and for what the relay cannot say."""
+        """Gather messages.  Raises AmqpError for an unknown transaction, or a refusal that the relay cannot report."""
         tx = None
         if isinstance(event.state, TransactionalState):
             tx = self._owner.transaction(event.state.txn_id)
         run = self._last_run(event, tx)
-        ids, begun = event.ids, 0  # the first message of this event that is the run's
+        ids, begun = event.ids, 0  # `begun`: the first message of this event in the run
         target, relay, linked = self._target, not self._target.name, self.peer is not Peer.CLIENT
         link_id, bartleby = None, self.peer is Peer.BARTLEBY
         if relay:
@@ -183,7 +182,7 @@ class IncomingLink:
             run.ids += ids[begun:]
 
     def add_portion(self, event: Portion) -> None:
-        """A part of a large message, which is published by itself when it is whole.  Raises AmqpError as `add` does."""
+        """Process a part of a large message; publish it once complete.  Raises AmqpError as `add` does."""
         if not event.first:
             if self.uploading.coming:
                 self.uploading.write(event.payload, last=event.last)
@@ -215,7 +214,7 @@ class IncomingLink:
             large.refuse(refusal)
 
     def _last_run(self, event: Transfers, tx: OpenTransaction | None) -> _Run | None:
-        """The run that messages may join."""
+        """Return the run that messages may join."""
         run = self._runs[-1] if self._runs else None
         if run is None or run.alone or run.tx is not tx:
             return None
@@ -229,7 +228,7 @@ class IncomingLink:
         event: Transfers | Portion,
         tx: OpenTransaction | None,
     ) -> _Run:
-        """A run of messages.  Raises DecodeError, EngineError."""
+        """Return a new run, without messages.  Raises DecodeError, EngineError."""
         owner = self._owner
         plain, stated = owner.options.split(target.name)
         plain, query = split_query(plain)
@@ -250,12 +249,12 @@ class IncomingLink:
         return run
 
     def check_hops(self, head: bytes) -> None:
-        """See that a message has not passed too many brokers.  Raises DecodeError."""
+        """Check that a message has not passed too many brokers.  Raises DecodeError."""
         if self.hops_max and (hops := len(hops_of(head))) > self.hops_max:
             raise _TooManyHops(hops, self.hops_max)
 
     def publish_large(self, run: _Run, message: Message, link_id: bytes | None, event: Portion) -> None:
-        """A run of one message, whose body is in a file."""
+        """Publish a run of one message, whose body is in a file."""
         run.alone = True
         run.messages.append(message)
         if link_id is not None and self.peer is Peer.BARTLEBY:
@@ -266,11 +265,11 @@ class IncomingLink:
         self.publish()
 
     def fail(self, error: AmqpError) -> None:
-        """The link cannot go on."""
+        """End the link with an error."""
         self._owner.lose(self.link, error)
 
     def target(self, payload: bytes) -> SendTarget:
-        """Where a message goes.  Raises DecodeError."""
+        """Return the destination of a message.  Raises DecodeError."""
         if self._target.name:
             return self._target
         encoded = Encoded(payload)
@@ -287,7 +286,7 @@ class IncomingLink:
     # -- publishing ------------------------------------------------------------------------------------------------
 
     def publish(self) -> None:
-        """Publish what was gathered; what is refused does not keep back what comes behind it, unless the link ends."""
+        """Publish the gathered messages; a refusal does not stop those after it, unless the link ends."""
         runs, self._runs = self._runs, []
         try:
             for run in runs:
@@ -330,18 +329,18 @@ class IncomingLink:
             self._owner.answer(self.link.session, RECEIVER, ids, state, settled=not run.second)
 
     def top_up(self) -> None:
-        """Give credit again when little is left, unless the address is full."""
+        """Grant credit if little is left, unless the address is full."""
         options = self._owner.options
         if not self._blocked and self.link.credit <= options.low_credits:
             self.link.send_credit(options.credits)
 
     def aborted(self) -> None:
-        """A message has come to nothing, maybe the large one that was coming."""
+        """Drop an aborted message, which may be a large one that was arriving."""
         self.uploading.abandon()
         self.top_up()
 
     def gone(self) -> None:
-        """The link is detached: it waits for nothing."""
+        """Clean up after the link is detached."""
         self._owner.engine.stop_waiting(self)
         if self._place is not None:
             self._owner.engine.detach_sender(self._place.address, self)
@@ -359,14 +358,14 @@ class IncomingLink:
         return self._owner.transport
 
     def unblock(self) -> None:
-        """A full address has room again (see Producer)."""
+        """Grant credit, as a full address has room again (see Producer)."""
         self._blocked = False
         self.top_up()
         self._owner.touch()
 
 
 class _Large:
-    """A large message of which the first portion has come.  Raises DecodeError, EngineError if it can go nowhere."""
+    """A large message whose first portion has arrived.  Raises DecodeError, EngineError if it cannot be accepted."""
 
     def __init__(self, link: IncomingLink, event: Portion, tx: OpenTransaction | None) -> None:
         taken = take_apart(event.payload, linked=link.peer is not Peer.CLIENT, whole=False)
@@ -380,12 +379,12 @@ class _Large:
         self._tx = tx
 
     def publish(self, body: Body) -> None:
-        """Its body is whole.  Raises DecodeError, EngineError."""
+        """Publish it with its complete body.  Raises DecodeError, EngineError."""
         run = self._link.make(self._target, self._header, self._broker_annotations, self._event, self._tx)
         self._link.publish_large(run, Message.of(run.header, self._head, body), self._link_id, self._event)
 
     def refuse(self, error: EngineError | DecodeError) -> None:
-        """It never will be."""
+        """Refuse it."""
         event = self._event
         try:
             self._link.refusals.refuse(error, event, event.id, event.tag, self._tx)
@@ -394,9 +393,9 @@ class _Large:
 
 
 def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
-    """That a peer's own node is still there: nobody else would get the replies to who is gone.  Raises NotFound.
+    """Check that a temporary destination still exists: replies to a closed connection reach no one.  Raises NotFound.
 
-    `stated`: whether a client calls it that, whatever its name.
+    `stated`: whether the client states that it is temporary, whatever its name.
     """
     address = engine.addresses.get(name)
     if (stated and address is None) or (is_temporary(name) and (address is None or not address.owned)):

@@ -33,7 +33,7 @@ class Incoming(Protocol):
         """Grant credit if little is left."""
 
     def gone(self) -> None:
-        """The link has ended."""
+        """Clean up after the link has ended."""
 
 
 class IncomingLinks:

@@ -1,4 +1,4 @@
-"""Messages on their way to another broker: each bears the hops that it has taken and, to a Bartleby, its link id."""
+"""Encodes messages for another broker: each carries its hops and, for a Bartleby, its link id."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annot
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.sections import ABSOLUTE_EXPIRY, has_property
 
-#: How the head of a message begins that has no message annotations.
+#: How a head without message annotations begins.
 _PROPERTIES: Final = b"\x00\x53\x73"
 _APPLICATION_PROPERTIES: Final = b"\x00\x53\x74"
 
 
 class Stamp(NamedTuple):
-    """What a broker notes on what it sends over a link: its name, the link's, its id (empty: no link ids).
+    """What a broker adds to messages over a link: its name, the link's name, its id (empty: no link ids).
 
-    `relayed`: the other end is an anonymous relay, and learns from each message's `to` which address it is for.
+    `relayed`: the other end is an anonymous relay, which reads the address from each message's `to`.
     """
 
     broker: str
@@ -36,12 +36,11 @@ class Stamp(NamedTuple):
 
 
 class LinkEncoder(Encoder):
-    """Messages for another broker's link; the bare message stays as it is.
+    """Encodes messages for another broker's link; the bare message is unchanged.
 
-    The header says how many deliveries failed here, as the other broker goes on counting.
+    The header states how many deliveries have failed here, as the other broker continues the count.
 
-    Names that only a broker writes (`_AMQ_ORIG_ADDRESS`) end here if the other one is a Bartleby, which would drop
-    them.
+    Annotations that only a broker writes (`_AMQ_ORIG_ADDRESS`) are left out for a Bartleby, which would drop them.
     """
 
     __slots__ = ("_now", "_queue_id", "_stamp")
@@ -55,7 +54,7 @@ class LinkEncoder(Encoder):
         self._queue_id = 0
 
     def read(self, queue_id: int) -> None:
-        """The messages are of this queue; what is relayed comes once, however many subscriptions of a link have it."""
+        """Set the queue that link ids name; relayed ones name none, so copies from several queues count as one."""
         self._queue_id = 0 if self._stamp.relayed else queue_id
 
     def encode(
@@ -94,7 +93,7 @@ class LinkEncoder(Encoder):
         return annotated(header, _addressed(payload, header.address) if stamp.relayed else payload, annotate)
 
     def _notes(self, annotations: Annotations | None) -> dict[object, object]:
-        """What the broker has noted on a message and the other one keeps."""
+        """Return the broker's annotations that the other broker accepts."""
         if not annotations:
             return {}
         if self._stamp.broker_id:
@@ -103,15 +102,15 @@ class LinkEncoder(Encoder):
 
 
 def _failures(past: DeliveryHistory) -> DeliveryHistory:
-    """What the other broker is to know of a queue's history: which messages may have been processed.
+    """Return the part of a queue's history for the other broker: which messages may have been processed.
 
-    That a message was with a link and came back from it says nothing: nobody has seen it there.
+    A message that only came back from a link does not count: no consumer has seen it there.
     """
     return DeliveryHistory(past.states, frozenset(), 0)
 
 
 def _addressed(payload: bytes, address: str) -> bytes:
-    """A message for an anonymous relay: the only field of the bare message that a link changes is where it goes."""
+    """Set a message's `to` for an anonymous relay.  Links change no other field of the bare message."""
     encoded = Encoded(payload)
     try:
         properties = encoded.properties
@@ -125,7 +124,7 @@ def _addressed(payload: bytes, address: str) -> bytes:
 
 
 def _plain(head: bytes) -> bool:
-    """Whether a head has no annotations, and no expiry time that may have to be another; False where it is unclear."""
+    """Whether a head has no annotations, and no expiry time that may have to change; False if in doubt."""
     if head.startswith(_PROPERTIES):
         return not has_property(head, len(_PROPERTIES), ABSOLUTE_EXPIRY)
     return not head or head.startswith(_APPLICATION_PROPERTIES)
@@ -133,7 +132,7 @@ def _plain(head: bytes) -> bool:
 
 @lru_cache(maxsize=64)
 def _first_hop(stamp: Stamp, now: int) -> tuple[bytes, bytes]:
-    """The annotations of a message that has none, before and behind its link id."""
+    """Return the annotations for a message without any, as the bytes before and after its link id."""
     annotations: dict[object, object] = {LINK_ID: bytes(LINK_ID_BYTES)} if stamp.broker_id else {}
     encoded = encode_annotations(MESSAGE_ANNOTATIONS, annotations | {HOPS: [hop(stamp.broker, stamp.link, now)]})
     before, _, behind = encoded.partition(bytes(LINK_ID_BYTES)) if stamp.broker_id else (encoded, b"", b"")

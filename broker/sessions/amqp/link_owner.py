@@ -1,4 +1,4 @@
-"""An AMQP connection as its links see it: what it offers them, and how links and their sessions end."""
+"""An AMQP connection as its links see it, and how links and their sessions end."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from protocols.amqp.session import Session
 
 
 class LinkOwner(BaseSession):
-    """A connection as its links see it.  `origin`: whose messages no-local means; `container`: what the client is."""
+    """A connection as its links see it.  `origin`: the sender that no-local excludes; `container`: the client's id."""
 
     def __init__(
         self,
@@ -52,14 +52,14 @@ class LinkOwner(BaseSession):
 
     @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:
-        """An open transaction.  Raises AmqpError."""
+        """Return an open transaction.  Raises AmqpError."""
 
     @abstractmethod
     def proceed(self) -> None:
-        """Continue to read: the reason to wait is over."""
+        """Continue to read."""
 
     def go_on(self) -> None:
-        """Read what follows a large message that has been handled."""
+        """Continue to read after a large message."""
         self.codec.resume()
         self.proceed()
 
@@ -70,18 +70,18 @@ class LinkOwner(BaseSession):
         self.answers.owed.append((session, role, ids, state, settled))
 
     def report_error(self, error: AmqpError) -> None:
-        """Log an error of the peer's."""
+        """Log an error of the peer."""
         report_error(self.report, error, first=not self.established)
 
     # -- ending links ----------------------------------------------------------------------------------------------
 
     def on_detached(self, event: Detached) -> None:
-        """The peer has detached a link, or closed it."""
+        """Handle the peer's DETACH of a link."""
         self.incoming.publish()
         error = None
         try:
             self.drop(event.link, closed=event.closed, detached=not event.closed)
-        except EngineError as denied:  # its subscription stays: the peer may not delete it, or another consumes
+        except EngineError as denied:  # its subscription stays: the peer may not delete it, or it has consumers
             error = refused(denied)
         event.link.send_detach(closed=event.closed, error=error)
 
@@ -93,7 +93,7 @@ class LinkOwner(BaseSession):
         link.send_detach(error=error)
 
     def detach(self, link: Link, error: Error) -> None:
-        """End a link for a reason of the broker's: its queue was deleted."""
+        """End a link for a reason of the broker's, such as a deleted queue."""
         self.drop(link, closed=False)
         link.send_detach(error=error)
         self.touch()

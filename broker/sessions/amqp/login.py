@@ -1,6 +1,6 @@
-"""SASL over AMQP (part 5): frames to steps of a mechanism, and back.
+"""SASL over AMQP (part 5): frames become steps of a mechanism, and its answers frames.
 
-Nothing is read while it is our turn, so an answer may take its time (see `login`).
+Nothing is read while an answer is due, so it may take time (see `login`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, Sasl
 
 
 def report_error(report: Report, error: AmqpError, *, first: bool) -> None:
-    """What the log says about an error; `first`: of somebody whose OPEN is not answered."""
+    """Log an error of the peer; `first`: before its OPEN is answered."""
     report(
         "login.too_large" if first and isinstance(error, FrameTooLarge) else "amqp.error",
         condition=error.condition,
@@ -27,7 +27,7 @@ def report_error(report: Report, error: AmqpError, *, first: bool) -> None:
 
 
 class Login:
-    """One peer's login.  `proceed` is called when an answer was given later than at once; `over`: nobody waits."""
+    """One peer's login.  `proceed` is called after an answer that took time; `over`: answers are ignored."""
 
     def __init__(
         self, codec: AmqpConnection, gate: Gate, peer: Peer, reading: Reading, proceed: Callable[[], None]
@@ -43,7 +43,7 @@ class Login:
         self._stepping = False
 
     def identity(self) -> Identity | None:
-        """Who it is that opens the connection; without SASL somebody anonymous.  None: it may not come in."""
+        """Return the identity of the peer, which is anonymous without SASL.  None: it may not log in."""
         return self._identity if self._identity is not None else self._gate.anonymous(self._peer)
 
     def step(self, event: SaslInit | SaslResponse) -> None:

@@ -1,12 +1,12 @@
 """AMQP messages as the engine holds them, and back.
 
-    Message.head     message annotations, properties, application properties: as they came
-    Message.body     the body and the footer: as they came
+    Message.head     message annotations, properties, application properties: unchanged
+    Message.body     the body and the footer: unchanged
 
-The header section becomes part of the message header, and is made anew for each delivery; delivery annotations end
-here (part 3, 3.2.2).  So the bare message goes out byte for byte as it came in; of one that the broker moved, only the
-expiry time is another.
-What the broker notes on a message (header.annotations) goes out as message annotations, under AMQP's names.
+The header section becomes part of the message header, and is encoded again for each delivery; delivery annotations are
+dropped (part 3, 3.2.2).  So the bare message is sent byte for byte as it was received; only the expiry time changes if
+the broker has moved it.
+The broker's annotations (header.annotations) are sent as message annotations, under AMQP's names.
 """
 
 from __future__ import annotations
@@ -36,25 +36,25 @@ DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
 ROUTING_TYPE: Final = "x-opt-routing-type"
 
-#: How annotations that the broker obeys begin: looked for in the bytes before anything is decoded.
+#: How annotations that the broker obeys begin: searched for in the bytes before anything is decoded.
 _OBEYED: Final = b"x-opt-delivery-"
 _OBEYED_ROUTING: Final = b"x-opt-routing-type"
 
-#: How the names of annotations begin that are no standard's, and those among them that brokers tell each other.
+#: Prefix of the names of optional annotations, and of those among them that brokers exchange.
 _OPTIONAL: Final = b"x-opt-"
 _OF_LINKS: Final = PREFIX.encode()
 
 _SCHEDULES: Final = (DELIVERY_TIME, DELIVERY_DELAY)
 
-#: Annotations of ActiveMQ Classic by which a message comes again and again, which this broker has no way to do.
+#: Annotations of ActiveMQ Classic for repeated delivery, which this broker does not support.
 _REPEATING: Final = ("x-opt-delivery-cron", "x-opt-delivery-period", "x-opt-delivery-repeat")
 
 _ROUTINGS: Final = {0: RoutingType.MULTICAST, 1: RoutingType.ANYCAST}
 
-#: A rare byte of `_AMQ_`, as a number: one is found six times as fast as several.
+#: A rare byte of `_AMQ_`, as a number: one byte is found six times as fast as several.
 _Q: Final = 0x51
 
-#: The latest time that counts, ms since the epoch: the end of year 9999.
+#: The latest valid time, ms since the epoch: the end of year 9999.
 TIME_MAX: Final = 253_402_300_799_999
 
 #: Largest ttl of a header, in ms (uint).
@@ -62,11 +62,11 @@ _TTL_MAX: Final = 0xFFFF_FFFF
 
 _PRIORITY_MAX: Final = 9
 
-#: How the names of annotations begin that are nobody's in particular.
+#: Prefix of the names of annotations that the specification does not reserve.
 _UNRESERVED: Final = "x-"
 
-#: Characters of names and values that receivers may note on one message: many trace contexts, and no way to fill the
-#: memory by giving a message back again and again.
+#: Characters of names and values that receivers may add to one message: room for many trace contexts, but not for
+#: filling the memory by returning a message again and again.
 ANNOTATIONS_CHARS_MAX: Final = 65_536
 
 #: The group-sequence of the last message of its group: -1 in a field without negative numbers, as JMS clients send it.
@@ -84,7 +84,7 @@ class _Repeats(DecodeError):
 
 
 class BrokerAnnotations:
-    """What of a message's annotations and properties decides the message header; times in ms since the epoch."""
+    """The annotations and properties of a message that decide its header; times in ms since the epoch."""
 
     __slots__ = ("closes_group", "expiration", "group", "routing_type", "scheduled_delay", "scheduled_time")
 
@@ -100,10 +100,10 @@ class BrokerAnnotations:
 def take_apart(
     payload: bytes, known: bytes = b"", *, linked: bool = False, whole: bool = True
 ) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
-    """A payload's header, a Message's head and body, what of the head its MessageHeader needs.  Raises DecodeError.
+    """Split a payload into header section, head, body and the annotations for its MessageHeader.  Raises DecodeError.
 
-    `known` is a header that it may well have.  `linked`: its sender is a broker's link, whose notes stay in the head.
-    Of one that is not `whole` the end of the body is missing.
+    `known`: a likely header section.  `linked`: the sender is a broker's link, whose annotations stay in the head.
+    Without `whole` the end of the body is missing.
     """
     if payload.startswith(known):
         header_end = len(known)
@@ -119,7 +119,7 @@ def take_apart(
 
 
 def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, BrokerAnnotations | None]:
-    """The same for any message."""
+    """Split any payload, without the fast path."""
     header_end, begin, end, properties_at, bare_at, body_at = split(payload)
     section = payload[:header_end]
     noted = begin != end and (payload.find(_OBEYED, begin, end) >= 0 or payload.find(_OBEYED_ROUTING, begin, end) >= 0)
@@ -133,7 +133,7 @@ def _take_apart(payload: bytes, *, linked: bool) -> tuple[bytes, bytes, bytes, B
         head = payload[begin:body_at]
     else:
         head = payload[begin:end] + payload[bare_at:body_at]
-    others = head.count(_OPTIONAL) if begin != end else 0  # annotations but for those that brokers tell each other
+    others = head.count(_OPTIONAL) if begin != end else 0  # annotations other than those that brokers exchange
     if others and linked:
         others -= head.count(_OF_LINKS)
     if others or (_Q in head and b"_AMQ_" in head):
@@ -156,9 +156,9 @@ def _special_head(payload: bytes, bare: bytes, *, noted: bool, decides: bool) ->
 
 
 def _obey(broker_annotations: BrokerAnnotations, annotations: dict[object, object]) -> bytes:
-    """Note what annotations ask for; those of a schedule are used up, the others go on.
+    """Obey annotations.  Returns the section without those of a schedule, which are not forwarded.
 
-    Raises DecodeError for a schedule that repeats.
+    Raises DecodeError for repeated delivery.
     """
     for name in _REPEATING:
         if annotations.get(name):
@@ -186,9 +186,9 @@ def make_facts(
     origin: str,
     linked: bool = False,
 ) -> MessageHeader:
-    """The header of a message, without its address and before that one's expiry settings.  Raises DecodeError.
+    """Return the header of a message, without its address and that address's expiry settings.  Raises DecodeError.
 
-    `linked`: what it says of earlier deliveries counts, as it comes from another broker's link.
+    `linked`: the message is from another broker's link, so its count of earlier deliveries is trusted.
     """
     durable, priority, ttl = read_header(section)
     expiration = min(now + ttl, TIME_MAX) if ttl else 0
@@ -219,7 +219,7 @@ def make_facts(
 
 @lru_cache(maxsize=1024)
 def read_attempts(section: bytes) -> int:
-    """How many deliveries failed before, by a header section; NEW of a message that nobody has had.
+    """Return the failed deliveries that a header section states; NEW if no consumer has had the message.
 
     Raises DecodeError.
     """
@@ -229,20 +229,20 @@ def read_attempts(section: bytes) -> int:
 
 @lru_cache(maxsize=1024)
 def read_header(section: bytes) -> tuple[bool, int, int]:
-    """Durable, priority (9 at most) and ttl in ms (0: none) of a header section.  Raises DecodeError."""
+    """Return durable, priority (9 at most) and ttl in ms (0: none) of a header section.  Raises DecodeError."""
     found = Encoded(section).header
     return found.durable, int(min(found.priority, _PRIORITY_MAX)), int(found.ttl or 0)
 
 
 @lru_cache(maxsize=40)
 def plain_header(durable: bool, priority: int, first: bool) -> bytes:
-    """The header of a message that does not expire and was not delivered without success before."""
+    """Encode the header of a message that does not expire and has no failed deliveries."""
     return encode(Header(durable, priority, None, first))
 
 
 class DeliveryHistory:
-    """What became of a queue's messages before they leave (3.2.1): `states` are of those that failed or may have been
-    processed, `acquired` have come back from a link, and so may have all below `acquired_below`.
+    """Earlier deliveries of a queue's messages (3.2.1): `states` of those that failed or may have been processed,
+    `acquired` those that came back from a link, as all below `acquired_below` may have done.
     """
 
     __slots__ = ("acquired", "acquired_below", "states")
@@ -253,24 +253,24 @@ class DeliveryHistory:
         self.acquired_below = acquired_below
 
     def first_acquirer(self, id: int) -> bool:
-        """Whether no link has had a message before."""
+        """Whether no link has had the message before."""
         return id >= self.acquired_below and id not in self.acquired and id not in self.states
 
 
 _ALL: Final = 1 << 64
-#: Of messages that are only looked at, and so may be with somebody.
+#: The history of browsed messages, which may be in delivery to consumers.
 LOOKED_AT: Final = DeliveryHistory({}, frozenset(), _ALL)
 
 
 def past_of(queue: Queue) -> DeliveryHistory:
-    """A queue's; of one that keeps its messages anybody may have had them."""
+    """Return the history of a queue; any consumer may have had the messages of a non-destructive one."""
     return DeliveryHistory(queue.states, queue.acquired, _ALL if queue.non_destructive else queue.acquired_below)
 
 
 class Encoder:
-    """Messages for one link; what messages with the same header share is made once.
+    """Encodes messages for one link; the part that messages with the same header share is made once.
 
-    Messages of the format `_as_they_came` on which the broker has noted nothing go out as they came.
+    Messages of the format `_as_they_came` without annotations of the broker are sent unchanged.
     """
 
     __slots__ = ("_again", "_facts", "_first", "_replies", "_rewrites")
@@ -280,18 +280,18 @@ class Encoder:
     def __init__(self, replies: ReplyPrefixes) -> None:
         self._replies = replies
         self._facts: MessageHeader | None = None
-        self._first = self._again = b""  # headers: of those that no other link had before, and of others
-        self._rewrites = False  # they do not go out as they came
+        self._first = self._again = b""  # header sections: for the first acquirer, and for others
+        self._rewrites = False  # messages with this header are not sent unchanged
 
     def encode(
         self, messages: list[Message], past: DeliveryHistory, now: int, bytes_max: int | None
     ) -> tuple[list[bytes], list[Refusal], int]:
-        """The payloads of messages; those that cannot be sent, and why; and how many were looked at: it ends before one
-        whose body is in a file.
+        """Return the payloads of messages; those that cannot be sent, and why; and how many were processed: it stops at
+        a message whose body is in a file.
         """
         try:
             return self._encode(messages, past, now, bytes_max)
-        except Exception as error:  # our bug costs one message: which, they tell one by one
+        except Exception as error:  # a bug of ours must cost one message only: try one by one
             if len(messages) == 1:
                 return [], [(messages[0], unsaid(error))], 1
         payloads: list[bytes] = []
@@ -310,7 +310,7 @@ class Encoder:
         payloads: list[bytes] = []
         refused: list[Refusal] = []
         states = past.states
-        known = past.acquired_below or past.acquired  # else all are with their first
+        known = past.acquired_below or past.acquired  # else all have their first acquirer
         as_they_came = self._as_they_came
         for message in messages:
             header = message.header
@@ -343,7 +343,7 @@ class Encoder:
         return payloads, refused, len(messages)
 
     def encode_alone(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
-        """One message, whatever its size.  Raises ConversionError."""
+        """Return the payload of one message of any size.  Raises ConversionError."""
         return self._own_header(message, past, now) + self.rewritten(message)
 
     def _own_header(self, message: Message, past: DeliveryHistory, now: int) -> bytes:
@@ -353,32 +353,32 @@ class Encoder:
         return encode(Header(header.durable, header.priority, ttl or None, past.first_acquirer(message.id), attempts))
 
     def attempts(self, state: DeliveryState | None) -> int:
-        """The delivery-count of a message: one that had left is no first delivery, whatever counts as failed."""
+        """Return the delivery-count of a message: at least 1 for a redelivery, even if none counts as failed."""
         return max(state.count, 1) if state else 0
 
     def rewritten(self, message: Message) -> bytes:
-        """Everything behind the header, with the broker's annotations.  Raises ConversionError."""
+        """Return everything after the header, with the broker's annotations.  Raises ConversionError."""
         noted = message.header.annotations
         payload = as_amqp(message, self._replies)
         return payload if not noted else annotated(message.header, payload, lambda own: own | typed_notes(noted))
 
 
 def as_amqp(message: Message, replies: ReplyPrefixes) -> bytes:
-    """Everything behind the header, without the broker's annotations.  Raises ConversionError."""
+    """Return everything after the header, without the broker's annotations.  Raises ConversionError."""
     if message.header.format.number == AMQP_FORMAT:
         return message.head + whole(message)
     return to_amqp(message, replies)
 
 
 def typed_notes(annotations: Annotations) -> dict[object, object]:
-    """The broker's annotations as message annotations."""
+    """Return the broker's annotations as message annotations."""
     return {annotation_name(name): _typed(value) for name, value in annotations.items()}
 
 
 def annotated(
     header: MessageHeader, payload: bytes, annotate: Callable[[dict[object, object]], dict[object, object]]
 ) -> bytes:
-    """A payload with other message annotations: what `annotate` makes of its own.  Raises ConversionError."""
+    """Replace a payload's message annotations by what `annotate` makes of them.  Raises ConversionError."""
     try:
         encoded = Encoded(payload)
         annotations = annotate(encoded.message_annotations)
@@ -390,9 +390,9 @@ def annotated(
 
 
 def _expiring_anew(encoded: Encoded, header: MessageHeader) -> bytes:
-    """The bare message of one that the broker moved: it is over when its new address says so, or never.
+    """Return the bare message of one that the broker moved, with the expiry time of its new address, or none.
 
-    Receivers drop what is past its absolute-expiry-time, so nobody could read an expiry queue.  Raises DecodeError.
+    Receivers drop messages past their absolute-expiry-time, so an expiry queue could not be read.  Raises DecodeError.
     """
     properties = encoded.properties
     if properties.absolute_expiry_time is None:
@@ -403,9 +403,9 @@ def _expiring_anew(encoded: Encoded, header: MessageHeader) -> bytes:
 
 
 def merge_annotations(message: Message, annotations: Mapping[str, object]) -> None:
-    """A receiver's `modified` notes something on a message: texts and numbers, until the broker restarts or for as long
-    as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are not noted: they could
-    be those of the sender's headers in another protocol.  Nor does it speak in the broker's name.
+    """Add annotations of a receiver's `modified` to a message: texts and numbers, until the broker restarts or for as
+    long as the message is a dead letter.  Names that the specification reserves (part 3, 3.2.10) are ignored, as they
+    could be those of the sender's headers in another protocol.  So are the broker's own names.
     """
     before = message.header.annotations or {}
     room = ANNOTATIONS_CHARS_MAX - sum([len(name) + len(str(value)) for name, value in before.items()])
@@ -420,7 +420,7 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
         message.annotate(noted)
 
 
-#: The types of texts and numbers that are more than a string, a long or a boolean, by their names.
+#: The types of texts and numbers other than string, long and boolean, by name.
 _TYPES: Final[dict[str, type]] = {
     "ubyte": UByte,
     "ushort": UShort,
@@ -437,7 +437,7 @@ _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 
 
 def _plain(value: str | int) -> str | int:
-    """A text or a number as an annotation that remembers its type."""
+    """Return a text or a number as an annotation with its type."""
     name = _NAMES.get(type(value))
     if name is None:
         return value
@@ -445,7 +445,7 @@ def _plain(value: str | int) -> str | int:
 
 
 def _typed(value: str | int) -> object:
-    """An annotation as a value of AMQP: of its type, or of one that can hold it."""
+    """Return an annotation as a value of AMQP: of its own type, or of one that can hold it."""
     if isinstance(value, TypedInt | TypedText):
         typed: object = _TYPES.get(value.type, str)(value)
         with suppress(ValueError, TypeError):
@@ -453,7 +453,7 @@ def _typed(value: str | int) -> object:
             return typed
     if isinstance(value, str):
         return str(value)
-    if isinstance(value, bool):  # apart: compiled, an int that is returned is no bool any more
+    if isinstance(value, bool):  # separate: compiled code would return the bool as an int
         return value
     if -(2**63) <= value < 2**63:
         return value

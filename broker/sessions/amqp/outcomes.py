@@ -1,4 +1,4 @@
-"""The outcomes that a receiver states for deliveries, as verbs of the engine.
+"""The outcomes that a receiver states for deliveries, and their effects.
 
 accepted                                consumed
 released, modified                      back to the queue, not a failed delivery
@@ -31,7 +31,7 @@ def apply(
     *,
     kept: bool = False,
 ) -> None:
-    """Apply an outcome to deliveries of a consumer: in a transaction at its commit, `kept` if it is rolled back."""
+    """Apply an outcome to deliveries: with `tx` at its commit; `kept`: after a rollback the consumer still has them."""
     consumers = engine.consumers
     for id in ids:
         if isinstance(outcome, Accepted):
@@ -53,7 +53,7 @@ def _reject(engine: Engine, consumer: Consumer, id: int, error: Error | None, tx
 
 
 def _modify(engine: Engine, consumer: Consumer, id: int, outcome: Modified, tx: Transaction | None) -> None:
-    if outcome.message_annotations and not consumer.queue.non_destructive:  # else others have the very message
+    if outcome.message_annotations and not consumer.queue.non_destructive:  # else other consumers have the same message
         merge_annotations(consumer.unacked[id], outcome.message_annotations)
     if outcome.undeliverable_here:
         engine.consumers.exclude(consumer, id)

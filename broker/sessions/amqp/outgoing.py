@@ -1,8 +1,8 @@
 """A link on which the broker sends: a consumer, or a browser.
 
-The receiver's credit is the consumer's: `grant` gives the engine what the link, its session's window and what is still
-waiting here leave over.  Deliveries stand for message ids; what the peer says of them becomes an engine verb
-(`outcomes`), what it settles without an outcome has the source's default one, released if it has none.
+The receiver's credit becomes the consumer's: `grant` passes on what the link and its session's window allow, less the
+messages that still wait here.  The peer's outcomes of deliveries are applied by `outcomes`; a delivery settled without
+one gets the source's default outcome, or released.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from protocols.amqp.serial import following
 
 
 class OutgoingLink:
-    """A consumer.  It is the engine's sink.  With a `stamp` the receiver is another broker's link."""
+    """A consumer's link: the sink of its deliveries.  With a `stamp` the receiver is another broker's link."""
 
     def __init__(
         self, owner: LinkOwner, link: Sender, *, settled: bool, default: object, stamp: Stamp | None = None
@@ -42,12 +42,12 @@ class OutgoingLink:
         self.consumer: Consumer | None = None  # until the engine has attached it
         replies = owner.options.of_replies
         self.encoder = Encoder(replies) if stamp is None else LinkEncoder(replies, stamp)
-        self._once = stamp is not None and bool(stamp.broker_id)  # what is sent again is taken in once
+        self._once = stamp is not None and bool(stamp.broker_id)  # the receiver detects messages that are sent twice
         self.large: LargeOut | None = None
         self._owner = owner
         self._settled = settled
         self._default = default if isinstance(default, OUTCOMES) else Released()
-        self._pending: deque[Message] = deque()  # delivered by the engine, and the session has no room for them
+        self._pending: deque[Message] = deque()  # delivered by the engine, but without room to send them
         self._unflushed = False
 
     @property
@@ -55,18 +55,18 @@ class OutgoingLink:
         return self._owner.transport
 
     def subscribe(self, request: SubscribeRequest) -> None:
-        """Read a queue from now on.  Raises what `Consumers.subscribe` does."""
+        """Attach the consumer.  Raises what `Consumers.subscribe` does."""
         self.consumer = self._owner.engine.consumers.subscribe(self, request)
         if isinstance(self.encoder, LinkEncoder):
             self.encoder.read(self.consumer.queue.id)
 
     @property
     def reserves(self) -> bool:
-        """Whether what it sends is kept for the link if the connection is lost."""
+        """Whether its messages stay reserved for the link if the connection is lost."""
         return self.attached.reservation is not None
 
     def tell_kept(self) -> None:
-        """Tell the link how many messages were kept for it, as it may have given no credit for any."""
+        """Send the number of messages reserved for the link, as it may have granted no credit for them."""
         kept = self._kept()
         if kept != self.link.available:
             self.link.available = kept
@@ -78,7 +78,7 @@ class OutgoingLink:
 
     @property
     def mode(self) -> AckMode:
-        """How the engine sees it: settled deliveries count as consumed once they are on their way."""
+        """The acknowledgement mode: deliveries sent settled count as consumed once they are flushed."""
         return AckMode.AUTO if self._settled else AckMode.INDIVIDUAL
 
     @property
@@ -90,13 +90,13 @@ class OutgoingLink:
     # -- credit ----------------------------------------------------------------------------------------------------
 
     def credit(self, event: Credit) -> None:
-        """The receiver gave credit, maybe to be used up (drain)."""
+        """Use new credit of the receiver, which may ask to drain it."""
         self.more_room()
         if self.link.drain:
             self._owner.outgoing.drain_later(self)
 
     def more_room(self) -> None:
-        """Send what waits here; the engine may give the rest."""
+        """Send waiting messages, and grant the engine the credit that is left."""
         self._pump()
         consumer = self.attached
         if not consumer.closed:
@@ -104,7 +104,7 @@ class OutgoingLink:
             self._owner.engine.consumers.grant(consumer, max(room, 0))
 
     def finish_drain(self, tick: int) -> bool:
-        """Use up the credit if there is nothing more to send now."""
+        """Answer a drain if nothing more is to be sent.  Returns whether that is done."""
         consumer = self.attached
         if self._pending or self.large is not None:
             return False
@@ -116,7 +116,7 @@ class OutgoingLink:
         return True
 
     def _kept_back(self) -> bool:
-        """Whether there is more for the receiver's credit, and only the session's window or the socket has no room."""
+        """Whether there are messages and credit, and only the session's window or the socket has no room."""
         if not self.link.credit or (self.link.room and not self._owner.window.paused):
             return False
         queue = self.attached.queue
@@ -125,7 +125,7 @@ class OutgoingLink:
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     def records(self, consumer: Consumer) -> bool:
-        """Deliveries leave without a record of their own."""
+        """Return False: deliveries have no journal record of their own."""
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
@@ -149,7 +149,7 @@ class OutgoingLink:
                 self._begin_large(pending.popleft())
 
     def _begin_large(self, message: Message) -> None:
-        """There is room for a message whose body is in a file; what follows waits until it is out."""
+        """Begin to send a message whose body is in a file; those after it wait until it is sent."""
         consumer, owner = self.attached, self._owner
         past, now = past_of(consumer.queue), owner.engine.now
         begun = begin_large(self.link, message, past, now, self.encoder, settled=self._settled)
@@ -174,7 +174,7 @@ class OutgoingLink:
         payloads, refused, taken = self.encoder.encode(
             messages, past_of(consumer.queue), self._owner.engine.now, self.link.message_bytes_max
         )
-        if taken < len(messages):  # what follows is large
+        if taken < len(messages):  # the next one is large
             self._pending.extendleft(reversed(messages[taken:]))
             messages = messages[:taken]
         if refused:
@@ -195,7 +195,7 @@ class OutgoingLink:
     # -- outcomes --------------------------------------------------------------------------------------------------
 
     def settle(self, event: Dispositions) -> None:
-        """What the receiver says of deliveries.  Raises AmqpError."""
+        """Apply the receiver's outcome of deliveries.  Raises AmqpError."""
         consumer, state = self.attached, event.state
         if consumer.closed:
             return
@@ -205,12 +205,12 @@ class OutgoingLink:
             return
         if not isinstance(state, OUTCOMES):
             if not event.settled:
-                return  # `received`, or a state that is none of ours: it says nothing final
+                return  # `received` or an unknown state, which is not final
             state = self._default
         if isinstance(state, Accepted):
             try:
                 self._owner.engine.consumers.acknowledge_run(consumer, ids)
-            except UnknownDelivery:  # some are in a transaction: the others count
+            except UnknownDelivery:  # some are in a transaction: acknowledge the others
                 outcomes.apply(self._owner.engine, consumer, state, [id for id in ids if id in consumer.unacked])
         else:
             outcomes.apply(self._owner.engine, consumer, state, [id for id in ids if id in consumer.unacked])
@@ -220,11 +220,11 @@ class OutgoingLink:
             self._owner.answer(self.link.session, SENDER, following(event.first, len(event.contexts)), state)
 
     def _enlist(self, event: Dispositions, state: TransactionalState, ids: list[int]) -> None:
-        """Outcomes that count when the transaction commits."""
+        """Add outcomes to a transaction, which apply when it commits."""
         engine, consumer, tx = self._owner.engine, self.attached, self._owner.transaction(state.txn_id)
         outcome = state.outcome if isinstance(state.outcome, OUTCOMES) else self._default
         ids = [id for id in ids if id in consumer.unacked]
-        if tx.transaction.closed:  # it took too long, and its discharge says so
+        if tx.transaction.closed:  # it has timed out, and its discharge will fail
             if event.settled:
                 for id in ids:
                     engine.consumers.give_back(consumer, id, redelivery.ROLLBACK)
@@ -237,7 +237,7 @@ class OutgoingLink:
     # -- the connection --------------------------------------------------------------------------------------------
 
     def flushed(self) -> None:
-        """Settled deliveries count as consumed now."""
+        """Consume deliveries that were sent settled."""
         if self._unflushed and not (self.attached.closed or self._pending or self.large is not None):
             self._unflushed = False
             self._owner.engine.consumers.acknowledge_all(self.attached)
@@ -257,12 +257,12 @@ class OutgoingLink:
             self._owner.engine.consumers.close(self.consumer, redelivery.CLOSED if self._once else how)
 
 
-#: Messages that a browser is sent at a time: those of a long queue do not all come to memory.
+#: How many messages a browser is sent at a time: a long queue must not be loaded into memory.
 BROWSED_MAX: Final = 1_000
 
 
 class BrowsingLink:
-    """A browser: copies of what is on the queue when it first asks, in the order of delivery, each once."""
+    """A browser: sends copies of the messages that are on the queue at its first credit, in order of delivery."""
 
     def __init__(self, owner: LinkOwner, link: Sender, messages: Iterator[tuple[Message, str]]) -> None:
         self.link = link
@@ -282,7 +282,7 @@ class BrowsingLink:
     def more_room(self) -> None:
         try:
             self._show()
-        except EngineError as refusal:  # the disk: half of what is there must not be taken for all of it
+        except EngineError as refusal:  # the disk: the browser must not take a part for the whole queue
             self._source, self._messages, self._next = iter(()), iter(()), None
             self._owner.detach(self.link, refused(refusal))
 
@@ -314,7 +314,7 @@ class BrowsingLink:
         return True
 
     def _begin_large(self, message: Message) -> None:
-        """A message whose body is in a file; what cannot be sent is left out, as others are."""
+        """Begin to send a message whose body is in a file; an unsendable one is left out, like small ones."""
         engine, outgoing = self._owner.engine, self._owner.outgoing
         begun = begin_large(self.link, message, LOOKED_AT, engine.now, self._encoder, settled=True)
         if isinstance(begun, ConversionError):
@@ -328,10 +328,10 @@ class BrowsingLink:
         self.more_room()
 
     def settle(self, event: Dispositions) -> None:
-        """What is said of copies changes nothing."""
+        """Do nothing: outcomes of copies have no effect."""
 
     def flushed(self) -> None:
-        """Nothing waits for that: `pause` is enough."""
+        """Do nothing: `pause` is enough."""
 
     def pause(self, paused: bool) -> None:
         self._paused = paused

@@ -20,25 +20,25 @@ class Outgoing(Protocol):
     link: Sender
 
     def credit(self, event: Credit) -> None:
-        """The receiver gave credit."""
+        """Use new credit of the receiver."""
 
     def more_room(self) -> None:
-        """The session's window, or the span of unsettled ids, has room again."""
+        """Continue to send: the session's window, or the span of unsettled ids, has room again."""
 
     def settle(self, event: Dispositions) -> None:
-        """The receiver's outcome.  Raises AmqpError."""
+        """Apply the receiver's outcome of deliveries.  Raises AmqpError."""
 
     def finish_drain(self, tick: int) -> bool:
-        """If nothing more is to send of what had come by this tick, say so; whether that is done."""
+        """Answer a drain if all messages up to this tick are sent.  Returns whether that is done."""
 
     def flushed(self) -> None:
-        """The operating system has taken what was sent."""
+        """Note that the operating system has everything that was sent."""
 
     def pause(self, paused: bool) -> None:
-        """The operating system does not take more for now, or does again."""
+        """Pause or resume deliveries."""
 
     def close(self, how: DeliveryOutcome) -> None:
-        """The link is gone."""
+        """Clean up after the link has ended."""
 
 
 class OutgoingLinks:
@@ -51,7 +51,7 @@ class OutgoingLinks:
         self.pulling = Pulling()
         self._owner = owner
         self._lose = lose
-        self._draining: dict[Outgoing, int] = {}  # and the tick in which that was asked
+        self._draining: dict[Outgoing, int] = {}  # and the tick of the request
         self._sending: dict[Outgoing, None] = {}  # settled deliveries count as consumed once they are flushed
 
     def add(self, made: Outgoing) -> None:
@@ -72,22 +72,22 @@ class OutgoingLinks:
         self.by_link.clear()
         self.forget()
 
-    # -- what the peer says ----------------------------------------------------------------------------------------
+    # -- frames from the peer --------------------------------------------------------------------------------------
 
     def credit(self, event: Credit) -> None:
-        """A receiver granted credit."""
+        """Pass new credit to its link."""
         made = self.by_link.get(event.link)
         if made is not None:
             made.credit(event)
 
     def window_opened(self, event: WindowOpened) -> None:
-        """A session has room again."""
+        """Let the links of a session continue, as its window has room again."""
         for link, made in list(self.by_link.items()):  # a browser may end: the disk cannot be read
             if link.session is event.session:
                 made.more_room()
 
     def dispositions(self, event: Dispositions) -> None:
-        """A receiver stated the outcome of deliveries."""
+        """Pass the outcome of deliveries to their link."""
         made = self.by_link.get(event.link)
         if made is not None:
             try:
@@ -95,7 +95,7 @@ class OutgoingLinks:
             except AmqpError as error:
                 self._lose(event.link, error)
 
-    # -- what goes out ---------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------------
 
     def sent(self, made: Outgoing, nbytes: int) -> None:
         """Note that messages of a link are sent with this tick."""
@@ -117,11 +117,11 @@ class OutgoingLinks:
             self.pulling.pull()
         if self._draining:
             self._draining = {made: tick for made, tick in self._draining.items() if not made.finish_drain(tick)}
-            if self._draining:  # there is more to send first: look again after the next tick
+            if self._draining:  # there is more to send first: try again after the next tick
                 self._owner.touch()
 
     def flushed(self) -> None:
-        """The operating system has taken all bytes."""
+        """Note that the operating system has all bytes."""
         sending, self._sending = self._sending, {}
         for made in sending:
             made.flushed()

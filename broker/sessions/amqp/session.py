@@ -1,4 +1,4 @@
-"""An AMQP 1.0 connection of a client's: who it is, and what it attaches.  See `endpoint` for what passes on it."""
+"""The broker's side of a client's AMQP 1.0 connection: login, and attaching links.  `endpoint` handles the rest."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from protocols.amqp.link import Link
 from protocols.amqp.performatives import Error, Open, SaslInit, SaslResponse
 from protocols.amqp.session import Session
 
-#: The shortest idle-time-out of a peer's that is kept (part 2, 2.4.5), in ms: two of the network's looks at its timers.
+#: The shortest idle-time-out accepted from a peer (part 2, 2.4.5), in ms: two checks of the network's timers.
 IDLE_TIMEOUT_MIN_MS: Final = 500
 
 
@@ -57,7 +57,7 @@ class AmqpSession(AmqpEndpoint):
         self._login = Login(codec, gate, peer, self.reading, self.proceed)
         self._sole = False
         self._transactions = Transactions(tick.engine, options.transactions_max)
-        self._attacher: Attacher | None = None  # before OPEN: a stranger must cost little
+        self._attacher: Attacher | None = None  # before OPEN: connections without login must cost little
 
     def ending(self) -> None:
         self._login.over = True
@@ -69,7 +69,7 @@ class AmqpSession(AmqpEndpoint):
         if self._sole:
             self._containers.release(self.container)
 
-    # -- coming in -------------------------------------------------------------------------------------------------
+    # -- connecting ------------------------------------------------------------------------------------------------
 
     def _on_sasl(self, event: SaslInit | SaslResponse) -> None:
         self._login.step(event)
@@ -133,7 +133,7 @@ class AmqpSession(AmqpEndpoint):
                 made.pause(True)
 
     def _on_refused(self, event: Refused) -> None:
-        """One link too many: the others go on."""
+        """Refuse a link over the limit; the others continue."""
         self.report_error(event.error)
         refuse(event.link, Error(event.error.condition, event.error.description))
 
@@ -142,7 +142,7 @@ class AmqpSession(AmqpEndpoint):
     ) -> None:
         gone = self.outgoing.by_link.get(link)
         super().drop(link, closed=closed, detached=detached, how=how)
-        if isinstance(gone, OutgoingLink) and gone.reserves:  # what it had goes to another of the same peer's
+        if isinstance(gone, OutgoingLink) and gone.reserves:  # its messages go to another link of this peer
             for other in self.outgoing.by_link.values():
                 if isinstance(other, OutgoingLink):
                     other.tell_kept()
@@ -153,7 +153,7 @@ class AmqpSession(AmqpEndpoint):
         return self._transactions.find(txn_id)
 
 
-#: What is done about each event; one table for all connections, as those that have not logged in must cost little.
+#: The function that handles each event; one table for all connections, as those without login must cost little.
 _HANDLERS: Final[Handlers] = {
     **SHARED,
     **dict.fromkeys((SaslInit, SaslResponse), AmqpSession._on_sasl),

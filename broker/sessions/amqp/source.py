@@ -1,12 +1,12 @@
-"""A receiver's source: what it wants to consume, and what the broker grants of it (artemis-compatible).
+"""A receiver's source: what it asks to consume, and what the broker grants (compatible with Artemis).
 
 source                               queue
 capability queue, prefix, FQQN       that queue
 capability topic, prefix             a subscription of its own
-durable                              <container>.<link name>, which stays
-shared                               the same up to the first `|`, for several; volatile: with :shared-volatile
+durable                              <container>.<link name>, durable
+shared                               the same up to the first `|`, shared; if not durable, with :shared-volatile
 global                               without the container, with :global
-copy                                 nothing: a browser
+copy                                 none: a browser
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ from protocols.amqp.errors import INVALID_FIELD, link_error, shown
 from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, Source, TerminusDurability
 from protocols.amqp.types import Described
 
-#: Filters that are known, by both forms of their descriptor (apache.org registry).
+#: Supported filters, by both forms of their descriptor (apache.org registry).
 _SELECTOR: Final = (0x0000_468C_0000_0004, "apache.org:selector-filter:string")
 _NO_LOCAL: Final = (0x0000_468C_0000_0003, "apache.org:no-local-filter:list")
 
 #: Outcomes that receivers may choose.
 _OUTCOMES: Final = frozenset(f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified"))
-#: Characters of the name under which a link has something kept: that of its route, and which broker's it is.
+#: Characters of the name of a link's reservation, made of its route and its broker.
 RESERVE_NAME_MAX: Final = 1_024
 
-#: Names under which a shared subscription may be used more than once on one connection: `name|1`.
+#: Separates a suffix of the link name, to use a shared subscription more than once on a connection: `name|1`.
 _SEPARATOR: Final = "|"
 
 
 @dataclass(slots=True)
 class Filters:
-    """What is granted of a filter map: the selector, no-local, and the entries to echo."""
+    """The granted part of a filter map: the selector, no-local, and the entries to echo."""
 
     selector: str = ""
     no_local: bool = False
@@ -49,7 +49,7 @@ class Filters:
 
 
 def read_filters(filters: dict[str, object] | None) -> Filters:
-    """The filters that are known; others are not granted, which their absence in the answer says.  Raises AmqpError."""
+    """Return the supported filters; others are not granted, and so missing in the answer.  Raises AmqpError."""
     found = Filters()
     for name, value in (filters or {}).items():
         if not isinstance(value, Described):
@@ -67,12 +67,12 @@ def read_filters(filters: dict[str, object] | None) -> Filters:
 
 
 def is_browser(source: Source) -> bool:
-    """Whether the receiver only wants copies."""
+    """Whether the receiver asks for copies only."""
     return source.distribution_mode == COPY
 
 
 def subscription_name(attach: Attach, source: Source, container: str) -> str:
-    """The name of a durable or shared subscription; empty for one that is neither."""
+    """Return the name of a durable or shared subscription; empty for one that is neither."""
     shared, everywhere = SHARED in source.capabilities, GLOBAL in source.capabilities
     durable = source.durable != TerminusDurability.NONE
     if not (shared or durable):
@@ -95,7 +95,7 @@ def request(
     origin: str,
     access: Access,
 ) -> SubscribeRequest:
-    """What the engine is asked for.  Raises InvalidAttribute."""
+    """Return the request to the engine.  Raises InvalidAttribute."""
     assert source.address is not None
     address, stated = options.split(source.address)
     address, query = split_query(address)
@@ -130,7 +130,7 @@ def request(
 
 
 def reserve(properties: dict[str, object] | None, access: Access) -> Reserve | None:
-    """What a link asks to be kept for it; None for one that asks for nothing.  Raises AmqpError."""
+    """Return the reservation that a link asks for, None if it asks for none.  Raises AmqpError."""
     told = properties or {}
     name, ms = told.get(RESERVE_NAME), told.get(RESERVE_MS)
     if name is None:
@@ -141,9 +141,9 @@ def reserve(properties: dict[str, object] | None, access: Access) -> Reserve | N
 
 
 def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> Source:
-    """The source as the broker answers it: what it has, not what was asked for (3.5.3).
+    """Return the source for the answer: the actual properties, not the requested ones (3.5.3).
 
-    `copies`: the receiver takes nothing from others; `stays`: it is a durable subscription.
+    `copies`: the receiver gets copies of its own; `stays`: it is a durable subscription.
     """
     expiry = lasting(source) if source.dynamic else NEVER if stays else LINK_DETACH
     return Source(
@@ -162,6 +162,6 @@ def granted(source: Source, filters: Filters, *, copies: bool, stays: bool) -> S
 
 
 def found_again(address: str, durable: bool) -> Source:
-    """The source of a subscription that somebody looks up by attaching without one."""
+    """Return the source of a subscription that a receiver looks up by attaching without one."""
     durability = TerminusDurability.UNSETTLED_STATE if durable else TerminusDurability.NONE
     return Source(address, durability, "never", capabilities=(TOPIC,))

@@ -1,4 +1,4 @@
-"""What AMQP's words mean to the broker: capabilities, prefixes, conditions, the acceptor's options."""
+"""AMQP's terms in the broker's: capabilities, prefixes, conditions, the acceptor's options."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ REJECTED: Final = "amqp:rejected:list"
 TEMPORARY_QUEUE: Final = "temporary-queue"
 TEMPORARY_TOPIC: Final = "temporary-topic"
 
-#: How the broker calls itself on OPEN.
+#: The broker's product name on OPEN.
 PRODUCT: Final = "bartleby"
 
-#: What the broker offers on OPEN (as ActiveMQ Artemis does).
+#: The capabilities that the broker offers on OPEN (as ActiveMQ Artemis does).
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 SOLE_CONNECTION: Final = "sole-connection-for-container"
 OFFERED: Final = (SOLE_CONNECTION, "DELAYED_DELIVERY", "SHARED-SUBS", ANONYMOUS_RELAY)
@@ -75,10 +75,10 @@ _INVALID: Final = frozenset({"invalid-attribute", "invalid-name", "invalid-selec
 
 @dataclass(frozen=True, slots=True)
 class AmqpOptions:
-    """What the acceptor's configuration says to its sessions; times in ms.
+    """The options of an acceptor's sessions; times in ms.
 
-    `credits` are given to a producer, again when `low_credits` are left.  `idle_timeout`: silence after which a peer
-    counts as dead, half of which is announced; 0: never.  `failover`: what OPEN says of the brokers of a pair.
+    `credits` are granted to a producer, again when `low_credits` are left.  `idle_timeout`: silence after which a peer
+    counts as dead, half of which is announced; 0: never.  `failover`: properties on OPEN for the brokers of a pair.
     """
 
     container_id: str = "bartleby"
@@ -93,11 +93,11 @@ class AmqpOptions:
 
     @property
     def of_replies(self) -> tuple[str, str]:
-        """What goes before a reply-to, by RoutingType."""
+        """The prefixes of a reply-to, by RoutingType."""
         return next(iter(self.multicast_prefixes), ""), next(iter(self.anycast_prefixes), "")
 
     def split(self, address: str) -> tuple[str, RoutingType | None]:
-        """The name after a prefix, and the routing type that the prefix states."""
+        """Split an address into the name after its prefix, and the routing type that the prefix states."""
         for prefixes, routing_type in (
             (self.anycast_prefixes, RoutingType.ANYCAST),
             (self.multicast_prefixes, RoutingType.MULTICAST),
@@ -109,22 +109,22 @@ class AmqpOptions:
 
 
 def stated_routing(capabilities: tuple[str, ...]) -> RoutingType | None:
-    """The routing type that a terminus asks for by its capabilities."""
+    """Return the routing type that a terminus states by its capabilities."""
     return next((_ROUTING[name] for name in capabilities if name in _ROUTING), None)
 
 
 def offered(capabilities: tuple[str, ...]) -> tuple[str, ...]:
-    """What of a terminus's capabilities the broker knows, and so answers."""
+    """Return the capabilities of a terminus that the broker knows, for its answer."""
     return tuple(name for name in capabilities if name in _ROUTING or name in (SHARED, GLOBAL))
 
 
 def condition(refusal: EngineError) -> str:
-    """The AMQP condition of a refusal."""
+    """Return the AMQP condition of a refusal."""
     if refusal.code in _INVALID:
         return INVALID_FIELD
     return _CONDITIONS.get(type(refusal), PRECONDITION_FAILED)
 
 
 def refused(refusal: EngineError) -> Error:
-    """What the engine refused, as an AMQP error."""
+    """Return a refusal of the engine as an AMQP error."""
     return Error(condition(refusal), str(refusal))

@@ -1,7 +1,7 @@
 """Transactions of one AMQP connection (part 4): declared and discharged by messages to a coordinator (`coordinator`).
 
-A transaction belongs to the link that declared it: when that goes, what is open is rolled back.  Whatever of a
-transaction is refused (a message that no address takes) makes it roll back at its discharge, which says why.
+A transaction belongs to the link that declared it, and is rolled back if that ends.  A refused message makes its
+transaction roll back at its discharge, which states the reason.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from protocols.amqp.receiver import Receiver
 class OpenTransaction:
     """A declared transaction.
 
-    `refused` is why it cannot be committed any more; `unsettled` the deliveries, by session and ids, which the
-    broker settles with their outcome once it is committed.
+    `refused`: why it can no longer be committed; `unsettled`: the deliveries, by session and ids, which the broker
+    settles with their outcome once it is committed.
     """
 
     id: bytes
@@ -49,14 +49,14 @@ class Transactions:
         self._next = 0
 
     def find(self, txn_id: bytes) -> OpenTransaction:
-        """An open transaction.  Raises AmqpError."""
+        """Return an open transaction.  Raises AmqpError."""
         found = self._open.get(txn_id)
         if found is None:
             raise link_error(TRANSACTION_UNKNOWN_ID, f"There is no transaction {shown(txn_id.hex())}.")
         return found
 
     def declare(self, coordinator: Receiver) -> DeliveryState:
-        """Begin a transaction: its id, or why not."""
+        """Begin a transaction.  Returns its id, or a rejection."""
         if len(self._open) >= self._most:
             return Rejected(Error(RESOURCE_LIMIT_EXCEEDED, f"A connection may have {self._most} open transactions."))
         self._next += 1
@@ -67,7 +67,7 @@ class Transactions:
     def discharge(
         self, txn_id: bytes, *, fail: bool
     ) -> tuple[Error | None, list[tuple[Channel, Sequence[int], Outcome]]]:
-        """Commit or roll back: why it could not be committed, and the deliveries to settle.  Raises AmqpError."""
+        """Commit or roll back.  Returns why the commit failed, and the deliveries to settle.  Raises AmqpError."""
         found = self.find(txn_id)
         del self._open[txn_id]
         if fail:
@@ -84,7 +84,7 @@ class Transactions:
         return found.refused, []
 
     def abandon(self, coordinator: Receiver | None = None) -> None:
-        """Roll back what a coordinator's link has left open; all of them without one."""
+        """Roll back the open transactions of a coordinator's link; without one, all."""
         for found in list(self._open.values()):
             if coordinator is None or found.coordinator is coordinator:
                 del self._open[found.id]
@@ -92,5 +92,5 @@ class Transactions:
 
 
 def rollback_only(error: Error) -> Error:
-    """Why a transaction cannot be committed, from what was refused in it."""
+    """Return why a transaction cannot be committed, from the error of a refused message."""
     return Error(TRANSACTION_ROLLBACK, f"{error.condition}: {error.description}")
