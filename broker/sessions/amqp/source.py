@@ -32,7 +32,7 @@ _NO_LOCAL: Final = (0x0000_468C_0000_0003, "apache.org:no-local-filter:list")
 
 #: Outcomes that receivers may choose.
 _OUTCOMES: Final = frozenset(f"amqp:{name}:list" for name in ("accepted", "rejected", "released", "modified"))
-#: Characters of the name of a link's reservation, made of its route and its broker.
+#: The longest name of a link's reservation, in characters; it names a route and its broker.
 RESERVE_NAME_MAX: Final = 1_024
 
 #: Separates a suffix of the link name, to use a shared subscription more than once on a connection: `name|1`.

@@ -113,7 +113,7 @@ class Deliveries:
     # -- messages --------------------------------------------------------------------------------------------------
 
     def records(self, consumer: Consumer) -> bool:
-        """Whether `InFlight.send` journals a consumer's deliveries: QoS 1 or 2, in a stored session."""
+        """Whether `InFlight.send` journals deliveries before they are sent: QoS 1 or 2, stored session."""
         subscription = self._subscriptions.get(consumer)
         return self.in_flight.stored is not None and subscription is not None and subscription.qos > 0
 

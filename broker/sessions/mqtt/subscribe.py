@@ -240,7 +240,7 @@ class Subscriptions:
     # -- disconnects and reconnects --------------------------------------------------------------------------------
 
     def leave_all(self) -> None:
-        """Note that the client of a stored session has disconnected."""
+        """Disconnect all subscriptions, as the client of a stored session has disconnected."""
         self.finishing.leave()
         for subscription in list(self):
             self._leave(subscription)
