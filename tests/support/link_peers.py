@@ -19,12 +19,12 @@ from tests.support.process import BrokerProcess, NotAvailable
 #: With this in the environment a missing broker is a failure, and every test is run at length (`make link-tests`).
 DEMANDED: Final = "BARTLEBY_LINK_TESTS"
 
-#: The queues of each of them.  `full` holds FULL_MAX messages and refuses more; `forbidden` gives nothing to anybody.
+#: The queues of each broker.  `full` holds FULL_MAX messages and refuses more; no client may read `forbidden`.
 QUEUES: Final = ("orders", "invoices", "full", "forbidden")
 
 FULL_MAX: Final = 5
 
-#: Whom they let in.
+#: The user and password of their clients.
 USER: Final = ("link", "secret")
 
 _ARTEMIS_XML: Final = """\
@@ -53,9 +53,9 @@ _ARTEMIS_XML: Final = """\
 
 @dataclass(frozen=True)
 class LinkPeer:
-    """A broker at the far end; `pattern` makes the address of a queue.
+    """A broker at the far end; `pattern` is the format of a queue's address.
 
-    `drains`: it answers a FLOW with drain; `confirms`: it settles what was taken once that is durable.
+    `drains`: it answers a FLOW with drain; `confirms`: it settles consumed messages once that is durable.
     """
 
     process: BrokerProcess
@@ -66,19 +66,19 @@ class LinkPeer:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """Its URL."""
         return f"amqp://127.0.0.1:{self.process.ports['amqp']}"
 
     def address(self, queue: str) -> str:
-        """How a client names a queue of it."""
+        """Return the address of a queue."""
         return self.pattern.format(queue)
 
     def client(self) -> AmqpSocket:
-        """A client that is logged in."""
+        """Connect a client, logged in."""
         return AmqpSocket(self.process.ports["amqp"], login=self.login)
 
     def settings(self, directory: Path, name: str = "far") -> str:
-        """The section of a link to it, without routes, in TOML; `directory` is where the password goes."""
+        """Return the section of a link to it, without routes, in TOML; the password file is in `directory`."""
         lines = [f"[links.{name}]", f'url = "{self.url}"', 'retry-interval = "100ms"', 'retry-interval-max = "500ms"']
         if self.login is not None:
             user, password = self.login
@@ -89,7 +89,7 @@ class LinkPeer:
 
 
 def bartleby(process: DaemonProcess) -> LinkPeer:
-    """A Bartleby of which anonymous clients use queues."""
+    """Return a Bartleby as a peer, with anonymous clients."""
     return LinkPeer(process, "queue://{}", None, confirms=True)
 
 
@@ -140,7 +140,7 @@ def _proton(directory: Path) -> LinkPeer:
     return LinkPeer(peers.ProtonBroker(directory, *QUEUES), "{}", None)
 
 
-#: How each is made in a directory.  May raise NotAvailable, as may its start.
+#: The makers of the peers, each given a directory.  May raise NotAvailable, as may a peer's start.
 PEERS: Final[dict[str, Callable[[Path], LinkPeer]]] = {
     "proton": _proton,
     "artemis": _artemis,
@@ -148,17 +148,17 @@ PEERS: Final[dict[str, Callable[[Path], LinkPeer]]] = {
     "rabbitmq-4": _rabbitmq_4,
 }
 
-#: Those that are not demanded: Debian has not got them yet.
+#: Peers that are never demanded: not in Debian yet.
 OPTIONAL: Final = ("rabbitmq-4",)
 
 
 def demanded() -> bool:
-    """Whether every peer has to be there, and is tried at length."""
+    """Whether every peer must be available, and is tested at length."""
     return os.environ.get(DEMANDED) == "1"
 
 
 def missing(name: str, why: object) -> None:
-    """A peer cannot be started here: skips, or fails if it is demanded."""
+    """Skip the test, as a peer is not available; or fail it if the peer is demanded."""
     if demanded() and name not in OPTIONAL:
         pytest.fail(f"{name}: {why}")
     pytest.skip(f"{name}: {why}; make link-tests demands it")

@@ -34,17 +34,17 @@ from tests.support.peers import free_port
 
 NAMES: Final = ("amsterdam", "berlin", "paris")
 
-#: Messages of one feed, and feeds of a round at most.
+#: Messages of one feed, and the most feeds of a round.
 MESSAGES: Final = 150
 FEEDS_MAX: Final = 3
 
-#: How often a queue that is shared has another reader while it is filled.
+#: The probability that a shared queue has another reader while it is filled.
 RIVALS: Final = 0.8
 
 #: The longest that a broker lives in a round, in seconds.
 LIFE_S: Final = 0.3
 
-#: Rounds after which all that is under way has to arrive, and is taken.
+#: Rounds after which all messages in flight must arrive, and are consumed.
 DRAIN_EVERY: Final = 10
 
 _SETTINGS: Final = """
@@ -98,16 +98,16 @@ routing-type = "ANYCAST"
 routing-type = "ANYCAST"
 """
 
-#: Where messages come out.
+#: The queues in which messages arrive.
 ENDS: Final = ("sent", "fetched", "orders")
 
 
-#: How what a broker remembers of a link's message begins.
+#: The prefix of the duplicate ids that a broker remembers for a link's messages.
 PREFIX: Final = b"link:"
 
 
 class Way(NamedTuple):
-    """From a queue of one broker to where it comes out, a queue of another."""
+    """A way from a queue of one broker to a queue of another."""
 
     source: str
     queue: str
@@ -120,7 +120,7 @@ class Way(NamedTuple):
 
 
 def ways() -> list[Way]:
-    """All of them."""
+    """Return all ways."""
     found = []
     for here in NAMES:
         for there in NAMES:
@@ -132,7 +132,7 @@ def ways() -> list[Way]:
 
 @dataclass(slots=True)
 class Figures:
-    """What a storm did."""
+    """The figures of a storm."""
 
     kills: int = 0
     sent: int = 0
@@ -144,7 +144,7 @@ class Figures:
 
 
 class Storm:
-    """Three brokers, and the books of all that they pass on."""
+    """Three brokers, and the books of the messages that they forward."""
 
     def __init__(self, brokers: Mapping[str, DaemonProcess], seed: int) -> None:
         self.figures = Figures()
@@ -154,7 +154,7 @@ class Storm:
         self._books = LinkBooks(self._random, non_durable=0)
 
     def round(self) -> None:
-        """Feed, kill, start again."""
+        """Feed queues, kill a broker, and start it again."""
         chance = self._random
         victim = self._brokers[chance.choice(NAMES)]
         killer = threading.Timer(chance.uniform(0, LIFE_S), victim.signal, (signal.SIGKILL,))
@@ -171,14 +171,14 @@ class Storm:
             self.drain()
 
     def _read_first(self, victim: DaemonProcess) -> None:
-        """Clients take something of the shared queues, before the links are connected again."""
+        """Consume some messages of the shared queues, before the links are connected again."""
         with bartleby(victim).client() as client:
             for way in self._ways:
                 if way.shared and self._brokers[way.source] is victim:
                     Rival(client, bartleby(victim).address(way.queue), self._books, way.to).take(drain=True)
 
     def drain(self) -> None:
-        """Take everything that comes out, until nothing is on its way."""
+        """Consume everything that arrives, until all queues are empty."""
         account = self._books
         until = time.monotonic() + QUIET_S
         while True:
@@ -198,7 +198,7 @@ class Storm:
         assert not doubled, f"more than once came {doubled}: {sorted(account.doubled)[:20]}"
 
     def _waiting(self) -> dict[str, int]:
-        """What is on the queues of all brokers."""
+        """Return the number of messages on each queue of all brokers that is not empty."""
         return {
             f"{queue['name']} of {name}": queue["messages"]
             for name, broker in self._brokers.items()
@@ -210,7 +210,7 @@ class Storm:
         return {name: broker.get("links") for name, broker in self._brokers.items()}
 
     def finish(self) -> Figures:
-        """Stop them in good order, and compare what their journals say."""
+        """Stop the brokers cleanly, and compare their journals."""
         self.drain()
         for broker in self._brokers.values():
             assert broker.stop() == 0
@@ -221,9 +221,9 @@ class Storm:
         return figures
 
     def _compare(self) -> int:
-        """What one journal calls forwarded another has, by its link id: how many messages."""
+        """Check that each forwarded message of a journal is in another one, by its link id; returns how many."""
         left: Counter[int] = Counter()
-        taken: set[bytes] = set()  # what is remembered is written anew before its segment is given up
+        taken: set[bytes] = set()  # a set: remembered ids are written again before their segment is dropped
         for broker in self._brokers.values():
             for line in books.read(broker.data / "journal"):
                 record = line.record
@@ -238,7 +238,7 @@ class Storm:
 
 @contextmanager
 def cluster(directory: Path) -> Iterator[dict[str, DaemonProcess]]:
-    """The three brokers, running."""
+    """Run the three brokers."""
     ports = {name: free_port() for name in NAMES}
     with ExitStack() as stack:
         brokers = {}
@@ -251,7 +251,7 @@ def cluster(directory: Path) -> Iterator[dict[str, DaemonProcess]]:
 
 
 def rage(directory: Path, *, kills: int, seed: int, tell: Callable[[Figures], None] = lambda _: None) -> Figures:
-    """A whole storm.  Raises AssertionError with what is wrong."""
+    """Run a whole storm.  Raises AssertionError with what is wrong."""
     with cluster(directory) as brokers:
         storm = Storm(brokers, seed)
         for _ in range(kills):

@@ -15,12 +15,12 @@ from typing import Final, Self
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
-#: How long to wait for something that has to come, in seconds.
+#: How long to wait for bytes that must arrive, in seconds.
 PATIENCE_S: Final = 30.0
 
 
 class Lost(ConnectionError):
-    """The connection ended while something was waited for."""
+    """The connection ended during a wait."""
 
 
 class Link:
@@ -35,36 +35,36 @@ class Link:
         self.drop()
 
     def heard(self, data: bytes) -> None:
-        """Bytes from the broker."""
+        """Process bytes from the broker."""
         raise NotImplementedError
 
     def raw(self, data: bytes) -> None:
-        """Bytes to the broker, all of them.  Raises Lost when it has hung up: what it said before can still be read."""
+        """Send all bytes to the broker.  Raises Lost if it has hung up: its bytes before that can still be read."""
         raise NotImplementedError
 
     def wait(self, enough: Callable[[], object]) -> None:
-        """Until it is enough.  Raises Lost, TimeoutError."""
+        """Read until `enough` is true.  Raises Lost, TimeoutError."""
         raise NotImplementedError
 
     def read(self) -> None:
-        """Hear more bytes.  Raises Lost, TimeoutError."""
+        """Wait for bytes, and process them.  Raises Lost, TimeoutError."""
         raise NotImplementedError
 
     def poll(self) -> None:
-        """Hear what has come, without waiting.  Raises Lost."""
+        """Process the bytes that have arrived, without waiting.  Raises Lost."""
 
     @property
     def resting(self) -> bool:
-        """Whether all has come by now that will; nobody knows of a broker in a process."""
+        """Whether nothing more will arrive by itself; never known for a broker in a process."""
         return False
 
     def drop(self) -> None:
-        """End the connection without a word."""
+        """Close the connection, without a goodbye."""
         raise NotImplementedError
 
 
 class StreamLink(Link):
-    """The end that is read from when something is waited for."""
+    """A client's end that reads from its connection only during waits."""
 
     def raw(self, data: bytes) -> None:
         """See Link."""
@@ -107,7 +107,7 @@ class SocketLink(StreamLink):
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def poll(self) -> None:
-        """Before anything is sent to a broker that may have hung up."""
+        """See Link; call it before sending to a broker that may have hung up."""
         while select.select([self.socket], [], [], 0)[0]:
             self.read()
 
@@ -123,7 +123,7 @@ class SocketLink(StreamLink):
 
 
 class RawSocket(SocketLink):
-    """A peer that speaks bytes of its own; `got` is what it was told."""
+    """A peer that sends arbitrary bytes; `got` holds the received ones."""
 
     def __init__(self, port: int) -> None:
         super().__init__(port)
@@ -134,7 +134,7 @@ class RawSocket(SocketLink):
         self.got += data
 
     def rest(self) -> bytes:
-        """All that it is told until the broker hangs up.  Raises TimeoutError."""
+        """Read until the broker hangs up; returns all received bytes.  Raises TimeoutError."""
         with suppress(Lost):
             self.wait(lambda: False)
         return self.got

@@ -23,7 +23,7 @@ DIRECTORY: Final = Path(__file__).parents[2] / "etc" / "man"
 
 
 def pages() -> dict[Path, str]:
-    """The pages, by their files."""
+    """Return the pages, by their files."""
     found = {}
     root = click.Context(cli, info_name="bartleby", **cli.context_settings)
     for context in (root, *_below(root)):
@@ -33,7 +33,7 @@ def pages() -> dict[Path, str]:
 
 
 def _below(context: click.Context) -> Iterator[click.Context]:
-    """The commands of a group."""
+    """Return the commands of a group."""
     group = context.command
     assert isinstance(group, click.Group)
     for name in group.list_commands(context):
@@ -67,7 +67,7 @@ def _page(name: str, context: click.Context) -> Iterator[str]:
 
 
 def _section(context: click.Context) -> Iterator[str]:
-    """A command that has no page of its own, and those below it."""
+    """Return the section of a command without a page of its own, and of its subcommands."""
     title = " ".join(context.command_path.split()[2:])
     yield from (f".SS {_text(title)}", _usage(context), ".PP", *_prose(context.command.help))
     yield from _options("", context)
@@ -82,7 +82,7 @@ def _usage(context: click.Context) -> str:
 
 
 def _prose(help: str | None) -> Iterator[str]:
-    """The paragraphs of a help text; those that click leaves as they are, line by line."""
+    """Format the paragraphs of a help text; those that click does not wrap, line by line."""
     for at, paragraph in enumerate(inspect.cleandoc(help or "").split("\n\n")):
         if at:
             yield ".PP"
@@ -102,7 +102,7 @@ def _options(heading: str, context: click.Context) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Text that roff shows as it is, in which `CODE` is bold."""
+    """Escape text for roff, and make `CODE` bold."""
     shown = text.replace("\\", "\\e").replace("-", "\\-")
     shown = re.sub(r"`([^`]+)`", r"\\fB\1\\fR", shown)
     return f"\\&{shown}" if shown.startswith((".", "'")) else shown

@@ -47,13 +47,13 @@ Pairs = Sequence[tuple[Property[Any], Any]]
 
 _P = PacketType
 
-#: What a client of the tests takes; a topic alias maximum of 0 would hide what the broker does with aliases.
+#: The limits of a test client; a topic alias maximum of 0 would hide the broker's use of aliases.
 LIMITS: Final = Limits(topic_alias_max=8)
 
-#: What the answer to a packet of ours is acknowledged with.
+#: The answers to the acknowledgements of QoS 2.
 _REPLIES: Final = {_P.PUBREC: _P.PUBREL, _P.PUBREL: _P.PUBCOMP}
 
-#: What the broker waits for us in.
+#: The states in which the broker waits for us.
 _OUR_TURN: Final = frozenset({State.OPENED, State.CHALLENGED, State.RECHALLENGED})
 
 
@@ -70,7 +70,7 @@ class Message:
     properties: Properties
 
     def get(self, property: Property[Any]) -> Any:
-        """One of its properties, or None."""
+        """Return one of its properties, or None."""
         return self.properties.get(property)
 
 
@@ -91,7 +91,7 @@ class MqttClient:
         self._numbers = count(1)
 
     def over(self, link: Link) -> MqttClient:
-        """Use this link."""
+        """Use this link; returns the client."""
         self.link = link
         link.heard = self.codec.receive_data  # type: ignore[method-assign]
         return self
@@ -99,17 +99,17 @@ class MqttClient:
     # -- bytes -----------------------------------------------------------------------------------------------------
 
     def send(self, packet: Packet) -> None:
-        """Any packet but PUBLISH, and what follows from it."""
+        """Send any packet but PUBLISH, and settle."""
         self.codec.send(packet)
         self.settle()
 
     def raw(self, data: bytes) -> None:
-        """Any bytes, and what follows from them."""
+        """Send any bytes, and settle."""
         self.link.raw(data)
         self.settle()
 
     def settle(self) -> None:
-        """Hear all that follows from what was sent, and answer it."""
+        """Receive and answer everything that follows from the sent packets."""
         while not self.closed:
             self.hear(self.link.poll)
             self._look()
@@ -127,14 +127,14 @@ class MqttClient:
         self._look()
 
     def hear(self, come: Callable[[], None]) -> None:
-        """What `read` or `poll` of the link brings, or the end."""
+        """Call `read` or `poll` of the link, and note its end."""
         try:
             come()
         except Lost:
             self.closed = True
 
     def _round(self) -> bool:
-        """A PINGREQ and its PINGRESP; whether nothing had to be answered meanwhile."""
+        """Send PINGREQ, and wait for its PINGRESP; whether nothing had to be answered meanwhile."""
         self.codec.send(Pingreq())
         self._flush()
         pings, quiet = self.pings, True
@@ -155,7 +155,7 @@ class MqttClient:
                     self.hear(self.link.read)
 
     def _look(self) -> None:
-        """Take the packets that have come."""
+        """Process the packets that have arrived."""
         while packets := self.codec.events():
             for packet in packets:
                 self._take(packet)
@@ -190,12 +190,12 @@ class MqttClient:
     # -- what a client does ----------------------------------------------------------------------------------------
 
     def connect(self, connect: Connect) -> MqttClient:
-        """CONNECT; the answer is in `connack`, if there is one."""
+        """Send CONNECT; the answer is in `connack`, if there is one."""
         self.send(connect)
         return self
 
     def number(self) -> int:
-        """A packet id that was not used before."""
+        """Return an unused packet id."""
         return next(self._numbers)
 
     def publish(
@@ -209,7 +209,7 @@ class MqttClient:
         packet_id: int = 0,
         properties: Pairs = (),
     ) -> int:
-        """PUBLISH, and what follows; its packet id, 0 for QoS 0."""
+        """Send PUBLISH, and settle; returns its packet id, 0 for QoS 0."""
         packet_id = (packet_id or self.number()) if qos else 0
         raw = Properties(properties).raw
         head = PublishHead(self.codec.version, topic, qos=qos, retain=retain, dup=dup, properties=raw)
@@ -218,14 +218,14 @@ class MqttClient:
         return packet_id
 
     def post(self, topic: str, payloads: Sequence[bytes], qos: int = 0) -> list[int]:
-        """Many PUBLISHes in one write; their packet ids."""
+        """Send many PUBLISH packets in one write; returns their packet ids."""
         packet_ids = [self.number() for _ in payloads] if qos else []
         self.codec.send_publish(PublishHead(self.codec.version, topic, qos=qos), payloads, packet_ids)
         self.settle()
         return packet_ids
 
     def subscribe(self, *wanted: str | Subscription, qos: int = 0, identifier: int = 0) -> list[int]:
-        """SUBSCRIBE; the reason codes of SUBACK.  Raises Lost."""
+        """Send SUBSCRIBE; returns the reason codes of SUBACK.  Raises Lost."""
         subscriptions = [one if isinstance(one, Subscription) else wish(one, qos) for one in wanted]
         properties = Properties([(SUBSCRIPTION_IDENTIFIER, identifier)]) if identifier else NO_PROPERTIES
         packet_id = self.number()
@@ -236,7 +236,7 @@ class MqttClient:
         return codes
 
     def unsubscribe(self, *filters: str) -> list[int]:
-        """UNSUBSCRIBE; the reason codes of UNSUBACK.  Raises Lost."""
+        """Send UNSUBSCRIBE; returns the reason codes of UNSUBACK.  Raises Lost."""
         packet_id = self.number()
         self.send(Unsubscribe(packet_id, [topic_filter(one) for one in filters]))
         answer = self._answer(Unsuback)
@@ -252,37 +252,37 @@ class MqttClient:
         return found[0]
 
     def ack(self, type: PacketType, *packet_ids: int, reason: int = 0, properties: Pairs = ()) -> None:
-        """PUBACK, PUBREC, PUBREL or PUBCOMP by hand."""
+        """Send PUBACK, PUBREC, PUBREL or PUBCOMP."""
         self.send(Ack(type, list(packet_ids), reason, Properties(properties) if properties else NO_PROPERTIES))
 
     def auth(self, reason: int, *properties: tuple[Property[Any], Any]) -> None:
-        """AUTH."""
+        """Send AUTH."""
         self.send(Auth(reason, Properties(properties)))
 
     def disconnect(self, reason: int = 0, properties: Pairs = ()) -> None:
-        """DISCONNECT, and the end."""
+        """Send DISCONNECT, and wait for the end."""
         self.send(Disconnect(reason, Properties(properties) if properties else NO_PROPERTIES))
         self.drop()
 
     def drop(self) -> None:
-        """End the connection without a word."""
+        """Close the connection without DISCONNECT."""
         self.link.drop()
         self.closed = True
 
     # -- what has come ---------------------------------------------------------------------------------------------
 
     def take(self) -> list[Message]:
-        """The messages that have come since the last call."""
+        """Return the messages that have arrived since the last call."""
         self.settle()
         arrived, self.arrived = self.arrived, []
         return arrived
 
     def payloads(self) -> list[bytes]:
-        """The payloads of these."""
+        """Return the payloads of the messages that have arrived since the last call."""
         return [message.payload for message in self.take()]
 
     def replies(self, type: PacketType) -> list[tuple[int, int]]:
-        """Packet id and reason code of all acknowledgements of a kind since the last call."""
+        """Return packet id and reason code of each acknowledgement of a kind since the last call."""
         self.settle()
         found = [(one.packet_ids[0], one.reason_code) for one in self.answers if one.type is type]
         self.answers = [one for one in self.answers if one.type is not type]
@@ -295,20 +295,20 @@ class MqttClient:
         return self.connack.session_present
 
     def told(self, property: Property[Any]) -> Any:
-        """A property of CONNACK, or None."""
+        """Return a property of CONNACK, or None."""
         assert self.connack is not None
         return self.connack.properties.get(property)
 
 
 def topic_filter(text: str) -> TopicFilter:
-    """A topic filter in its parts."""
+    """Parse a topic filter."""
     return parse_topic_filter(text, LIMITS)
 
 
 def wish(
     text: str, qos: int = 0, *, no_local: bool = False, as_published: bool = False, retain_handling: int = 0
 ) -> Subscription:
-    """A subscription with options."""
+    """Make a subscription with options."""
     return Subscription(topic_filter(text), qos, no_local, as_published, retain_handling)
 
 
@@ -320,6 +320,6 @@ def greeting(
     properties: Pairs = (),
     **more: Any,
 ) -> Connect:
-    """A CONNECT."""
+    """Make a CONNECT."""
     made = Properties(properties) if properties else NO_PROPERTIES
     return Connect(version, client_id, clean_start=clean, properties=made, **more)

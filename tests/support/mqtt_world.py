@@ -24,21 +24,21 @@ class World(Protocol):
     """A broker and its clients."""
 
     def attempt(self, connect: Connect, *, auto: bool = True) -> MqttClient:
-        """A client that has sent CONNECT, whatever the answer."""
+        """Return a client that has sent CONNECT, whatever the answer."""
 
     def stranger(self) -> MqttClient:
-        """A client that has said nothing."""
+        """Return a client that has sent nothing."""
 
 
 class Connecting:
-    """What both worlds offer."""
+    """The common base of both worlds."""
 
     def stranger(self) -> MqttClient:
-        """A client that has said nothing."""
+        """Return a client that has sent nothing."""
         raise NotImplementedError
 
     def attempt(self, connect: Connect, *, auto: bool = True) -> MqttClient:
-        """A client that has sent CONNECT, whatever the answer."""
+        """Return a client that has sent CONNECT, whatever the answer."""
         client = self.stranger()
         client.auto = auto
         return client.connect(connect)
@@ -54,7 +54,7 @@ class Connecting:
         properties: Pairs = (),
         **more: Any,
     ) -> MqttClient:
-        """A client that is connected; `expiry` is the session expiry interval in seconds."""
+        """Return a connected client; `expiry` is the session expiry interval in seconds."""
         if expiry is not None:
             properties = [*properties, (SESSION_EXPIRY_INTERVAL, expiry)]
         connect = greeting(client_id, version=version, clean=clean, properties=properties, **more)
@@ -73,19 +73,19 @@ class SimCarrier(SimPeer):
         broker.attached(self)
 
     def raw(self, data: bytes) -> None:
-        """Bytes to the broker, which works until nothing is left to do."""
+        """Send bytes to the broker, which works until nothing is left to do."""
         if not self.closed:
             self._sent_at = self.broker.now
             super().raw(data)
 
     @property
     def deadline(self) -> int | None:
-        """When the broker has waited long enough for this client."""
+        """The time at which the broker drops this client for its silence."""
         limit = self.session.receive_timeout
         return None if self.closed or not limit else self._sent_at + limit + 1
 
     def silent(self) -> None:
-        """The broker has waited long enough: what its network does then."""
+        """Time the client out, as the broker's network does."""
         self.broker.parts.tick.enter()
         self.session.timed_out()
         self.flush()
@@ -93,47 +93,47 @@ class SimCarrier(SimPeer):
         self.drop()
 
     def read(self) -> None:
-        """All has come that will."""
+        """Fail: everything has already arrived."""
         raise AssertionError("nothing will come")
 
     def poll(self) -> None:
-        """Notice the end."""
+        """Raise Lost if the connection has ended."""
         if self.closed:
             raise Lost
 
     @property
     def resting(self) -> bool:
-        """Always."""
+        """Always true."""
         return True
 
     def drop(self) -> None:
-        """The connection breaks, once."""
+        """Break the connection, once."""
         if not self.closed:
             super().drop()
 
 
 def small(config: Config) -> Config:
-    """The same with a journal of small files: to fill large ones with zeros takes longer than most tests."""
+    """Make the journal's files small: filling large ones with zeros takes longer than most tests."""
     return config.model_copy(
         update={"journal": config.journal.model_copy(update={"segment_size": 4 << 20, "reserve": 1 << 20})}
     )
 
 
 class SimWorld(Connecting):
-    """A simulated broker, that can be restarted and whose time can pass."""
+    """A simulated broker under virtual time, which can be restarted."""
 
     def __init__(self, config: Config | None = None, *, users: Mapping[str, str] | None = None) -> None:
         self.broker = SimBroker(small(config or configured()), users=users)
         self._carriers: list[SimCarrier] = []
 
     def stranger(self) -> MqttClient:
-        """A client that has said nothing."""
+        """Return a client that has sent nothing."""
         carrier = SimCarrier(self.broker)
         self._carriers.append(carrier)
         return MqttClient().over(carrier)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, also for those who keep silent."""
+        """Let time pass; clients that stay silent for too long are dropped."""
         end = self.broker.now + int(seconds * 1000)
         while True:
             waiting = [(one.deadline, at) for at, one in enumerate(self._carriers) if one.deadline is not None]
@@ -145,16 +145,16 @@ class SimWorld(Connecting):
         self.broker.advance(end - self.broker.now)
 
     def hold_disk(self) -> None:
-        """From now on the disk works only when told."""
+        """Make the disk work only on `write`."""
         self.broker.hold_disk()
 
     def write(self) -> None:
-        """Let such a disk do what it has been given, until nothing follows."""
+        """Let a held disk do its work, until nothing follows."""
         for _ in range(5):
             self.broker.step()
 
     def restart(self, *, crash: bool = True) -> None:
-        """After losing power, or after a shutdown; all connections end."""
+        """Restart the broker after a power loss, or a shutdown; all connections end."""
         self.broker = self.broker.restart(crash=crash)
         self._carriers.clear()
 
@@ -167,7 +167,7 @@ class SocketWorld(Connecting):
         self._clients: list[MqttClient] = []
 
     def stranger(self) -> MqttClient:
-        """A client that has said nothing."""
+        """Return a client that has sent nothing."""
         client = MqttClient().over(SocketLink(self.port))
         self._clients.append(client)
         return client

@@ -16,12 +16,12 @@ from proton.reactor import Container
 from tests.support.peers import PeerProcess
 from tests.support.process import ROOT, Process, spawn
 
-#: Messages that it takes on each link.
+#: Credit that it grants on each link, in messages.
 CREDIT: Final = 100
 
 
 class MuteBroker(PeerProcess):
-    """It says on its output how many messages it was sent: `got 3`."""
+    """Its process; it reports on its output how many messages it received: `got 3`."""
 
     name = "mute broker"
     protocols: Sequence[str] = ("amqp",)
@@ -34,7 +34,7 @@ class MuteBroker(PeerProcess):
 
     @property
     def got(self) -> int:
-        """Messages that it was sent since its start."""
+        """Messages that it received since its start."""
         return sum(line.startswith("got") for line in self._said)
 
 
@@ -48,7 +48,7 @@ class _Mute(MessagingHandler):
         print("READY", flush=True)
 
     def on_link_opening(self, event: Any) -> None:
-        event.link.source.copy(event.link.remote_source)  # whatever it is, it is there
+        event.link.source.copy(event.link.remote_source)  # every address exists
         event.link.target.copy(event.link.remote_target)
 
     def on_message(self, event: Any) -> None:

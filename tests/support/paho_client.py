@@ -19,7 +19,7 @@ VERSIONS: Final = {"3.1": paho.MQTTv31, "3.1.1": paho.MQTTv311, "5": paho.MQTTv5
 
 
 class Refused(Exception):
-    """CONNACK refused the client; `code` is the reason, as paho has it."""
+    """CONNACK refused the client; `code` is paho's reason code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"{code:#x}")
@@ -29,7 +29,7 @@ class Refused(Exception):
 class Paho:
     """A client on its own thread, connected unless the port is 0.  Raises Refused.
 
-    `options`: what paho's client takes; `connecting`: what its `connect` takes; `user`: name and password.
+    `options`: arguments of paho's client; `connecting`: arguments of its `connect`; `user`: name and password.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Paho:
             self.connect(port)
 
     def connect(self, port: int) -> None:
-        """CONNECT and its answer, also once more after `drop`.  Raises Refused."""
+        """Send CONNECT, and wait for its answer; also again after `drop`.  Raises Refused."""
         self.client.connect(self._host, port, **self._connecting)
         self.client.loop_start()
         code, self.present = self.answers.get(timeout=PATIENCE_S)
@@ -77,44 +77,44 @@ class Paho:
             raise Refused(code)
 
     def subscribe(self, *wanted: Any, **more: Any) -> tuple[int, ...]:
-        """SUBSCRIBE: the codes of SUBACK."""
+        """Send SUBSCRIBE; returns the codes of SUBACK."""
         self.client.subscribe(*wanted, **more)
         return self.answers.get(timeout=PATIENCE_S)
 
     def unsubscribe(self, topics: str | list[str]) -> tuple[int, ...]:
-        """UNSUBSCRIBE: the codes of UNSUBACK."""
+        """Send UNSUBSCRIBE; returns the codes of UNSUBACK."""
         self.client.unsubscribe(topics)
         return self.answers.get(timeout=PATIENCE_S)
 
     def publish(self, topic: str, payload: bytes | str, qos: int = 0, **more: Any) -> int:
-        """PUBLISH, and wait until it is done: its reason code."""
+        """Send PUBLISH, and wait until it is acknowledged; returns its reason code."""
         sent = self.client.publish(topic, payload, qos, **more)
         mid, code = self.published.get(timeout=PATIENCE_S)
         assert mid == sent.mid
         return code
 
     def take(self, number: int = 1) -> list[paho.MQTTMessage]:
-        """The next so many messages."""
+        """Wait for the next `number` messages."""
         return [self.messages.get(timeout=PATIENCE_S) for _ in range(number)]
 
     def payloads(self, number: int) -> list[bytes]:
-        """Their payloads."""
+        """Wait for the payloads of the next messages."""
         return [bytes(message.payload) for message in self.take(number)]
 
     def leave(self) -> None:
-        """DISCONNECT."""
+        """Send DISCONNECT."""
         self.client.disconnect()
         self.client.loop_stop()
 
     def drop(self) -> None:
-        """End the connection without a word."""
+        """Close the connection without DISCONNECT."""
         self.client._sock_close()
         self.client.loop_stop()
 
 
 @contextmanager
 def connected(port: int, name: str = "", version: str = "5", **options: Any) -> Iterator[Paho]:
-    """A client that is gone afterwards."""
+    """Connect a client, and drop it afterwards."""
     client = Paho(port, name, version, **options)
     try:
         yield client
@@ -123,7 +123,7 @@ def connected(port: int, name: str = "", version: str = "5", **options: Any) -> 
 
 
 def kept(version: str) -> dict[str, Any]:
-    """Options for a session that outlives its connection."""
+    """Return the options for a session that outlives its connection."""
     if version != "5":
         return {"clean_session": False}
     told = properties(PacketTypes.CONNECT, SessionExpiryInterval=3600)
@@ -131,7 +131,7 @@ def kept(version: str) -> dict[str, Any]:
 
 
 def properties(packet: int, **values: Any) -> Any:
-    """Properties of MQTT 5."""
+    """Make properties of MQTT 5."""
     made = Properties(packet)  # type: ignore[no-untyped-call]
     for name, value in values.items():
         setattr(made, name, value)

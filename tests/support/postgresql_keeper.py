@@ -18,15 +18,15 @@ from pathlib import Path
 
 
 def working_in(directory: Path) -> Iterator[int]:
-    """The processes whose working directory is this one, or below it."""
+    """Yield the processes whose working directory is this one, or below it."""
     for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended, or is another user's
+        with suppress(OSError):  # it has ended, or belongs to another user
             if Path(os.readlink(process / "cwd")).is_relative_to(directory):
                 yield int(process.name)
 
 
 def main() -> None:
-    """Wait for the end of the standard input; then nothing remains."""
+    """Wait for the end of the standard input; then kill the servers and remove their directory."""
     directory = Path(sys.argv[1])
     while sys.stdin.buffer.read(1):
         pass

@@ -20,19 +20,19 @@ from typing import Final, Self
 
 from tests.support.process import PATIENCE_S
 
-#: The most that is read from one side before the other has taken it.
+#: The most bytes read from one side before the other side has accepted them.
 _CHUNK_BYTES: Final = 65_536
 
 
 class _Flow:
-    """From one socket of a connection to its other one."""
+    """One direction of a connection: from one of its sockets to the other."""
 
     def __init__(self, source: socket.socket, sink: socket.socket) -> None:
         self.source = source
         self.sink = sink
         self.waiting = b""
         self.moved = 0
-        self.ended = False  # the source will send no more
+        self.ended = False  # the source will send nothing more
 
     def read(self) -> None:
         data = self.source.recv(_CHUNK_BYTES)
@@ -46,7 +46,7 @@ class _Flow:
 
 
 def _nothing() -> None:
-    """For the sake of what is done before it."""
+    """Do nothing: the proxy's thread has moved the available bytes before this call."""
 
 
 class Proxy:
@@ -74,24 +74,24 @@ class Proxy:
         self._do(self._cut)
 
     def blackhole(self) -> None:
-        """Let nothing through; connections stay, new ones come and get no answer."""
+        """Let nothing through; connections stay open, new ones are accepted and get no answer."""
         self._do(self._hold)
 
     def heal(self) -> None:
-        """Let through what comes, and what was held."""
+        """Let bytes through again, including the held ones."""
         self._do(self._heal)
 
-    # What has arrived at either side is counted when it is asked.
+    # Each of these first moves the bytes that have arrived at either side.
 
     @property
     def connections(self) -> int:
-        """The connections that came."""
+        """How many connections were accepted."""
         self._do(_nothing)
         return self._connections
 
     @property
     def open(self) -> int:
-        """The connections that there are."""
+        """How many connections are open."""
         self._do(_nothing)
         return len(self._flows)
 
@@ -110,7 +110,7 @@ class Proxy:
         return self._moved[way] + sum(flows[way].moved for flows in list(self._flows.values()))
 
     def close(self) -> None:
-        """End it, and all its connections."""
+        """Stop the proxy, and close all its connections."""
         self._do(self._end)
         self._thread.join(PATIENCE_S)
         self._bell.close()
