@@ -20,19 +20,19 @@ from tests.support.process import PATIENCE_S, BrokerProcess, NotAvailable, Proce
 
 _VERSION: Final = re.compile(r"Artemis ([0-9][0-9.]*)")
 
-#: How to get ActiveMQ Artemis; it is in no Debian package.
+#: How to get ActiveMQ Artemis; Debian has no package of it.
 FETCH: Final = (
     "mvn dependency:copy -Dartifact=org.apache.activemq:apache-artemis:2.44.0:tar.gz:bin -DoutputDirectory=., unpack "
     "it, and name the directory by --artemis or ARTEMIS_HOME"
 )
 
 
-#: Ports that were found free: the system may give one that nobody listens on yet a second time.
+#: Ports that were found free: the system may return one again while no process listens on it yet.
 _GIVEN: Final[set[int]] = set()
 
 
 def free_port() -> int:
-    """A port that nobody listens on, nor will who asks here again."""
+    """Return a port that no process listens on; never the same one twice."""
     while True:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -43,7 +43,7 @@ def free_port() -> int:
 
 
 def program(name: str, *places: str) -> str:
-    """Where a program of a Debian package of this name is.  Raises NotAvailable."""
+    """Return the path of the program of a Debian package of this name.  Raises NotAvailable."""
     found = next(filter(None, map(shutil.which, (name, *places))), None)
     if found is None:
         raise NotAvailable(f"no {name}: install the Debian package {name}")
@@ -51,7 +51,7 @@ def program(name: str, *places: str) -> str:
 
 
 def java() -> str:
-    """Where Java is.  Raises NotAvailable."""
+    """Return Java's path.  Raises NotAvailable."""
     found = shutil.which("java")
     if found is None:
         raise NotAvailable("no java on the PATH: install a Java runtime")
@@ -59,7 +59,7 @@ def java() -> str:
 
 
 class PeerProcess(BrokerProcess):
-    """Another broker, whose ports stay over its lives."""
+    """Another broker, with the same ports after each restart."""
 
     protocols: Sequence[str]
 
@@ -68,7 +68,7 @@ class PeerProcess(BrokerProcess):
         self.ports = {protocol: free_port() for protocol in self.protocols}
 
     def on_ready(self, found: re.Match[str]) -> None:
-        """Some say that they are ready before they listen."""
+        """Wait until it listens: some brokers report that they are ready before."""
         begun = time.monotonic()
         for port in self.ports.values():
             while not _listens(port):
@@ -87,7 +87,7 @@ def _listens(port: int) -> bool:
 
 
 class Mosquitto(PeerProcess):
-    """Mosquitto with its persistence, which saves a snapshot now and then and syncs nothing."""
+    """Mosquitto with its persistence, which saves a snapshot now and then and never syncs."""
 
     name = "mosquitto"
     protocols: Sequence[str] = ("mqtt",)
@@ -99,7 +99,7 @@ class Mosquitto(PeerProcess):
 
     def launch(self) -> Process:
         """See BrokerProcess."""
-        command = program(self.name, "/usr/sbin/mosquitto")  # where Debian puts it, which is not on everybody's path
+        command = program(self.name, "/usr/sbin/mosquitto")  # Debian's path, which is not in every user's PATH
         config = self.directory / "mosquitto.conf"
         lines = [
             f"listener {self.ports['mqtt']} 127.0.0.1",
@@ -195,7 +195,7 @@ class ProtonBroker(PeerProcess):
 
 
 class Artemis(PeerProcess):
-    """ActiveMQ Artemis from its binary distribution: an instance as `artemis create` makes it, with these options.
+    """ActiveMQ Artemis from its binary distribution: an instance made by `artemis create` with these options.
 
     One acceptor for all protocols; `broker_xml` makes another configuration of the ports.
     """
@@ -242,7 +242,7 @@ class Artemis(PeerProcess):
 
     @staticmethod
     def version(home: Path) -> str:
-        """The version of an installation."""
+        """Return the version of an installation."""
         result = subprocess.run([str(home / "bin" / "artemis"), "version"], check=True, capture_output=True, text=True)
         found = _VERSION.search(result.stdout)
         return found[1] if found else "unknown"
@@ -257,7 +257,7 @@ class ActiveMQ(PeerProcess):
     HOME: Final = Path("/usr/share/activemq")
     # bytes. With its default of 64 KiB both directions of the consumer's connection fill up when every message is
     # acknowledged; Linux (seen on 6.18) then drops what lies beyond the window and waits for retransmissions, seconds
-    # long. That would be a broker slowed down by its surroundings, so it gets room.
+    # long. That would measure the environment, not the broker, so it gets larger buffers.
     BUFFERS: Final = "socketBufferSize=1048576&amp;transport.socketBufferSize=1048576"
 
     def __init__(self, directory: Path, heap: str = "2g", *, patience_s: float = PATIENCE_S) -> None:

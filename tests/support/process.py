@@ -27,18 +27,18 @@ from tests.support.fork_server import Forked
 
 ROOT: Final = Path(__file__).parents[2]
 
-#: How long a broker may take to get ready or to end, in seconds: many times what it needs on a busy machine.
+#: How long a broker may take to start or to end, in seconds: many times what it needs on a busy machine.
 PATIENCE_S: Final = 60.0
 
-#: A process of this one, or of the fork server.
+#: A child of this process, or of the fork server.
 Process = Forked | subprocess.Popen[str]
 
 Figure = TypeVar("Figure")
 
-#: Lines of a broker's last words.
+#: How many of a broker's last log lines an error shows.
 _LAST_LINES: Final = 40
 
-#: What of a process's clocks: the time on a processor, CPUCLOCK_SCHED of the kernel.
+#: Which of a process's clocks: its CPU time, the kernel's CPUCLOCK_SCHED.
 _CPU_CLOCK: Final = 2
 
 
@@ -58,7 +58,7 @@ class BrokerProcess:
 
     name: str
 
-    #: What it says when it is ready, in a line of its output.
+    #: The line of its output that reports that it is ready.
     ready: re.Pattern[str]
 
     def __init__(self, directory: Path, *, patience_s: float = PATIENCE_S) -> None:
@@ -70,9 +70,9 @@ class BrokerProcess:
         self._process: Process | None = None
         self._pid = 0
         self._readers: list[threading.Thread] = []
-        self._speaking = 0  # pipes that are not at their end
-        self._said: list[str] = []  # its output since its last start
-        self._lines: list[str] = []  # its errors, over all its lives
+        self._speaking = 0  # pipes that are still open
+        self._said: list[str] = []  # its standard output since its last start
+        self._lines: list[str] = []  # its standard error, over all its starts
         self._changed = threading.Condition()
 
     def launch(self) -> Process:
@@ -80,9 +80,9 @@ class BrokerProcess:
         raise NotImplementedError
 
     def on_ready(self, found: re.Match[str]) -> None:
-        """It says that it is ready.  Raises NotReady."""
+        """Note its ready line.  Raises NotReady."""
 
-    # -- its life --------------------------------------------------------------------------------------------------
+    # -- lifecycle -------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
         """Start, and wait until it is ready.  Raises NotAvailable, NotReady."""
@@ -93,7 +93,7 @@ class BrokerProcess:
         return self
 
     def begin(self) -> None:
-        """Start, and wait for nothing.  Raises NotAvailable."""
+        """Start without waiting.  Raises NotAvailable."""
         assert self._process is None, "the broker runs already"
         self.starts += 1
         self._said = []
@@ -127,7 +127,7 @@ class BrokerProcess:
             self._changed.notify_all()
 
     def not_ready(self) -> NotReady:
-        """The broker did not get ready: ends it, and says what it said."""
+        """End a broker that did not get ready, and return the error with its last log lines."""
         assert self._process is not None, "the broker does not run"
         self._end()
         status = self._forget()
@@ -135,12 +135,12 @@ class BrokerProcess:
         return NotReady(f"{self.name} is not ready, status {status}:\n{words}")
 
     def kill(self) -> None:
-        """SIGKILL, in the middle of whatever it does."""
+        """Kill it by SIGKILL, in the middle of its work."""
         self.signal(signal.SIGKILL)
         self.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and its exit status."""
+        """Stop it by SIGTERM; returns its exit status."""
         self.signal(signal.SIGTERM)
         return self.wait()
 
@@ -155,7 +155,7 @@ class BrokerProcess:
         os.killpg(self._pid, number)
 
     def wait(self) -> int:
-        """Wait for its end; the exit status, negative for a signal.  Raises TimeoutExpired."""
+        """Wait for its end; returns the exit status, negative for a signal.  Raises TimeoutExpired."""
         assert self._process is not None, "the broker does not run"
         self._process.wait(PATIENCE_S)
         return self._forget()
@@ -182,11 +182,11 @@ class BrokerProcess:
             self._end()
             self._forget()
 
-    # -- what it says, and what it costs ---------------------------------------------------------------------------
+    # -- log and resources -----------------------------------------------------------------------------------------
 
     @property
     def running(self) -> bool:
-        """Whether it was started and nobody has seen its end."""
+        """Whether it was started, and no call has noticed its end."""
         return self._process is not None
 
     @property
@@ -196,42 +196,42 @@ class BrokerProcess:
 
     @property
     def log(self) -> str:
-        """All that it wrote to its errors, over all its lives."""
+        """Its standard error, over all its starts."""
         with self._changed:
             return "".join(self._lines)
 
     def await_log(self, text: str, *, times: int = 1) -> None:
-        """Wait until the log has `text` so many times."""
+        """Wait until the log has `text` in that many lines."""
         with self._changed:
             found = self._changed.wait_for(lambda: sum(text in line for line in self._lines) >= times, PATIENCE_S)
         assert found, f"{text!r} is not {times} times in the log:\n{self.log}"
 
     def cpu_seconds(self) -> float:
-        """User and system time of its processes so far."""
+        """Return the user and system time of its processes so far."""
         return sum(self._each(cpu_seconds))
 
     def memory_bytes(self) -> int:
-        """The resident memory of its processes."""
+        """Return the resident memory of its processes."""
         return sum(self._each(memory_bytes))
 
     def peak_bytes(self) -> int:
-        """The most memory that its process ever had."""
+        """Return the peak of its process's resident memory."""
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
         assert found is not None
         return int(found[1]) * 1024
 
     def _each(self, measure: Callable[[int], Figure]) -> Iterator[Figure]:
-        """Of each of its processes that does not end meanwhile."""
+        """Measure each of its processes that does not end meanwhile."""
         for pid in self._processes():
             with suppress(FileNotFoundError, ProcessLookupError):
                 yield measure(pid)
 
     def _processes(self) -> list[int]:
-        """The processes of its session."""
+        """Return the processes of its session."""
         return list(session(self._pid))
 
     def pids(self) -> list[int]:
-        """Its processes."""
+        """Return its processes."""
         return self._processes()
 
 
@@ -243,7 +243,7 @@ def spawn(
     cwd: Path = ROOT,
     user: str | None = None,
 ) -> Process:
-    """A process that leads a session of its own; `merged`: its errors go where its output goes; `user`: whose it is."""
+    """Start a process in a session of its own; `merged`: its errors go to its output; `user`: the user it runs as."""
     return subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -259,7 +259,7 @@ def spawn(
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, all its threads, dead ones too; to the nanosecond.
+    """Return the user and system time of a process, with all its threads, dead ones too; to the nanosecond.
 
     The clock of a process has the number that clock_getcpuclockid(3) returns, which Python does not offer.
     Raises ProcessLookupError.
@@ -271,17 +271,17 @@ def cpu_seconds(pid: int) -> float:
 
 
 def state(pid: int) -> str:
-    """A letter: R runs, S and D wait, T is stopped, Z has ended (proc(5), stat, field 3)."""
+    """Return its state as a letter: R runs, S and D wait, T is stopped, Z has ended (proc(5), stat, field 3)."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def memory_bytes(pid: int) -> int:
-    """The resident memory of a process."""
+    """Return the resident memory of a process."""
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def session(leader: int) -> Iterator[int]:
-    """The processes of the session that this one leads."""
+    """Yield the processes of the session that this one leads."""
     for path in Path("/proc").glob("[0-9]*"):
         try:
             if os.getsid(int(path.name)) == leader:
@@ -295,7 +295,7 @@ Broker = TypeVar("Broker", bound=BrokerProcess)
 
 @contextmanager
 def started(broker: Broker) -> Iterator[Broker]:
-    """A broker that runs; whatever becomes of it, it has ended afterwards."""
+    """Start a broker, and end it afterwards in any case."""
     try:
         yield broker.start()
     except BaseException:

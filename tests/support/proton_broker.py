@@ -33,14 +33,14 @@ class Queue:
 
 
 class Broker(MessagingHandler):
-    """All of it: what Proton's reactor calls."""
+    """The broker: the callbacks of Proton's reactor."""
 
     def __init__(self, url: str, file: str, names: list[str]) -> None:
         super().__init__(auto_accept=False, auto_settle=False, prefetch=0)
         self._url = url
         self._file = sqlite3.connect(file, isolation_level=None)
         self._file.execute("PRAGMA journal_mode = WAL")
-        self._file.execute("PRAGMA synchronous = OFF")  # SIGKILL leaves what the kernel has
+        self._file.execute("PRAGMA synchronous = OFF")  # a SIGKILL does not lose what the kernel has
         self._file.execute("CREATE TABLE IF NOT EXISTS message (number INTEGER PRIMARY KEY, queue TEXT, data BLOB)")
         self._queues = {name: Queue() for name in names}
         for number, name, data in self._file.execute("SELECT number, queue, data FROM message ORDER BY number"):
@@ -48,12 +48,12 @@ class Broker(MessagingHandler):
         self._under_way: dict[Any, tuple[Queue, int, bytes]] = {}  # by delivery
 
     def on_start(self, event: Any) -> None:
-        """The reactor runs."""
+        """Listen."""
         event.container.listen(self._url)
         print("READY", flush=True)
 
     def on_link_opening(self, event: Any) -> None:
-        """A client attaches: only a queue that there is, and that it may use."""
+        """Answer an ATTACH: only for a queue that exists, and that the client may use."""
         link = event.link
         terminus = link.remote_source if link.is_sender else link.remote_target
         queue = self._queues.get(terminus.address)
@@ -67,7 +67,7 @@ class Broker(MessagingHandler):
             link.flow(CREDIT)
 
     def on_link_opened(self, event: Any) -> None:
-        """The answer has been given; without a terminus it is a refusal, and this says why."""
+        """Send DETACH with the reason if the answer was a refusal: one without a terminus."""
         link = event.link
         terminus = link.remote_source if link.is_sender else link.remote_target
         if terminus.address not in self._queues:
@@ -78,7 +78,7 @@ class Broker(MessagingHandler):
             link.close()
 
     def on_message(self, event: Any) -> None:
-        """A message came."""
+        """Store a message, and settle it."""
         name = event.link.remote_target.address
         queue = self._queues[name]
         event.receiver.flow(1)
@@ -94,12 +94,12 @@ class Broker(MessagingHandler):
         self._deliver(queue)
 
     def on_sendable(self, event: Any) -> None:
-        """A consumer has credit."""
+        """Send messages, as a consumer has credit."""
         queue = self._queues[event.link.remote_source.address]
         self._deliver(queue)
 
     def on_link_flow(self, event: Any) -> None:
-        """A consumer wants what there is, and no waiting."""
+        """Answer a consumer's FLOW with drain."""
         if event.link.is_sender and event.link.drain_mode and event.link.state & Endpoint.LOCAL_ACTIVE:
             self._deliver(self._queues[event.link.remote_source.address])
             event.link.drained()
@@ -113,26 +113,26 @@ class Broker(MessagingHandler):
                 self._under_way[link.send(message)] = (queue, number, data)
 
     def on_accepted(self, event: Any) -> None:
-        """A consumer has taken a message."""
+        """Delete a message that a consumer has accepted."""
         _, number, _ = self._under_way.pop(event.delivery)
         self._file.execute("DELETE FROM message WHERE number = ?", (number,))
         event.delivery.settle()
 
     def on_rejected(self, event: Any) -> None:
-        """A consumer does not take it: gone, as there are no dead letters."""
+        """Delete a message that a consumer has rejected, as there are no dead letters."""
         self.on_accepted(event)
 
     def on_released(self, event: Any) -> None:
-        """A consumer gives it back."""
+        """Requeue a message that a consumer has released."""
         self._back([event.delivery])
         event.delivery.settle()
 
     def on_link_closing(self, event: Any) -> None:
-        """A client detaches."""
+        """Requeue the messages of a link that is detached."""
         self._forget(event.link)
 
     def on_disconnected(self, event: Any) -> None:
-        """A client is gone."""
+        """Requeue the messages of a connection that was lost."""
         link = event.connection.link_head(0)
         while link is not None:
             self._forget(link)
@@ -145,7 +145,7 @@ class Broker(MessagingHandler):
                 self._back([delivery for delivery in self._under_way if delivery.link == link])
 
     def _back(self, deliveries: list[Any]) -> None:
-        """Messages go back to where they were, and to the next consumer."""
+        """Put messages back in their places, and send them to the next consumer."""
         taken = [self._under_way.pop(delivery) for delivery in deliveries]
         for queue, number, data in sorted(taken, key=lambda each: each[1], reverse=True):
             queue.messages.appendleft((number, data))

@@ -36,7 +36,7 @@ TEMPORARY: Final = Capability("temporary-queue")
 
 @contextmanager
 def connected(port: int, **options: Any) -> Iterator[Any]:
-    """A connection that is closed afterwards; `options` are those of proton."""
+    """Open a connection, and close it afterwards; `options` are Proton's."""
     scheme = "amqps" if "ssl_domain" in options else "amqp"
     host = "localhost" if scheme == "amqps" else "127.0.0.1"
     connection = BlockingConnection(f"{scheme}://{host}:{port}", timeout=PATIENCE_S, **options)
@@ -47,6 +47,6 @@ def connected(port: int, **options: Any) -> Iterator[Any]:
 
 
 def text(message: Any) -> str:
-    """A body as text, whichever section it came in; bytes are the message's, and go with it."""
+    """Return a body as text, whatever its section; its bytes are valid only as long as the message."""
     body = message.body
     return bytes(body).decode() if isinstance(body, bytes | memoryview) else str(body)

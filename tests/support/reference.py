@@ -70,7 +70,7 @@ class _Table(NamedTuple):
 
 
 def broker_toml() -> str:
-    """The text of etc/broker.toml."""
+    """Return the text of etc/broker.toml."""
     parts = [_HEAD]
     explained: set[type[Section]] = set()
     for table in _tables(Config.model_validate(SHIPPED)):
@@ -81,7 +81,7 @@ def broker_toml() -> str:
 
 
 def configuration_tables() -> str:
-    """The tables of docs/configuration.md."""
+    """Return the tables of docs/configuration.md."""
     parts = []
     models: list[tuple[str, type[Section]]] = [
         *_plain_sections(Config, ""),
@@ -117,7 +117,7 @@ def _first_line(model: type[Section]) -> str:
 
 
 def why(model: type[Section], name: str) -> str:
-    """That of the field's row, or its docstring, which stands below it in the source."""
+    """Return the reason of a field: that of its row, or its docstring, which stands below it in the source."""
     described = model.model_fields[name].description
     if described is not None:
         return described
@@ -131,7 +131,7 @@ def why(model: type[Section], name: str) -> str:
 
 
 def _settings(model: type[Section]) -> Iterator[tuple[str, FieldInfo]]:
-    """The fields that are values, the protocol of an acceptor first."""
+    """Return the fields that are values, the protocol of an acceptor first."""
     fields = [(n, f) for n, f in model.model_fields.items() if not _is_table(f.annotation)]
     yield from sorted(fields, key=lambda pair: pair[0] not in ("protocol", "match"))
 
@@ -146,7 +146,7 @@ def _is_table(annotation: object) -> bool:
 
 
 def _plain_sections(model: type[Section], prefix: str) -> Iterator[tuple[str, type[Section]]]:
-    """The sections that always exist, each with its header, those within others after them."""
+    """Yield the sections that always exist, each with its header, nested ones after their parents."""
     for name, field in model.model_fields.items():
         kind = field.annotation
         if isinstance(kind, type) and issubclass(kind, Section):
@@ -214,7 +214,7 @@ def _table(table: _Table) -> str:
 
 
 def _again(table: _Table) -> str:
-    """A table whose settings have been explained: only what it sets."""
+    """Format a table whose settings were explained before: only the settings that it has."""
     lines = [table.header]
     for name, field in _settings(type(table.section)):
         if name in table.section.model_fields_set:
@@ -222,7 +222,7 @@ def _again(table: _Table) -> str:
     return "\n".join(lines) + "\n"
 
 
-# What to show for a setting that is unset: an address setting's default, a plain queue's, or what is taken instead.
+# The value to show for an unset setting: an address setting's default, a plain queue's, or the substitute.
 _UNSET: Final[dict[str, object]] = (
     DEFAULTS
     | asdict(PLAIN)
@@ -250,7 +250,7 @@ _UNSET: Final[dict[str, object]] = (
 
 
 def _written(value: object, field: FieldInfo) -> str:
-    """A value as it stands in the file."""
+    """Format a value for the file."""
     if isinstance(value, RoutingType):
         return json.dumps(value.name)
     if isinstance(value, tuple):
@@ -285,7 +285,7 @@ def _default(model: type[Section], name: str, field: FieldInfo) -> str:
 
 
 def _kind(field: FieldInfo) -> str:
-    """What a setting's value is, in a word or two."""
+    """Return the type of a setting's value, in a word or two."""
     parts = [*_annotations(field.annotation), *field.metadata]
     checks = [part.func for part in parts if isinstance(part, BeforeValidator)]
     if units.duration in checks:
@@ -314,7 +314,7 @@ _WORDS: Final[dict[type, str]] = {
 
 
 def _annotations(annotation: object) -> Iterator[object]:
-    """What Annotated adds, at any depth."""
+    """Yield the metadata of Annotated, at any depth."""
     if get_origin(annotation) is Annotated:
         yield from get_args(annotation)[1:]
     for argument in get_args(annotation):
@@ -325,7 +325,7 @@ def _annotations(annotation: object) -> Iterator[object]:
 
 
 def reason_tables() -> str:
-    """The tables of docs/reasons.md."""
+    """Return the tables of docs/reasons.md."""
     found = [(kind, [reason for reason in reasons() if reason.kind is kind]) for kind in Kind]
     return "\n".join(_reason_table(kind, of_kind) for kind, of_kind in found)
 
@@ -355,7 +355,7 @@ def _with_tables(document: Path, tables: str) -> str:
 
 
 def expected() -> dict[Path, str]:
-    """What each file should hold."""
+    """Return the expected text of each file."""
     return {
         FILE: broker_toml(),
         DOCUMENT: _with_tables(DOCUMENT, configuration_tables()),

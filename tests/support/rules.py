@@ -6,7 +6,7 @@ from broker.config import RuleSection
 
 
 def sections(*rules: dict[str, object]) -> tuple[RuleSection, ...]:
-    """The sections of rules, keys as in the file; one without a name is called by its action and its place."""
+    """Return the sections of rules, keys as in the file; the name defaults to the action and the position."""
     return tuple(
         RuleSection.model_validate({"name": f"{rule['action']}-{number}", **rule})
         for number, rule in enumerate(rules, start=1)

@@ -44,17 +44,17 @@ from tests.support.stomp_client import StompClient
 
 START: Final = 1_780_000_000_000
 
-#: What is reported when an exception was caught that nobody expected.
+#: The log codes for unexpected exceptions.
 FAULTS: Final = ("broker.error", "connection.failed")
 
-#: Turns after which a broker that still has something to do is taken to be spinning.
+#: Turns after which a broker that still has work counts as spinning.
 TURNS_MAX: Final = 10_000
 
 
 #: How often a change in a database is tried before the lease counts as over.
 TRIES: Final = 20
 
-#: Bytes of a segment, the fewest that may be configured: the disk is in memory, and each start prepares two.
+#: Bytes of a segment, the fewest that can be configured: the disk is in memory, and each start prepares two.
 SEGMENT_BYTES: Final = 4 << 20
 
 
@@ -65,7 +65,7 @@ def _shipped() -> Config:
 
 
 def configured(*settings: dict[str, object], **sections: object) -> Config:
-    """The configuration as shipped but for `SEGMENT_BYTES`, with these address settings on top and sections replaced.
+    """Return the shipped configuration with `SEGMENT_BYTES`, these address settings on top, and sections replaced.
 
     The keys of settings are those of the file.
     """
@@ -75,10 +75,10 @@ def configured(*settings: dict[str, object], **sections: object) -> Config:
 
 
 class SimBroker:
-    """One run of a broker; `engine_limits` are fields of the engine's that are not as configured.
+    """One run of a broker; `engine_limits` override fields of the engine's limits.
 
-    Start another one on the same `files` for a restart.  `shared`: the database that has its journal, of which the disk
-    has a copy then; who starts later owns it.  `disk`: a real one instead, for what reads its files.
+    Start another one on the same `files` for a restart.  `shared`: the database with its journal; the disk then has a
+    copy, and the broker started last owns it.  `disk`: a real one instead, for code that reads its files.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class SimBroker:
         )
 
     def _take_over(self, log: ReplicatedLog) -> None:
-        """Own the log, when nobody does any more."""
+        """Take over the log, after the lease of its owner."""
         assert self.shared is not None
         copying = Copying(self.files, log.copy, self._database)
         name = f"broker {self.seed}"
@@ -177,7 +177,7 @@ class SimBroker:
             raise LogUnknown(str(unavailable)) from unavailable
 
     def restore_sessions(self) -> None:
-        """Stored sessions are taken over by those who speak for them."""
+        """Take over the MQTT sessions of an earlier run."""
         self.accepting.restore()
 
     @property
@@ -187,7 +187,7 @@ class SimBroker:
 
     @property
     def tick(self) -> Tick:
-        """The tick, to be entered before a verb is called."""
+        """The tick; enter it before calling a verb of the engine."""
         return self.parts.tick
 
     def _make_writer(self, log: Log) -> InlineWriter:
@@ -206,7 +206,7 @@ class SimBroker:
             raise AssertionError(fields["traceback"])
 
     def reported(self, code: str) -> list[dict[str, str | int]]:
-        """The fields of all reports with this code."""
+        """Return the fields of all reports with this code."""
         return [fields for reported, fields in self.reports if reported == code]
 
     def _wake(self) -> None:
@@ -215,27 +215,27 @@ class SimBroker:
     # -- driving ---------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let the disk do what it has been given."""
+        """Let the disk do its submitted work, and end the ticks that follow."""
         self.write()
         self.end_ticks()
 
     def hold_disk(self) -> None:
-        """From now on the writer works only when told, as with `lazy_disk`."""
+        """Make the writer work only on request from now on, as with `lazy_disk`."""
         self._lazy = True
 
     def release_disk(self) -> None:
-        """From now on the writer works by itself."""
+        """Make the writer work by itself from now on."""
         self._lazy = False
         self.run()
 
     def catch_up(self) -> None:
-        """Let a disk that works only when told do all that there is, and all that follows from it."""
+        """Let a held disk do all submitted work, and all that follows from it."""
         lazy, self._lazy = self._lazy, False
         self.run()
         self._lazy = lazy
 
     def write(self) -> None:
-        """The disk works while a tick may be open: the writer's announcement comes before its end."""
+        """Let the disk work while a tick may be open: the writer announces before the tick's end."""
         self._writer.step()
 
     def end_ticks(self) -> None:
@@ -272,7 +272,7 @@ class SimBroker:
         self.now = end
 
     def jump(self, ms: int) -> None:
-        """The wall clock is set, while no time passes."""
+        """Set the wall clock, while no time passes."""
         self.now += ms
         self.jumped += ms
         self.parts.tick.enter()
@@ -281,27 +281,27 @@ class SimBroker:
     # -- beginning and ending --------------------------------------------------------------------------------------
 
     def number(self) -> int:
-        """A number for the next client."""
+        """Return a number for the next client."""
         self._connections += 1
         return self._connections
 
     def attached(self, client: SimPeer) -> None:
-        """A client to be told when the broker stops."""
+        """Register a client, for the broker's stop."""
         self._clients.append(client)
 
     def forget(self) -> None:
-        """What was reported, and the clients that have gone: a broker that runs for long should not be outgrown."""
+        """Drop the reports and the closed clients, so that the simulation of a long run does not grow."""
         self.reports.clear()
         self._clients = [client for client in self._clients if not client.closed]
 
     def connect(self, version: str = "1.2", **headers: str) -> SimClient:
-        """A client that is connected."""
+        """Connect a STOMP client."""
         client = SimClient(self, version, self.number())
         self.attached(client)
         return client.connect(**headers)
 
     def restart(self, *, crash: bool = True, lazy_disk: bool = False) -> SimBroker:
-        """The next run on the same disk: after losing power, or after a shutdown."""
+        """Start the next run on the same disk, after a power loss or a shutdown."""
         if crash:
             self.files.crash()
         else:
@@ -318,7 +318,7 @@ class SimBroker:
         )
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """Stop in good order; `moved`: because another broker goes on."""
+        """Stop cleanly; `moved`: because another broker takes over."""
         self.parts.tick.enter()
         for client in self._clients:
             if not client.closed:
@@ -329,7 +329,7 @@ class SimBroker:
         self.parts.journal.close()
 
     def give_up(self, why: str, *, moved: bool) -> None:
-        """Nothing is written any more: end all connections, as the daemon does."""
+        """Abandon the journal and end all connections, as the daemon does."""
         self.parts.tick.enter()
         self.parts.journal.abandon()
         for client in self._clients:
@@ -338,13 +338,13 @@ class SimBroker:
 
 
 class SimPeer(Link):
-    """A client's end of a perfect wire, and its session's transport; `acceptor` names what it connects to."""
+    """A client's end of a perfect wire, and its session's transport; it connects to `acceptor`."""
 
     def __init__(self, broker: SimBroker, acceptor: str, number: int) -> None:
         self.broker = broker
         self.closed = False
         self.reading = True
-        self.stalled = False  # the client does not read: the wire takes nothing
+        self.stalled = False  # the client does not read
         self._waiting = b""
         self.remote = f"client-{number}"
         make = broker.accepting.sessions(broker.config.messaging_acceptors[acceptor])
@@ -353,7 +353,7 @@ class SimPeer(Link):
     # -- the transport ---------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """The session's bytes reach the client, unless it is stalled."""
+        """Deliver the session's bytes to the client, unless it is stalled."""
         if self.closed:
             return
         data = self.session.data_to_send()
@@ -379,21 +379,21 @@ class SimPeer(Link):
             tick.failed(self, error)
 
     def abort(self) -> None:
-        """The connection is cut."""
+        """Cut the connection."""
         if not self.closed:
             self.closed = True
             self._tell(self.session.connection_lost)
 
     def pause_reading(self) -> None:
-        """The broker stops to read from this client."""
+        """Note that the broker stops reading from this client."""
         self.reading = False
 
     def resume_reading(self) -> None:
-        """It reads again."""
+        """Note that the broker reads again."""
         self.reading = True
 
     def unstall(self) -> None:
-        """The client reads what has gathered."""
+        """Let the client read the bytes that wait for it."""
         self.stalled = False
         data, self._waiting = self._waiting, b""
         self._receive(data)
@@ -402,16 +402,16 @@ class SimPeer(Link):
     # -- what any client does --------------------------------------------------------------------------------------
 
     def raw(self, data: bytes) -> None:
-        """Bytes to the broker."""
+        """Send bytes to the broker."""
         self._tell(lambda: self.session.receive_data(data))
         self.broker.parts.tick.touch(self)
         self.broker.run()
 
     def wait(self, enough: Callable[[], object]) -> None:
-        """All has come that will: what asks for it looks whether it is enough."""
+        """Do nothing: everything has already arrived, and the caller checks whether it is enough."""
 
     def drop(self) -> None:
-        """The connection breaks."""
+        """Break the connection."""
         self.abort()
         self.broker.run()
 

@@ -31,16 +31,16 @@ from store.segment import SEGMENT_HEADER_BYTES, decode_header
 
 _NEW: Final = Place(0, 0)
 
-#: What passes, so that the same change is made in the end.
+#: Temporary faults, after which the same change succeeds in the end.
 PASSING: Final = ("before", "after", "replicated", "busy", "lost")
 
-#: All that may be planned.
+#: All faults that can be planned.
 FAULTS: Final = (*PASSING, "cut", "fenced")
 
 
 @dataclass(slots=True)
 class _Tables:
-    """What a transaction changes as a whole."""
+    """The tables, which a transaction changes as a whole."""
 
     epoch: int = 0
     end: Place = _NEW
@@ -53,7 +53,7 @@ class _Tables:
 
 
 class SimDatabase:
-    """What all connections share.  `fault_rate`: of how many changes one goes wrong, 0: none."""
+    """The state shared by all connections.  `fault_rate`: the probability that a change fails."""
 
     def __init__(self, seed: int = 0, *, fault_rate: float = 0.0) -> None:
         self.random = Random(seed)
@@ -72,32 +72,32 @@ class SimDatabase:
         self.confirmed = _NEW
 
     def connect(self) -> SimConnection:
-        """A connection of one thread."""
+        """Open a connection for one thread."""
         return SimConnection(self)
 
     leases = connect
 
     def pass_time(self, ms: int) -> None:
-        """So much later."""
+        """Let time pass."""
         self.now += ms
 
     def wait(self) -> None:
-        """Before something is tried again: no time passes."""
+        """Wait before a retry: no time passes."""
 
     def plan(self, at: int, fault: str) -> None:
-        """The `at`-th change from the beginning goes wrong."""
+        """Plan a fault for the `at`-th change from the beginning."""
         self._planned = (at, fault)
 
     def fail_over(self) -> None:
-        """The standby takes over: what it has not got is lost."""
+        """Let the standby take over: unreplicated changes are lost."""
         self.tables = deepcopy(self.on_standby)
 
     def replicate(self) -> None:
-        """The standby gets everything."""
+        """Copy everything to the standby."""
         self.on_standby = deepcopy(self.tables)
 
     def change(self, do: Callable[[_Tables], bool]) -> bool:
-        """One transaction, with whatever may happen to it."""
+        """Run one transaction, with its fault, if any."""
         if not self.reachable:
             raise Unavailable("no connection")
         self.changes += 1

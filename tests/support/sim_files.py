@@ -32,11 +32,11 @@ ENDLESS: Final = 1 << 50
 
 
 class Crash(BaseException):
-    """The power went.  Not an Exception: nothing in the code under test may catch it."""
+    """A power loss.  Not an Exception: nothing in the code under test may catch it."""
 
 
 class Fault(Enum):
-    """What happens at the planned operation."""
+    """The kinds of faults of an operation."""
 
     CRASH = "crash"
     EIO = "input/output error"
@@ -58,24 +58,24 @@ class Node:
         self.sizes: list[int] = []
 
     def changed(self, start: int, end: int) -> None:
-        """Bytes from `start` to `end` have new contents, and perhaps the file a new size."""
+        """Note new contents from `start` to `end`, and perhaps a new size of the file."""
         for sector in range(start // SECTOR, -(-end // SECTOR)):
             content = bytes(self.current[sector * SECTOR : (sector + 1) * SECTOR])
             self.sectors.setdefault(sector, []).append(content)
         self.sizes.append(len(self.current))
 
     def sync(self) -> None:
-        """Everything that is still to be written is durable now."""
+        """Make all pending writes durable."""
         self._settle({sector: contents[-1] for sector, contents in self.sectors.items()}, len(self.current))
 
     def lose(self, random: Random) -> None:
-        """A sync failed: some sectors will never be written, though reads show them."""
+        """Fail a sync: some sectors will never be written, though reads show them."""
         for sector in list(self.sectors):
             if random.random() < 0.5:
                 del self.sectors[sector]
 
     def crash(self, random: Random, keep: float) -> None:
-        """Each sector and the size take any state since the last sync; `keep` is how likely a new one is."""
+        """Set each sector and the size to any state since the last sync; `keep`: the probability of a new one."""
         chosen = {s: random.choice(contents) for s, contents in self.sectors.items() if random.random() < keep}
         size = random.choice(self.sizes) if self.sizes and random.random() < keep else len(self.durable)
         self._settle(chosen, size)
@@ -91,7 +91,7 @@ class Node:
         self.sizes.clear()
 
     def copy(self) -> Node:
-        """The same, on another disk."""
+        """Return a copy, for another disk."""
         other = Node()
         other.current = bytearray(self.current)
         other.durable = bytearray(self.durable)
@@ -110,7 +110,7 @@ class NameChange:
         self.dirs = {os.path.dirname(path) for path in (old, new) if path is not None}
 
     def apply(self, names: dict[str, Node]) -> None:
-        """Do it on the durable names; what it needs may not have come that far."""
+        """Apply the change to the durable names, unless a change that it depends on was lost."""
         if self.old is not None and names.pop(self.old, None) is None:
             return
         if self.new is not None:
@@ -127,7 +127,7 @@ class SimFiles:
         self.history: list[str] = []
         self.faults = 0
         self.before_step: Callable[[], None] | None = None
-        self.unseen = False  # nobody can tell how much room there is
+        self.unseen = False  # the free room cannot be read
         self.generation = 0
         self._names: dict[str, Node] = {}
         self._durable_names: dict[str, Node] = {}
@@ -141,17 +141,17 @@ class SimFiles:
     # -- what the test does ----------------------------------------------------------------------------------------
 
     def plan(self, at: int, fault: Fault, *, sticky: bool = False) -> None:
-        """Let operation number `at` (counted from now, 1 is the next) go wrong; `sticky`: all after it too."""
+        """Let operation number `at` (counted from now, 1 is the next) fail; `sticky`: all later ones, too."""
         self._at = self.operations + at
         self._fault = fault
         self._sticky = sticky
 
     def heal(self) -> None:
-        """No more faults."""
+        """Cancel the planned fault."""
         self._at = 0
 
     def crash(self, keep: float | None = None) -> None:
-        """The power went and came back.  `keep`: how likely unsynced changes survive, None: anything from 0 to 1."""
+        """Lose power and restart.  `keep`: the probability that unsynced changes survive, None: a random one."""
         likely = self.random.choice((0.0, 0.1, 0.5, 0.9, 1.0)) if keep is None else keep
         for change in self._changes:
             if self.random.random() < likely:
@@ -166,7 +166,7 @@ class SimFiles:
         self.heal()
 
     def fork(self, seed: int) -> SimFiles:
-        """Another disk in the same state, with faults of its own: what was open on this one is not open there."""
+        """Return another disk in the same state, with faults of its own and no open files."""
         other = SimFiles(seed, capacity=self.capacity)
         nodes: dict[int, Node] = {}
 
@@ -185,11 +185,11 @@ class SimFiles:
         return other
 
     def paths(self) -> list[str]:
-        """All files."""
+        """Return the paths of all files."""
         return sorted(self._names)
 
     def put(self, path: str, data: bytes) -> None:
-        """Make a file durably, or replace its bytes."""
+        """Create a durable file, or replace its bytes."""
         node = Node()
         node.current = bytearray(data)
         node.durable = bytearray(data)
@@ -203,13 +203,13 @@ class SimFiles:
         node.durable[offset] ^= mask
 
     def used(self) -> int:
-        """Bytes taken."""
+        """Return the bytes in use."""
         return sum(len(node.current) for node in self._names.values())
 
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def step(self, operation: str, path: str) -> Fault | None:
-        """Count an operation; raise or return what is planned for it."""
+        """Count an operation; raise or return its planned fault."""
         if self.before_step is not None:
             self.before_step()
         self.operations += 1
@@ -225,12 +225,12 @@ class SimFiles:
         raise self.error(self._fault)
 
     def error(self, fault: Fault) -> OSError:
-        """The OSError of a fault."""
+        """Return the OSError of a fault."""
         number = errno.ENOSPC if fault is Fault.ENOSPC else errno.EIO
         return OSError(number, os.strerror(number))
 
     def check_room(self, more: int) -> None:
-        """Raises OSError(ENOSPC) when the disk cannot take so many bytes more."""
+        """Check that the disk has room for `more` bytes.  Raises OSError(ENOSPC)."""
         if self.capacity is not None and more > 0 and self.used() + more > self.capacity:
             raise self.error(Fault.ENOSPC)
 
@@ -351,7 +351,7 @@ class SimFiles:
         return SimLock(self, path)
 
     def unlock(self, path: str) -> None:
-        """What SimLock.release does."""
+        """Release a lock: see SimLock."""
         self._locked.discard(path)
 
 
@@ -367,7 +367,7 @@ class SimLock:
 
 
 class SimFile:
-    """An open simulated file.  It is gone after a crash."""
+    """An open simulated file.  A crash closes it."""
 
     def __init__(self, files: SimFiles, path: str, node: Node) -> None:
         self._files = files
@@ -400,7 +400,7 @@ class SimFile:
         return len(taken)
 
     def write_durably(self, data: bytes | bytearray | memoryview, offset: int) -> int:
-        """Two operations, so that faults come between them."""
+        """Write and sync: two operations, so that faults can come between them."""
         taken = self.write_at(data, offset)
         self.sync()
         return taken
@@ -439,7 +439,7 @@ class SimFile:
 
 @contextmanager
 def refusing(files: SimFiles, number: int) -> Iterator[None]:
-    """No part of a file can be read, for the reason that this number (errno) says, but all else works."""
+    """Make `read_range` fail with this errno; everything else works."""
 
     def read_range(path: str, offset: int, nbytes: int) -> NoReturn:
         raise OSError(number, os.strerror(number), path)

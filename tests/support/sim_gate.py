@@ -17,7 +17,7 @@ from broker.security.throttle import Throttle
 from broker.security.users_file import StoredUser
 from broker.sessions.sasl import SCRAMS
 
-#: Quick, and no secret of anybody's.
+#: A quick hasher: the tests' passwords are no secrets.
 _CHEAP: Final = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
 
 
@@ -25,7 +25,7 @@ Result = TypeVar("Result")
 
 
 def outcome(work: Callable[[], Result]) -> Result | BaseException:
-    """What a runner hands over: what comes of some work, or what it raises."""
+    """Return the result of some work, or the exception that it raised."""
     try:
         return work()
     except BaseException as fault:
@@ -33,7 +33,7 @@ def outcome(work: Callable[[], Result]) -> Result | BaseException:
 
 
 class InlineRunner:
-    """Does at once what it is asked to do."""
+    """A runner that runs its work at once."""
 
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
         """See Runner."""
@@ -46,13 +46,13 @@ class InlineRunner:
 
 @cache
 def cheap_user(password: str, *roles: str) -> StoredUser:
-    """A user whose password takes no time to check."""
+    """Make a user whose password is quick to check."""
     scram = {mechanism: passwords.scram_keys(mechanism, password, b"salt" * 4) for mechanism in SCRAMS}
     return StoredUser(frozenset(roles), _CHEAP.hash(password), scram)
 
 
 def sim_gate(config: Config, users: Mapping[str, str] | None, report: Report, now: Callable[[], int]) -> UserGate:
-    """A gate for these users, each in the role `amq`; None: without a users file."""
+    """Make a gate for these users, each in the role `amq`; None: without a users file."""
     stored = None if users is None else {name: cheap_user(password, "amq") for name, password in users.items()}
     return UserGate(
         policy(config, stored),

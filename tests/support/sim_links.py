@@ -24,14 +24,14 @@ from broker.sessions.login import Peer
 from broker.sessions.tick import Tick
 from tests.support.sim_broker import SimBroker, SimPeer, configured
 
-#: Rounds of both brokers after which they are taken to be talking for ever.
+#: Rounds after which both brokers count as exchanging bytes without end.
 ROUNDS_MAX: Final = 10_000
 
 
 def linked(
     *settings: dict[str, object], name: str = "a", sections: Mapping[str, object] | None = None, **routes: Any
 ) -> Config:
-    """The configuration of a broker with a link to `b`; `routes` are the tables of its section."""
+    """Return the configuration of a broker with a link to `b`; `routes` are the tables of its section."""
     section = LinkSection.model_validate({"url": "amqp://b:5672", **routes})
     shipped = configured(*settings, **(sections or {}))
     broker = shipped.broker.model_copy(update={"name": name})
@@ -44,18 +44,18 @@ class OtherEnd(Protocol):
     closed: bool
 
     def raw(self, data: bytes) -> None:
-        """Bytes of the link."""
+        """Process bytes of the link."""
 
     def abort(self) -> None:
-        """The connection has ended."""
+        """Note the end of the connection."""
 
 
 @runtime_checkable
 class Answering(Protocol):
-    """Another broker that a test has made."""
+    """Another broker, defined by a test."""
 
     def accept(self, remote: str, heard: list[bytes]) -> OtherEnd:
-        """A connection; what goes to the link is added to `heard`."""
+        """Accept a connection; bytes for the link are appended to `heard`."""
 
     def run(self) -> None:
         """Turn until nothing is left to do."""
@@ -79,15 +79,15 @@ class SimLinks:
         self._made = 0
 
     def link(self, name: str = "b") -> BrokerLink:
-        """A link."""
+        """Return a link."""
         return self.links.by_name[name]
 
     def route(self, name: str, link: str = "b") -> Route:
-        """A route."""
+        """Return a route."""
         return self.links.by_name[link].routes[name]
 
     def do(self, verb: Callable[..., Any], *args: Any, **more: Any) -> Any:
-        """An operator's call, within a tick."""
+        """Make an operator's call, within a tick."""
         self.broker.tick.enter()
         try:
             return verb(*args, **more)
@@ -95,7 +95,7 @@ class SimLinks:
             self.run()
 
     def look(self) -> None:
-        """What the dialer does every quarter of a second."""
+        """Connect the links that are due, as the dialer does every quarter of a second."""
         self.broker.tick.enter()
         self.links.check()
         for link in self.links.due():
@@ -107,7 +107,7 @@ class SimLinks:
             self.wires[link.name] = Wire(self, link, self._made)
 
     def run(self) -> None:
-        """Let both ends talk until nothing is left to say."""
+        """Carry bytes both ways until nothing is left to send."""
         self.look()
         for _ in range(ROUNDS_MAX):
             self.broker.run()
@@ -118,7 +118,7 @@ class SimLinks:
         raise AssertionError("the brokers do not come to rest")
 
     def advance(self, ms: int) -> None:
-        """Let time pass at all of them."""
+        """Let time pass at all brokers."""
         for _ in range(-(-ms // CHECK_PERIOD_MS)):
             self.broker.advance(CHECK_PERIOD_MS)
             for other in self.others.values():
@@ -126,20 +126,20 @@ class SimLinks:
             self.run()
 
     def cut(self, name: str = "b") -> None:
-        """A connection is lost, and what was on its way with it."""
+        """Cut a connection, with the bytes in transit."""
         self.wires.pop(name).cut()
 
     def forget(self, name: str, broker: SimBroker) -> None:
-        """The other end of a link has died; another run of it is there."""
+        """Replace the other end of a link, which has died, by another run of it."""
         self.cut(name)
         self.others[name] = broker
 
 
 class Wire:
-    """Our end of a link's connection: the transport of its session; at the other end is a client's."""
+    """Our end of a link's connection: its session's transport; the other end is a client of the other broker."""
 
     def __init__(self, links: SimLinks, link: BrokerLink, number: int) -> None:
-        self.holding = False  # what either side says waits
+        self.holding = False  # the bytes of both sides wait
         self._links = links
         self._name = link.name
         self.remote = link.remote
@@ -175,7 +175,7 @@ class Wire:
             self.abort()
 
     def carry(self) -> bool:
-        """Bring each side what the other has said; whether there was something."""
+        """Deliver the bytes of each side to the other; whether there were any."""
         if self.holding:
             return False
         out, self._out = self._out, []
@@ -192,7 +192,7 @@ class Wire:
         return bool(out or came)
 
     def deliver_there(self) -> None:
-        """What we have said reaches the other end; its answers wait."""
+        """Deliver our bytes to the other end; its answers wait."""
         out, self._out = self._out, []
         for data in out:
             self.peer.raw(data)
@@ -214,7 +214,7 @@ class Wire:
         self._reading = True
 
     def abort(self) -> None:
-        """The connection ends at both sides."""
+        """End the connection at both sides."""
         if not self._closed:
             self._closed = True
             self._links.wires.pop(self._name, None)
@@ -222,7 +222,7 @@ class Wire:
             self.peer.abort()
 
     def cut(self) -> None:
-        """It is lost, with all that has not arrived."""
+        """Cut the connection, with the bytes in transit."""
         self._out.clear()
         self._in.clear()
         self.abort()
@@ -242,5 +242,5 @@ class _OtherEnd(SimPeer):
         broker.attached(self)
 
     def heard(self, data: bytes) -> None:
-        """The broker says something."""
+        """Add the broker's bytes to the wire."""
         self._heard.append(data)
