@@ -13,7 +13,7 @@ from xdist.scheduler import LoadScopeScheduling
 if TYPE_CHECKING:
     from tests.support.postgresql import Pair, PostgreSQL
 
-# A machine that is busy with other things is not a fault of the code: no test fails for being slow.  The examples are
+# A busy machine is not a fault of the code: no test fails because it is slow.  The examples are
 # the same ones each time, so that what fails is what changed; `make explore` looks for new ones.
 settings.register_profile(
     "bartleby", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=True
@@ -37,13 +37,13 @@ TOGETHER: Final = (
 
 
 def scope(nodeid: str) -> str:
-    """What of `TOGETHER` a test belongs to; without that, the test itself."""
+    """Return the entry of `TOGETHER` that a test belongs to; if none, the test itself."""
     return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """What is imported and collected stays to the end: no collection of garbage in a test walks through it."""
+    """Freeze imported and collected objects, as they stay to the end: garbage collections in a test skip them."""
     gc.disable()
     try:
         return (yield)
@@ -54,18 +54,18 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of the tests that share nothing, the slow ones come first: at the end no process waits for another's."""
+    """Run the slow ones first of the tests that share nothing: at the end no process waits for another's."""
     items.sort(key=lambda item: scope(item.nodeid) != item.nodeid or item.get_closest_marker("slow") is None)
 
 
 class Folders(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
-    """Tests go to whichever process is free, the largest scopes first."""
+    """Assigns tests to free processes, the largest scopes first."""
 
     def _split_scope(self, nodeid: str) -> str:
         return scope(nodeid)
 
     def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
-        """See xdist, which goes through all that a process ever had whenever one of its tests has ended."""
+        """See xdist.  Forgets finished scopes, as xdist walks all scopes of a process after each of its tests."""
         super().mark_test_complete(node, item_index, duration)
         name = scope(self.registered_collections[node][item_index])
         if all(self.assigned_work[node][name].values()):
@@ -100,6 +100,6 @@ def pair(postgresql: PostgreSQL) -> Iterator[Pair]:
 
 @pytest.fixture(scope="session")
 def shared_pair(postgresql: PostgreSQL) -> Iterator[Pair]:
-    """The same for all tests that break nothing."""
+    """A pair shared by all tests that do not break it."""
     with postgresql.pair() as pair:
         yield pair

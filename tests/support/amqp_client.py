@@ -62,7 +62,7 @@ def message(
     application: dict[str, object] | None = None,
     annotations: bytes = b"",
 ) -> bytes:
-    """An encoded message with an amqp-value."""
+    """Encode a message with an amqp-value."""
     parts = [encode(header if header is not None else Header(durable)), annotations]
     if properties is not None:
         parts.append(encode(properties))
@@ -81,7 +81,7 @@ class Delivery:
 
     @property
     def message(self) -> Message:
-        """What it says."""
+        """The decoded message."""
         return Message(self.payload)
 
     @property
@@ -92,7 +92,7 @@ class Delivery:
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a message that was sent."""
+    """The outcome of a message that was sent."""
 
     context: object
     state: DeliveryState | None
@@ -166,12 +166,12 @@ class AmqpClient(Carrier):
         super().wait(enough)
 
     def read(self) -> None:
-        """See Link; and what there is to say to it."""
+        """See Link; sends the answers, too."""
         super().read()
         self.say()
 
     def say(self) -> None:
-        """Everything that the codec has to say, and what follows from it."""
+        """Send all bytes of the codec, also those that follow from the answers."""
         for _ in range(4):
             data = self.codec.data_to_send()
             if not data or self.closed:
@@ -179,7 +179,7 @@ class AmqpClient(Carrier):
             self.raw(data)
 
     def rest(self) -> Error | None:
-        """Read until the broker hangs up: the error of its CLOSE, if it says one.  Raises TimeoutError."""
+        """Read until the broker hangs up; returns the error of its CLOSE, if any.  Raises TimeoutError."""
         try:
             self.wait(lambda: False)
         except Lost:
@@ -188,12 +188,12 @@ class AmqpClient(Carrier):
         raise AssertionError("the broker goes on")
 
     def leave(self) -> None:
-        """CLOSE, and the broker's."""
+        """Send CLOSE, and wait for the broker's."""
         self.codec.send_close()
         assert self.rest() is None
 
     def of(self, kind: type[Any]) -> list[Any]:
-        """Events of one kind, which are taken away."""
+        """Remove and return the events of one kind."""
         found = [event for event in self.events if isinstance(event, kind)]
         self.events = [event for event in self.events if not isinstance(event, kind)]
         return found
@@ -218,14 +218,14 @@ class AmqpClient(Carrier):
 
     @property
     def sasl_code(self) -> int:
-        """How the login ended."""
+        """The code of the login's outcome."""
         [event] = self.of(SaslOutcome)
         return int(event.code)
 
     # -- links -----------------------------------------------------------------------------------------------------
 
     def sender(self, address: str | None, *capabilities: str, name: str = "", **more: Any) -> Sender:
-        """A producer's link."""
+        """Attach a producer's link."""
         link = self.ses.new_sender(name or f"to {address} {len(self.ses.links)}")
         target = more.pop("target", None) or Target(address, capabilities=capabilities)
         link.send_attach(source=Source("me"), target=target, **more)
@@ -235,7 +235,7 @@ class AmqpClient(Carrier):
     def receiver(
         self, address: str | None, *capabilities: str, credit: int = 100, name: str = "", **more: Any
     ) -> Receiver:
-        """A consumer's link, with credit."""
+        """Attach a consumer's link, with credit."""
         link = self.ses.new_receiver(name or f"from {address} {len(self.ses.links)}")
         options = {key: more.pop(key) for key in tuple(more) if key in Source.__dataclass_fields__}
         source = more.pop("source", Source(address, capabilities=capabilities, **options))
@@ -247,31 +247,31 @@ class AmqpClient(Carrier):
         return link
 
     def answer(self, link: Link) -> Attach:
-        """The broker's ATTACH."""
+        """Return the broker's ATTACH."""
         [event] = [event for event in self.events if isinstance(event, Attached) and event.link is link]
         return event.attach
 
     def refused(self, link: Link) -> Error:
-        """Why the broker refused or ended a link."""
+        """Return the error with which the broker refused or ended a link."""
         [event] = [event for event in self.events if isinstance(event, Detached) and event.link is link]
         assert event.error is not None
         return event.error
 
     def ended(self) -> Error | None:
-        """Why the broker ended the session."""
+        """Return the error with which the broker ended the session."""
         [event] = self.of(Ended)
         assert isinstance(event, Ended)
         return event.error
 
     def detach(self, link: Link, *, closed: bool = True) -> None:
-        """DETACH."""
+        """Send DETACH."""
         link.send_detach(closed=closed)
         self.say()
 
     # -- messages --------------------------------------------------------------------------------------------------
 
     def send(self, link: Sender, *payloads: bytes, settled: bool = False, tx: bytes | None = None) -> list[Outcome]:
-        """Messages; what became of them so far, which is taken away."""
+        """Send messages; removes and returns the outcomes so far."""
         state = None if tx is None else TransactionalState(tx)
         link.send(payloads, list(range(len(payloads))), settled=settled, state=state)
         self.say()
@@ -279,7 +279,7 @@ class AmqpClient(Carrier):
         return outcomes
 
     def post(self, link: Sender, *payloads: bytes, tx: bytes | None = None) -> list[object]:
-        """Send as soon as there is credit, and wait for no more; what their outcomes are kept under."""
+        """Send as soon as there is credit, without waiting for outcomes; returns the contexts of these."""
         state = None if tx is None else TransactionalState(tx)
         contexts: list[object] = [object() for _ in payloads]
         self.wait(lambda: link.room >= len(payloads))
@@ -288,7 +288,7 @@ class AmqpClient(Carrier):
         return contexts
 
     def put(self, link: Sender, *payloads: bytes, tx: bytes | None = None) -> list[DeliveryState | None]:
-        """Send, and wait for the outcomes, which are taken away."""
+        """Send, and wait for the outcomes; removes and returns them."""
         contexts = self.post(link, *payloads, tx=tx)
         self.wait(lambda: set(contexts) <= {outcome.context for outcome in self.outcomes})
         states = {outcome.context: outcome.state for outcome in self.outcomes}
@@ -296,7 +296,7 @@ class AmqpClient(Carrier):
         return [states[context] for context in contexts if context in states]
 
     def take(self, number: int | None = None) -> list[Delivery]:
-        """The next so many messages; or what has arrived since the last call."""
+        """Return the next `number` messages; or those that have arrived since the last call."""
         if number is not None:
             self.wait(lambda: len(self.arrived) >= number)
         taken = self.arrived[:number]
@@ -304,13 +304,13 @@ class AmqpClient(Carrier):
         return taken
 
     def bodies(self) -> list[object]:
-        """The bodies of it."""
+        """Return the bodies of the messages that have arrived since the last call."""
         return [delivery.body for delivery in self.take()]
 
     def settle(
         self, *deliveries: Delivery, state: DeliveryState | None = None, settled: bool = True, tx: bytes | None = None
     ) -> None:
-        """An outcome for deliveries, `accepted` if none is given."""
+        """Send an outcome for deliveries, `accepted` if none is given."""
         outcome = Accepted() if state is None else state
         if tx is not None:
             outcome = TransactionalState(tx, outcome)  # type: ignore[arg-type]
@@ -321,17 +321,17 @@ class AmqpClient(Carrier):
     # -- transactions ----------------------------------------------------------------------------------------------
 
     def coordinator(self) -> Sender:
-        """A link to the coordinator."""
+        """Attach a link to the coordinator."""
         return self.sender(None, name=f"tx {len(self.ses.links)}", target=Coordinator())
 
     def declare(self, link: Sender) -> bytes:
-        """Begin a transaction."""
+        """Begin a transaction; returns its id."""
         [state] = self.put(link, encode_section(AMQP_VALUE, Declare()))
         assert isinstance(state, Declared)
         return state.txn_id
 
     def discharge(self, link: Sender, tx: bytes, *, fail: bool = False) -> DeliveryState | None:
-        """End a transaction; the coordinator's answer, None if there is none yet."""
+        """End a transaction; returns the coordinator's answer, None if there is none yet."""
         states = self.put(link, encode_section(AMQP_VALUE, Discharge(tx, fail)))
         return states[0] if states else None
 
@@ -346,7 +346,7 @@ class AmqpSim(AmqpClient, SimPeer):
 
 
 class AmqpSocket(AmqpClient, SocketLink):
-    """A client on a socket of its own, for peers and moments that no library offers."""
+    """A client on a socket of its own, for behavior that no library offers."""
 
     def __init__(self, port: int, container: str = "interop", **more: Any) -> None:
         SocketLink.__init__(self, port)

@@ -28,10 +28,10 @@ from tests.support.stomp_py import Client, connected
 
 HOUR: Final = 3_600_000
 
-#: Days until nothing is made any more that stays: caches, the broker's own queues, segments to be cleaned.
+#: Days until everything lasting exists: caches, the broker's own queues, segments to be cleaned.
 WARM_UP_DAYS: Final = 2
 
-#: So many more of Python's objects are no growth: caches that are emptied when they have some hundred entries.
+#: More of Python's objects that are no growth: caches that are emptied when they have some hundred entries.
 OBJECTS: Final = 2_500
 
 _SETTINGS: Final[tuple[dict[str, object], ...]] = (
@@ -42,7 +42,7 @@ _SETTINGS: Final[tuple[dict[str, object], ...]] = (
 
 @dataclass(slots=True)
 class Day:
-    """What there is at the end of a simulated day."""
+    """The resources in use at the end of a simulated day."""
 
     objects: int
     timers: int
@@ -52,14 +52,14 @@ class Day:
 
 
 class _World(SimWorld):
-    """MQTT clients of a broker with very small segments, who are forgotten with each day."""
+    """MQTT clients of a broker with very small segments; they are forgotten after each day."""
 
     def __init__(self) -> None:
         super().__init__()
         self.broker = SimBroker(small(*_SETTINGS, retained=False))
 
     def forget(self) -> None:
-        """What the simulation alone keeps."""
+        """Drop what only the simulation stores."""
         self._carriers.clear()
         self.broker.forget()
         self.broker.files.history.clear()
@@ -77,7 +77,7 @@ class Months:
         self.sent = 0
 
     def day(self) -> Day:
-        """24 hours, and what is left of them."""
+        """Run 24 hours; returns the resources in use afterwards."""
         for hour in range(24):
             self._hour(hour)
         self.broker.advance(3 * HOUR)
@@ -116,7 +116,7 @@ class Months:
         self.client.confirmed(f"/queue/{queue}", b"%d" % self.sent, **headers)
 
     def _settle(self) -> None:
-        """Acknowledge what came; what fails comes again, until it is dead."""
+        """Acknowledge the messages that have arrived; failing ones are redelivered until they are dead."""
         while messages := self.client.messages():
             for message in messages:
                 self._answer(message)
@@ -129,7 +129,7 @@ class Months:
 
 
 def grown(days: list[Day]) -> list[str]:
-    """What has grown after the warm-up, in sentences."""
+    """Return what has grown after the warm-up, in sentences."""
     first, last = days[WARM_UP_DAYS], days[-1]
     wrong = []
     for name, slack in (("objects", OBJECTS), ("timers", 2), ("segments", 2), ("disk_bytes", 3 * (32 << 10))):
@@ -155,14 +155,14 @@ transaction-bytes-max = "256KiB"
 """
 
 
-#: Connections made and left before anything is looked at: Python's collector looks at the oldest objects so seldom that
-#: memory grows until some thousand connections have gone, and no further.
+#: Connections opened and closed before any measurement: Python's collector visits the oldest objects so rarely that
+#: memory grows for the first few thousand connections, and no further.
 WARM_UP_CONNECTIONS: Final = 4_000
 
 
 @dataclass(slots=True)
 class Sample:
-    """One look at the broker: seconds since the start, bytes, open files."""
+    """One measurement of the broker: seconds since the start, bytes, open files."""
 
     at: float
     rss: int
@@ -172,13 +172,13 @@ class Sample:
 
 @dataclass(slots=True)
 class Soaked:
-    """What a real soak saw."""
+    """The measurements of a real soak."""
 
     samples: list[Sample] = field(default_factory=list)
     messages: int = 0
 
     def slope(self, warm_up_s: float) -> float:
-        """Bytes of resident memory an hour: least squares over what was seen after the warm-up."""
+        """Return the growth of resident memory in bytes an hour: least squares over the samples after the warm-up."""
         seen = [(sample.at, sample.rss) for sample in self.samples if sample.at >= warm_up_s]
         mean_at = sum(at for at, _ in seen) / len(seen)
         mean = sum(rss for _, rss in seen) / len(seen)
@@ -187,7 +187,7 @@ class Soaked:
 
 
 def soak(directory: Path, seconds: float, *, look_s: float, tell: Callable[[Sample], None]) -> Soaked:
-    """Use a broker for so long: messages through two queues, a connection made and left with each hundred."""
+    """Use a broker for some seconds: messages through a queue, with a new connection for each hundred."""
     done = Soaked()
     with running(directory, REAL) as broker:
         for _ in range(WARM_UP_CONNECTIONS):

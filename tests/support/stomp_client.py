@@ -33,7 +33,7 @@ class ServerFrame:
 
 
 def escape(text: str, version: str) -> str:
-    """A header name or value as it goes on the wire."""
+    """Escape a header name or value."""
     return text.translate(_TRANSLATIONS[version])
 
 
@@ -152,7 +152,7 @@ class FrameReader:
 
 
 class StompClient(Link):
-    """One connection.  A broker in a process is waited for; a simulated one has said by then what it will."""
+    """One connection.  A broker in a process is waited for; a simulated one has already sent everything."""
 
     def __init__(self, version: str = "1.2") -> None:
         self.version = version
@@ -161,28 +161,28 @@ class StompClient(Link):
         self._receipts = 0
 
     def heard(self, data: bytes) -> None:
-        """Frames from the broker."""
+        """Process bytes from the broker."""
         self.frames += self.reader.feed(data)
 
     # -- what a client does ----------------------------------------------------------------------------------------
 
     def do(self, command: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> None:
-        """One frame to the broker."""
+        """Send one frame to the broker."""
         self.raw(frame(command, headers or {}, body, version=self.version))
 
     def connect(self, **headers: str) -> Self:
-        """CONNECT, and its answer."""
+        """Send CONNECT, and wait for its answer."""
         self.do("CONNECT", {"accept-version": self.version, "host": "h", **headers})
         self.wait(lambda: self.frames)
         assert self.take("CONNECTED"), self.frames
         return self
 
     def send(self, destination: str, body: bytes = b"", **headers: str) -> None:
-        """SEND."""
+        """Send a SEND."""
         self.do("SEND", {"destination": destination, **_dashed(headers)}, body)
 
     def confirmed(self, destination: str, body: bytes = b"", **headers: str) -> None:
-        """SEND of a durable message, with its receipt."""
+        """Send a durable message, and wait for its receipt."""
         self._receipts += 1
         receipt = f"r{self._receipts}"
         self.send(destination, body, persistent="true", receipt=receipt, **headers)
@@ -190,15 +190,15 @@ class StompClient(Link):
         assert [f.headers["receipt-id"] for f in self.take("RECEIPT")] == [receipt], self.frames
 
     def subscribe(self, destination: str, id: str = "s", ack: str = "client-individual", **headers: str) -> None:
-        """SUBSCRIBE."""
+        """Send SUBSCRIBE."""
         self.do("SUBSCRIBE", {"destination": destination, "id": id, "ack": ack, **_dashed(headers)})
 
     def ack(self, message: ServerFrame, **headers: str) -> None:
-        """ACK in the manner of the version."""
+        """Send ACK, with the version's headers."""
         self.do("ACK", self._naming(message) | _dashed(headers))
 
     def nack(self, message: ServerFrame, **headers: str) -> None:
-        """NACK in the manner of the version."""
+        """Send NACK, with the version's headers."""
         self.do("NACK", self._naming(message) | _dashed(headers))
 
     def _naming(self, message: ServerFrame) -> dict[str, str]:
@@ -206,29 +206,29 @@ class StompClient(Link):
             return {"id": message.headers["ack"]}
         return {"message-id": message.headers["message-id"], "subscription": message.headers["subscription"]}
 
-    # -- what has come ---------------------------------------------------------------------------------------------
+    # -- received frames -------------------------------------------------------------------------------------------
 
     def take(self, command: str) -> list[ServerFrame]:
-        """The frames of a kind that have come; they are taken away."""
+        """Remove and return the frames of a kind that have arrived."""
         taken = [f for f in self.frames if f.command == command]
         self.frames = [f for f in self.frames if f.command != command]
         return taken
 
     def messages(self) -> list[ServerFrame]:
-        """The MESSAGE frames that have come; they are taken away."""
+        """Remove and return the MESSAGE frames that have arrived."""
         return self.take("MESSAGE")
 
     def bodies(self) -> list[bytes]:
-        """Their bodies."""
+        """Remove the MESSAGE frames that have arrived, and return their bodies."""
         return [f.body for f in self.messages()]
 
     def frame(self) -> ServerFrame:
-        """The next frame.  Raises Lost, TimeoutError."""
+        """Wait for the next frame.  Raises Lost, TimeoutError."""
         self.wait(lambda: self.frames)
         return self.frames.pop(0)
 
     def rest(self) -> list[ServerFrame]:
-        """All frames until the broker hangs up.  Raises TimeoutError."""
+        """Return all frames until the broker hangs up.  Raises TimeoutError."""
         try:
             self.wait(lambda: False)
         except Lost:
@@ -237,7 +237,7 @@ class StompClient(Link):
 
 
 class StompSocket(StompClient, SocketLink):
-    """A client on a socket of its own, for peers that no client library would be."""
+    """A client on a socket of its own, for behavior that no client library offers."""
 
     def __init__(self, port: int, version: str = "1.2") -> None:
         SocketLink.__init__(self, port)

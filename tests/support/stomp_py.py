@@ -35,14 +35,14 @@ class Received:
 
     @property
     def redelivered(self) -> bool:
-        """What the header of that name says; it has to be there."""
+        """The value of the header `redelivered`, which must be present."""
         return {"true": True, "false": False}[self.headers["redelivered"]]
 
 
 class Client(stomp.ConnectionListener):  # type: ignore[misc]
-    """One connection.  Messages, receipts, errors and the end are kept apart until somebody waits for them.
+    """One connection.  Messages, receipts, errors and the end are queued separately until a call waits for them.
 
-    `tls`: what `set_ssl` of stomp.py takes.  `web`: by WebSocket.
+    `tls`: arguments of stomp.py's `set_ssl`.  `web`: by WebSocket.
     """
 
     def __init__(
@@ -104,29 +104,29 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def send(self, destination: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None) -> None:
-        """SEND, and no more."""
+        """Send a SEND, without waiting."""
         data = body.encode() if isinstance(body, str) else body
         self.connection.send(destination, data, headers=dict(headers or {}))
 
     def put(self, destination: str, body: bytes | str = b"", headers: Mapping[str, str] | None = None) -> None:
-        """SEND, and wait for the receipt."""
+        """Send a SEND, and wait for the receipt."""
         receipt = self.receipt()
         self.send(destination, body, {**(headers or {}), "receipt": receipt})
         self.confirmed(receipt)
 
     def receipt(self) -> str:
-        """A fresh receipt id."""
+        """Return a new receipt id."""
         return f"r-{next(self._numbers)}"
 
     def confirmed(self, receipt: str) -> None:
-        """Wait for this receipt, the next to come.  Raises Lost."""
+        """Wait for this receipt, which must be the next one.  Raises Lost."""
         found = self._receipts.get(timeout=PATIENCE_S)
         if found is None:
             raise Lost(receipt)
         assert found == receipt, f"receipts come in order: {found} came before {receipt}"
 
     def frame(self, command: str, headers: Mapping[str, str], *, confirm: bool = True) -> None:
-        """Any frame without a body, and its receipt."""
+        """Send any frame without a body, and wait for its receipt."""
         receipt = {"receipt": self.receipt()} if confirm else {}
         self.connection.send_frame(command, {**headers, **receipt})
         if confirm:
@@ -137,7 +137,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
     def subscribe(
         self, destination: str, ack: str = "auto", headers: Mapping[str, str] | None = None, *, id: str = ""
     ) -> str:
-        """SUBSCRIBE, and wait for the receipt; the subscription's id."""
+        """Send SUBSCRIBE, and wait for the receipt; returns the subscription's id."""
         receipt = self.receipt()
         id = id or f"s-{receipt}"
         self.connection.subscribe(destination, id, ack, headers={**(headers or {}), "receipt": receipt})
@@ -145,7 +145,7 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         return id
 
     def take(self, seconds: float = PATIENCE_S) -> Received:
-        """The next message.  Raises Lost, and queue.Empty."""
+        """Wait for the next message.  Raises Lost, and queue.Empty."""
         message = self.messages.get(timeout=seconds)
         if message is None:
             self.messages.put(None)
@@ -153,17 +153,17 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
         return message
 
     def texts(self, number: int) -> list[str]:
-        """The bodies of the next so many messages."""
+        """Wait for the bodies of the next `number` messages."""
         return [self.take().text for _ in range(number)]
 
     def ack(self, message: Received, *, transaction: str | None = None) -> None:
-        """ACK as the version has it, and wait for the receipt."""
+        """Send ACK, with the version's headers, and wait for the receipt."""
         receipt = self.receipt()
         self.connection.ack(*self._named(message), transaction=transaction, receipt=receipt)
         self.confirmed(receipt)
 
     def nack(self, message: Received, *, transaction: str | None = None, **headers: str) -> None:
-        """NACK with more headers (requeue, reason), and wait for the receipt."""
+        """Send NACK, maybe with more headers (requeue, reason), and wait for the receipt."""
         receipt = self.receipt()
         self.connection.nack(*self._named(message), transaction=transaction, receipt=receipt, **headers)
         self.confirmed(receipt)
@@ -177,25 +177,25 @@ class Client(stomp.ConnectionListener):  # type: ignore[misc]
     # -- the end ---------------------------------------------------------------------------------------------------
 
     def error(self) -> Received:
-        """The ERROR frame that has to come, after which the broker hangs up."""
+        """Wait for the ERROR frame, after which the broker hangs up."""
         found = self.errors.get(timeout=PATIENCE_S)
         self.await_loss()
         return found
 
     def await_loss(self) -> None:
-        """Wait until the connection has ended; what came before is dropped."""
+        """Wait until the connection has ended; drops earlier messages."""
         while self.messages.get(timeout=PATIENCE_S) is not None:
             pass
         self.messages.put(None)
 
     def leave(self) -> None:
-        """DISCONNECT, its receipt, and the end."""
+        """Send DISCONNECT, and wait for the end."""
         self.connection.disconnect(receipt=self.receipt())
         self.await_loss()
         self._join()
 
     def drop(self) -> None:
-        """End the connection without a word."""
+        """Close the connection without DISCONNECT."""
         self.connection.transport.disconnect_socket()
         self._join()
 
@@ -210,7 +210,7 @@ def _received(frame: Any) -> Received:
 
 @contextmanager
 def connected(port: int, version: str = "1.2", **options: Any) -> Iterator[Client]:
-    """A client that is gone afterwards."""
+    """Connect a client, and drop it afterwards."""
     client = Client(port, version, **options)
     try:
         yield client

@@ -33,7 +33,7 @@ from tests.support.links import PATIENCE_S, Lost
 from tests.support.stomp_py import Client
 from tests.support.storm_others import AmqpConsumer, AmqpProducer, MqttProducer
 
-#: Small segments, so that the storm also crosses their borders and the deletion of dead ones.
+#: Small segments, so that the storm also covers new segments and the removal of dead ones.
 SETTINGS: Final = f"""
 [log]
 level = "warning"
@@ -57,43 +57,43 @@ match = "storm.strict"
 delivery-count-persistence = "strict"
 """
 
-#: With it the ledger is of all that was for some hundred rounds; without it, of what the broker still has.
+#: With it the audited ledger covers some hundred rounds; without it, only what the broker still has.
 RETENTION: Final = """
 [journal.retention]
 enabled = true
 max-bytes = "256MiB"
 """
 
-#: Receipts after which a round ends at the latest; the seed chooses.
+#: The most receipts of a round; the seed chooses.
 RECEIPTS_MAX: Final = 400
 
-#: A round ends after so many seconds even if no receipt arrives.
+#: The longest round, in seconds, if receipts do not arrive.
 ROUND_S: Final = 5.0
 
-#: Sends of stomp.py whose receipts have not arrived, at most: whatever else it sent would only be known as unconfirmed.
+#: The most sends of stomp.py without a receipt: more would only be unconfirmed messages.
 INFLIGHT_MAX: Final = 200
 
-#: Messages on the queues from which they are all consumed: what is looked at after each kill.
+#: Messages on all queues above which they are drained, as each is looked at after each kill.
 BACKLOG_MAX: Final = 1_000
 
 #: How long an expiring message lives, in ms: shorter than a restart takes.
 BRIEF_MS: Final = 30
 
-#: What brokers say to STOMP's clients when they let go of them.
+#: The ERROR texts of a broker that stops, to its STOMP clients.
 GOODBYES: Final = ("broker shutting down", "another broker has taken over")
 
-#: How AMQP's section with the body begins.
+#: The beginning of AMQP's data section.
 _DATA: Final = b"\0\x53\x75"
 
 ROOT: Final = Path(__file__).parents[2]
 
-#: How long the ledger may take, in seconds: Spark starts for it.
+#: How long the audit may take, in seconds: it starts Spark.
 AUDIT_S: Final = 300.0
 
 
 @dataclass(slots=True)
 class Figures:
-    """What a storm did."""
+    """The figures of a storm."""
 
     kills: int = 0
     sent: int = 0
@@ -106,7 +106,7 @@ class Figures:
 
 
 class _Listener(Client):
-    """A connection of the storm, which waits for nothing.  It may lose the broker at any moment."""
+    """A connection of the storm that never waits.  It may lose the broker at any moment."""
 
     def __init__(self, ledger: Ledger, port: int) -> None:
         self.ledger = ledger
@@ -124,14 +124,14 @@ class _Listener(Client):
             self.wrong = told
 
     def on_message(self, frame: Any) -> None:
-        # stomp.py swallows what a listener raises.
+        # stomp.py swallows the exceptions of a listener.
         try:
             self.received(self.ledger.of(frame.body), frame.headers)
         except (AssertionError, KeyError, ValueError) as wrong:
             self.wrong = self.wrong or repr(wrong)
 
     def received(self, entry: Entry, headers: dict[str, str]) -> None:
-        """A message came."""
+        """Process a message."""
         raise AssertionError(f"nobody subscribed, and message {entry.number} came: {headers}")
 
     def on_disconnected(self) -> None:
@@ -143,24 +143,24 @@ class _Listener(Client):
         """Send something; whether the connection took it."""
         try:
             send()
-        except Exception:  # stomp.py raises whatever the socket did
+        except Exception:  # stomp.py passes on any exception of the socket
             return False
         return True
 
     def join(self) -> None:
-        """Wait for the end of the connection, when the broker is gone: what had arrived has been read by then."""
+        """Wait for the end of the connection, after the broker's end: all that had arrived was read by then."""
         assert self.over.wait(PATIENCE_S), "the connection outlives the broker"
         self._join()
         assert not self.wrong, self.wrong
 
     def leave(self) -> None:
-        """DISCONNECT, and its receipt; or the broker is gone."""
+        """Send DISCONNECT, and wait for the end."""
         self.connection.disconnect(receipt="leave:0")
         self.join()
 
 
 class Producer(_Listener):
-    """Sends until the broker is gone, or until it is enough."""
+    """Sends until the broker is gone, or until `leave`."""
 
     def __init__(self, ledger: Ledger, port: int) -> None:
         self._enough = False
@@ -210,7 +210,7 @@ class Producer(_Listener):
         self._thread.join(PATIENCE_S)
 
     def leave(self) -> None:
-        """DISCONNECT, once all that was sent is confirmed; or the broker is gone."""
+        """Send DISCONNECT, once all sends are confirmed or the broker is gone."""
         self._enough = True
         self._room.release()
         self._thread.join(PATIENCE_S)
@@ -221,10 +221,10 @@ class Producer(_Listener):
 
 
 class Consumer(_Listener):
-    """Takes messages and does with each what its kind says.
+    """Consumes messages and settles each as its kind demands.
 
-    `reaching`: what reaches it counts as delivered after the broker's end.  Once it is `replaced`, what it was sent
-    before may have come to others meanwhile.
+    `reaching`: its messages still count as delivered after the broker's end.  Once it is `replaced`, messages that were
+    sent to it before may have been delivered to other clients meanwhile.
     """
 
     def __init__(self, ledger: Ledger, port: int, *, reaching: bool = True) -> None:
@@ -234,7 +234,7 @@ class Consumer(_Listener):
         super().__init__(ledger, port)
 
     def subscribe_to(self, *queues: str) -> None:
-        """With a small window, so that some messages are with the broker still.  Afterwards the queues are there.
+        """Subscribe, with a small window, so that the broker retains some messages.  Afterwards the queues exist.
 
         Raises Lost.
         """
@@ -264,7 +264,7 @@ class Consumer(_Listener):
         self.attempt(lambda: self.settle(entry, headers))
 
     def settle(self, entry: Entry, headers: dict[str, str]) -> None:
-        """Acknowledge, refuse, or keep."""
+        """Acknowledge, refuse, or hold a message."""
         number, id = entry.number, headers["ack"]
         if entry.kind is Kind.POISON:
             self.connection.nack(id, receipt=f"nack:{number}", reason=f"poison {number}")
@@ -276,7 +276,7 @@ class Consumer(_Listener):
 
 
 class Undertaker(_Listener):
-    """Takes what is on the dead-letter and expiry queues, and looks at it closely."""
+    """Consumes from the dead-letter and expiry queues, and checks each message closely."""
 
     def __init__(self, ledger: Ledger, port: int) -> None:
         self.problems: list[str] = []
@@ -291,7 +291,7 @@ class Undertaker(_Listener):
         self.connection.ack(headers["ack"], receipt=f"bury:{entry.number}")
 
     def empty(self, queue: str, number: int) -> None:
-        """All messages of a queue, which are so many; returns when each is gone for good."""
+        """Consume the `number` messages of a queue; returns when each one's ACK is confirmed."""
         if number:
             headers = {"consumer-window-size": "-1"}
             with self.ledger.lock:
@@ -303,13 +303,13 @@ class Undertaker(_Listener):
         assert not self.wrong, self.wrong
 
     def _goes_on(self) -> bool:
-        """Whether another receipt comes; the lock is held."""
+        """Whether another receipt arrives; the lock is held."""
         before = self.ledger.receipts
         return self.ledger.lock.wait_for(lambda: self.ledger.receipts > before, PATIENCE_S)
 
 
 def _flaws(entry: Entry, headers: dict[str, str]) -> list[str]:
-    """What a dead or expired message lacks."""
+    """Return what is wrong with a dead or expired message."""
     flaws = []
     if headers["_AMQ_ORIG_QUEUE"] != entry.queue or headers["_AMQ_DL_FIRST_QUEUE"] != entry.queue:
         flaws.append("another origin")
@@ -328,15 +328,15 @@ def _flaws(entry: Entry, headers: dict[str, str]) -> list[str]:
 
 
 def reason_word(kind: Kind) -> str:
-    """The word that the consumer's reason begins with."""
+    """Return the first word of the consumer's reason."""
     return "poison" if kind is Kind.POISON else "rejected"
 
 
 def _number(message: dict[str, Any]) -> int:
-    """The message's number, from its body as management shows it."""
+    """Return the message's number, from its body as management shows it."""
     assert message["body"]["encoding"] == "base64", "bodies have a NUL in them"
     body = b64decode(message["body"]["data"])
-    if body[:1] == b"\0":  # AMQP's sections as they came, cut: the one with data has a length of one byte or four
+    if body[:1] == b"\0":  # AMQP's sections as received, cut: the data section has a length of one byte or four
         at = body.index(_DATA) + len(_DATA)
         body = body[at + (2 if body[at] == 0xA0 else 5) :]
     return int(body.partition(b"\0")[0])
@@ -352,10 +352,10 @@ class Storm:
         self._broker = broker
 
     def round(self) -> None:
-        """Load, SIGKILL, restart, check."""
+        """Run one round: load, SIGKILL, restart, check."""
         ledger, broker = self._ledger, self._broker
         consumer = Consumer(ledger, broker.port)
-        consumer.subscribe_to(*QUEUES)  # without queues what MQTT publishes would have nowhere to go
+        consumer.subscribe_to(*QUEUES)  # MQTT messages need a queue to go to
         others = self._others()
         producer = Producer(ledger, broker.port)
         ledger.await_receipts(self._random.randint(1, RECEIPTS_MAX), ROUND_S)
@@ -373,7 +373,7 @@ class Storm:
         ledger.restarted()
 
     def _others(self) -> list[AmqpProducer | AmqpConsumer | MqttProducer]:
-        """Clients of the other protocols: not all in every round, so that each also meets the others' leavings."""
+        """Start clients of other protocols: not all in every round, so that each also gets messages of the others."""
         ledger, ports = self._ledger, self._broker.ports
         chosen: list[AmqpProducer | AmqpConsumer | MqttProducer] = []
         if self._random.random() < 0.7:
@@ -385,7 +385,7 @@ class Storm:
         return chosen
 
     def _check(self) -> int:
-        """Where everything is; how many messages there are."""
+        """Check where every message is; returns how many there are."""
         found: dict[int, list[str]] = {}
         delivered: dict[int, int] = {}
         for queue, message in self._shown():
@@ -404,7 +404,7 @@ class Storm:
         return len(found)
 
     def _settled_counts(self) -> dict[str, int]:
-        """Messages on each queue, when nothing is on its way to the disk."""
+        """Return the messages on each queue, once none is on its way to the disk."""
         until = time.monotonic() + PATIENCE_S
         while True:
             queues = self._broker.get("queues", limit=1000)["queues"]
@@ -415,7 +415,7 @@ class Storm:
             assert time.monotonic() < until, f"messages are on their way to the disk for ever: {moving}"
 
     def _shown(self) -> list[tuple[str, dict[str, Any]]]:
-        """Each message there is, and its queue; while they were asked for, none moved or expired."""
+        """Return each message with its queue; meanwhile none has moved or expired."""
         until = time.monotonic() + PATIENCE_S
         while True:
             counts = self._settled_counts()
@@ -444,10 +444,10 @@ class Storm:
         return undertaker
 
     def audit(self) -> None:
-        """The ledger, by the real command, beside the running broker."""
+        """Audit the ledger by the real command, beside the running broker."""
         broker = self._broker
         command = [sys.executable, "-m", "broker", "audit", "ledger", "--compare", "--format", "json"]
-        command += ["--priority", "normal"]  # nobody waits for this broker; the test does, for the audit
+        command += ["--priority", "normal"]  # the test waits for the audit, not for the broker
         command += ["--config", str(broker.config), "--data", str(broker.data)]
         done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=AUDIT_S, check=False)
         said = f"{done.stdout}\n{done.stderr}\n({broker.directory})"
@@ -457,7 +457,7 @@ class Storm:
         assert found["summary"]["enqueued"] > 0, said
 
     def _drain(self) -> None:
-        """Consume what is there."""
+        """Consume all messages."""
         counts = {
             _number(message): (message["redelivered"], message["failed_deliveries"]) for _, message in self._shown()
         }
@@ -468,7 +468,7 @@ class Storm:
         assert not any(self._settled_counts().values())
 
     def finish(self) -> Figures:
-        """Consume what is left, and draw the balance."""
+        """Consume the remaining messages, and balance the ledger."""
         self._drain()
         self._check()
         ledger, figures = self._ledger, self.figures
@@ -483,7 +483,7 @@ class Storm:
 def rage(
     directory: Path, *, kills: int, seed: int, audit_every: int = 0, tell: Callable[[Figures], None] = lambda _: None
 ) -> Figures:
-    """A whole storm, with an audit after so many kills (0: none), and one at the end.
+    """Run a whole storm, with an audit every `audit_every` kills (0: none), and one at the end.
 
     Raises AssertionError with what is wrong.
     """

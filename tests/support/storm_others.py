@@ -18,10 +18,10 @@ from tests.support.ledger import Entry, Kind, Ledger
 from tests.support.links import PATIENCE_S
 from tests.support.paho_client import Paho
 
-#: How long the consumer waits for a message before it looks whether the storm is over, in seconds.
+#: How long the consumer waits for a message before it checks whether the storm is over, in seconds.
 LOOK_S: Final = 0.2
 
-#: Messages of the MQTT publisher that wait for their PUBACK, at most.
+#: The most messages of the MQTT publisher without a PUBACK.
 INFLIGHT_MAX: Final = 20
 
 
@@ -42,7 +42,7 @@ class _Amqp:
         raise NotImplementedError
 
     def work(self) -> None:
-        """One thing to do."""
+        """Send, or receive, one message."""
         raise NotImplementedError
 
     def _run(self) -> None:
@@ -55,11 +55,11 @@ class _Amqp:
             return  # the broker is gone
 
     def join(self) -> None:
-        """After the broker's end."""
-        self._end(0)  # nobody will answer its CLOSE
+        """End the client after the broker's end."""
+        self._end(0)  # no answer to CLOSE will arrive
 
     def leave(self) -> None:
-        """CLOSE, once all that was sent has its outcome; or the broker is gone."""
+        """Send CLOSE, once all sends have their outcome or the broker is gone."""
         self._end(PATIENCE_S)
 
     def _end(self, patience_s: float) -> None:
@@ -90,7 +90,7 @@ class AmqpProducer(_Amqp):
 
 
 class AmqpConsumer(_Amqp):
-    """Takes from one queue; what it settles is not confirmed."""
+    """Consumes from one queue; its settlements are not confirmed."""
 
     def __init__(self, ledger: Ledger, port: int, queue: str, *, reaching: bool = True) -> None:
         self._queue = queue
@@ -132,7 +132,7 @@ class AmqpConsumer(_Amqp):
 
 
 class MqttProducer:
-    """Publishes with QoS 1, some at a time."""
+    """Publishes with QoS 1, several messages at a time."""
 
     def __init__(self, ledger: Ledger, port: int) -> None:
         self.ledger = ledger
@@ -159,7 +159,7 @@ class MqttProducer:
         self._room.release()
 
     def _published(self, client: Any, userdata: Any, mid: int, code: Any, properties: Any) -> None:
-        # The client's own lock is held here and in `publish`: ours is never held around that.
+        # The client's own lock is held here and in `publish`: never call `publish` with our lock held.
         assert not code.is_failure, f"a message over MQTT: {code}"
         with self._lock:
             entry = self._sent.pop(mid, None)
@@ -188,14 +188,14 @@ class MqttProducer:
                 self._confirm(entry)
 
     def join(self) -> None:
-        """After the broker's end."""
+        """End the client after the broker's end."""
         self._end()
         self._thread.join(PATIENCE_S)
         self._client.loop_stop()
         assert not self._thread.is_alive(), "a client outlives the broker"
 
     def leave(self) -> None:
-        """DISCONNECT, once all that was sent is acknowledged; or the broker is gone."""
+        """Send DISCONNECT, once all messages are acknowledged or the broker is gone."""
         self._end()
         self._thread.join(PATIENCE_S)
         with self.ledger.lock:

@@ -7,7 +7,7 @@ import subprocess
 
 
 def check(result: subprocess.CompletedProcess[str]) -> None:
-    """What `make demo` must have told, on lines of 80 characters; tests/test_readme.py runs it."""
+    """Check the output of `make demo`, on lines of 80 characters; tests/test_readme.py runs it."""
     assert result.returncode == 0, result.stdout + result.stderr
     said = re.findall(r"^\d{4}-\d\d-.*Z [A-Z]+ +(\S+)", result.stderr, re.MULTILINE)
     assert set(said) <= {"journal.slow_sync"}, "the broker has nothing to say but of the machine's disk"
@@ -33,7 +33,7 @@ def check(result: subprocess.CompletedProcess[str]) -> None:
 
 
 def check_cluster(result: subprocess.CompletedProcess[str]) -> None:
-    """What `make cluster` must have told, on lines of 80 characters; tests/test_readme.py runs it."""
+    """Check the output of `make cluster`, on lines of 80 characters; tests/test_readme.py runs it."""
     assert result.returncode == 0, result.stdout + result.stderr
     told = result.stdout
     assert "Amsterdam publishes news, heard in amsterdam, berlin and paris." in told

@@ -52,7 +52,7 @@ certificate = "{certificate}"
 key = "{key}"
 """
 
-#: The beginning of a first frame, for each acceptor, and its continuation: all that a stranger may send.
+#: The beginning of a first frame, for each acceptor, and its continuation: the only bytes that a stranger sends.
 BEGINNINGS: Final = {
     "stomp": (b"CONNECT\nlogin:", b"x"),
     "amqp": (b"AMQP\3\1\0\0\0\0\x1f\xff\2\1\0\0\0\x53\x41\xd0\0\0\x1f\xef\0\0\0\3\xa3\5PLAIN\xb0\0\0\x1f\xd0", b"x"),
@@ -64,14 +64,14 @@ BEGINNINGS: Final = {
 #: Bytes that a stranger may have sent: limits.connect-bytes-max.
 FULL_BYTES: Final = 8 << 10
 
-#: The same of the request that begins a WebSocket.
+#: The same for the request that opens a WebSocket.
 REQUEST_BYTES: Final = 10 << 10
 
 CONNECT: Final = frame("CONNECT", {"accept-version": "1.2", "host": "h", "login": "bob", "passcode": "secret"})
 
 
 def settings(authority: Authority, *, timeout: str = "10s") -> str:
-    """A configuration with a certificate of an authority; `timeout` is that of the login."""
+    """Return a configuration with a certificate of an authority; `timeout` is that of the login."""
     certificate, key = authority.issue("broker")
     return SETTINGS.format(certificate=certificate, key=key, timeout=timeout)
 
@@ -88,13 +88,13 @@ class Connections:
             each.sendall(first)
 
     def drip(self, more: bytes) -> None:
-        """Everybody sends a little more; those who have been cut off do not."""
+        """Send a little more on each socket that was not cut off."""
         for each in self.sockets:
             with suppress(OSError):
                 each.send(more)
 
     def last_cut(self) -> float:
-        """Seconds from the first connection until all have been cut off.  Raises AssertionError."""
+        """Return the seconds from the first connection until all were cut off.  Raises AssertionError."""
         poll = select.poll()
         for each in self.sockets:
             poll.register(each, select.POLLIN | select.POLLHUP)
@@ -108,14 +108,14 @@ class Connections:
         return time.monotonic() - self.begun
 
     def close(self) -> None:
-        """Go."""
+        """Close all sockets."""
         for each in self.sockets:
             each.close()
 
 
 @contextmanager
 def connections(port: int, count: int, first: bytes) -> Iterator[Connections]:
-    """Connections that are closed afterwards."""
+    """Open connections, and close them afterwards."""
     found = Connections(port, count, first)
     try:
         yield found
@@ -124,12 +124,12 @@ def connections(port: int, count: int, first: bytes) -> Iterator[Connections]:
 
 
 def settled_bytes(broker: DaemonProcess, acceptor: str, count: int) -> int:
-    """The broker's memory once it has so many connections and has read what they sent: when it grows no more."""
+    """Return the broker's memory once it has `count` connections and has read their bytes: when it stops growing."""
     deadline = time.monotonic() + PATIENCE_S
     seen: list[int] = []
     while True:
         [state] = [each for each in broker.get("status")["acceptors"] if each["name"] == acceptor]
-        here = state["connections"] == count or acceptor == "secure"  # which is not there before its handshake
+        here = state["connections"] == count or acceptor == "secure"  # which counts no connection before its handshake
         seen = [*seen[-4:], broker.memory_bytes()]
         if here and len(seen) == 5 and seen[0] == seen[-1]:
             return seen[-1]
@@ -137,28 +137,28 @@ def settled_bytes(broker: DaemonProcess, acceptor: str, count: int) -> int:
 
 
 def cost(broker: DaemonProcess, acceptor: str, count: int, *, full: bool) -> int:
-    """Bytes of memory that each of so many strangers costs, who have sent a few bytes, or nearly all they may.
+    """Return the bytes of memory for each of `count` strangers that have sent a few bytes, or nearly all they may.
 
-    The broker has to be a new one, where memory that was used before does not hide it, and patient.
+    The broker must be a new one, as earlier memory would hide the cost, and have a long login timeout.
     """
     beginning, more = BEGINNINGS[acceptor]
     room = (REQUEST_BYTES if acceptor == "web" else FULL_BYTES) - len(beginning)
     first = beginning + more * ((room - 8) // len(more)) if full else beginning
     few = count // 10
-    with connections(broker.ports[acceptor], few, first):  # what the first ones cost is not theirs
+    with connections(broker.ports[acceptor], few, first):  # the first connections cost more than their own memory
         before = settled_bytes(broker, acceptor, few)
         with connections(broker.ports[acceptor], count, first):
             return (settled_bytes(broker, acceptor, few + count) - before) // count
 
 
 def patience(broker: DaemonProcess, count: int) -> float:
-    """Seconds after which the last of so many strangers has been cut off."""
+    """Return the seconds after which the last of `count` strangers was cut off."""
     with connections(broker.ports["stomp"], count, BEGINNINGS["stomp"][0]) as strangers:
         return strangers.last_cut()
 
 
 def hello() -> bytes:
-    """A client's first flight of TLS."""
+    """Return a client's first flight of TLS."""
     context = ssl.create_default_context()
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = context.wrap_bio(incoming, outgoing, server_hostname="localhost")
@@ -168,7 +168,7 @@ def hello() -> bytes:
 
 
 def abort_handshakes(port: int, count: int) -> None:
-    """So many handshakes, each broken off: at once, in the middle of the first flight, after it, with nonsense."""
+    """Break off `count` handshakes: at once, in the middle of the first flight, after it, with nonsense."""
     first = hello()
     ways = (
         b"",
@@ -187,7 +187,7 @@ def abort_handshakes(port: int, count: int) -> None:
 
 
 def log_in(port: int, context: ssl.SSLContext | None = None) -> float:
-    """Seconds until a new client is in.  Raises AssertionError."""
+    """Log a new client in; returns the seconds that it took.  Raises AssertionError."""
     begun = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), PATIENCE_S) as raw:
         client = raw if context is None else context.wrap_socket(raw, server_hostname="localhost")
@@ -200,7 +200,7 @@ def log_in(port: int, context: ssl.SSLContext | None = None) -> float:
 
 @dataclass(slots=True)
 class Figures:
-    """Logins, and seconds of the slowest by TCP and by TLS."""
+    """The number of logins, and the seconds of the slowest by TCP and by TLS."""
 
     logins: int = 0
     slowest_login: float = 0.0
@@ -208,7 +208,7 @@ class Figures:
 
 
 def besiege(broker: DaemonProcess, authority: Authority, *, slow: int, aborted: int) -> Figures:
-    """Slow ones and aborted handshakes at once, while clients log in.  Raises AssertionError."""
+    """Run slow strangers and aborted handshakes at once, while clients log in.  Raises AssertionError."""
     figures = Figures()
     context = authority.client()
     aborting = threading.Thread(target=abort_handshakes, args=(broker.ports["secure"], aborted))

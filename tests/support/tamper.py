@@ -41,7 +41,7 @@ class DraftEntry:
     hole: int = 0
 
     def at(self, segment: int, position: int) -> Entry:
-        """As it is written."""
+        """Return it as the entry to write."""
         nbytes = sum(map(len, self.records))
         return Entry(
             segment=segment,
@@ -56,7 +56,7 @@ class DraftEntry:
 
 @dataclass(slots=True)
 class DraftSegment:
-    """A segment: the folder it lies in below the journal, its entries, and how many records it had when it was read.
+    """A segment: its folder below the journal, its entries, and how many records it had when it was read.
 
     `hole`: positions left out before it.
     """
@@ -70,7 +70,7 @@ class DraftSegment:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a record is in a draft."""
+    """The place of a record in a draft."""
 
     segment: int
     entry: int
@@ -85,7 +85,7 @@ class Draft:
 
     @classmethod
     def read(cls, journal: Path) -> Draft:
-        """Take a journal apart.  Its torn tail, if it has one, is left out."""
+        """Read a journal into a draft, without its torn tail, if any."""
         paths = {segment_number(p.name): p for p in [*journal.glob("retention/date=*/*"), *journal.iterdir()]}
         segments: dict[int, DraftSegment] = {}
         for number in sorted(n for n in paths if n):
@@ -105,10 +105,10 @@ class Draft:
         return cls(segments)
 
     def write(self, journal: Path) -> Path:
-        """Put it together again in an empty directory: positions counted anew, checksums right.  Returns `journal`."""
+        """Write it to an empty directory, with new positions and right checksums.  Returns `journal`."""
         position = end = min(segment.header.first_position for segment in self.segments.values())
         for number, segment in sorted(self.segments.items()):
-            position += segment.header.first_position - end + segment.hole  # what trimming had left between two
+            position += segment.header.first_position - end + segment.hole  # the gap that trimming had left
             end = segment.header.first_position + segment.records
             header = encode_header(
                 number=number,
@@ -130,7 +130,7 @@ class Draft:
     # -- finding ---------------------------------------------------------------------------------------------------
 
     def find(self, type: RecordType, fits: Callable[[decode.Record], bool] = lambda _: True) -> list[Place]:
-        """The records of a type that fit, oldest first."""
+        """Find the records of a type that fit, oldest first."""
         return [
             Place(number, e, i)
             for number, segment in sorted(self.segments.items())
@@ -140,7 +140,7 @@ class Draft:
         ]
 
     def at(self, place: Place) -> decode.Record:
-        """The record there."""
+        """Return the record at a place."""
         return decode.decode(self._entry(place).records[place.index], 0)
 
     def _entry(self, place: Place) -> DraftEntry:
@@ -149,7 +149,7 @@ class Draft:
     # -- faults ----------------------------------------------------------------------------------------------------
 
     def remove(self, place: Place, *, renumbered: bool = True) -> None:
-        """A record was never written; not `renumbered`: its position is missing."""
+        """Remove a record, as if never written; not `renumbered`: its position is missing."""
         entries = self.segments[place.segment].entries
         entry = entries[place.entry]
         del entry.records[place.index]
@@ -165,7 +165,7 @@ class Draft:
             self.segments[min(n for n in self.segments if n > place.segment)].hole += hole
 
     def double(self, place: Place, *, into: int | None = None) -> None:
-        """A record was written twice: again right behind itself, or at the end of segment `into`."""
+        """Write a record twice: again right behind itself, or at the end of segment `into`."""
         data = self._entry(place).records[place.index]
         if into is None:
             self._entry(place).records.insert(place.index, data)
@@ -174,16 +174,16 @@ class Draft:
             self.segments[into].entries.append(DraftEntry(last.timestamp, last.durable, [data]))
 
     def replace(self, place: Place, data: bytes) -> None:
-        """Something else was written."""
+        """Replace a record."""
         self._entry(place).records[place.index] = data
 
     def announce(self, place: Place, next_id: int) -> None:
-        """An OPENED record told another id as the first that was not used."""
+        """Change the first unused id of an OPENED record."""
         data = self._entry(place).records[place.index]
         self.replace(place, data[: HEAD.size] + next_id.to_bytes(8, "little") + data[HEAD.size + 8 :])
 
     def less(self, place: Place, id: int) -> None:
-        """A REMOVED record forgot one of its ids, or is gone if that was the only one."""
+        """Remove an id from a REMOVED record, or the record if that was its only id."""
         removed = self.at(place)
         assert isinstance(removed, decode.Removed)
         ids: Sequence[int] = [other for other in removed.ids if other != id]
@@ -194,19 +194,19 @@ class Draft:
 
 
 def copy(journal: Path, target: Path) -> Path:
-    """The journal somewhere else, to be damaged there."""
+    """Copy the journal, to damage the copy."""
     shutil.copytree(journal, target)
     return target
 
 
 def path_of(journal: Path, number: int) -> Path:
-    """Where a segment lies."""
+    """Return the path of a segment."""
     (path,) = [*journal.glob(segment_name(number)), *journal.glob(f"retention/date=*/{segment_name(number)}")]
     return path
 
 
 def flip(path: Path, offset: int, bit: int = 0) -> None:
-    """One bit of a segment changes."""
+    """Flip one bit of a segment."""
     data = bytearray(path.read_bytes())
     data[offset] ^= 1 << bit
     path.write_bytes(data)

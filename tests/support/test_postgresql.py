@@ -21,7 +21,7 @@ from tests.support.postgresql_keeper import working_in
 from tests.support.process import PATIENCE_S, ROOT, NotAvailable, state
 from tests.support.proxy import Proxy
 
-#: A place with a server that is stopped, of a process that waits to be killed.
+#: A process with a place and a paused server that waits to be killed.
 _ABANDONED = """
 import signal
 from tests.support.postgresql import PostgreSQL
@@ -45,7 +45,7 @@ def server(postgresql: PostgreSQL) -> Iterator[Server]:
 
 @contextmanager
 def _unconfirmed(server: Server, statement: str) -> Iterator[Future[Rows]]:
-    """A statement whose commit waits for a standby."""
+    """Run a statement whose commit waits for a standby."""
     with ThreadPoolExecutor(1) as pool:
         answer = pool.submit(server.sql, statement)
         waiting = "SELECT count(*) = 1 FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND query = %s"

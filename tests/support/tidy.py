@@ -33,7 +33,7 @@ TOP_LEVEL: Final = (
 
 OURS: Final = ("bench", "broker", "demo", "protocols", "spark_jobs", "store", "tests")
 
-#: Words that must stand in no text file, with what to do instead.  In two parts, so that this file has none either.
+#: Words that no text file may contain, with what to do instead.  In two parts, so that this file has none either.
 BANNED: Final = {
     "TO" + "DO": "do it, or file it",
     "FIX" + "ME": "mend it, or file it",
@@ -46,25 +46,25 @@ _TEXT_NAMES: Final = frozenset({"Dockerfile", "Makefile", "run"})
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A Python file: where it is, and its text."""
+    """A Python file: its path, and its text."""
 
     path: str
     text: str
 
     @property
     def tree(self) -> ast.Module:
-        """What it says."""
+        """Its syntax tree."""
         return ast.parse(self.text, self.path)
 
 
 def sources(*rooms: str) -> list[Source]:
-    """The Python files below these folders."""
+    """Return the Python files below these folders."""
     paths = sorted(path for room in rooms for path in (ROOT / room).rglob("*.py"))
     return [Source(str(path.relative_to(ROOT)), path.read_text()) for path in paths]
 
 
 def texts() -> Iterator[tuple[str, str]]:
-    """Name and content of the text files of the project."""
+    """Yield name and content of the text files of the project."""
     folders = (*OURS, "docs", "etc", ".ci", "examples")
     paths = [path for folder in folders for path in (ROOT / folder).rglob("*")]
     for path in sorted([*ROOT.iterdir(), *paths]):
@@ -74,7 +74,7 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def sleeps(source: Source) -> list[str]:
-    """Sleeps of a test on the event loop, except `asyncio.sleep(0)`, which only lets others run."""
+    """Return a test's sleeps on the event loop, except `asyncio.sleep(0)`, which only lets other tasks run."""
     return [
         f"{source.path}:{node.lineno}: a test waits for what happens, it does not sleep"
         for node in ast.walk(source.tree)
@@ -85,7 +85,7 @@ def sleeps(source: Source) -> list[str]:
 
 
 def borrows(source: Source) -> list[str]:
-    """Imports from test modules: what tests share is in a module of its own, or a fixture."""
+    """Return imports from test modules: shared code belongs in a module of its own, or a fixture."""
     return [
         f"{source.path}:{node.lineno}: {node.module}: what tests share is in no test module"
         for node in ast.walk(source.tree)
@@ -93,12 +93,12 @@ def borrows(source: Source) -> list[str]:
     ]
 
 
-#: Lines of a function, with its docstring: what is longer wants to be several.
+#: The most lines of a function, with its docstring.
 FUNCTION_LINES_MAX: Final = 70
 
 
 def too_long(source: Source) -> list[str]:
-    """Functions of more lines than that."""
+    """Return the functions of more than `FUNCTION_LINES_MAX` lines."""
     return [
         f"{source.path}:{node.lineno}: {node.name} has {lines} lines, {FUNCTION_LINES_MAX} are the most"
         for node in ast.walk(source.tree)
@@ -108,7 +108,7 @@ def too_long(source: Source) -> list[str]:
 
 
 def asks(source: Source) -> list[str]:
-    """Calls of `input()`, which ruff cannot ban: a broker asks nobody, and commands ask with click."""
+    """Return calls of `input()`, which ruff cannot ban: a broker never prompts, and commands prompt with click."""
     return [
         f"{source.path}:{node.lineno}: input(): ask with click, in broker/cli"
         for node in ast.walk(source.tree)
@@ -116,12 +116,12 @@ def asks(source: Source) -> list[str]:
     ]
 
 
-#: What sessions ask of the engine for their peers: each says as whom.
+#: Calls of the engine on behalf of a peer: each needs the peer's access.
 _FOR_A_PEER: Final = frozenset({"SubscribeRequest", "browse", "delete_subscription", "destination"})
 
 
 def without_access(source: Source) -> list[str]:
-    """Calls of a session that do not say what its peer may do; the engine would act as the broker itself."""
+    """Return a session's calls without its peer's access; the engine would act as the broker itself."""
     return [
         f"{source.path}:{node.lineno}: {name} without access: say as whom"
         for node in ast.walk(source.tree)
@@ -132,7 +132,7 @@ def without_access(source: Source) -> list[str]:
 
 
 def banned_words(name: str, text: str) -> list[str]:
-    """Lines of a text with a banned word."""
+    """Return the lines of a text with a banned word."""
     return [
         f"{name}:{number}: {match[1]}: {BANNED[match[1]]}"
         for number, line in enumerate(text.splitlines(), 1)

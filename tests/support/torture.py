@@ -36,10 +36,10 @@ from tests.support.sim_broker import SimBroker
 from tests.support.sim_database import FAULTS, SimDatabase
 from tests.support.sim_files import Crash, Fault, SimFiles
 
-#: Operations of a recovery of which one may be the last.
+#: A power loss during a recovery comes within this many of its operations.
 RECOVERY_OPERATIONS: Final = 30
 
-#: Of so many copies one goes on to work after its recovery, and loses power a second time.
+#: One copy in this many goes on working after its recovery, and loses power a second time.
 WORKS_ON: Final = 16
 
 _RETENTIONS: Final = (
@@ -51,11 +51,11 @@ _RETENTIONS: Final = (
 
 
 class Wrong(AssertionError):
-    """A point that is not as it must be; the text says how to repeat it."""
+    """A point in a wrong state; the text says how to repeat it."""
 
 
 class Scene:
-    """What the scenes share.  `disks`: copies before each operation; `points` and `operations` count.
+    """The base of the scenes.  `disks`: copies before each operation; `points` and `operations` count.
 
     `short`: as little work as shows the scene's kinds of operations.
     """
@@ -78,11 +78,11 @@ class Scene:
         self.files.before_step = None
 
     def run(self) -> None:
-        """The workload, on `files`."""
+        """Run the workload, on `files`."""
         raise NotImplementedError
 
     def check(self, disk: SimFiles, copy: int) -> None:
-        """Whether a disk that lost power is as it must be now."""
+        """Check the state of a disk that lost power; any exception means that it is wrong."""
         raise NotImplementedError
 
     def _before_step(self) -> None:
@@ -91,7 +91,7 @@ class Scene:
             self.point(self.files.fork(self.number * 1_000_003 + self.operations * 101 + copy), copy)
 
     def point(self, disk: SimFiles, copy: int) -> None:
-        """The power goes on this copy."""
+        """Let this copy lose power, and check it."""
         disk.crash()
         try:
             self.check(disk, copy)
@@ -118,7 +118,7 @@ class JournalScene(Scene):
 
     @property
     def oracle(self) -> Oracle:
-        """What is known by now."""
+        """The oracle at this moment."""
         return self.station.oracle if self.station is not None else Oracle()
 
     def check(self, disk: SimFiles, copy: int) -> None:
@@ -136,7 +136,7 @@ class JournalScene(Scene):
 
 
 class FaultScene(JournalScene):
-    """See the module: each point is a run of its own, since nothing goes on as before once something failed."""
+    """See the module: each point is a run of its own, since a fault changes everything after it."""
 
     name = "fault"
 
@@ -176,7 +176,7 @@ class BrokerScene(Scene):
         self.oracle = crash_work.Oracle()
 
     def settings(self, *, retained: bool) -> Config:
-        """The configuration, but for the size of segments."""
+        """Return the configuration, except for the size of segments."""
         return crash_work.config(retained=retained)
 
     def run(self) -> None:
@@ -212,12 +212,12 @@ class PagingScene(BrokerScene):
 
 
 class PairScene(Scene):
-    """See the module: each point is a run of its own, since nothing goes on as before once something failed."""
+    """See the module: each point is a run of its own, since a fault changes everything after it."""
 
     name = "pair"
 
     def play(self) -> None:
-        config = crash_work.config(retained=False)  # what one has kept, another has not
+        config = crash_work.config(retained=False)  # retention is local: one broker's kept segments are not another's
         measured = SimDatabase(self.number)
         crash_work.attempt(self.files, config, measured)
         for _ in range(self.disks * 10):
@@ -237,7 +237,7 @@ class PairScene(Scene):
             self.points += 1
 
     def _take_over(self, shared: SimDatabase, disk: SimFiles, config: Config, oracle: crash_work.Oracle) -> None:
-        """Another broker, on an empty disk; then the first one again, on what its disk has kept."""
+        """Start another broker, on an empty disk; then the first one again, on its disk after the power loss."""
         shared.reachable = True
         shared.fault_rate = 0.0
         shared.plan(0, "")
@@ -264,7 +264,7 @@ class SessionScene(Scene):
         self._work(lambda _: None)
 
     def _learn(self) -> list[session_work.State]:
-        """How the broker is before each step and at the end, without faults."""
+        """Return the broker's state before each step and at the end, without faults."""
         found: list[session_work.State] = []
         self._work(lambda bench: found.append(session_work.state(bench)))
         self.files = SimFiles(self.number)
@@ -300,7 +300,7 @@ def torture(
     short: bool = False,
     tell: Callable[[str, int], None] = lambda name, points: None,
 ) -> dict[str, int]:
-    """Scene after scene until so many points were tried; how many of each.  Raises Wrong.
+    """Play scenes until enough points were tried; returns how many of each.  Raises Wrong.
 
     `short`: journals of a few entries, which cost least a point.
     """

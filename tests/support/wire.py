@@ -17,20 +17,20 @@ class Codec(Protocol[Event]):
 
     @property
     def error(self) -> Exception | None:
-        """What was wrong with the bytes."""
+        """The error in the bytes, if any."""
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer."""
+        """Receive bytes from the peer."""
 
     def receive_eof(self) -> None:
-        """The peer sends no more."""
+        """Receive the end of the peer's bytes."""
 
     def events(self) -> list[Event]:
-        """What they said."""
+        """Return the events of the bytes so far."""
 
 
 def feed(codec: Codec[Event], pieces: Iterable[bytes]) -> list[Event]:
-    """The events of some pieces, asked for after each."""
+    """Return the events of some pieces, read after each."""
     found: list[Event] = []
     for piece in pieces:
         codec.receive_data(piece)
@@ -40,12 +40,12 @@ def feed(codec: Codec[Event], pieces: Iterable[bytes]) -> list[Event]:
 
 
 def bytewise(raw: bytes) -> list[bytes]:
-    """One byte at a time."""
+    """Split bytes into single ones."""
     return [raw[at : at + 1] for at in range(len(raw))]
 
 
 def cuts(raw: bytes) -> list[list[bytes]]:
-    """Every way in which some bytes can arrive that a codec should not notice: whole, bytewise, in two parts."""
+    """Return the ways to split bytes that must make no difference to a codec: whole, bytewise, in two parts."""
     return [[raw], bytewise(raw), *([raw[:at], raw[at:]] for at in range(1, len(raw)))]
 
 
@@ -58,10 +58,10 @@ def check_codec(
     blank: bytes = b"",
     trailing: bytes = b"",
 ) -> None:
-    """`raw` is `expected`, however it arrives and whatever `trailing` bytes follow; less than `raw` is nothing at all.
+    """Check that `raw` gives `expected`, in any pieces and before `trailing` bytes, and less than `raw` gives nothing.
 
-    `expected` are what `show` makes of the events; they must all come out at the last byte of `raw`.  A prefix that
-    consists of `blank` bytes may end the connection, every other one may not.
+    `expected` are the results of `show` for the events, which must all appear at the last byte of `raw`.  A prefix that
+    consists of `blank` bytes may end the connection, any other may not.
     """
     for pieces in cuts(raw):
         codec = make()
@@ -84,9 +84,9 @@ def check_codec(
 
 
 def check_malformed(make: Callable[[], Codec[Event]], raw: bytes, *, before: int = 0) -> Exception:
-    """`raw` is malformed, however it arrives, after `before` good events; the error that it gives when it comes whole.
+    """Check that `raw` is malformed, in any pieces, after `before` good events; returns the error for it whole.
 
-    Nothing comes out after an error, whatever follows.
+    After an error there are no more events, whatever follows.
     """
     errors: list[Exception] = []
     for pieces in cuts(raw):
