@@ -25,7 +25,7 @@ from tests.support.postgresql import PostgreSQL, dsn
 from tests.support.postgresql_keeper import working_in
 from tests.support.process import ROOT, BrokerProcess, Process, spawn
 
-#: The files that are tried, by the names of their machines.
+#: The tested files, by the names of their machines.
 CONFIGURATIONS: Final = {
     name: ROOT / "etc" / "high-availability" / f"patroni-{name}.yml" for name in ("one", "two", "three")
 }
@@ -38,7 +38,7 @@ _PATIENCE_S: Final = 180.0
 
 
 class Etcd(PeerProcess):
-    """One etcd, where three belong."""
+    """A single etcd, where production has three."""
 
     name = "etcd"
     protocols: Sequence[str] = ("clients", "peers")
@@ -103,12 +103,12 @@ class Machine(BrokerProcess):
             sent |= fresh
 
     def crash_postgresql(self) -> None:
-        """SIGKILL of PostgreSQL alone, which Patroni sees."""
+        """Send SIGKILL to PostgreSQL alone, which Patroni notices."""
         for pid in working_in(self.data):
             _kill(pid, signal.SIGKILL)
 
     def sql(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
-        """The rows of a statement."""
+        """Return the rows of a statement."""
         with psycopg.connect(_dsn(self), autocommit=True) as connection:
             cursor = connection.execute(statement.encode(), parameters or None)
             return cursor.fetchall() if cursor.description else []
@@ -153,7 +153,7 @@ class Cluster:
         self._etcd.close()
 
     def roles(self) -> Mapping[str, str]:
-        """What each that runs is to Patroni: leader, sync_standby, replica."""
+        """Return the Patroni role of each running machine: leader, sync_standby, replica."""
         for machine in self.machines.values():
             try:
                 told = httpx.get(f"http://127.0.0.1:{machine.ports['http']}/cluster", timeout=2, trust_env=False)
@@ -164,7 +164,7 @@ class Cluster:
         return {}
 
     def await_whole(self) -> Machine:
-        """Wait until each has its place, and one of them is the synchronous standby; the primary."""
+        """Wait until each has its role, and one is the synchronous standby; returns the primary."""
         wanted = ["leader", "sync_standby", *["replica"] * (len(self.machines) - 2)]
         until_true(lambda: sorted(self.roles().values()) == sorted(wanted))
         [leader] = [name for name, role in self.roles().items() if role == "leader"]
@@ -172,7 +172,7 @@ class Cluster:
 
 
 def until_true(question: Callable[[], bool]) -> None:
-    """Ask until it is so."""
+    """Check repeatedly until a condition holds."""
     until, never = time.monotonic() + _PATIENCE_S, threading.Event()
     while not question():
         assert time.monotonic() < until
@@ -180,7 +180,7 @@ def until_true(question: Callable[[], bool]) -> None:
 
 
 class Inserts:
-    """A client that commits one number after another, and connects again when it must."""
+    """A client that commits one number after another, and reconnects when necessary."""
 
     def __init__(self, dsn: str) -> None:
         self.confirmed: list[tuple[float, int]] = []
@@ -211,18 +211,18 @@ class Inserts:
                 self._ending.wait(0.05)
 
     def stall(self, since: float) -> float:
-        """The longest time between two confirmations since then, in seconds."""
+        """Return the longest time between two confirmations since then, in seconds."""
         moments = [moment for moment, _ in self.confirmed if moment >= since]
         return max(later - earlier for earlier, later in pairwise(moments))
 
     def await_more(self) -> None:
-        """Wait until more is confirmed."""
+        """Wait until more commits are confirmed."""
         before = len(self.confirmed)
         until_true(lambda: len(self.confirmed) > before + 10)
 
 
 def fail_over(cluster: Cluster, client: Inserts, *, machine: bool) -> float:
-    """Kill the primary, alone or with its whole machine; how long the client got no confirmation, in seconds.
+    """Kill the primary, alone or with its machine; returns how long the client got no confirmation, in seconds.
 
     The machine comes back once the client gets confirmations again.
     """

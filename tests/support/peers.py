@@ -197,7 +197,7 @@ class ProtonBroker(PeerProcess):
 class Artemis(PeerProcess):
     """ActiveMQ Artemis from its binary distribution: an instance made by `artemis create` with these options.
 
-    One acceptor for all protocols; `broker_xml` makes another configuration of the ports.
+    One acceptor for all protocols; `broker_xml` makes another configuration from the ports.
     """
 
     name = "artemis"

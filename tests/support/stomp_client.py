@@ -109,7 +109,7 @@ class FrameReader:
         return frames
 
     def _step(self, at: int) -> tuple[int, ServerFrame | None] | None:
-        """What begins at `at` and where it ends: a heart-beat (None) or a frame; None if nothing is complete there."""
+        """Read a heart-beat (None) or a frame at `at`, and return its end too; None if it is incomplete."""
         buffer = self._buffer
         if at == len(buffer):
             return None
