@@ -65,6 +65,23 @@ def test_an_exception_has_a_name_of_its_own(source: str) -> None:
             assert [name for name, classes in caught.items() if len(classes) > 1] == [], function.name
 
 
+def test_no_dataclass_inherits_fields() -> None:
+    """mypyc shows the garbage collector such fields twice: what they refer to is never collected, nor its cycles."""
+    fields: dict[str, set[str]] = {}
+    inherited = []
+    classes = [
+        each
+        for source in sources_of(CONFIG["modules"])
+        for each in ast.parse((ROOT / source).read_text()).body
+        if isinstance(each, ast.ClassDef) and any("dataclass" in ast.unparse(mark) for mark in each.decorator_list)
+    ]
+    for each in classes:
+        fields[each.name] = {ast.unparse(line.target) for line in each.body if isinstance(line, ast.AnnAssign)}
+    for each in classes:
+        inherited += [each.name for base in each.bases if fields.get(ast.unparse(base).partition("[")[0])]
+    assert inherited == [], "a plain class with __slots__ does"
+
+
 @pytest.mark.slow
 def test_the_modules_can_be_compiled(tmp_path: Path) -> None:
     """As far as it depends on them: what mypyc makes of them, C compilers take (make test-compiled)."""

@@ -317,12 +317,25 @@ class Common:
     mount: Inward | None  # turns topics of the other end into local ones
 
 
-@dataclass(frozen=True, slots=True)
 class Serving(Common):
     """Shared by all connections of an acceptor.  `mount_point`: the prefix of all topics of its clients."""
 
-    mount_point: MountPoint | None
-    gate: Gate
+    __slots__ = ("gate", "mount_point")
+
+    def __init__(
+        self,
+        tick: Tick,
+        options: MqttOptions,
+        codec: Shared,
+        sessions: MqttSessions,
+        heads: Heads,
+        mount: Inward | None,
+        mount_point: MountPoint | None,
+        gate: Gate,
+    ) -> None:
+        super().__init__(tick, options, codec, sessions, heads, mount)
+        self.mount_point = mount_point
+        self.gate = gate
 
 
 def _subscriptions(stored: StoredSession) -> list[Definition]:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from broker.engine import ClientSubscription
+from broker.engine import Client, ClientSubscription
 from protocols.mqtt.packets import Subscription as Asked
 from protocols.mqtt.properties import SUBSCRIPTION_IDENTIFIER, Properties
 from protocols.mqtt.topics import TopicFilter
 
 
-@dataclass(slots=True, eq=False)
 class Subscription(ClientSubscription):
     """One topic filter.  `lead` is its subscription identifier, as bytes that go before a message's properties."""
 
-    filter: TopicFilter
-    retain_as_published: bool = field(init=False, default=False)
-    identifier: int = field(init=False, default=0)
-    lead: bytes = field(init=False, default=b"")
-    own_name: str = field(init=False, default="")
+    __slots__ = ("filter", "identifier", "lead", "own_name", "retain_as_published")
+
+    def __init__(self, client: Client, pattern: str, wildcard: bool, share: str | None, filter: TopicFilter) -> None:
+        super().__init__(client, pattern, wildcard, share)
+        self.filter = filter
+        self.retain_as_published = False
+        self.identifier = 0
+        self.lead = b""
+        self.own_name = ""
 
     def ask(self, asked: Asked, identifier: int) -> None:
         """Set the options; `identifier` 0: none."""
