@@ -305,7 +305,7 @@ class MqttSessions:
         return session
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Common:
     """Shared by all connections of an acceptor, or of a link."""
 
