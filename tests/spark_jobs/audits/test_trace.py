@@ -31,7 +31,7 @@ def records_about(lines: list[oracle.Line], ids: set[int]) -> list[tuple[int, in
     found = []
     for line in lines:
         record = line.record
-        if isinstance(record, decode.Message):
+        if isinstance(record, decode.Message | decode.Copied):
             own = {record.id}
         elif isinstance(record, decode.DeadLettered | decode.Expired):
             own = {record.old_id}
@@ -61,6 +61,7 @@ def test_a_life_from_its_first_id_and_from_its_last(lived: Path, which: int) -> 
         ("DLQ", "stored on DLQ"),
         ("orders", "died after 2 deliveries"),
         ("orders", "left"),
+        ("DLQ", "copied forward on DLQ"),
         ("orders", "stored on orders"),
         ("DLQ", "left"),
         ("DLQ", "stored on DLQ"),
