@@ -125,6 +125,7 @@ class MqttClient:
                 break
         self.hear(self.link.poll)
         self._look()
+        self._flush()  # else a PUBREC that has just come is never answered
 
     def hear(self, come: Callable[[], None]) -> None:
         """Call `read` or `poll` of the link, and note its end."""
