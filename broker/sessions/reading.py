@@ -29,23 +29,23 @@ class Guardian(Protocol):
 
 
 class Reading:
-    """The reading state of one connection: the reasons why it is stopped, if any."""
+    """The reading state of one connection: the reasons why it is stopped, if any: names, or the objects that wait."""
 
     __slots__ = ("_guardian", "_reasons", "transport")
 
     def __init__(self, transport: Readable, guardian: Guardian) -> None:
         self.transport = transport
         self._guardian = guardian
-        self._reasons: tuple[str, ...] = ()  # an empty tuple needs no memory per connection
+        self._reasons: tuple[object, ...] = ()  # an empty tuple needs no memory per connection
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: object) -> None:
         """Stop reading for this reason, perhaps in addition to others."""
         if not self._reasons:
             self.transport.pause_reading()
         if reason not in self._reasons:
             self._reasons += (reason,)
 
-    def go(self, reason: str) -> None:
+    def go(self, reason: object) -> None:
         """Remove a reason, and read again if it was the last one.  Unknown reasons are ignored."""
         if reason in self._reasons:
             self._reasons = tuple(each for each in self._reasons if each != reason)

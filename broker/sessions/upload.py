@@ -39,11 +39,6 @@ class Uploading:
         self._upload: Upload | None = None
 
     @property
-    def _slow_disk(self) -> str:
-        """The reason to stop reading, distinct from that of other uploads on the same connection."""
-        return f"disk {id(self)}"
-
-    @property
     def coming(self) -> bool:
         """Whether an upload is under way that has not been refused."""
         return self._upload is not None
@@ -60,7 +55,7 @@ class Uploading:
         self.whole = last
         self._engine.uploads.write(upload, data, last=last)
         if last or upload.pending > PENDING_BYTES_MAX:
-            self._reading.stop(self._slow_disk)
+            self._reading.stop(self)  # others of its connection may wait, too
 
     def _changed(self) -> None:
         upload = self._upload
@@ -68,7 +63,7 @@ class Uploading:
             return  # abandoned while parts were still being written
         if upload.reference is None and not upload.refusal:
             if upload.pending <= PENDING_BYTES_LOW and not self.whole:
-                self._reading.go(self._slow_disk)
+                self._reading.go(self)
             return
         self._upload = None
         result: LargeBody | EngineError
@@ -80,7 +75,7 @@ class Uploading:
         self._go_on()
 
     def _go_on(self) -> None:
-        self._reading.go(self._slow_disk)
+        self._reading.go(self)
         if self.whole:
             self.whole = False
             self._proceed()

@@ -16,11 +16,7 @@ from typing import Any, Final
 from broker.engine import DeliveryOutcome, redelivery
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import OutgoingLink
-from broker.sessions.amqp.terms import AmqpOptions
-from broker.sessions.login import Peer
 from broker.sessions.session import MOVED
-from broker.sessions.tick import Tick, Transport
-from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     CONNECTION_FORCED,
     INTERNAL_ERROR,
@@ -49,19 +45,10 @@ Handlers = Mapping[type, Callable[[Any, Any], None]]
 class AmqpEndpoint(LinkOwner):
     """The broker's side of one AMQP connection, incoming or outgoing."""
 
-    def __init__(
-        self,
-        tick: Tick,
-        transport: Transport,
-        options: AmqpOptions,
-        codec: AmqpConnection,
-        handlers: Handlers,
-        *,
-        connection_id: str,
-        peer: Peer,
-    ) -> None:
-        super().__init__(tick, transport, options, codec, connection_id, peer)
-        self._handlers = handlers
+    @property
+    @abstractmethod
+    def handlers(self) -> Handlers:
+        """The functions that handle events."""
 
     # -- what the network calls ------------------------------------------------------------------------------------
 
@@ -96,16 +83,18 @@ class AmqpEndpoint(LinkOwner):
 
     def process(self) -> None:
         """Handle the frames that have arrived."""
-        codec, handlers = self.codec, self._handlers
+        codec, handlers = self.codec, self.handlers
+        failure: AmqpError | None = None
         try:
             while not self.lost and (events := codec.events()):
                 for event in events:
                     if (handler := handlers.get(type(event))) is not None:  # else there is nothing to do
                         handler(self, event)
         except AmqpError as error:
-            self.incoming.publish()
-            self.fail_with(error)
+            failure = error
         self.incoming.publish()
+        if failure is not None:
+            self.fail_with(failure)
         if self.answers.confirm(self):
             self.touch()
         if codec.error is not None:

@@ -52,12 +52,16 @@ class AmqpSession(AmqpEndpoint):
             mechanisms=(offered := gate.mechanisms(peer)),
             sasl_required=sasl.ANONYMOUS not in offered,
         )
-        super().__init__(tick, transport, options, codec, _HANDLERS, connection_id=connection_id, peer=peer)
+        super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
         self._containers = containers
         self._login = Login(codec, gate, peer, self.reading, self.proceed)
         self._sole = False
         self._transactions = Transactions(tick.engine, options.transactions_max)
         self._attacher: Attacher | None = None  # before OPEN: connections without login must cost little
+
+    @property
+    def handlers(self) -> Handlers:
+        return _HANDLERS
 
     def ending(self) -> None:
         self._login.over = True

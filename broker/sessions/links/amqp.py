@@ -62,7 +62,7 @@ class AmqpLinkSession(AmqpEndpoint):
             idle_timeout=settings.idle_timeout,
         )
         codec = AmqpConnection(limits, container_id=options.container_id, server=False, mechanisms=("ANONYMOUS",))
-        super().__init__(tick, transport, options, codec, _HANDLERS, connection_id=connection_id, peer=peer)
+        super().__init__(tick, transport, options, codec, connection_id=connection_id, peer=peer)
         self.access = UNRESTRICTED
         self.unsendable = UnsendableByRoutes(tick)
         self.routes: dict[str, RouteSession] = {}
@@ -72,6 +72,10 @@ class AmqpLinkSession(AmqpEndpoint):
         self._broker_name = broker_name
         self._login = LinkLogin(codec, link, hostname, options)
         self._why = ""  # why the connection ends
+
+    @property
+    def handlers(self) -> Handlers:
+        return _HANDLERS
 
     # -- login and end ---------------------------------------------------------------------------------------------
 
