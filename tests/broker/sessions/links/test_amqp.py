@@ -856,16 +856,19 @@ def test_without_an_anonymous_relay_a_topics_route_waits(monkeypatch: pytest.Mon
     assert bodies(b, "orders") == ["1"], "the other routes go on"
 
 
-class Attaching:
-    """A broker that treats the link as its own: it begins a session, and attaches links on the link's."""
+class Other:
+    """A broker that lets every connection in and begins and attaches what it is asked for; others do more `on` events.
+
+    `ends`: the errors of what ended.
+    """
+
+    LIMITS = Limits()
 
     def __init__(self) -> None:
         self.ends: list[object] = []
-        self._wire: AttachingEnd | None = None
 
-    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
-        self._wire = AttachingEnd(heard, self.ends)
-        return self._wire
+    def accept(self, remote: str, heard: list[bytes]) -> OtherEnd:
+        return OtherEnd(self, heard)
 
     def run(self) -> None:
         """It does all at once."""
@@ -873,72 +876,69 @@ class Attaching:
     def advance(self, ms: int) -> None:
         """It has no clock."""
 
+    def on(self, codec: AmqpConnection, event: object) -> None:
+        if isinstance(event, SaslInit):
+            codec.send_sasl(SaslOutcome(SaslCode.OK))
+        elif isinstance(event, Open):
+            codec.send_open()
+        elif isinstance(event, Began) and event.begin.remote_channel is None:
+            event.session.send_begin()
+        elif isinstance(event, Attached):
+            event.link.send_attach(source=event.attach.source, target=event.attach.target)
+        elif isinstance(event, Detached | Ended):
+            self.ends.append(event.error)
 
-class AttachingEnd:
+
+class OtherEnd:
     """One connection to it."""
 
-    def __init__(self, heard: list[bytes], ends: list[object]) -> None:
+    def __init__(self, other: Other, heard: list[bytes]) -> None:
         self.closed = False
+        self._other = other
         self._heard = heard
-        self._ends = ends
-        self._codec = AmqpConnection(Limits(), container_id="other", mechanisms=("ANONYMOUS",))
+        self._codec = AmqpConnection(other.LIMITS, container_id="other", mechanisms=("ANONYMOUS",))
 
     def raw(self, data: bytes) -> None:
         codec = self._codec
         codec.receive_data(data)
         while events := codec.events():
             for event in events:
-                self._on(event)
+                self._other.on(codec, event)
         if data := codec.data_to_send():
             self._heard.append(data)
-
-    def _on(self, event: object) -> None:
-        codec = self._codec
-        if isinstance(event, SaslInit):
-            codec.send_sasl(SaslOutcome(SaslCode.OK))
-        elif isinstance(event, Open):
-            codec.send_open()
-            codec.new_session().send_begin()
-        elif isinstance(event, Began) and event.begin.remote_channel is None:
-            event.session.send_begin()
-        elif isinstance(event, Attached) and event.link.name != "mine":
-            event.link.send_attach(source=event.attach.source, target=event.attach.target)
-            [session] = [each for each in codec.sessions if each is event.link.session]
-            session.new_sender("mine").send_attach(source=Source("x"), target=Target("orders.out"))
-        elif isinstance(event, Detached | Ended):
-            self._ends.append(event.error)
 
     def abort(self) -> None:
         self.closed = True
 
 
-class Breaking(Attaching):
-    """A broker that attaches the link, and breaks a rule of its session the first time."""
+class Attaching(Other):
+    """A broker that treats the link as its own: it begins a session, and attaches links on the link's."""
 
-    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
-        return BreakingEnd(heard, self.ends)
-
-
-class BreakingEnd(AttachingEnd):
-    """One connection to it."""
-
-    def _on(self, event: object) -> None:
+    def on(self, codec: AmqpConnection, event: object) -> None:
+        if isinstance(event, Attached) and event.link.name == "mine":
+            return
+        super().on(codec, event)
         if isinstance(event, Open):
-            self._codec.send_open()
-        elif isinstance(event, Began):
-            event.session.send_begin()
+            codec.new_session().send_begin()
         elif isinstance(event, Attached):
-            event.link.send_attach(source=event.attach.source, target=event.attach.target)
+            [session] = [each for each in codec.sessions if each is event.link.session]
+            session.new_sender("mine").send_attach(source=Source("x"), target=Target("orders.out"))
+
+
+class Breaking(Other):
+    """A broker that breaks a rule of the link's session the first time."""
+
+    def on(self, codec: AmqpConnection, event: object) -> None:
+        super().on(codec, event)
+        if isinstance(event, Attached):
             assert isinstance(event.link, Receiver)
-            if self._ends:
+            if self.ends:
                 event.link.send_credit(10)
             else:
                 event.link.session.send(Flow(0, 100, 0, 100, handle=77))
         elif isinstance(event, Transfers):
-            self._ends += event.payloads
+            self.ends += event.payloads
             event.link.session.send_disposition(RECEIVER, event.ids[0], event.ids[-1], state=Accepted())
-        else:
-            super()._on(event)
 
 
 def test_a_route_whose_session_the_other_end_breaks_begins_anew() -> None:
@@ -957,34 +957,19 @@ def test_a_route_whose_session_the_other_end_breaks_begins_anew() -> None:
     assert len(other.ends) == 2, "the message has come"
 
 
-class Narrow(Attaching):
-    """A broker that takes only the smallest frames, and attaches the links that it is told of."""
+class Narrow(Other):
+    """A broker that takes only the smallest frames."""
+
+    LIMITS = Limits(frame_bytes_max=512)
 
     def __init__(self) -> None:
         super().__init__()
         self.names: list[str] = []
 
-    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
-        return NarrowEnd(heard, self.ends, self.names)
-
-
-class NarrowEnd(AttachingEnd):
-    """One connection to it."""
-
-    def __init__(self, heard: list[bytes], ends: list[object], names: list[str]) -> None:
-        super().__init__(heard, ends)
-        self._names = names
-        limits = Limits(frame_bytes_max=512)
-        self._codec = AmqpConnection(limits, container_id="other", mechanisms=("ANONYMOUS",))
-
-    def _on(self, event: object) -> None:
-        if isinstance(event, Open):
-            self._codec.send_open()
-        elif isinstance(event, Attached):
-            event.link.send_attach(source=event.attach.source, target=event.attach.target)
-            self._names.append(event.link.name)
-        else:
-            super()._on(event)
+    def on(self, codec: AmqpConnection, event: object) -> None:
+        super().on(codec, event)
+        if isinstance(event, Attached):
+            self.names.append(event.link.name)
 
 
 def test_a_selector_too_long_for_the_other_end_keeps_no_link_from_its_work() -> None:
@@ -1012,29 +997,13 @@ def test_a_route_whose_names_are_too_long_for_the_other_end_waits_alone() -> Non
     assert [links.route(name).state for name in ("orders", "other")] == [State.RETRYING, State.RUNNING]
 
 
-class Enlisting(Attaching):
+class Enlisting(Other):
     """A broker that sends in a transaction, which a link has none of."""
 
-    def accept(self, remote: str, heard: list[bytes]) -> AttachingEnd:
-        return EnlistingEnd(heard, self.ends)
-
-
-class EnlistingEnd(AttachingEnd):
-    """One connection to it."""
-
-    def _on(self, event: object) -> None:
-        if isinstance(event, Open):
-            self._codec.send_open()
-        elif isinstance(event, Began):
-            event.session.send_begin()
-        elif isinstance(event, Attached):
-            event.link.send_attach(source=event.attach.source, target=event.attach.target)
-        elif isinstance(event, Credit):
+    def on(self, codec: AmqpConnection, event: object) -> None:
+        super().on(codec, event)
+        if isinstance(event, Credit):
             event.link.send([message("1")], [1], state=TransactionalState(b"x"))
-        elif isinstance(event, Detached):
-            self._ends.append(event.error)
-        else:
-            super()._on(event)
 
 
 def test_what_ends_a_route_s_link_is_told() -> None:
