@@ -60,7 +60,8 @@ class Cluster:
         prepare = [str(ETC / "prepare.sh"), str(secrets)]
         subprocess.run(prepare, env={**os.environ, "PATH": path}, stderr=subprocess.PIPE, check=True)
         self.password = (secrets / "admin.password").read_text().strip()
-        ports = dict(zip(NAMES, _free_ports(len(NAMES)), strict=True))
+        self._held = [_held_port() for _ in NAMES]
+        ports = {name: held.getsockname()[1] for name, held in zip(NAMES, self._held, strict=True)}
         self.brokers = {
             name: Broker(
                 directory / name,
@@ -91,15 +92,16 @@ class Cluster:
         """Stop them all."""
         for broker in self.brokers.values():
             broker.end(signal.SIGTERM)
+        for held in self._held:
+            held.close()
 
 
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on; a broker that starts again has to be where it was."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
+def _held_port() -> socket.socket:
+    """Keep a port for a broker that starts again: while this is open, the system gives it to no other program."""
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as brokers set it: so they may listen there
+    held.bind(("127.0.0.1", 0))
+    return held
 
 
 def _environment(name: str, ports: Mapping[str, int], secrets: Path) -> dict[str, str]:

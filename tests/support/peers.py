@@ -27,19 +27,22 @@ FETCH: Final = (
 )
 
 
-#: Ports that were found free: the system may return one again while no process listens on it yet.
-_GIVEN: Final[set[int]] = set()
+#: Sockets that keep the ports of `free_port` from other programs, and from the outgoing connections of all.
+_HELD: Final[list[socket.socket]] = []
 
 
 def free_port() -> int:
-    """Return a port that no process listens on; never the same one twice."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port not in _GIVEN:
-            _GIVEN.add(port)
-            return port
+    """Return a port that no process listens on; until this process ends, a process gets it only by its number.
+
+    A bound socket that does not listen keeps a port from being chosen by the system, while SO_REUSEADDR on both lets
+    another one listen there.  So a broker that is started again finds its port free.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind(("127.0.0.1", 0))
+    _HELD.append(held)
+    port: int = held.getsockname()[1]
+    return port
 
 
 def program(name: str, *places: str) -> str:

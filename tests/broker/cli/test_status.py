@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +22,7 @@ from broker.management.limits import Limits as CallLimits
 from broker.management.runtime import RUNTIME_FILE, TOKEN_FILE, Listening, write_private, write_runtime_file
 from tests.broker.cli.harness import Operator, invoke
 from tests.broker.management.harness import NOW, TOKEN, Inbox, TestBroker
+from tests.support.peers import free_port
 
 
 async def test_status_shows_the_broker(broker: TestBroker, operator: Operator) -> None:
@@ -211,17 +211,11 @@ def test_no_broker_is_3(tmp_path: Path) -> None:
     assert "--data" in result.stderr
 
 
-def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
 def test_a_broker_that_was_killed_is_3_and_said_so(tmp_path: Path) -> None:
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     write_runtime_file(
-        tmp_path, pid=child.pid, started=NOW, listening=[Listening("http", "http", "127.0.0.1", _free_port())]
+        tmp_path, pid=child.pid, started=NOW, listening=[Listening("http", "http", "127.0.0.1", free_port())]
     )
     write_private(tmp_path / TOKEN_FILE, TOKEN)
     result = invoke("status", "--data", str(tmp_path))
