@@ -14,11 +14,13 @@ from typing import Final
 
 from broker.engine import AckMode, Consumer, DeliveryOutcome, Engine, LargeBody, Queue, Stream
 from broker.engine.model.message import Body, Message, MessageHeader
-from broker.sessions.contents import Joined
-from broker.sessions.convert import ConversionError, Refusal, ReplyPrefixes, to_stomp, unsaid
+from broker.sessions.amqp.format import AMQP_FORMAT
+from broker.sessions.contents import Joined, joined
+from broker.sessions.convert import CONVERTED_BYTES_MAX, ConversionError, Refusal, ReplyPrefixes, to_stomp, unsaid
+from broker.sessions.mqtt.format import MQTT_FORMAT
 from broker.sessions.stomp.format import STOMP_FORMAT, head_for_version, says_length
 from broker.sessions.stomp.headers import message_common
-from broker.sessions.stomp.large import to_large_stomp
+from protocols.amqp.message import DATA, encode_section
 from protocols.stomp.frames import END
 from protocols.stomp.headers import escape
 from protocols.stomp.output import Output
@@ -32,6 +34,9 @@ _LENGTHS_MAX: Final = 1024
 _LENGTHS: Final = [b"content-length:%d\n" % nbytes for nbytes in range(_LENGTHS_MAX)]
 
 _LAST_DIGITS: Final = [b"%03d" % number for number in range(1000)]
+
+#: Sections of other protocols without a body, by format.
+_NO_BODY: Final = {AMQP_FORMAT: encode_section(DATA, b""), MQTT_FORMAT: b""}
 
 #: Bodies above this many bytes are sent separately instead of being copied into the frame.
 COPY_BYTES_MAX: Final = 65_536
@@ -160,3 +165,17 @@ class Subscription(Rendering):
     def close(self, engine: Engine, how: DeliveryOutcome) -> None:
         """End the subscription."""
         engine.consumers.close(self.consumer, how)
+
+
+def to_large_stomp(message: Message, prefixes: ReplyPrefixes) -> tuple[bytes, Joined | Stream] | None:
+    """Return head and body of another protocol's message, whose body is read from its file while it is sent.
+
+    None if it is small enough for `convert`.  Raises ConversionError.
+    """
+    body, format = message.body, message.header.format.number
+    if isinstance(body, bytes) or len(body) <= CONVERTED_BYTES_MAX or format not in _NO_BODY:
+        return None
+    source = joined(body) if format == AMQP_FORMAT else Stream(body)
+    head, _ = to_stomp(message.with_content(message.head, _NO_BODY[format]), prefixes)
+    head = (b"\n" + head).replace(b"\ncontent-length:0\n", b"\n", 1)[1:]
+    return head + b"content-length:%d\n" % source.left, source

@@ -100,7 +100,9 @@ class _Run(Send):
         return next((receipt for at, receipt in self.receipts if at >= first), None)
 
     def facts_for(self, group: tuple[str, bool]) -> MessageHeader:
-        """Return the header of a send in this group, and end the fast path for the run."""
+        """Return the header of a send in this group, if any; one in a group ends the fast path for the run."""
+        if not group[0]:
+            return self.header
         header = self.groups.get(group)
         if header is None:
             self.others = _NOBODY
@@ -175,16 +177,13 @@ class Sends:
         get = headers.get
         if is_temporary(get(b"reply-to", b"")):
             self._make_reply_to_real(frame)
-        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
-        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"), bool(group[0]))
         destination = headers[b"destination"]
         if not UNUSUAL.isdisjoint(headers):
             self._open.pop(destination, None)
-            alone = self._begin(headers, ())
-            alone.note_receipt(headers)
-            header = alone.facts_for(group) if group[0] else alone.header
-            self._append(alone, Message(header, encode_headers(headers), frame.body))
+            self._add_alone(headers, frame.body)
             return
+        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
+        key = (get(b"persistent"), get(b"priority"), get(b"expires"), get(b"transaction"), bool(group[0]))
         run = self._open.get(destination)
         if run is None or run.key != key:
             run = self._open[destination] = self._begin(headers, key)
@@ -198,6 +197,11 @@ class Sends:
         head = strip(frame, consumed, lead)
         header = run.facts_for(group) if group[0] else run.header
         self._append(run, Message(header, encode_headers(headers) if head is None else head, frame.body))
+
+    def _add_alone(self, headers: Headers, body: Body) -> None:
+        run = self._begin(headers, ())
+        run.note_receipt(headers)
+        self._append(run, Message.of(run.facts_for(message_group(headers)), encode_headers(headers), body))
 
     def _make_reply_to_real(self, frame: Frame) -> None:
         """Replace a temporary reply-to by the name that other connections can use."""
@@ -216,14 +220,9 @@ class Sends:
 
     def add_large(self, frame: Frame, body: Body) -> None:
         """Gather a SEND whose body is in a file, as a run of its own.  Raises StompError, EngineError."""
-        headers = frame.headers
-        if is_temporary(headers.get(b"reply-to", b"")):
+        if is_temporary(frame.headers.get(b"reply-to", b"")):
             self._make_reply_to_real(frame)
-        group = ("", False) if GROUPING.isdisjoint(headers) else message_group(headers)
-        run = self._begin(headers, ())
-        run.note_receipt(headers)
-        header = run.facts_for(group) if group[0] else run.header
-        self._append(run, Message.of(header, encode_headers(headers), body))
+        self._add_alone(frame.headers, body)
 
     def _append(self, run: _Run, message: Message) -> None:
         run.messages.append(message)

@@ -8,6 +8,7 @@ frame and everything before it on this connection is processed, and on disk wher
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from broker.engine import Unreadable, redelivery
@@ -18,8 +19,8 @@ from broker.sessions.reading import LOGIN
 from broker.sessions.session import MOVED
 from broker.sessions.stomp import connect as stomp_connect
 from broker.sessions.stomp.acknowledge import Acknowledging
-from broker.sessions.stomp.connect import Login, login_refused, report_error
-from broker.sessions.stomp.headers import Options, refused
+from broker.sessions.stomp.connect import login_refused, report_error
+from broker.sessions.stomp.headers import Headers, Options, refused
 from broker.sessions.stomp.port import Port
 from broker.sessions.stomp.receipts import Receipts
 from broker.sessions.stomp.receive import Receiver
@@ -27,7 +28,7 @@ from broker.sessions.stomp.subscribe import Subscriptions
 from broker.sessions.stomp.temporary import Destinations
 from broker.sessions.stomp.transactions import Transactions
 from broker.sessions.tick import Tick, Transport
-from protocols.stomp.connection import StompConnection
+from protocols.stomp.connection import StompConnection, negotiate
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame
 from protocols.stomp.limits import Limits
@@ -61,7 +62,9 @@ class StompSession(Port):
         self.send_interval = 0
         engine = tick.engine
         nobody = engine.security.access(NOBODY, "")
-        self._login = Login(self.codec, gate, peer, options, connection_id)
+        self._gate = gate
+        self._peer = peer
+        self._logging_in = False  # CONNECT is not answered yet
         self._destinations = Destinations(engine, options.prefixes, nobody, connection_id)
         self._receipts = Receipts(engine, self.codec)
         self._ended = False  # the peer has closed its side
@@ -122,7 +125,7 @@ class StompSession(Port):
         self._receipts.confirm(self)
         if failure is not None:
             self.fail_with(failure)
-        if self._ended and not (self.lost or self._leaving or self._login.waiting or self.receiver.waiting):
+        if self._ended and not (self.lost or self._leaving or self._logging_in or self.receiver.waiting):
             self._depart()
 
     def proceed(self) -> None:
@@ -236,23 +239,27 @@ class StompSession(Port):
     # -- login and departure ---------------------------------------------------------------------------------------
 
     def _on_connect(self, frame: Frame) -> None:
-        def known(identity: Identity | None) -> None:
-            self._introduced(frame, identity)
+        """Start the login.  The codec parses nothing until the answer, which may take a while (see `login`)."""
+        headers = frame.headers
+        negotiate(headers.get(b"accept-version"))
+        login, passcode = headers.get(b"login", b"").decode(), headers.get(b"passcode", b"")
+        self._logging_in = True
+        then = self.reading.until(LOGIN, partial(self._introduced, headers))
+        self._gate.login(self._peer, login, passcode, then)
 
-        self._login.begin(frame, self.reading.until(LOGIN, known))
-
-    def _introduced(self, frame: Frame, identity: Identity | None) -> None:
+    def _introduced(self, headers: Headers, identity: Identity | None) -> None:
         """Complete the login, perhaps some time after CONNECT."""
+        self._logging_in = False
         if self.lost:
             return
         if identity is None:
             self.fail_with(login_refused())
             return
-        client, destinations = self._login.client_id, self._destinations
+        client, destinations = headers.get(b"client-id", b"").decode(), self._destinations
         destinations.access = self.engine.security.access(identity, client)
         destinations.origin = client or self.id
         try:
-            self.send_interval, self.receive_timeout = self._login.welcome(frame, identity)
+            self.send_interval, self.receive_timeout = stomp_connect.welcome(self, headers, identity.user)
         except StompError as wrong:
             self.fail_with(wrong)
             return
