@@ -43,7 +43,7 @@ class BridgeReceiver(Receiver):
         connection: MqttEndpoint,
         no_room: Callable[[BridgeRoute, str, Refused], None],
     ) -> None:
-        super().__init__(bridge.common, session, connection, connection.reading)
+        super().__init__(bridge.common, session, connection)
         self._by_topic = bridge.inward.by_topic
         self._connection = connection
         self._no_room = no_room

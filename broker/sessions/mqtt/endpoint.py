@@ -19,7 +19,7 @@ from broker.sessions.confirmations import Confirmations
 from broker.sessions.convert import ConversionError
 from broker.sessions.login import Peer
 from broker.sessions.mqtt.client_session import ClientSession, Common
-from broker.sessions.mqtt.connect import no_room
+from broker.sessions.mqtt.connect import no_room, use_another_server
 from broker.sessions.mqtt.large import LargePayload
 from broker.sessions.mqtt.port import Port, Publishing
 from broker.sessions.mqtt.publish import NotTaken
@@ -33,11 +33,8 @@ from protocols.mqtt.packets import (
     BEGUN,
     PART,
     Ack,
-    Begun,
     Connack,
     Packet,
-    Part,
-    Publish,
     Suback,
     Unsuback,
 )
@@ -134,7 +131,6 @@ class MqttEndpoint(Port):
             self.leaving = True
 
     def proceed(self, failure: MqttError | None) -> None:
-        """Resume reading after a large message, or fail."""
         if self.lost:
             return
         if isinstance(failure, NotTaken):
@@ -190,16 +186,13 @@ class MqttEndpoint(Port):
         self.window.flushed()
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume deliveries."""
         if self.session is not None and not self.lost:
             self.session.deliveries.set_blocked(paused)
 
     def timed_out(self) -> None:
         """End the connection: the peer was silent for longer than its keep alive allows [MQTT-3.1.2-22]."""
         self.report("connection.silent")
-        self.codec.send_error(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
-        self.touch()
-        self.end(publish_will=True)
+        self.goodbye(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
 
     def connection_lost(self) -> None:
         """Note that the socket has closed."""
@@ -219,7 +212,7 @@ class MqttEndpoint(Port):
 
     def moved(self, why: str) -> MqttError:
         """Return the error that sends the client to the other broker of the pair."""
-        return MqttError(ReasonCode.USE_ANOTHER_SERVER, why)
+        return use_another_server(why, self._common.options.failover)
 
     def goodbye(self, why: MqttError) -> None:
         """Send a DISCONNECT with the reason, and end the connection."""
@@ -262,10 +255,7 @@ class MqttEndpoint(Port):
             reason=f"0x{int(failure.reason):02X}",
             message=str(failure),
         )
-        self.codec.send_error(failure)
-        self.touch()
-        self.end(publish_will=True)
-        self.leaving = True
+        self.goodbye(failure)
 
     # -- answers, in order and once durable ------------------------------------------------------------------------
 
@@ -277,12 +267,10 @@ class MqttEndpoint(Port):
             self.touch()
 
     def durable(self, number: int) -> None:
-        """Note that everything up to a tick is on disk."""
         self.answers.durable(number)
         self.touch()
 
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
-        """Send a packet once a tick is durable; 0: at once."""
         if ticket:
             self.answers.after(ticket, packet)
         else:
@@ -290,7 +278,6 @@ class MqttEndpoint(Port):
             self.touch()
 
     def spend(self, messages: int, nbytes: int) -> None:
-        """Count messages that are sent."""
         self._traffic.published += messages
         self.sent(nbytes)
 
@@ -326,31 +313,15 @@ class MqttEndpoint(Port):
         """Return the receiver.  It is made at the first publication: most connections only wait for messages."""
         if self.receiver is None:
             assert self.session is not None, "its client is known"
-            self.receiver = Receiver(self._common, self.session, self, self.reading)
+            self.receiver = Receiver(self._common, self.session, self)
         return self.receiver
 
-    def _on_publish(self, run: Publish) -> None:
-        self._receiving().publish(run)
-
-    def _on_begun(self, begun: Begun) -> None:
-        self._receiving().begin(begun)
-
-    def _on_part(self, part: Part) -> None:
-        self._receiving().part(part)
-
     def owe(self, ack: Ack) -> None:
-        """Acknowledge once everything before is durable."""
         self.answers.owed.append(ack)
 
     def dropped(self, messages: int, sentence: str) -> None:
-        """Count and log messages dropped without an answer."""
         self._traffic.dropped += messages
         self.report("mqtt.publish_dropped", messages=messages, message=sentence)
-
-    def _on_pubrel(self, ack: Ack) -> None:
-        self._receiving().release(ack.packet_ids)
-
-    # -- acknowledgements of the other end -------------------------------------------------------------------------
 
     def _on_ack(self, ack: Ack) -> None:
         assert self.session is not None
@@ -358,13 +329,13 @@ class MqttEndpoint(Port):
         self.session.subscriptions.finishing.check()
 
 
-#: The methods that handle the packets common to both sides.
+#: What handles the packets common to both sides.
 SHARED: Final[Handlers] = {
-    PacketType.PUBLISH: MqttEndpoint._on_publish,
-    BEGUN: MqttEndpoint._on_begun,
-    PART: MqttEndpoint._on_part,
+    PacketType.PUBLISH: lambda session, run: session._receiving().publish(run),
+    BEGUN: lambda session, begun: session._receiving().begin(begun),
+    PART: lambda session, part: session._receiving().part(part),
     PacketType.PUBACK: MqttEndpoint._on_ack,
     PacketType.PUBREC: MqttEndpoint._on_ack,
-    PacketType.PUBREL: MqttEndpoint._on_pubrel,
+    PacketType.PUBREL: lambda session, ack: session._receiving().release(ack.packet_ids),
     PacketType.PUBCOMP: MqttEndpoint._on_ack,
 }

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Final
 
-from broker.engine import Address, Engine, LargeBody, Producer, Queue, Send
+from broker.engine import Address, Engine, Producer, Queue, Send
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError, InvalidName, RetainedFull
 from broker.engine.model.message import Body, Message, MessageHeader, RoutingType
@@ -98,16 +98,19 @@ class Publisher:
         self._version = access.version  # of the permissions that the addresses were looked up with
         self._addresses.clear()
 
-    def publish(self, run: Publish, repeated: Sequence[int] = (), noted: Noted | None = None) -> Outcomes:
-        """Publish a run, except for the `repeated` positions.  Returns the messages that were refused or not routed.
+    def publish(
+        self, run: Publish, payloads: Sequence[Body], leave: Sequence[int] = (), noted: Noted | None = None
+    ) -> Outcomes:
+        """Publish a run, except for the positions to `leave`.  Returns the messages that were refused or not routed.
 
         A message without a subscriber has None.  `noted` is called with packet identifiers as their messages are
         published.
         """
         outcomes: Outcomes = {}
-        left = set(repeated)
-        if run.retain:  # one by one: a refused message must not become the retained one
-            for at, payload in enumerate(run.payloads):
+        left = set(leave)
+        # One by one: a refused message must not become the retained one, and a body in a file wants a send of its own.
+        if run.retain or (payloads and not isinstance(payloads[0], bytes)):
+            for at, payload in enumerate(payloads):
                 if at not in left:
                     self._publish_one(run, at, payload, noted, outcomes)
             return outcomes
@@ -175,12 +178,6 @@ class Publisher:
     def check(self, topic: str) -> None:
         """Check that a message on a topic would be accepted, before its payload arrives.  Raises EngineError."""
         self._engine.check_admitted(self._target(topic)[0])
-
-    def publish_alone(self, run: Publish, body: LargeBody, noted: Noted | None) -> Outcomes:
-        """Publish the only message of a run, whose payload arrived in parts."""
-        outcomes: Outcomes = {}
-        self._publish_one(run, 0, body, noted, outcomes)
-        return outcomes
 
     def send(
         self,

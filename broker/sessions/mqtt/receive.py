@@ -8,18 +8,19 @@ answered like a small one.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Final, NoReturn
 
 from broker.engine import LargeBody
 from broker.engine.model.access import Access
 from broker.engine.model.errors import EngineError
+from broker.engine.model.message import Body
 from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.connect import check_publish, payload_too_large
 from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import DROPPED_SILENTLY, Noted, NotTaken, Outcomes, Publisher, Refused, answers
 from broker.sessions.mqtt.terms import refusal
-from broker.sessions.reading import Reading
 from broker.sessions.upload import Uploading
 from protocols.mqtt.codes import FAILURE, V5, PacketType, ReasonCode
 from protocols.mqtt.errors import MqttError
@@ -35,62 +36,59 @@ _FULL: Final = "full"
 class Receiver:
     """The receiving side of a connection with a session, and the producer that full addresses block."""
 
-    def __init__(self, common: Common, session: ClientSession, link: Port, reading: Reading) -> None:
+    def __init__(self, common: Common, session: ClientSession, link: Port) -> None:
         self._engine = engine = common.tick.engine
         self._session = session
         self._traffic = common.sessions.traffic
         self._options = common.options
         self._mount = common.mount
         self._link = link
-        self._reading = reading
         self._publisher = Publisher(engine, common.sessions.syntax, self, session.client.access)
         self._run: Publish | None = None  # the PUBLISH that is arriving in parts,
-        self._refused: Refused | None = None  # ... why, if it is refused,
-        self._repeated = False  # ... and whether it was published before
+        self._refused: dict[int, Refused] = {}  # ... and why, if it is refused
         self._failure: MqttError | None = None  # what was wrong when it was finished
-        self._uploading = Uploading(engine, reading, self._uploaded, self._go_on)
-
-    # -- messages in memory ----------------------------------------------------------------------------------------
+        self._uploading = Uploading(engine, link.reading, self._uploaded, self._go_on)
 
     def publish(self, run: Publish) -> None:
         """Publish a run of messages in memory.  Raises MqttError."""
+        self._take(run, run.payloads, self._refusals(run, map(len, run.payloads)))
+
+    def _refusals(self, run: Publish, sizes: Iterable[int]) -> dict[int, Refused]:
+        """Return which messages of a run are refused whatever is in them, by position.  Raises MqttError."""
         check_publish(run.qos, run.retain, self._options)
-        strange = {} if self._mount is None else self._mount.publish(run)
-        self._traffic.received += len(run.topics)
-        left: list[int] = []  # positions of messages that are not published
-        noted: Noted | None = None
-        if run.qos:
-            left = self._session.incoming.receive(run.qos, run.packet_ids)
-            noted = self._noted(run)
+        refused = {} if self._mount is None else dict(self._mount.publish(run))
         most = self._options.payload_bytes_max
-        large = [at for at, payload in enumerate(run.payloads) if len(payload) > most] if most >= 0 else []
-        outcomes = self._publisher.publish(run, [*left, *large, *strange] if large or strange else left, noted)
-        for at in large:
-            if at not in left:
-                outcomes[at] = self._too_large(len(run.payloads[at]))
-        outcomes.update({at: why for at, why in strange.items() if at not in left})
-        self.answer(run, outcomes)
-        self._look()
+        if most >= 0:
+            for at, nbytes in enumerate(sizes):
+                if nbytes > most and at not in refused:
+                    refused[at] = Refused(ReasonCode.QUOTA_EXCEEDED, payload_too_large(nbytes, self._options))
+        return refused
 
-    def _too_large(self, nbytes: int) -> Refused:
-        return Refused(ReasonCode.QUOTA_EXCEEDED, payload_too_large(nbytes, self._options))
-
-    def _noted(self, run: Publish) -> Noted | None:
+    def _take(self, run: Publish, payloads: Sequence[Body], refused: dict[int, Refused]) -> None:
+        """Publish the messages that are neither refused nor repeated, and answer all.  Raises MqttError."""
+        self._traffic.received += len(run.topics)
+        repeated: list[int] = []
+        noted: Noted | None = None
         stored = self._session.in_flight.stored
-        return None if stored is None or run.qos == 1 else partial(self._engine.sessions.received, stored)
+        if run.qos:
+            repeated = self._session.incoming.receive(run.qos, run.packet_ids)
+            if run.qos == 2 and stored is not None:
+                noted = partial(self._engine.sessions.received, stored)
+        left = [*repeated, *refused] if refused else repeated
+        outcomes = self._publisher.publish(run, payloads, left, noted)
+        outcomes.update({at: why for at, why in refused.items() if at not in repeated})
+        self.answer(run, outcomes)
+        if self._publisher.blocked:
+            self._publisher.blocked = False
+            self.block()
 
     def give_access(self, access: Access) -> None:
         """Set the permissions after the client has authenticated again."""
         self._publisher.give_access(access)
 
-    def _look(self) -> None:
-        if self._publisher.blocked:
-            self._publisher.blocked = False
-            self.block()
-
     def block(self) -> None:
         """Stop reading, as an address that blocks its senders is full."""
-        self._reading.stop(_FULL)
+        self._link.reading.stop(_FULL)
 
     @property
     def transport(self) -> object:
@@ -98,7 +96,7 @@ class Receiver:
 
     def unblock(self) -> None:
         """Resume reading, as a full address has room again (see Producer)."""
-        self._reading.go(_FULL)
+        self._link.reading.go(_FULL)
 
     def owe(self, ack: Ack) -> None:
         """Acknowledge once everything before is durable."""
@@ -160,25 +158,20 @@ class Receiver:
     def begin(self, begun: Begun) -> None:
         """Begin a message whose payload arrives in parts.  Raises MqttError."""
         self._run = run = begun.publish
-        check_publish(run.qos, run.retain, self._options)
-        strange = {} if self._mount is None else self._mount.publish(run)
+        self._refused = self._refusals(run, [begun.nbytes])
         incoming = self._session.incoming
-        self._repeated = run.qos == 2 and run.packet_ids[0] in incoming
-        if self._repeated:
-            incoming.receive(run.qos, run.packet_ids)
-            return
-        if strange:
-            self._refused = strange[0]
-            return
-        if 0 <= self._options.payload_bytes_max < begun.nbytes:
-            self._refused = self._too_large(begun.nbytes)
-            return
-        try:
-            self._publisher.check(run.topics[0])
-            # A retained message is durable, and has the same body.
-            self._uploading.begin(durable=run.qos > 0 or run.retain)
-        except EngineError as error:
-            self._refused = Refused(refusal(error), str(error))
+        if run.qos == 2 and run.packet_ids[0] in incoming:
+            incoming.receive(run.qos, run.packet_ids)  # raises the error if the identifier is in use
+        elif not self._refused:
+            try:
+                self._publisher.check(run.topics[0])
+                # A retained message is durable, and has the same body.
+                self._uploading.begin(durable=run.qos > 0 or run.retain)
+            except EngineError as error:
+                self._refuse(error)
+
+    def _refuse(self, error: EngineError) -> None:
+        self._refused = {0: Refused(refusal(error), str(error))}
 
     def part(self, part: Part) -> None:
         """Process a part of the payload.  Raises MqttError."""
@@ -189,7 +182,7 @@ class Receiver:
 
     def _uploaded(self, body: LargeBody | EngineError) -> None:
         if isinstance(body, EngineError):
-            self._refused = Refused(refusal(body), str(body))
+            self._refuse(body)
         if self._uploading.whole:
             try:
                 self._finish(None if isinstance(body, EngineError) else body)
@@ -204,19 +197,9 @@ class Receiver:
         """Publish the complete message, unless it was refused or repeated.  Raises MqttError."""
         run, refused = self._run, self._refused
         assert run is not None, "it has begun"
-        self._run, self._refused = None, None
+        self._run, self._refused = None, {}
         self._link.codec.resume()
-        self._traffic.received += 1
-        if run.qos and not self._repeated:
-            self._session.incoming.receive(run.qos, run.packet_ids)
-        outcomes: Outcomes = {}
-        if refused is not None:
-            outcomes[0] = refused
-        elif not self._repeated:
-            assert body is not None, "it was taken"
-            outcomes = self._publisher.publish_alone(run, body, self._noted(run) if run.qos else None)
-        self.answer(run, outcomes)
-        self._look()
+        self._take(run, [] if body is None else [body], refused)
 
     def abandon(self) -> None:
         """Drop the unfinished message, as the connection ends."""

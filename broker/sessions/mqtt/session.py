@@ -70,11 +70,8 @@ class MqttSession(MqttEndpoint):
         reason = ReasonCode.SERVER_SHUTTING_DOWN if self.established else ReasonCode.SERVER_UNAVAILABLE
         self.goodbye(self.moved(MOVED) if moved else MqttError(reason, "the broker is shutting down"))
 
-    def moved(self, why: str) -> MqttError:
-        return mqtt_connect.use_another_server(why, self._options.failover)
-
     def taken_over(self) -> None:
-        """End the connection, as another takes over its session; a CONNACK that waits for the journal goes first."""
+        """A CONNACK that waits for the journal goes first."""
         if self._greeting is not None:
             ticket, connack = self._greeting
             self.end(publish_will=True)
