@@ -65,7 +65,7 @@ class Publish:
     """
 
     type: ClassVar[PacketType] = _P.PUBLISH
-    __slots__ = ("_buffer", "_start", "_stop", "dup", "packet_ids", "payloads", "properties", "qos", "retain", "topics")
+    __slots__ = ("dup", "packet_ids", "payloads", "properties", "qos", "retain", "topics")
 
     def __init__(self, first: int, properties: Properties, topic: str, packet_id: int, payload: bytes) -> None:
         """A run that begins with this packet; `first` is its first byte, `packet_id` 0 if it has none."""
@@ -76,23 +76,6 @@ class Publish:
         self.topics = [topic]
         self.payloads = [payload]
         self.packet_ids = [packet_id] if packet_id else []
-        self._buffer = b""
-        self._start = self._stop = 0
-
-    def came(self, buffer: bytes, start: int, stop: int) -> None:
-        """Remember the bytes of these packets."""
-        self._buffer = buffer
-        self._start = start
-        self._stop = stop
-
-    @property
-    def raw(self) -> bytes:
-        """The packets as received.
-
-        They can be forwarded unchanged if the QoS is 0, RETAIN may stay, and no property depends on this connection (an
-        alias) or on the time that has passed (an expiry).
-        """
-        return self._buffer[self._start : self._stop]
 
 
 #: The `type` of events that are not whole packets: numbers that no packet type has.

@@ -165,10 +165,6 @@ PROPERTIES: Final[dict[int, Property[Any]]] = {
     value.id: value for value in list(globals().values()) if isinstance(value, Property)
 }
 
-#: The properties that a server omits if the client has not asked for them [MQTT-3.1.2-29], or if the packet would be
-#: too large with them.
-EXPENDABLE: Final = (USER_PROPERTY, REASON_STRING)
-
 
 class Properties:
     """The properties of one packet, immutable.  `raw` are their bytes, without the length before them."""

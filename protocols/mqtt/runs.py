@@ -93,7 +93,7 @@ def read_publishes(
         run, block = _read_first(first, data, body, stop, version, shared, aliases)
     except MqttError as error:
         raise error.within("PUBLISH") from None
-    start, at = at, stop
+    at = stop
     qos, end = run.qos, len(data)
     known, most = shared.topics, shared.plain_bytes_max
     topics, payloads, packet_ids = run.topics, run.payloads, run.packet_ids
@@ -130,7 +130,6 @@ def read_publishes(
             at = stop
     except IndexError:
         pass  # the next packet is incomplete
-    run.came(data, start, at)
     return run, at
 
 

@@ -67,7 +67,3 @@ class Streams:
         data = b"".join(parts)
         parts.clear()
         return data
-
-    def clear(self) -> None:
-        """Forget all payloads."""
-        self._waiting.clear()

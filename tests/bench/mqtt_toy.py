@@ -6,10 +6,12 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import zip_longest
 
 from bench.generator import Target
 from protocols.mqtt.codes import PacketType
 from protocols.mqtt.connection import MqttConnection
+from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Ack, Connack, Connect, Packet, Pingreq, Pingresp, Publish, Suback, Subscribe
 
 
@@ -29,7 +31,7 @@ def serve(listener: socket.socket, lose: int) -> None:
                         if isinstance(packet, Publish):
                             count += len(packet.topics)
                             for other in subscribers if count <= lose or not lose else []:
-                                other.sendall(packet.raw)
+                                other.sendall(encoded(packet, codec.version))
                         answer(codec, packet, sock, subscribers)
                 sock.sendall(codec.data_to_send())
 
@@ -42,6 +44,15 @@ def serve(listener: socket.socket, lose: int) -> None:
         threads[-1].start()
     for one in threads:
         one.join(10)
+
+
+def encoded(run: Publish, version: int) -> bytes:
+    """The packets as they came."""
+    out: list[bytes] = []
+    for topic, payload, packet_id in zip_longest(run.topics, run.payloads, run.packet_ids):
+        head = PublishHead(version, topic, qos=run.qos, retain=run.retain, properties=run.properties.raw)
+        head.encode(out, [payload], [packet_id])
+    return b"".join(out)
 
 
 def answer(codec: MqttConnection, packet: Packet, sock: socket.socket, subscribers: list[socket.socket]) -> None:

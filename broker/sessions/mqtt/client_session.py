@@ -25,6 +25,7 @@ from broker.engine import Client, Definition, Engine, StoredSession
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
 from broker.sessions.login import Gate
+from broker.sessions.mqtt import will as wills
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.inflight import InFlight
 from broker.sessions.mqtt.mount import Inward, MountPoint
@@ -34,11 +35,10 @@ from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.subscribe import Subscriptions, key_of
 from broker.sessions.mqtt.sys import BrokerFigures, Traffic
 from broker.sessions.mqtt.terms import MqttOptions, TooMany
-from broker.sessions.mqtt.will import Will
 from broker.sessions.tick import Tick
 from protocols.mqtt.codes import FAILURE, PacketType
 from protocols.mqtt.inflight import Incoming
-from protocols.mqtt.packets import Ack
+from protocols.mqtt.packets import Ack, Will
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.topics import AddressSyntax
 
@@ -82,7 +82,7 @@ class ClientSession:
 
     def definition(self) -> dict[str, object]:
         """Return what is stored of it, apart from its subscriptions and messages in flight."""
-        will = None if self.will is None else self.will.to_json()
+        will = None if self.will is None else wills.to_json(self.will)
         other = {} if self.other is None else {"other": self.other.to_json()}
         return {"protocol": "mqtt", **self.client.definition(), "will": will, **other}
 
@@ -225,15 +225,14 @@ class MqttSessions:
             self.end(session)
             return
         session.subscriptions.leave_all()
-        if session.will is not None and not session.will.delay:
+        if wills.delay_of(session.will) == 0:
             self._publish_will(session)
         self.note(session)
         self._await_return(session)
 
     def _await_return(self, session: ClientSession) -> None:
         expired, will_due = partial(self._expire, session), partial(self._send_will, session)
-        delay = None if session.will is None else session.will.delay
-        self.engine.session_expiry.begin(session.client, expired, delay, will_due)
+        self.engine.session_expiry.begin(session.client, expired, wills.delay_of(session.will), will_due)
 
     def _expire(self, session: ClientSession) -> None:
         self.traffic.expired += 1
@@ -250,7 +249,7 @@ class MqttSessions:
             return
         publisher = Publisher(self.engine, self.syntax, _Nobody(), session.client.access)
         try:
-            will.publish(publisher)
+            publisher.send(will.topic, will.payload, will.qos, will.retain, will.properties)
         except EngineError as error:
             self.engine.report("mqtt.will_refused", client=session.client.id, topic=will.topic, error=str(error))
 
@@ -295,7 +294,7 @@ class MqttSessions:
             session.other = OtherEnd.from_json(other)
         will = definition["will"]
         if isinstance(will, dict):
-            session.will = Will.from_json(will)
+            session.will = wills.from_json(will)
         session.incoming.restore(list(stored.received))
         session.subscriptions.restore(_subscriptions(stored))
         session.in_flight.stored = stored if session.client.lasting else None

@@ -16,7 +16,6 @@ from broker.sessions.mqtt.client_session import ClientSession, Serving
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.terms import refusal
-from broker.sessions.mqtt.will import Will
 from broker.sessions.session import MOVED
 from broker.sessions.tick import Transport
 from protocols.mqtt.codes import PacketType, ReasonCode
@@ -157,11 +156,7 @@ class MqttSession(MqttEndpoint):
         )
         try:
             session, present = sessions.connect(
-                self,
-                client,
-                None if will is None else Will.of(will),
-                clean=connect.clean_start,
-                sessions_max=options.sessions_max,
+                self, client, will, clean=connect.clean_start, sessions_max=options.sessions_max
             )
         except EngineError as error:
             raise MqttError(refusal(error), str(error)) from error

@@ -89,13 +89,8 @@ _REASONS: Final[dict[type[EngineError], ReasonCode]] = {
     NoQueue: ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,
 }
 
-#: The same for subscriptions, which have other codes (3.9.3).
-_SUBSCRIPTION_REASONS: Final[dict[type[EngineError], ReasonCode]] = {
-    TooMany: ReasonCode.QUOTA_EXCEEDED,
-    TooManyAddresses: ReasonCode.QUOTA_EXCEEDED,
-    TooManyQueues: ReasonCode.QUOTA_EXCEEDED,
-    Denied: ReasonCode.NOT_AUTHORIZED,
-    DiskFull: ReasonCode.QUOTA_EXCEEDED,
+#: The same for subscriptions, which have some other codes (3.9.3).
+_SUBSCRIPTION_REASONS: Final = _REASONS | {
     InvalidName: ReasonCode.TOPIC_FILTER_INVALID,
     NotFound: ReasonCode.TOPIC_FILTER_INVALID,
     RoutingTypeMismatch: ReasonCode.TOPIC_FILTER_INVALID,

@@ -1,74 +1,39 @@
-"""A will: the message to publish when a client's connection ends abnormally (MQTT 5.0, 3.1.2.5, 3.1.3.2)."""
+"""Stores wills: messages to publish when a client's connection ends abnormally (MQTT 5.0, 3.1.2.5, 3.1.3.2)."""
 
 from __future__ import annotations
 
 import base64
-from dataclasses import dataclass
 
 from broker.sessions.mqtt.format import make_head, read_properties
-from broker.sessions.mqtt.publish import Publisher
-from protocols.mqtt.packets import Will as WillMessage
+from protocols.mqtt.packets import Will
 from protocols.mqtt.properties import MESSAGE_EXPIRY_INTERVAL, WILL_DELAY_INTERVAL, Properties
 
 
-@dataclass(slots=True, eq=False)
-class Will:
-    """The will of a session.  `delay` and `expiry` (-1: none) in seconds."""
+def delay_of(will: Will | None) -> int | None:
+    """Return after how many seconds a will is published; None: there is none."""
+    return None if will is None else will.properties.get(WILL_DELAY_INTERVAL) or 0
 
-    topic: str
-    payload: bytes
-    qos: int
-    retain: bool
-    properties: Properties
-    delay: int
-    expiry: int
 
-    @classmethod
-    def of(cls, will: WillMessage) -> Will:
-        """Make one from that of a CONNECT."""
-        delay = will.properties.get(WILL_DELAY_INTERVAL) or 0
-        expiry = will.properties.get(MESSAGE_EXPIRY_INTERVAL)
-        return cls(
-            will.topic,
-            will.payload,
-            will.qos,
-            will.retain,
-            will.properties.without(WILL_DELAY_INTERVAL, MESSAGE_EXPIRY_INTERVAL),
-            delay,
-            -1 if expiry is None else expiry,
-        )
+def to_json(will: Will) -> dict[str, object]:
+    """Return what is stored with the session."""
+    expiry = will.properties.get(MESSAGE_EXPIRY_INTERVAL)
+    return {
+        "topic": will.topic,
+        "payload": base64.b64encode(will.payload).decode(),
+        "head": base64.b64encode(make_head(will.qos, will.retain, will.properties)).decode(),
+        "delay": delay_of(will),
+        "expiry": -1 if expiry is None else expiry,
+    }
 
-    @classmethod
-    def from_json(cls, stored: dict[str, object]) -> Will:
-        """Restore a stored one."""
-        head = base64.b64decode(str(stored["head"]))
-        delay, expiry = stored["delay"], stored["expiry"]
-        assert isinstance(delay, int)
-        assert isinstance(expiry, int)
-        return cls(
-            str(stored["topic"]),
-            base64.b64decode(str(stored["payload"])),
-            head[0] & 3,
-            bool(head[0] & 4),
-            read_properties(head),
-            delay,
-            expiry,
-        )
 
-    def to_json(self) -> dict[str, object]:
-        """Return what is stored with the session."""
-        head = make_head(self.qos, self.retain, self.properties)
-        return {
-            "topic": self.topic,
-            "payload": base64.b64encode(self.payload).decode(),
-            "head": base64.b64encode(head).decode(),
-            "delay": self.delay,
-            "expiry": self.expiry,
-        }
-
-    def publish(self, publisher: Publisher) -> None:
-        """Publish the will.  Raises EngineError."""
-        properties = self.properties
-        if self.expiry >= 0:
-            properties = Properties([(MESSAGE_EXPIRY_INTERVAL, self.expiry), *properties])
-        publisher.send(self.topic, self.payload, self.qos, self.retain, properties)
+def from_json(stored: dict[str, object]) -> Will:
+    """Restore a stored will."""
+    head = base64.b64decode(str(stored["head"]))
+    delay, expiry = int(str(stored["delay"])), int(str(stored["expiry"]))
+    pairs = [(WILL_DELAY_INTERVAL, delay)] if delay else []
+    if expiry >= 0:
+        pairs.append((MESSAGE_EXPIRY_INTERVAL, expiry))
+    properties = Properties([*pairs, *read_properties(head)])
+    return Will(
+        str(stored["topic"]), base64.b64decode(str(stored["payload"])), head[0] & 3, bool(head[0] & 4), properties
+    )

@@ -94,7 +94,6 @@ def test_what_belongs_to_a_run(version: int) -> None:
     assert run.topics == [message[4] for message in same]
     assert run.payloads == [message[6] for message in same]
     assert (run.qos, run.retain, run.dup, run.packet_ids, run.properties) == (0, False, False, [], NO_PROPERTIES)
-    assert run.raw == raw
 
 
 def test_what_ends_a_run() -> None:
