@@ -39,7 +39,6 @@ class DetectingSession(WrappingSession):
         self._first = b""
 
     def receive_data(self, data: bytes) -> None:
-        """Bytes from the peer."""
         if self.inner is not None:
             self.inner.receive_data(data)
             return

@@ -58,21 +58,17 @@ class RedirectingSession:
 
     @property
     def close_expected(self) -> bool:
-        """See Session."""
         return self._codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
-        """See Session."""
         if not self.close_expected:
             self._codec.receive_data(data)
             self._read()
 
     def receive_eof(self) -> None:
-        """See Session."""
         self._answer()
 
     def data_to_send(self) -> bytes:
-        """See Session."""
         return self._codec.data_to_send()
 
     def flushed(self) -> None:
@@ -91,11 +87,9 @@ class RedirectingSession:
         """See Session."""
 
     def fail(self, why: str, *, moved: bool = False) -> None:
-        """See Session."""
         self._answer()
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """See Session."""
         self._answer()
 
 

@@ -132,8 +132,6 @@ class Tick:
         if more:
             self.enter()
 
-    # -- faults ----------------------------------------------------------------------------------------------------
-
     def failed(self, transport: Transport | None, error: BaseException) -> None:
         """Handle an exception from a call in this tick, made for a connection or for none (None)."""
         if not isinstance(error, Exception) or self._is_interrupted(error):

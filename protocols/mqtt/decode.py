@@ -86,9 +86,6 @@ _FLAG_RULES: Final = {
 }
 
 
-# -- rules that concern several fields -------------------------------------------------------------------------------
-
-
 def _check_connect(packet: Connect, limits: Limits) -> None:
     _check_client_id(packet, limits)
     if packet.will is not None:

@@ -132,9 +132,6 @@ def read_pair(data: bytes, at: int, end: int, context: Context) -> tuple[tuple[s
     return (name, value), at
 
 
-# -- writing -----------------------------------------------------------------------------------------------------------
-
-
 def _integer(nbytes: int) -> Callable[[int], bytes]:
     def write(value: int) -> bytes:
         if not 0 <= value < 1 << 8 * nbytes:

@@ -172,8 +172,6 @@ class PacketReader:
             return None
         return body, stop
 
-    # -- payloads in parts -----------------------------------------------------------------------------------------
-
     def _whole(self, body: int, stop: int) -> bool | Begun:
         """Decide how to read a large PUBLISH: as one packet, whether it is complete; or in parts, its `Begun`.
 

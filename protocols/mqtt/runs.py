@@ -198,9 +198,6 @@ def _read_first(
     return Publish(first, properties, topic, packet_id, data[at:stop]), block
 
 
-# -- acknowledgements --------------------------------------------------------------------------------------------------
-
-
 def _runs_of(first: int) -> dict[int, re.Pattern[bytes]]:
     """Patterns of successful acknowledgements in a row, by length: 5.0 may add reason code 0 and empty properties."""
     forms = {2: rb"\x02..", 3: rb"\x03..\x00", 4: rb"\x04..\x00\x00"}

@@ -153,8 +153,6 @@ class HeadReader:
         except StompError as error:
             raise self._refused(error.message, f"{command}: {error.detail}: {shown(value)}", lines) from None
 
-    # -- errors ----------------------------------------------------------------------------------------------------
-
     def _unexpected(self, lines: list[bytes]) -> StompError:
         name = lines[0]
         what = shown(name)

@@ -33,8 +33,6 @@ class Deliveries:
         self._subscriptions: dict[Consumer, Subscription] = {}
         self._credit = Credit(engine, in_flight, self._subscriptions)
 
-    # -- consumers -------------------------------------------------------------------------------------------------
-
     def add(self, subscription: Subscription, consumer: Consumer) -> None:
         """Add a subscription's consumer, and give it credit."""
         self._subscriptions[consumer] = subscription
@@ -69,8 +67,6 @@ class Deliveries:
         self.give_back_parked(consumer)
         self.in_flight.recall(consumer, Sent.AT_LEAST_ONCE)
         self.in_flight.recall(consumer, Sent.EXACTLY_ONCE)
-
-    # -- connections -----------------------------------------------------------------------------------------------
 
     def connect(self, port: Port, receive_maximum: int, bytes_in_flight_max: int = -1) -> None:
         """Begin a connection: send messages in flight again, then resume deliveries."""
@@ -109,8 +105,6 @@ class Deliveries:
     def restore(self, stored: StoredSession) -> None:
         """Restore the messages that were in flight before a restart."""
         self.in_flight.restore(stored, self._subscriptions)
-
-    # -- messages --------------------------------------------------------------------------------------------------
 
     def records(self, consumer: Consumer) -> bool:
         """Whether `InFlight.send` journals deliveries before they are sent: QoS 1 or 2, stored session."""
@@ -162,8 +156,6 @@ class Deliveries:
             return messages
         self._engine.consumers.withdraw(consumer, over)
         return [m for m in messages if not 0 < m.header.expiration <= now]
-
-    # -- the operating system --------------------------------------------------------------------------------------
 
     def flushed(self) -> None:
         """Note that the operating system has everything that was sent."""

@@ -92,14 +92,12 @@ class MqttEndpoint(Port):
         return self.leaving or self.codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
-        """Process bytes from the peer."""
         if not self.lost:
             self._traffic.bytes_received += len(data)
             self.codec.receive_data(data)
             self.process()
 
     def receive_eof(self) -> None:
-        """Note that the peer has closed its side, without a DISCONNECT."""
         if not self.lost:
             self.codec.receive_eof()
             self._ended = True
@@ -149,7 +147,6 @@ class MqttEndpoint(Port):
         self.answers.owed.append(failure)
 
     def data_to_send(self) -> bytes:
-        """Return all bytes for the peer since the last call."""
         if self.unsendable.dead_letter() and self.session is not None and not self.lost:
             self.session.deliveries.proceed()  # unsendable messages have used credit
         if self.window.socket_full and self.codec.streaming:
@@ -195,7 +192,6 @@ class MqttEndpoint(Port):
         self.goodbye(MqttError(ReasonCode.KEEP_ALIVE_TIMEOUT, "nothing came within the keep alive"))
 
     def connection_lost(self) -> None:
-        """Note that the socket has closed."""
         self.end(publish_will=True)
 
     def fail(self, why: str, *, moved: bool = False) -> None:

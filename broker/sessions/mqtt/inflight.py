@@ -63,8 +63,6 @@ class InFlight:
             if subscription.attached is not None
         )
 
-    # -- limits ----------------------------------------------------------------------------------------------------
-
     @property
     def room(self) -> int:
         """How many more messages the engine may deliver, if none are parked."""
@@ -95,8 +93,6 @@ class InFlight:
             self._bytes = sum([len(message.body) for _, _, _, message in self])
         self.outgoing.connected(receive_maximum)
 
-    # -- sending ---------------------------------------------------------------------------------------------------
-
     def send(
         self, port: Port, subscription: Subscription, consumer: Consumer, qos: int, messages: list[Message]
     ) -> tuple[int, list[int]]:
@@ -120,8 +116,6 @@ class InFlight:
         before = packet_id not in self._unsent
         self._unsent.discard(packet_id)
         return before
-
-    # -- the client's answers --------------------------------------------------------------------------------------
 
     def acknowledge(self, ack: Ack) -> Acknowledged[Flying]:
         """Process a PUBACK, PUBREC or PUBCOMP: consume its messages, or give them up if it states a failure.
@@ -167,8 +161,6 @@ class InFlight:
         answered, self._answered = self._answered, ()
         self._settle(answered)
         return {(subscription.consumer, message.id) for _, _, subscription, message in self}
-
-    # -- ending ----------------------------------------------------------------------------------------------------
 
     def _landed(self, messages: Iterable[Message]) -> None:
         if self.bytes_max >= 0:
@@ -222,8 +214,6 @@ class InFlight:
         done = self.outgoing.forget_released()
         if self.stored is not None:
             self._engine.sessions.completed(self.stored, done, sent=True)
-
-    # -- after a restart -------------------------------------------------------------------------------------------
 
     def restore(self, stored: StoredSession, subscriptions: Mapping[Consumer, Subscription]) -> None:
         """Take over the messages in flight before a restart, in order, except those that no longer exist."""

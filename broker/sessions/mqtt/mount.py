@@ -49,8 +49,6 @@ class MountPoint:
         """Return the full client identifier."""
         return self._prefix + named
 
-    # -- from the client -------------------------------------------------------------------------------------------
-
     def whole(self, topic: str) -> str:
         """Return the full topic, or pattern of a filter, for one of a client."""
         if topic.partition(SEPARATOR)[0] == _SYSTEM:
@@ -82,8 +80,6 @@ class MountPoint:
             return properties
         pairs = [(each, self.whole(value) if each is RESPONSE_TOPIC else value) for each, value in properties]
         return Properties(pairs)
-
-    # -- to the client ---------------------------------------------------------------------------------------------
 
     def seen(self, topic: str) -> str | None:
         """Return a topic as a client sees it; None: it is outside of the mount point."""

@@ -34,8 +34,6 @@ class Port(BaseSession):
         self.codec = codec
         self.renderer = heads.renderer(V5)  # until the version is known
 
-    # -- sending ---------------------------------------------------------------------------------------------------
-
     @abstractmethod
     def emit(self, ticket: int, packet: Ack | Publishing) -> None:
         """Send a packet once a tick is durable; 0: at once."""
@@ -51,8 +49,6 @@ class Port(BaseSession):
     @abstractmethod
     def durable(self, number: int) -> None:
         """Everything up to and including the tick `number` is on disk."""
-
-    # -- receiving -------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def owe(self, ack: Ack) -> None:

@@ -148,8 +148,6 @@ class Receiver:
         elif ack.type is PacketType.PUBCOMP and not ack.reason_code:
             incoming.completed(ack.packet_ids)
 
-    # -- large messages --------------------------------------------------------------------------------------------
-
     @property
     def waiting(self) -> bool:
         """Whether a large message is complete, but not published yet."""

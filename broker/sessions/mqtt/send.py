@@ -38,8 +38,6 @@ class Sender:
         self._in_flight = in_flight
         self._unflushed: dict[Consumer, list[int]] | None = None  # consumed once they are flushed
 
-    # -- messages --------------------------------------------------------------------------------------------------
-
     def send(self, subscription: Subscription, consumer: Consumer, messages: list[Message]) -> int:
         """Send as many of the first messages as the quota allows.  Returns how many."""
         port, in_flight = self.port, self._in_flight
@@ -126,8 +124,6 @@ class Sender:
                     if id in consumer.unacked:
                         self._engine.consumers.acknowledge(consumer, id)
 
-    # -- the client's answers --------------------------------------------------------------------------------------
-
     def acknowledge(self, ack: Ack) -> None:
         """Process a PUBACK, PUBREC or PUBCOMP.  Raises MqttError if it does not match what was sent."""
         port, outcome = self.port, self._in_flight.acknowledge(ack)
@@ -149,8 +145,6 @@ class Sender:
             consumer = subscription.attached
             if consumer is not None and message.id in consumer.unacked:
                 self.port.refused(consumer, message, text)
-
-    # -- resending -------------------------------------------------------------------------------------------------
 
     def resend(self) -> None:
         """Resend what an earlier connection left unanswered, in the order of sending, up to the quota."""

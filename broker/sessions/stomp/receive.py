@@ -60,8 +60,6 @@ class Receiver:
     def transport(self) -> object:
         return self._port.transport
 
-    # -- publishing ------------------------------------------------------------------------------------------------
-
     def publish(self) -> StompError | None:
         """Publish what was gathered.  Returns the first refusal, if any."""
         failure, blocked = self.sends.publish(self)
@@ -100,8 +98,6 @@ class Receiver:
         if not self._destinations.answered(destination.decode()):
             self.publish_first()
             self._subscriptions.expect_reply(destination)
-
-    # -- large messages --------------------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> bool:

@@ -84,7 +84,6 @@ class StompSession(Port):
         return self.codec.close_expected
 
     def receive_data(self, data: bytes) -> None:
-        """Process bytes from the peer."""
         if self.lost or self._leaving:
             return
         self.codec.receive_data(data)
@@ -135,7 +134,6 @@ class StompSession(Port):
             self.touch()
 
     def data_to_send(self) -> bytes:
-        """Return the output since the last call."""
         return self._read(self.codec.data_to_send, b"")
 
     def frames_to_send(self) -> tuple[list[bytes], bool]:
@@ -171,11 +169,9 @@ class StompSession(Port):
         self.subscriptions.flushed()
 
     def pause(self, paused: bool) -> None:
-        """Pause or resume deliveries."""
         self.subscriptions.pause(paused)
 
     def send_heartbeat(self) -> None:
-        """Send an empty line."""
         self.codec.send_heartbeat()
         self.touch()
 
@@ -186,7 +182,6 @@ class StompSession(Port):
         self.end(redelivery.SILENT)
 
     def connection_lost(self) -> None:
-        """End: the socket is closed."""
         self._receipts.forget()
         self.end(redelivery.DISCONNECTED)
 

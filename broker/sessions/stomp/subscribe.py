@@ -54,8 +54,6 @@ class Subscriptions:
     def transport(self) -> object:
         return self._port.transport
 
-    # -- subscribing -----------------------------------------------------------------------------------------------
-
     def subscribe(self, frame: Frame) -> None:
         """Process a SUBSCRIBE.  Raises StompError, EngineError."""
         headers, port = frame.headers, self._port
@@ -133,8 +131,6 @@ class Subscriptions:
         self._showing.clear()
         self._by_id.clear()
         self._by_number.clear()
-
-    # -- deliveries ------------------------------------------------------------------------------------------------
 
     def records(self, consumer: Consumer) -> bool:
         """Return False: the session writes no records for deliveries."""

@@ -65,7 +65,6 @@ class WebSocketSession(WrappingSession):
         self._pieces = Pieces()
 
     def receive_data(self, data: bytes) -> None:
-        """Process bytes from the peer: a request, then messages."""
         if self.ended:
             return
         if self.inner is None:

@@ -22,9 +22,6 @@ def diverting(address: str, forwarding: str, **more: Any) -> dict[str, DivertSec
     return {"d": DivertSection.model_validate({"address": address, "forwarding-address": forwarding} | values)}
 
 
-# -- duplicate detection ---------------------------------------------------------------------------------------------
-
-
 def test_duplicates_over_stomp_get_their_receipt(broker: SimBroker) -> None:
     client = broker.connect()
     for receipt in ("1", "2"):
@@ -90,9 +87,6 @@ def test_an_amqp_transaction_with_a_duplicate_is_refused(broker: SimBroker) -> N
     assert len(held(broker, "a")) == 1
 
 
-# -- diverts ---------------------------------------------------------------------------------------------------------
-
-
 def test_a_divert_over_stomp_with_headers() -> None:
     broker = SimBroker(small(diverts=diverting("orders", "audit", filter="region = 'eu'", add_headers=["via: d"])))
     client = broker.connect()
@@ -145,9 +139,6 @@ def test_a_divert_over_mqtt() -> None:
     assert (user["k"], user["via"]) == ("v", "d")
 
 
-# -- the time of arrival ---------------------------------------------------------------------------------------------
-
-
 def test_the_time_of_arrival_over_stomp_and_amqp() -> None:
     broker = SimBroker(small({"match": "a", "enable-ingress-timestamp": True}))
     stomp, amqp = broker.connect(), AmqpSim(broker)
@@ -160,9 +151,6 @@ def test_the_time_of_arrival_over_stomp_and_amqp() -> None:
     assert "_AMQ_INGRESS_TIMESTAMP" not in frame.headers
     (delivery,) = amqp.take()
     assert delivery.message.message_annotations["x-opt-ingress-time"] == broker.now
-
-
-# -- retroactive addresses -------------------------------------------------------------------------------------------
 
 
 def test_a_retroactive_address_over_all_protocols() -> None:
@@ -178,9 +166,6 @@ def test_a_retroactive_address_over_all_protocols() -> None:
     mqtt = world.connect("c")
     mqtt.subscribe("orders", qos=1)
     assert mqtt.payloads() == [b"2", b"3"]
-
-
-# -- notifications ---------------------------------------------------------------------------------------------------
 
 
 def test_notifications_over_stomp(broker: SimBroker) -> None:
@@ -212,9 +197,6 @@ def test_notifications_over_mqtt() -> None:
     world.broker.connect().subscribe("/queue/a")
     told = [dict(found.properties.get_all(USER_PROPERTY)) for found in client.take()]
     assert {"ADDRESS_ADDED", "BINDING_ADDED", "CONSUMER_CREATED"} <= {note["_AMQ_NotifType"] for note in told}
-
-
-# -- slow consumers, no route, thresholds ----------------------------------------------------------------------------
 
 
 def slow_broker() -> SimBroker:
@@ -262,9 +244,6 @@ def test_a_sender_beyond_the_threshold_is_refused_over_amqp() -> None:
     assert isinstance(outcomes[-1], Rejected)
     assert outcomes[-1].error is not None
     assert "address a is full" in (outcomes[-1].error.description or "")
-
-
-# -- names -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["$.artemis.internal.x", "a.*", "a::", "::q", "a::b::c", "x" * 1025])

@@ -168,9 +168,6 @@ def test_other_protocols_do_not_write_what_message_says(broker: SimBroker, name:
     assert "forged" not in found.headers.values()
 
 
-# -- AMQP: the bare message changes where it has to, and nowhere else --------------------------------------------------
-
-
 def head_of(payload: bytes) -> bytes:
     return take_apart(payload)[1]
 

@@ -156,9 +156,6 @@ def test_an_empty_body_behind_long_properties_arrives() -> None:
     assert mqtt.payloads() == [b"", b""]
 
 
-# -- errors of our own -------------------------------------------------------------------------------------------------
-
-
 def failing(original: Any) -> Any:
     """A converter with a bug: it cannot do what has this body."""
 

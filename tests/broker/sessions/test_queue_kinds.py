@@ -23,9 +23,6 @@ def errors(client: SimClient) -> str:
     return frame.body.decode()
 
 
-# -- last-value queues ------------------------------------------------------------------------------------------------
-
-
 def test_seeds_4_9_5_the_last_stock_price_over_stomp() -> None:
     """The seeds give the price as the value of the key; what they say of it holds for messages with the same one."""
     broker = with_queue("my.address", "prices1", "MULTICAST", last_value_key="stock_ticker")
@@ -112,9 +109,6 @@ def test_settings_make_last_value_queues() -> None:
     assert held(broker, "lastValueQueue.a") == [b"2"]
 
 
-# -- refusals ---------------------------------------------------------------------------------------------------------
-
-
 def test_what_stomp_is_told(broker: SimBroker) -> None:
     broker.connect().subscribe("/queue/a?max-consumers=1&exclusive=true")
     for destination, wanted in (
@@ -148,9 +142,6 @@ def test_what_amqp_is_told(broker: SimBroker) -> None:
     (outcome,) = client.send(relay, message("x", properties=Properties(to="queue://b?colour=red")))
     assert outcome.state is not None
     assert "no attribute" in str(outcome.state)
-
-
-# -- groups -----------------------------------------------------------------------------------------------------------
 
 
 def test_groups_over_stomp(broker: SimBroker) -> None:
@@ -222,9 +213,6 @@ def test_the_first_of_a_group_over_both() -> None:
     for n in range(2):
         amqp.send(link, message(str(n), properties=Properties(group_id="g"), application={"a": n}))
     assert [d.message.application_properties for d in amqp.take()] == [{"a": 0, "JMSXFirst": True}, {"a": 1}]
-
-
-# -- the others -------------------------------------------------------------------------------------------------------
 
 
 def test_an_exclusive_queue_over_both() -> None:

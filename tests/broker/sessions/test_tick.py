@@ -144,9 +144,6 @@ def test_an_alarm_that_fails_costs_nothing_else() -> None:
     other.confirmed("/queue/q", b"after")
 
 
-# -- what nobody can be blamed for -------------------------------------------------------------------------------------
-
-
 def check_ended(broker: SimBroker, before: Counter[bytes]) -> SimBroker:
     """Nothing is written any more, whatever is still called; after a restart all is as it was."""
     assert broker.parts.journal.abandoned
@@ -216,7 +213,7 @@ def test_what_is_no_exception_of_a_program_ends_the_process() -> None:
     assert broker.parts.journal.abandoned
 
 
-# -- in a compiled build too, where the calls of a traceback are those of C --------------------------------------------
+# From here on in a compiled build too, where the calls of a traceback are those of C.
 
 
 def test_a_verb_whose_report_fails_in_its_middle_ends_the_process() -> None:

@@ -159,9 +159,6 @@ def test_the_least_limit() -> None:
     assert server.packet_bytes_max_in == Limits().packet_bytes_max
 
 
-# -- sending -----------------------------------------------------------------------------------------------------------
-
-
 class Pieces:
     """A source that gives so many bytes at a time."""
 

@@ -169,9 +169,6 @@ def test_properties_that_reach_beyond_their_packet() -> None:
     assert connection.error.reason == ReasonCode.MALFORMED_PACKET
 
 
-# -- topic aliases -----------------------------------------------------------------------------------------------------
-
-
 def aliased(topic: str, alias: int, payload: bytes = b"x") -> bytes:
     """A PUBLISH with an alias."""
     return frame(0x30, text(topic) + block(TOPIC_ALIAS.prefix + alias.to_bytes(2, "big")) + payload)
@@ -220,9 +217,6 @@ def test_a_client_resolves_them_too() -> None:
     assert one.topics == two.topics == ["a"]
 
 
-# -- what is remembered ------------------------------------------------------------------------------------------------
-
-
 def test_what_is_remembered_is_bounded() -> None:
     shared = Shared()
     for number in range(TOPICS_REMEMBERED_MAX + 5):
@@ -246,8 +240,6 @@ def test_long_blocks_are_not_remembered() -> None:
         assert shared.properties(raw, 0, len(raw))[0].encode() == raw
         assert len(shared.blocks) == before + more
 
-
-# -- acknowledgements --------------------------------------------------------------------------------------------------
 
 ACKS = [(P.PUBACK, 0x40), (P.PUBREC, 0x50), (P.PUBREL, 0x62), (P.PUBCOMP, 0x70)]
 

@@ -107,9 +107,6 @@ def test_a_share_counts() -> None:
         parse_topic_filter("$share/a/bc", limits)
 
 
-# -- addresses ---------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("topic", "address"),
     [

@@ -90,9 +90,6 @@ def test_a_failed_disk_confirms_nothing() -> None:
     assert client.take("RECEIPT") == []
 
 
-# -- before an ERROR -------------------------------------------------------------------------------------------------
-
-
 def pipelined(*destinations: str) -> bytes:
     """Durable sends in one go; their receipts are numbers."""
     return b"".join(

@@ -129,9 +129,6 @@ def test_they_need_permission() -> None:
     assert client.bodies() == [b"1"]
 
 
-# -- replies to one who has gone ---------------------------------------------------------------------------------------
-
-
 def asked(broker: SimBroker, service: SimClient, kind: str = "queue") -> tuple[SimClient, str]:
     """Somebody who has asked the service for something, and where he wants the answer."""
     client = broker.connect()
