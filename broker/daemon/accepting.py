@@ -15,7 +15,7 @@ from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
 from broker.sessions.failover import FailoverServer, open_properties, reference
 from broker.sessions.login import Door, Gate, Peer
-from broker.sessions.mqtt.client_session import MqttSessions, Serving
+from broker.sessions.mqtt.client_session import Common, MqttSessions
 from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.render import Heads
 from broker.sessions.mqtt.session import MqttSession
@@ -232,15 +232,14 @@ class Accepting:
             sessions_max=config.limits.sessions_max,
             failover=failover,
         )
-        sessions, mount = self.mqtt_sessions, acceptor.mount_point
-        mounted = MountPoint(mount) if mount else None
-        heads = Heads(sessions.syntax, mounted) if mounted else sessions.heads
-        serving = Serving(
-            self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mounted, mounted, self._gate
-        )
+        sessions = self.mqtt_sessions
+        mount = MountPoint(acceptor.mount_point) if acceptor.mount_point else None
+        heads = Heads(sessions.syntax, mount) if mount else sessions.heads
+        common = Common(self._tick, options, Shared(Role.SERVER, limits), sessions, heads, mount)
 
         def make(transport: Transport, number: int, peer: Peer) -> Session:
-            return MqttSession(serving, transport, connection_id=self._connection_id(number), peer=peer)
+            id, gate = self._connection_id(number), self._gate
+            return MqttSession(common, transport, mount, connection_id=id, peer=peer, gate=gate)
 
         return make
 

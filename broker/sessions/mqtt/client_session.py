@@ -24,11 +24,10 @@ from functools import partial
 from broker.engine import Client, Definition, Engine, StoredSession
 from broker.engine.model.access import unrestricted
 from broker.engine.model.errors import EngineError
-from broker.sessions.login import Gate
 from broker.sessions.mqtt import will as wills
 from broker.sessions.mqtt.delivery import Deliveries
 from broker.sessions.mqtt.inflight import InFlight
-from broker.sessions.mqtt.mount import Inward, MountPoint
+from broker.sessions.mqtt.mount import Inward
 from broker.sessions.mqtt.port import Port
 from broker.sessions.mqtt.publish import Publisher
 from broker.sessions.mqtt.render import Heads
@@ -314,27 +313,6 @@ class Common:
     sessions: MqttSessions
     heads: Heads  # with topics as the other end names them
     mount: Inward | None  # turns topics of the other end into local ones
-
-
-class Serving(Common):
-    """Shared by all connections of an acceptor.  `mount_point`: the prefix of all topics of its clients."""
-
-    __slots__ = ("gate", "mount_point")
-
-    def __init__(
-        self,
-        tick: Tick,
-        options: MqttOptions,
-        codec: Shared,
-        sessions: MqttSessions,
-        heads: Heads,
-        mount: Inward | None,
-        mount_point: MountPoint | None,
-        gate: Gate,
-    ) -> None:
-        super().__init__(tick, options, codec, sessions, heads, mount)
-        self.mount_point = mount_point
-        self.gate = gate
 
 
 def _subscriptions(stored: StoredSession) -> list[Definition]:

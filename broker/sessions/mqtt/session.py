@@ -9,11 +9,12 @@ from broker.engine import Client
 from broker.engine.model.access import Identity
 from broker.engine.model.errors import EngineError
 from broker.engine.model.names import LINK_SESSIONS
-from broker.sessions.login import Peer
+from broker.sessions.login import Gate, Peer
 from broker.sessions.mqtt import connect as mqtt_connect
 from broker.sessions.mqtt import sys as mqtt_sys
-from broker.sessions.mqtt.client_session import ClientSession, Serving
+from broker.sessions.mqtt.client_session import ClientSession, Common
 from broker.sessions.mqtt.endpoint import SHARED, Handlers, MqttEndpoint
+from broker.sessions.mqtt.mount import MountPoint
 from broker.sessions.mqtt.port import Publishing
 from broker.sessions.mqtt.terms import refusal
 from broker.sessions.session import MOVED
@@ -45,12 +46,21 @@ class MqttSession(MqttEndpoint):
 
     __slots__ = ("_connect", "_greeting", "_login", "_mount", "_options")
 
-    def __init__(self, serving: Serving, transport: Transport, *, connection_id: str, peer: Peer) -> None:
-        super().__init__(serving, transport, connection_id=connection_id, peer=peer)
-        self._mount = serving.mount_point
-        self._options = serving.options
+    def __init__(
+        self,
+        common: Common,
+        transport: Transport,
+        mount: MountPoint | None,
+        *,
+        connection_id: str,
+        peer: Peer,
+        gate: Gate,
+    ) -> None:
+        super().__init__(common, transport, connection_id=connection_id, peer=peer)
+        self._mount = mount
+        self._options = common.options
         self._login: mqtt_connect.Login | None = mqtt_connect.Login(
-            self.codec, serving.gate, peer, self.reading, self._known, self.fail_with
+            self.codec, gate, peer, self.reading, self._known, self.fail_with
         )
         self._connect: Connect | None = None
         self._greeting: tuple[int, Connack] | None = None  # the tick that must be durable first
