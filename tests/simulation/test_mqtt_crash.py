@@ -62,8 +62,7 @@ class Peer:
         pairs = [(SESSION_EXPIRY_INTERVAL, FOR_EVER), *self.properties] if self.version == V5 else ()
         client.connect(greeting(self.client_id, version=self.version, clean=False, properties=pairs))
         self.alive()
-        assert client.connack is not None
-        assert client.connack.reason_code == 0
+        assert client.code == 0
         return client.present
 
     def alive(self) -> None:

@@ -12,7 +12,7 @@ acknowledges what arrives, and releases what it sent with QoS 2; without, the te
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, Final
@@ -290,6 +290,16 @@ class MqttClient:
         return found
 
     @property
+    def code(self) -> int | None:
+        """The reason code of CONNACK; None: it has not come."""
+        return None if self.connack is None else self.connack.reason_code
+
+    @property
+    def goodbye_code(self) -> int | None:
+        """The reason code of DISCONNECT; None: it has not come."""
+        return None if self.goodbye is None else self.goodbye.reason_code
+
+    @property
     def present(self) -> bool:
         """Whether the broker had a session."""
         assert self.connack is not None
@@ -299,6 +309,16 @@ class MqttClient:
         """Return a property of CONNACK, or None."""
         assert self.connack is not None
         return self.connack.properties.get(property)
+
+
+def publishes(
+    packets: Iterable[tuple[str, bytes]], qos: int, *, version: int = V5, first: int = 1, retain: bool = False
+) -> bytes:
+    """Encode PUBLISH packets, topic and payload of each, with packet ids in a row."""
+    out: list[bytes] = []
+    for packet_id, (topic, payload) in enumerate(packets, first):
+        PublishHead(version, topic, qos=qos, retain=retain).encode(out, [payload], [packet_id])
+    return b"".join(out)
 
 
 def topic_filter(text: str) -> TopicFilter:

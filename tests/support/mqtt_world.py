@@ -59,8 +59,7 @@ class Connecting:
             properties = [*properties, (SESSION_EXPIRY_INTERVAL, expiry)]
         connect = greeting(client_id, version=version, clean=clean, properties=properties, **more)
         client = self.attempt(connect, auto=auto)
-        assert client.connack is not None
-        assert client.connack.reason_code == 0, client.connack
+        assert client.code == 0, client.connack
         return client
 
 

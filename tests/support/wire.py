@@ -6,10 +6,15 @@ Every codec of `protocols` has the same few verbs, so this serves all of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import Protocol, TypeVar
 
 Event = TypeVar("Event")
+Error = TypeVar("Error", bound=Exception)
 Shown = object
+
+#: The most bytes of a read of those that are of any size.
+READ_BYTES_MAX = 64
 
 
 class Codec(Protocol[Event]):
@@ -49,6 +54,17 @@ def cuts(raw: bytes) -> list[list[bytes]]:
     return [[raw], bytewise(raw), *([raw[:at], raw[at:]] for at in range(1, len(raw)))]
 
 
+def pieces_of(random: Random, raw: bytes) -> list[bytes]:
+    """Split bytes into reads of random sizes."""
+    pieces = []
+    at = 0
+    while at < len(raw):
+        size = random.randint(1, READ_BYTES_MAX)
+        pieces.append(raw[at : at + size])
+        at += size
+    return pieces
+
+
 def check_codec(
     make: Callable[[], Codec[Event]],
     raw: bytes,
@@ -83,17 +99,17 @@ def check_codec(
         assert codec.error is None
 
 
-def check_malformed(make: Callable[[], Codec[Event]], raw: bytes, *, before: int = 0) -> Exception:
+def check_malformed(make: Callable[[], Codec[Event]], raw: bytes, kind: type[Error], *, before: int = 0) -> Error:
     """Check that `raw` is malformed, in any pieces, after `before` good events; returns the error for it whole.
 
     After an error there are no more events, whatever follows.
     """
-    errors: list[Exception] = []
+    errors: list[Error] = []
     for pieces in cuts(raw):
         codec = make()
         assert len(feed(codec, pieces)) == before, pieces
         error = codec.error
-        assert error is not None, pieces
+        assert isinstance(error, kind), pieces
         assert feed(codec, [raw, b"", raw]) == []
         codec.receive_eof()
         assert codec.error is error

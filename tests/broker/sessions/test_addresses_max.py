@@ -6,10 +6,10 @@ import pytest
 
 from broker.config import Config
 from protocols.amqp.types import Described, Symbol
-from protocols.mqtt.codes import V5, V311, PacketType
-from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.codes import V311, PacketType
 from protocols.mqtt.properties import REASON_STRING
 from tests.support.amqp_client import AmqpSim, message
+from tests.support.mqtt_client import publishes
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
@@ -35,10 +35,8 @@ def test_topics_that_nobody_reads_leave_nothing(qos: int) -> None:
     sim = SimWorld(configured())
     client = sim.connect("c")
     for start in range(0, 3_000, 50):
-        wire: list[bytes] = []
-        for number in range(start, start + 50):
-            PublishHead(V5, f"devices/{number}/state", qos=qos).encode(wire, [b"x"], [number + 1])
-        client.raw(b"".join(wire))
+        topics = [f"devices/{number}/state" for number in range(start, start + 50)]
+        client.raw(publishes([(topic, b"x") for topic in topics], qos, first=start + 1))
     assert names(sim.broker) == []
     assert sim.broker.engine._state.unrouted == 3_000
     assert names(sim.broker.restart()) == []

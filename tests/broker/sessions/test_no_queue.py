@@ -8,8 +8,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.routing.alter import change
 from protocols.amqp.performatives import Accepted, Properties, Rejected
-from protocols.mqtt.codes import V5, V311, PacketType
-from protocols.mqtt.encode import PublishHead
+from protocols.mqtt.codes import V311, PacketType
 from protocols.mqtt.packets import Will
 from protocols.mqtt.properties import REASON_STRING
 from store import decode
@@ -20,6 +19,7 @@ from tests.broker.sessions.large import body, config
 from tests.broker.sessions.no_queue import DEAD, WHY, shut
 from tests.simulation.world import check_accounts, held, journal_records, small
 from tests.support.amqp_client import AmqpSim, message
+from tests.support.mqtt_client import publishes
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker, configured
 from tests.support.stomp_client import frame
@@ -110,10 +110,7 @@ def test_mqtt_5_is_told(qos: int) -> None:
     sim = SimWorld(configured())
     shut(sim.broker)
     client = sim.connect("c", auto=False)
-    wire: list[bytes] = []
-    for number, topic in enumerate(["on", "off", "on", "off"]):
-        PublishHead(V5, topic, qos=qos).encode(wire, [b"%d" % number], [number + 20])
-    client.raw(b"".join(wire))
+    client.raw(publishes([("on", b"0"), ("off", b"1"), ("on", b"2"), ("off", b"3")], qos, first=20))
     kind = PacketType.PUBACK if qos == 1 else PacketType.PUBREC
     answers = [answer for answer in client.answers if answer.type is kind and answer.reason_code]
     assert WHY in (answers[0].properties.get(REASON_STRING) or "")

@@ -196,11 +196,11 @@ def test_malformed(raw: bytes, condition: str, text: str) -> None:
     assert sent_by(codec) == [Close(Error(condition, text))]
     assert codec.state is ConnectionState.DISCARDING
     assert codec.close_expected
-    check_malformed(open_server, raw)
+    check_malformed(open_server, raw, AmqpError)
 
 
 def test_what_came_before_an_error_is_told() -> None:
-    check_malformed(open_server, frames(BEGIN, ATTACH) + frames(Accepted()), before=2)
+    check_malformed(open_server, frames(BEGIN, ATTACH) + frames(Accepted()), AmqpError, before=2)
 
 
 def test_eof_in_a_frame() -> None:
@@ -469,8 +469,7 @@ def test_the_peers_channel_max() -> None:
 
 
 def test_a_channel_has_one_session() -> None:
-    error = check_malformed(lambda: server_with_session()[0], frames(BEGIN))
-    assert isinstance(error, AmqpError)
+    error = check_malformed(lambda: server_with_session()[0], frames(BEGIN), AmqpError)
     assert error.description == "begin: the session on channel 0 has not ended."
 
 

@@ -16,6 +16,7 @@ from protocols.amqp.errors import (
     NOT_IMPLEMENTED,
     RESOURCE_LIMIT_EXCEEDED,
     UNAUTHORIZED_ACCESS,
+    AmqpError,
 )
 from protocols.amqp.events import Connected, Event
 from protocols.amqp.frames import AMQP_HEADER, SASL_HEADER, TLS_HEADER, TYPE_SASL, frame
@@ -110,7 +111,7 @@ def test_refused_headers(mechanisms: tuple[str, ...], header: bytes, answer: byt
     codec.send_close(error)
     assert codec.data_to_send() == answer
     assert codec.close_expected
-    check_malformed(lambda: server(*mechanisms), header)
+    check_malformed(lambda: server(*mechanisms), header, AmqpError)
 
 
 def test_a_wrong_header_is_not_waited_for() -> None:
@@ -242,7 +243,7 @@ def test_malformed(raw: bytes, condition: str, text: str) -> None:
     assert codec.data_to_send() == b""
     assert codec.close_expected
     if len(raw) > 8:
-        check_malformed(asked, raw)
+        check_malformed(asked, raw, AmqpError)
 
 
 def test_extended_header_and_channel_are_ignored() -> None:

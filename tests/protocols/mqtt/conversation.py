@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from protocols.mqtt.codes import V5, Role
 from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.errors import MqttError
@@ -23,7 +21,6 @@ LIMITS = Limits(
     user_properties_max=2,
     topic_alias_max=3,
 )
-READ_BYTES_MAX = 64
 C, S = Role.CLIENT, Role.SERVER
 
 TOKENS = [
@@ -107,14 +104,3 @@ def begin(version: int | None, role: Role = S) -> MqttConnection:
         connection.send(hello(V5))
         connection.data_to_send()
     return connection
-
-
-def pieces_of(random: Random, raw: bytes) -> list[bytes]:
-    """Reads of random sizes."""
-    pieces = []
-    at = 0
-    while at < len(raw):
-        size = random.randint(1, READ_BYTES_MAX)
-        pieces.append(raw[at : at + size])
-        at += size
-    return pieces

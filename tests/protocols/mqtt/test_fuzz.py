@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from protocols.mqtt.codes import Role
 from protocols.mqtt.encode import PublishHead, encode, encode_ack
 from protocols.mqtt.packets import Ack, Auth
-from tests.protocols.mqtt.conversation import LIMITS, READ_BYTES_MAX, TOKENS, C, S, begin, converse, pieces_of
+from tests.protocols.mqtt.conversation import LIMITS, TOKENS, C, S, begin, converse
 from tests.protocols.mqtt.peer import VERSIONS, authenticating, opened
 from tests.protocols.mqtt.strategies import packets
+from tests.support.wire import READ_BYTES_MAX, pieces_of
 
 
 @pytest.mark.parametrize("role", [C, S])

@@ -45,8 +45,7 @@ def publish(version: int, nbytes: int, qos: int = 0) -> bytes:
 def refused(make: object, raw: bytes, reason: ReasonCode) -> MqttError:
     """However it arrives."""
     assert callable(make)
-    error = check_malformed(make, raw)
-    assert isinstance(error, MqttError)
+    error = check_malformed(make, raw, MqttError)
     assert error.reason == reason
     return error
 

@@ -243,8 +243,7 @@ def named(cases: list[Case]) -> list[object]:
 
 def check(make: Callable[[], MqttConnection], raw: bytes, rule: str, reason: ReasonCode) -> MqttError:
     """`raw` breaks a rule, however it arrives."""
-    error = check_malformed(make, raw)
-    assert isinstance(error, MqttError)
+    error = check_malformed(make, raw, MqttError)
     assert error.reason == reason
     assert error.sentence.isprintable()
     if error.rule:
@@ -293,8 +292,7 @@ def test_refused_as_first_packet(rule: str, raw: bytes, reason: ReasonCode) -> N
 
 @pytest.mark.parametrize(("rule", "raw"), STRANGE)
 def test_strangers_get_no_answer(rule: str, raw: bytes) -> None:
-    error = check_malformed(opened, raw)
-    assert isinstance(error, MqttError)
+    error = check_malformed(opened, raw, MqttError)
     assert agrees(error, rule)
     connection = opened()
     feed(connection, [raw])
@@ -405,8 +403,7 @@ def test_what_a_server_must_not_answer(connect_method: str | None, raw: bytes, r
         connection.send(hello(V5))
         return connection
 
-    error = check_malformed(make, raw)
-    assert isinstance(error, MqttError)
+    error = check_malformed(make, raw, MqttError)
     assert error.rule == rule
 
 

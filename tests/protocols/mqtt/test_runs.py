@@ -205,8 +205,7 @@ def test_aliases_end_with_the_connection() -> None:
 def test_no_aliases_at_all() -> None:
     """MQTT-3.2.2-18: the limit is 0."""
     limits = Limits(topic_alias_max=0)
-    error = check_malformed(maker(V5, limits=limits), aliased("a", 1))
-    assert isinstance(error, MqttError)
+    error = check_malformed(maker(V5, limits=limits), aliased("a", 1), MqttError)
     assert error.reason == ReasonCode.TOPIC_ALIAS_INVALID
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError
 from protocols.stomp.frames import Frame
@@ -13,7 +11,6 @@ from tests.protocols.stomp.peer import connected, show
 LIMITS = Limits(
     header_count_max=10, header_line_bytes_max=50, header_bytes_max=200, body_bytes_max=100, connect_bytes_max=200
 )
-READ_BYTES_MAX = 64
 
 TOKENS = [
     b"\n",
@@ -72,14 +69,3 @@ def converse(connection: StompConnection, pieces: list[bytes]) -> tuple[list[obj
 def begin(version: str | None) -> StompConnection:
     """A connection of a version, or one that has not begun."""
     return StompConnection(LIMITS) if version is None else connected(version, LIMITS)
-
-
-def pieces_of(random: Random, raw: bytes) -> list[bytes]:
-    """Reads of random sizes."""
-    pieces = []
-    at = 0
-    while at < len(raw):
-        size = random.randint(1, READ_BYTES_MAX)
-        pieces.append(raw[at : at + size])
-        at += size
-    return pieces

@@ -251,8 +251,7 @@ MALFORMED: dict[str, tuple[bytes, str, str, str, bytes | None]] = {
 @pytest.mark.parametrize("name", MALFORMED)
 def test_malformed(name: str) -> None:
     raw, version, message, detail, receipt = MALFORMED[name]
-    error = check_malformed(maker(version), raw)
-    assert isinstance(error, StompError)
+    error = check_malformed(maker(version), raw, StompError)
     assert error.message == message
     assert detail in error.detail
     assert error.detail.isprintable()
@@ -270,8 +269,7 @@ def test_frames_before_a_malformed_one_come_out(name: str) -> None:
 
 
 def test_http_is_told_from_stomp() -> None:
-    error = check_malformed(StompConnection, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
-    assert isinstance(error, StompError)
+    error = check_malformed(StompConnection, b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", StompError)
     assert error.detail == "'GET / HTTP/1.1' is not a command of STOMP"
 
 
@@ -284,9 +282,7 @@ def test_missing_nul(version: str, length: bool) -> None:
     assert feed(connection, bytewise(raw)) == []
     assert failure(connection) is None
     connection.receive_eof()
-    error = failure(connection)
-    assert error is not None
-    assert error.message == "incomplete frame"
+    assert failure(connection) == "incomplete frame"
 
 
 def test_end_of_connection_after_whole_frames() -> None:
@@ -297,9 +293,7 @@ def test_end_of_connection_after_whole_frames() -> None:
     connection.receive_eof()
     assert failure(connection) is None
     assert len(connection.events()) == 1
-    error = failure(connection)
-    assert error is not None
-    assert error.message == "incomplete frame"
+    assert failure(connection) == "incomplete frame"
 
 
 def test_end_of_connection_before_and_while_connecting() -> None:

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.protocols.stomp.conversation import LIMITS, READ_BYTES_MAX, TOKENS, begin, converse, pieces_of
+from tests.protocols.stomp.conversation import LIMITS, TOKENS, begin, converse
 from tests.protocols.stomp.peer import VERSIONS, connected
 from tests.support.stomp_client import frame
-from tests.support.wire import feed
+from tests.support.wire import READ_BYTES_MAX, feed, pieces_of
 
 
 @pytest.mark.parametrize("version", [None, *VERSIONS])

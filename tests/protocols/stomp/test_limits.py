@@ -26,8 +26,7 @@ def accepted(raw: bytes, limits: Limits = SMALL, version: str = "1.2") -> None:
 
 def refused(raw: bytes, message: str, limits: Limits = SMALL, version: str = "1.2") -> StompError:
     """However it arrives; a first part that is already too much may be refused with other words."""
-    error = check_malformed(maker(version, limits), raw)
-    assert isinstance(error, StompError)
+    error = check_malformed(maker(version, limits), raw, StompError)
     assert error.message == message
     return error
 
@@ -52,9 +51,7 @@ def test_header_count_is_refused_before_the_head_is_complete() -> None:
     assert feed(connection, bytewise(b"ACK\nid:1\na:\nb:\nc:\n")) == []
     assert failure(connection) is None
     assert feed(connection, bytewise(b"d:\n")) == []
-    error = failure(connection)
-    assert error is not None
-    assert error.message == "too many headers"
+    assert failure(connection) == "too many headers"
 
 
 @pytest.mark.parametrize("eol", [b"\n", b"\r\n"], ids=["lf", "crlf"])
@@ -83,9 +80,7 @@ def test_a_head_without_end_is_refused_when_it_is_too_large() -> None:
     assert feed(connection, bytewise(b"ACK\nid:" + b"x" * (60 + 2 - 7))) == []
     assert failure(connection) is None
     assert feed(connection, [b"x"]) == []
-    error = failure(connection)
-    assert error is not None
-    assert error.message == "headers too large"
+    assert failure(connection) == "headers too large"
 
 
 @pytest.mark.parametrize("body", [b"x", b"\n"])
@@ -137,8 +132,7 @@ def test_connect_bytes() -> None:
         assert len(feed(connection, pieces)) == 1
         assert connection.error is None
     more = most.replace(b"login:", b"login:x")
-    error = check_malformed(lambda: StompConnection(limits), more)
-    assert isinstance(error, StompError)
+    error = check_malformed(lambda: StompConnection(limits), more, StompError)
     assert error.message == "frame too large"
     assert error.detail == "The first frame may have 60 bytes, this one has more."
 
@@ -165,8 +159,7 @@ def test_no_more_is_kept_of_somebody_who_has_not_connected(flood: bytes) -> None
 
 def test_the_head_of_connect_has_the_other_limits_too() -> None:
     limits = Limits(header_bytes_max=30)
-    error = check_malformed(lambda: StompConnection(limits), frame("CONNECT", {"login": "x" * 30}))
-    assert isinstance(error, StompError)
+    error = check_malformed(lambda: StompConnection(limits), frame("CONNECT", {"login": "x" * 30}), StompError)
     assert error.message == "headers too large"
 
 

@@ -9,7 +9,7 @@ import pytest
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.frames import END, Begun, Frame, Part
 from protocols.stomp.limits import Limits
-from tests.protocols.stomp.peer import VERSIONS, connected
+from tests.protocols.stomp.peer import VERSIONS, connected, failure
 from tests.support.wire import cuts
 
 WHOLE = 10
@@ -72,8 +72,7 @@ def test_every_prefix_is_incomplete(raw: bytes) -> None:
         assert not any(isinstance(frame, Part) and frame.last for frame in frames)
         connection.receive_eof()
         assert connection.events() == []
-        assert connection.error is not None, raw[:length]
-        assert connection.error.message == "incomplete frame"
+        assert failure(connection) == "incomplete frame", raw[:length]
 
 
 @pytest.mark.parametrize("raw", [SIZED, UNSIZED])
@@ -105,7 +104,7 @@ def test_body_bytes_max(nbytes: int, error: str | None, sized: bool) -> None:
     for pieces in cuts(head + b"x" * nbytes + b"\0"):
         connection = connected("1.2", LIMITS)
         frames = read(connection, pieces)
-        assert (connection.error.message if connection.error else None) == error
+        assert failure(connection) == error
         assert any(isinstance(frame, Part) and frame.last for frame in frames) is (error is None)
 
 
@@ -128,8 +127,7 @@ def test_no_nul_behind_the_body() -> None:
 def test_the_body_of_a_subscribe_is_kept_whole_and_so_is_small() -> None:
     connection = connected("1.0", LIMITS)
     read(connection, [b"SUBSCRIBE\ndestination:q\n\n" + b"x" * (WHOLE + 1)])
-    assert connection.error is not None
-    assert connection.error.message == "body too large"
+    assert failure(connection) == "body too large"
 
 
 class Pieces:

@@ -9,7 +9,7 @@ import pytest
 from protocols.stomp.connection import StompConnection
 from protocols.stomp.errors import StompError
 from protocols.stomp.state import BODIES, COMMANDS, REQUIRED, TRANSITIONS, UNSUBSCRIBE_NAMES, State
-from tests.protocols.stomp.peer import VERSIONS, connected, maker, sent
+from tests.protocols.stomp.peer import VERSIONS, connected, failure, maker, sent
 from tests.support.stomp_client import frame
 from tests.support.wire import check_malformed, feed
 
@@ -95,8 +95,7 @@ def test_required_headers(version: str, command: str) -> None:
     assert len(feed(enough, [frame(command, needed)])) == 1
     for name in needed:
         raw = frame(command, {other: "x" for other in ALL_HEADERS if other != name} | {"receipt": "r"})
-        error = check_malformed(maker(version), raw)
-        assert isinstance(error, StompError)
+        error = check_malformed(maker(version), raw, StompError)
         assert error.message == "missing header"
         assert error.detail == f"{command}: the header {name} is missing"
         assert error.receipt == b"r"
@@ -119,16 +118,16 @@ def test_stomp_may_lack_accept_version_like_connect() -> None:
 
 
 def test_frames_before_connect() -> None:
-    error = check_malformed(StompConnection, frame("SEND", {"destination": "/queue/a", "receipt": "7"}, b"x"))
-    assert isinstance(error, StompError)
+    error = check_malformed(
+        StompConnection, frame("SEND", {"destination": "/queue/a", "receipt": "7"}, b"x"), StompError
+    )
     assert (error.message, error.detail) == ("not connected", "'SEND': the first frame must be CONNECT or STOMP")
     assert error.receipt == b"7"
 
 
 def test_connect_twice() -> None:
     for command in FIRST:
-        error = check_malformed(maker(), frame(command, {"accept-version": "1.2"}))
-        assert isinstance(error, StompError)
+        error = check_malformed(maker(), frame(command, {"accept-version": "1.2"}), StompError)
         assert (error.message, error.detail) == ("already connected", f"'{command}' comes once, as the first frame")
 
 
@@ -161,8 +160,7 @@ def test_a_second_connect_before_the_answer_is_refused_with_the_answer() -> None
     assert len(feed(connection, [frame("CONNECT", {"accept-version": "1.2"}) * 2])) == 1
     connection.send_connected("1.2", [])
     assert connection.events() == []
-    assert connection.error is not None
-    assert connection.error.message == "already connected"
+    assert failure(connection) == "already connected"
 
 
 def test_nothing_is_read_after_disconnect() -> None:

@@ -26,7 +26,7 @@ from protocols.mqtt.properties import (
 from tests.broker.sessions.mqtt.harness import carrier, queues, with_mqtt
 from tests.simulation.world import counts
 from tests.support.interpreted import interpreted
-from tests.support.mqtt_client import MqttClient, greeting, topic_filter, wish
+from tests.support.mqtt_client import MqttClient, greeting, publishes, topic_filter, wish
 from tests.support.mqtt_world import FOR_EVER, SimCarrier, SimWorld
 from tests.support.sim_broker import configured
 
@@ -724,10 +724,8 @@ def test_messages_of_one_read_to_a_queue_and_its_address_keep_their_order() -> N
     client = sim.connect("c")
     client.subscribe("address.foo::m1", qos=1)
     other = sim.connect("o")
-    out: list[bytes] = []
-    for number, topic in enumerate(["address/foo", "address.foo::m1"] * 3):
-        PublishHead(V5, topic, qos=1).encode(out, [b"%d" % number], [number + 1])
-    other.raw(b"".join(out))
+    topics = ["address/foo", "address.foo::m1"] * 3
+    other.raw(publishes([(topic, b"%d" % number) for number, topic in enumerate(topics)], 1))
     assert client.payloads() == [b"%d" % number for number in range(6)]
 
 
@@ -740,8 +738,7 @@ def test_a_queue_that_an_operator_deletes(sim: SimWorld) -> None:
     sim.broker.run()
     client.settle()
     assert client.closed
-    assert client.goodbye is not None
-    assert client.goodbye.reason_code == 0x98
+    assert client.goodbye_code == 0x98
     again = sim.connect("c", clean=False, expiry=100)
     sim.connect("other").publish("a", b"x", 1)
     assert again.payloads() == [b"x"]

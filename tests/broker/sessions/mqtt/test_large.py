@@ -266,8 +266,7 @@ def test_the_packet_limits_of_both_sides() -> None:
     sender = world.connect("sender")
     assert sender.told(MAXIMUM_PACKET_SIZE) == 10 * LARGE
     sender.raw(packet(V5, "a", body(10 * LARGE), 1))
-    assert sender.goodbye is not None
-    assert sender.goodbye.reason_code == 0x95
+    assert sender.goodbye_code == 0x95
 
 
 def test_a_new_connection_may_take_less_than_the_one_before(world: SimWorld) -> None:

@@ -18,7 +18,7 @@ from broker.security.login import UserGate
 from protocols.amqp.message import AMQP_VALUE, DATA
 from protocols.amqp.performatives import Header
 from protocols.amqp.performatives import Properties as AmqpProperties
-from protocols.mqtt.codes import V5, V31, V311, PacketType
+from protocols.mqtt.codes import V31, V311, PacketType
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.packets import Pingreq
 from protocols.mqtt.properties import (
@@ -34,7 +34,7 @@ from protocols.mqtt.properties import (
 )
 from tests.broker.sessions.mqtt.harness import USERS, authenticate, carrier, queues, with_mqtt
 from tests.support.amqp_client import AmqpSim, message
-from tests.support.mqtt_client import greeting, wish
+from tests.support.mqtt_client import greeting, publishes, wish
 from tests.support.mqtt_world import SimWorld
 from tests.support.sim_broker import SimBroker, SimPeer, configured
 
@@ -85,11 +85,8 @@ def test_a_read_of_several_topics(qos: int) -> None:
     client = sim.connect("c", auto=False)
     client.publish("full", b"x" * 1000, 1)
     client.replies(P.PUBACK)
-    wire: list[bytes] = []
     topics = ["a/1", "nobody", "full", "a/2", "a/1", "$SYS/x", "full", "nobody", "a/2"]
-    for number, topic in enumerate(topics):
-        PublishHead(V5, topic, qos=qos).encode(wire, [b"%d" % number], [number + 20])
-    client.raw(b"".join(wire))
+    client.raw(publishes([(topic, b"%d" % number) for number, topic in enumerate(topics)], qos, first=20))
     codes = [0, 0x10, 0x97, 0, 0, 0x90, 0x97, 0x10, 0]
     answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
     assert answers == ([(number + 20, code) for number, code in enumerate(codes)] if qos else [])
@@ -111,10 +108,7 @@ def test_a_subscription_keeps_the_order_of_a_publisher(filter: str, topics: list
     client.subscribe(filter, qos=2)
     each = ["a1", "bb", "a2", "cc"]  # a topic begins a run when it is new
     sent = [(topic, b"%d" % at) for at, topic in enumerate([*each, "bb", "a2", "a1", "cc", "a2", "bb", "a1", "cc"])]
-    wire: list[bytes] = []
-    for number, (topic, payload) in enumerate(sent, 1):
-        PublishHead(V5, topic, qos=qos).encode(wire, [payload], [number])
-    sim.connect("publisher").raw(b"".join(wire))
+    sim.connect("publisher").raw(publishes(sent, qos))
     assert client.payloads() == [payload for topic, payload in sent if topic in topics]
 
 
@@ -124,11 +118,8 @@ def test_a_topic_that_gets_full_in_the_middle(qos: int) -> None:
     sim = SimWorld(configured(FULL))
     internal_owner(sim, "+")
     client = sim.connect("c", auto=False)
-    wire: list[bytes] = []
     topics = ["full", "left", "full", "left", "full", "full", "left"] * 2
-    for number, topic in enumerate(topics):
-        PublishHead(V5, topic, qos=qos).encode(wire, [bytes([number]) * 600], [number + 1])
-    client.raw(b"".join(wire))
+    client.raw(publishes([(topic, bytes([number]) * 600) for number, topic in enumerate(topics)], qos))
     answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
     taken = [number - 1 for number, code in answers if not code]
     refused = [number - 1 for number, code in answers if code == 0x97]
@@ -143,9 +134,7 @@ def test_messages_that_come_together_are_taken_up_to_the_limit(qos: int) -> None
     sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
     internal_owner(sim, "full")
     client = sim.connect("c", auto=False)
-    wire: list[bytes] = []
-    PublishHead(V5, "full", qos=qos).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
-    client.raw(b"".join(wire))
+    client.raw(publishes([("full", b"%d" % n) for n in range(8)], qos))
     answers = client.replies(P.PUBACK if qos == 1 else P.PUBREC)
     assert sorted(answers) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
     assert [body for _, body in kept(sim)] == [b"0", b"1", b"2"]
@@ -155,9 +144,7 @@ def test_of_messages_that_come_together_the_last_that_is_taken_is_retained() -> 
     sim = SimWorld(configured({"match": "full", "max-size-messages": 3, "address-full-policy": "FAIL"}))
     internal_owner(sim, "full")
     client = sim.connect("c", auto=False)
-    wire: list[bytes] = []
-    PublishHead(V5, "full", qos=1, retain=True).encode(wire, [b"%d" % n for n in range(8)], list(range(1, 9)))
-    client.raw(b"".join(wire))
+    client.raw(publishes([("full", b"%d" % n) for n in range(8)], 1, retain=True))
     assert sorted(client.replies(P.PUBACK)) == [(number, 0 if number <= 3 else 0x97) for number in range(1, 9)]
     message = sim.broker.engine.retained.get("full")
     assert message is not None
@@ -205,9 +192,7 @@ def test_what_ended_the_connection_is_new_when_it_is_sent_again(version: int) ->
     sim = SimWorld(configured({"match": "full", "max-size-messages": 2, "address-full-policy": "FAIL"}))
     internal_owner(sim, "full")
     client = sim.connect("c", version=version, clean=False)
-    wire: list[bytes] = []
-    PublishHead(version, "full", qos=2).encode(wire, [b"1", b"2", b"3"], [1, 2, 3])
-    client.raw(b"".join(wire))
+    client.raw(publishes([("full", b"%d" % number) for number in (1, 2, 3)], 2, version=version))
     assert client.closed
     assert [body for _, body in kept(sim)] == [b"1", b"2"]
     again = sim.connect("c", version=version, clean=False)
@@ -313,9 +298,7 @@ def test_authenticating_again_while_a_large_message_comes_in(monkeypatch: pytest
     client = sim.stranger()
     authenticate(client, 0x18, "right")
     client.subscribe("a", qos=1)
-    out: list[bytes] = []
-    PublishHead(V5, "a", qos=1).encode(out, [b"x" * 300_000], [7])
-    raw = b"".join(out)
+    raw = publishes([("a", b"x" * 300_000)], 1, first=7)
     answers: list[Callable[[], None]] = []
     done = UserGate.scram_done
 
@@ -343,8 +326,7 @@ def test_a_client_sends_no_more_at_once_than_it_may() -> None:
     assert client.told(RECEIVE_MAXIMUM) == 2
     for _ in range(3):
         client.publish("a", b"x", 2)
-    assert client.goodbye is not None
-    assert client.goodbye.reason_code == 0x93
+    assert client.goodbye_code == 0x93
     assert sim.broker.reported("mqtt.error")[0]["reason"] == "0x93"
 
 
