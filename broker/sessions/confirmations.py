@@ -6,7 +6,7 @@ are confirmed together.  Anything behind a waiting confirmation waits too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
 from broker.engine import Engine, Waiter
@@ -34,6 +34,12 @@ class Confirmations(Generic[Item]):
     def waiting(self) -> bool:
         """Whether a confirmation waits for the disk."""
         return bool(self._waiting)
+
+    def __iter__(self) -> Iterator[Item]:
+        """Yield what waits for the disk and what is owed, in order."""
+        for _, items in self._waiting:
+            yield from items
+        yield from self.owed
 
     def confirm(self, waiter: Waiter) -> bool:
         """Send what is owed, at once or when it is durable.  Returns whether it was sent at once."""
@@ -72,7 +78,7 @@ class Confirmations(Generic[Item]):
     def drop(self) -> list[Item]:
         """Send nothing more.  Returns what was waiting, in order."""
         self.owed = []
-        unsaid = [*self._saying, *(item for _, items in self._waiting for item in items)]
+        unsaid = [*self._saying, *self]
         self._saying.clear()
         self._waiting = []
         return unsaid

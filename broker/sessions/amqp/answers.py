@@ -1,36 +1,65 @@
-"""Answers for deliveries: sent to the peer when they are durable (promise P1), in order, in ranges.
+"""Answers to the peer: sent when they are durable (promise P1), in order, those for deliveries in ranges.
 
 An answer settles deliveries: the peer's, with their outcome; or ours, for which the peer stated an outcome and left the
 settlement to us.  If the receiver settles second, an answer only states the outcome, and the peer settles.
+A DETACH is answered behind the outcomes of the link's deliveries: some clients forget these with the link.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import NamedTuple
 
-from protocols.amqp.link import Channel
-from protocols.amqp.performatives import Accepted, DeliveryState
+from protocols.amqp.link import Channel, Link
+from protocols.amqp.performatives import Accepted, DeliveryState, Error
 from protocols.amqp.serial import ranges
 
-#: Channel, our role, delivery ids, their state, whether the answer settles them.
-Answer = tuple[Channel, bool, Sequence[int], DeliveryState | None, bool]
 
-_ACCEPTED: Final = Accepted()
+class Settlement(NamedTuple):
+    """The state of deliveries, which are settled by it unless the peer has to; `role` is ours."""
+
+    session: Channel
+    role: bool
+    ids: Sequence[int]
+    state: DeliveryState | None
+    settled: bool
+
+    def send(self) -> None:
+        """Send it, consecutive ids together."""
+        for first, last in ranges(self.ids):
+            self.session.send_disposition(self.role, first, last, settled=self.settled, state=self.state)
 
 
-def settle(answers: list[Answer]) -> None:
-    """Settle deliveries, the accepted ones of consecutive ids together."""
+class Parting(NamedTuple):
+    """The answer to the peer's DETACH of a link."""
+
+    session: Channel
+    link: Link
+    closed: bool
+    error: Error | None
+
+    def send(self) -> None:
+        """Send it, unless it was sent before."""
+        self.link.send_detach(closed=self.closed, error=self.error)
+
+
+Answer = Settlement | Parting
+
+
+def send(answers: list[Answer]) -> None:
+    """Send answers; the accepted deliveries up to the next parting are settled together."""
     accepted: dict[tuple[Channel, bool, bool], list[int]] = {}
-    for session, role, ids, state, settled in answers:
-        if type(state) is Accepted:
-            accepted.setdefault((session, role, settled), []).extend(ids)
-        else:
-            _settle(session, role, ids, state, settled=settled)
+    for answer in answers:
+        if isinstance(answer, Settlement) and type(answer.state) is Accepted:
+            accepted.setdefault((answer.session, answer.role, answer.settled), []).extend(answer.ids)
+            continue
+        if isinstance(answer, Parting):
+            _accept(accepted)
+            accepted = {}
+        answer.send()
+    _accept(accepted)
+
+
+def _accept(accepted: dict[tuple[Channel, bool, bool], list[int]]) -> None:
     for (session, role, settled), ids in accepted.items():
-        _settle(session, role, ids, _ACCEPTED, settled=settled)
-
-
-def _settle(session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool) -> None:
-    for first, last in ranges(ids):
-        session.send_disposition(role, first, last, settled=settled, state=state)
+        Settlement(session, role, ids, Accepted(), settled).send()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.access import NOBODY
 from broker.engine.model.errors import EngineError
-from broker.sessions.amqp.answers import Answer, settle
+from broker.sessions.amqp.answers import Answer, Parting, Settlement, send
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.incoming_links import IncomingLinks
 from broker.sessions.amqp.login import report_error
@@ -48,7 +48,7 @@ class LinkOwner(BaseSession):
         self.container = ""
         self.incoming = IncomingLinks(codec, self.lose)
         self.outgoing = OutgoingLinks(self, self.lose)
-        self.answers: Confirmations[Answer] = Confirmations(tick.engine, settle)
+        self.answers: Confirmations[Answer] = Confirmations(tick.engine, send)
 
     @abstractmethod
     def transaction(self, txn_id: bytes) -> OpenTransaction:
@@ -67,7 +67,7 @@ class LinkOwner(BaseSession):
         self, session: Channel, role: bool, ids: Sequence[int], state: DeliveryState | None, *, settled: bool = True
     ) -> None:
         """Settle deliveries, or only state their outcome, once everything done so far is durable."""
-        self.answers.owed.append((session, role, ids, state, settled))
+        self.answers.owed.append(Settlement(session, role, ids, state, settled))
 
     def report_error(self, error: AmqpError) -> None:
         """Log an error of the peer."""
@@ -76,14 +76,21 @@ class LinkOwner(BaseSession):
     # -- ending links ----------------------------------------------------------------------------------------------
 
     def on_detached(self, event: Detached) -> None:
-        """Handle the peer's DETACH of a link."""
+        """Handle the peer's DETACH of a link; the answer waits for the outcomes before it."""
         self.incoming.publish()
         error = None
         try:
             self.drop(event.link, closed=event.closed, detached=not event.closed)
         except EngineError as denied:  # its subscription stays: the peer may not delete it, or it has consumers
             error = refused(denied)
-        event.link.send_detach(closed=event.closed, error=error)
+        self.answers.owed.append(Parting(event.link.session, event.link, event.closed, error))
+
+    def part(self, link: Link) -> None:
+        """Answer the DETACH of a link of this name now: its session ends, or another link takes the name."""
+        for each in self.answers:
+            if isinstance(each, Parting) and each.session is link.session:
+                if each.link.name == link.name and each.link.role is link.role:
+                    each.send()
 
     def lose(self, link: Link, error: AmqpError) -> None:
         """End a link: the peer has violated a rule of it."""
@@ -106,7 +113,7 @@ class LinkOwner(BaseSession):
         for link in [*self.outgoing.by_link, *self.incoming.by_link]:
             if link.session is session:
                 self.drop(link, closed=False, detached=True, how=how)
-        self.answers.keep(lambda answer: answer[0] is not session)
+        self.answers.keep(lambda answer: answer.session is not session)
         session.send_end(error)
 
     def drop(

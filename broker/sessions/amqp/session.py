@@ -118,6 +118,7 @@ class AmqpSession(AmqpEndpoint):
     def _on_attached(self, event: Attached) -> None:
         link = event.link
         assert self._attacher is not None, "the connection is open"
+        self.part(link)
         try:
             made = self._attacher.attach(link, event.attach)
         except EngineError as refusal:

@@ -184,6 +184,7 @@ class AmqpLinkSession(AmqpEndpoint):
             return
         ran = route.blame(event.error)
         self.on_detached(event)
+        self.part(event.link)
         route.refuse(event.error, ran=ran)
         route.end("")
 

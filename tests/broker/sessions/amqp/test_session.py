@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from protocols.amqp.events import Attached, Detached, Dispositions
 from protocols.amqp.frames import frame as amqp_frame
 from protocols.amqp.limits import Limits
 from protocols.amqp.message import MESSAGE_ANNOTATIONS, encode_annotations
@@ -13,6 +14,7 @@ from protocols.amqp.performatives import (
     SENDER,
     Accepted,
     Attach,
+    Detach,
     Error,
     Header,
     Modified,
@@ -283,6 +285,37 @@ def test_accepted_means_on_disk() -> None:
     broker.step()
     assert [(o.context, o.state, o.settled) for o in client.outcomes] == [(0, Accepted(), True), (1, Accepted(), True)]
     assert len(held(broker.restart(), "a")) == 2
+
+
+def test_detach_is_answered_behind_the_outcomes_that_wait_for_the_disk(broker: SimBroker, client: AmqpSim) -> None:
+    """Clients like go-amqp forget the deliveries of a link with its detach, and report them as failed."""
+    link = client.sender("a", "queue", name="same")
+    broker.hold_disk()
+    client.send(link, message("1"))
+    client.raw(amqp_frame(0, Detach(link.handle, True).encode()))
+    assert client.of(Detached) == []
+    broker.step()
+    assert [type(event) for event in client.events[-2:]] == [Dispositions, Detached]
+    assert client.ses.outgoing.count == 0
+    assert client.sender("a", "queue", name="same").credit > 0
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_a_link_that_attaches_again_at_once_is_not_taken_for_the_one_before(
+    broker: SimBroker, client: AmqpSim, closed: bool
+) -> None:
+    """Proton looks links up by their names, which are the same for one address."""
+    link = client.sender("a", "queue", name="same")
+    broker.hold_disk()
+    client.send(link, message("1"))
+    link.send_detach(closed=closed)
+    again = client.sender("a", "queue", name="same")
+    ends = [(type(event), event.link) for event in client.events if isinstance(event, Attached | Detached)]
+    assert ends == [(Attached, link), (Detached, link), (Attached, again)]
+    assert [event.closed for event in client.of(Detached)] == [closed]
+    broker.step()
+    assert again.credit > 0
+    assert client.of(Detached) == []
 
 
 def test_settled_ones_are_taken_without_a_word_and_non_durable_ones_are_gone_after_a_restart(
