@@ -5,8 +5,7 @@
 
 Each is optional, and a described value; the body is one amqp-value, or any number of data or of amqp-sequences.  A
 Message finds the sections before the body when it is first asked for one of them, skipping values by their sizes, and
-decodes a section when its contents are needed.  The bare message is forwarded byte for byte, with a new header and new
-annotations in front of it.
+decodes a section when its contents are needed.  The bare message is forwarded byte for byte.
 
 Errors in a message raise DecodeError, whose offset counts from the message's first byte.
 """
@@ -17,10 +16,9 @@ from collections.abc import Hashable, Mapping
 from typing import Final
 
 from protocols.amqp.composite import Composite, composite_of
-from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
+from protocols.amqp.decode import Decoder
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError, shown
-from protocols.amqp.limits import Limits
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Described, Pairs, Symbol, ULong
 
@@ -51,9 +49,9 @@ _NAMES: Final = {code: name.split(":")[1] for name, code in _SYMBOLS.items() if 
 _SMALL_ULONG: Final = b"\x00\x53"
 _SECTIONS: Final = {_SMALL_ULONG + bytes([code]): code for code in range(HEADER, FOOTER + 1)}
 _COMPOUND_8: Final = (0xC0, 0xC1)
-_LIST_0: Final = 0x45
-_LIST_8: Final = 0xC0
-_LIST_32: Final = 0xD0
+
+#: The types of bodies; amqp-value may have any.
+_BODY_TYPES: Final[dict[int, type]] = {DATA: bytes, AMQP_SEQUENCE: list}
 
 #: The offsets of a section's beginning, of its value after the descriptor, and of its end.
 Span = tuple[int, int, int]
@@ -62,11 +60,10 @@ Span = tuple[int, int, int]
 class Message:
     """An encoded message, decoded only as far as needed."""
 
-    __slots__ = ("_body_at", "_limits", "_spans", "payload")
+    __slots__ = ("_body_at", "_spans", "payload")
 
-    def __init__(self, payload: bytes, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, payload: bytes) -> None:
         self.payload = payload
-        self._limits = limits
         self._spans: dict[int, Span] = {}
         self._body_at = -1
 
@@ -96,17 +93,13 @@ class Message:
             else:
                 stop = end + 1
             if stop > end:
-                stop = self._skip(value_at)
+                decoder = Decoder(payload, value_at)
+                decoder.skip()
+                stop = decoder.at
             self._spans[code] = (at, value_at, stop)
             previous = code
             at = stop
         return at
-
-    def _skip(self, at: int) -> int:
-        """The end of the value at `at`."""
-        decoder = Decoder(self.payload, at, limits=self._limits)
-        decoder.skip()
-        return decoder.at
 
     def section_at(self, at: int) -> tuple[int, int]:
         """The code of the section at `at`, and where its value begins."""
@@ -116,7 +109,7 @@ class Message:
             return known, at + 3
         if payload[at]:
             raise DecodeError(at, "a section begins with its descriptor")
-        decoder = Decoder(payload, at + 1, limits=self._limits)
+        decoder = Decoder(payload, at + 1)
         descriptor = decoder.value()
         code = _SYMBOLS.get(descriptor) if type(descriptor) is Symbol else descriptor
         if not isinstance(code, int) or type(descriptor) not in (Symbol, ULong) or not HEADER <= code <= FOOTER:
@@ -144,29 +137,10 @@ class Message:
         """The bare message and the footer.  Raises DecodeError."""
         return self.payload[self.bare_at :]
 
-    @property
-    def properties_count(self) -> int:
-        """The number of properties in the list: those from this number on are absent.  Raises DecodeError.
-
-        A cheap way to see that a message has no group-id (11th) or absolute-expiry-time (9th).
-        """
-        found = self._span(PROPERTIES)
-        if found is None:
-            return 0
-        _, at, end = found
-        code = self.payload[at]
-        if code == _LIST_8 and end > at + 2:
-            return self.payload[at + 2]
-        if code == _LIST_32 and end >= at + 9:
-            return int.from_bytes(self.payload[at + 5 : at + 9])
-        if code == _LIST_0:
-            return 0
-        raise DecodeError(at, "properties is a list of fields")
-
     # -- contents --------------------------------------------------------------------------------------------------
 
     def _value(self, found: Span) -> object:
-        return Decoder(self.payload, found[1], found[2], self._limits).value()
+        return Decoder(self.payload, found[1], found[2]).value()
 
     def _composite(self, code: int) -> Composite | None:
         found = self._span(code)
@@ -191,11 +165,6 @@ class Message:
         return found if isinstance(found, Properties) else Properties()
 
     @property
-    def delivery_annotations(self) -> dict[object, object]:
-        """The last peer's annotations of this delivery.  Raises DecodeError."""
-        return self._map(DELIVERY_ANNOTATIONS)
-
-    @property
     def message_annotations(self) -> dict[object, object]:
         """The annotations of the message by nodes on the way.  Raises DecodeError."""
         return self._map(MESSAGE_ANNOTATIONS)
@@ -206,46 +175,29 @@ class Message:
         return self._map(APPLICATION_PROPERTIES)
 
     def body(self) -> tuple[int, list[object]]:
-        """DATA, AMQP_SEQUENCE or AMQP_VALUE, and the value of each such section; 0 without one.  Raises DecodeError."""
-        kind, values, _ = self._after()
-        return kind, values
+        """DATA, AMQP_SEQUENCE or AMQP_VALUE, and the value of each such section; 0 without one.
 
-    @property
-    def footer(self) -> dict[object, object]:
-        """The footer: annotations made once the whole message was known.  Raises DecodeError."""
-        footer = self._after()[2]
-        return footer if footer is not None else {}
-
-    def _after(self) -> tuple[int, list[object], dict[object, object] | None]:
-        """Decode everything from the body on: its kind, its values, and the footer."""
+        Raises DecodeError, also for a wrong footer.
+        """
         at, end = self.body_at, len(self.payload)
-        kind = 0
+        kind, ended = 0, False
         values: list[object] = []
-        footer: dict[object, object] | None = None
         while at < end:
             code, value_at = self.section_at(at)
-            if code < DATA or footer is not None or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
+            if code < DATA or ended or (kind and code not in (kind, FOOTER)) or kind == code == AMQP_VALUE:
                 raise DecodeError(at, f"{_NAMES[code]} does not belong there")
-            decoder = Decoder(self.payload, value_at, limits=self._limits)
+            decoder = Decoder(self.payload, value_at)
             value = decoder.value()
             if code == FOOTER:
-                footer = _map_of(code, value, at)
+                _map_of(code, value, at)
+                ended = True
             else:
                 kind = code
-                values.append(_body_value(code, value, at))
+                if code in _BODY_TYPES and type(value) is not _BODY_TYPES[code]:
+                    raise DecodeError(at, f"{_NAMES[code]} cannot be a {type(value).__name__}")
+                values.append(value)
             at = decoder.at
-        return kind, values, footer
-
-    # -- forwarding ------------------------------------------------------------------------------------------------
-
-    def forward(self, header: bytes, message_annotations: bytes | None = None) -> bytes:
-        """The message with another header (encoded, or empty) and other annotations (None: unchanged).
-
-        Delivery annotations are dropped (3.2.2).  Raises DecodeError.
-        """
-        if message_annotations is None:
-            message_annotations = self.section(MESSAGE_ANNOTATIONS)
-        return b"".join((header, message_annotations, self.payload[self.bare_at :]))
+        return kind, values
 
 
 def _map_of(code: int, value: object, at: int) -> dict[object, object]:
@@ -254,16 +206,6 @@ def _map_of(code: int, value: object, at: int) -> dict[object, object]:
         return dict(value.pairs) if all(isinstance(key, Hashable) for key, _ in value.pairs) else {}
     if not isinstance(value, dict):
         raise DecodeError(at, f"{_NAMES[code]} is a map")
-    return value
-
-
-_BODY_TYPES: Final[dict[int, type]] = {DATA: bytes, AMQP_SEQUENCE: list}
-
-
-def _body_value(code: int, value: object, at: int) -> object:
-    wanted = _BODY_TYPES.get(code)
-    if wanted is not None and type(value) is not wanted:
-        raise DecodeError(at, f"{_NAMES[code]} cannot be a {type(value).__name__}")
     return value
 
 

@@ -309,7 +309,7 @@ def check_amqp(sent: Sent, payload: bytes, *, moved: bool) -> None:
     message = Message(payload)
     kind, sections = message.body()
     properties, application = message.properties, message.application_properties
-    _ = message.header, message.message_annotations, message.footer
+    _ = message.header, message.message_annotations
     if sent.protocol == "amqp":
         original = Message(sent.noted)
         assert payload.endswith(sent.payload)

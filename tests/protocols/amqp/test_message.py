@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from protocols.amqp.composite import Composite
 from protocols.amqp.decode import decode
 from protocols.amqp.encode import encode
 from protocols.amqp.errors import DecodeError
@@ -32,8 +31,7 @@ from protocols.amqp.message import (
 )
 from protocols.amqp.performatives import Header, Properties
 from protocols.amqp.types import Described, Pairs, Symbol, UInt, ULong
-from tests.protocols.amqp.composites import instances
-from tests.protocols.amqp.messages import encoded, messages, noted
+from tests.protocols.amqp.messages import encoded, messages
 from tests.protocols.amqp.values import typed
 
 
@@ -50,29 +48,9 @@ def test_sections(made: tuple[dict[int, Any], int, list[object]]) -> None:
     assert message.bare_at == len(message.payload) - len(message.bare)
     assert message.header == sections.get(HEADER, Header())
     assert message.properties == sections.get(PROPERTIES, Properties())
-    assert typed(message.delivery_annotations) == typed(sections.get(DELIVERY_ANNOTATIONS, {}))
     assert typed(message.message_annotations) == typed(sections.get(MESSAGE_ANNOTATIONS, {}))
     assert typed(message.application_properties) == typed(sections.get(APPLICATION_PROPERTIES, {}))
     assert typed(list(message.body())) == typed([kind, body])
-    assert typed(message.footer) == typed(sections.get(FOOTER, {}))
-
-
-@settings(max_examples=50)
-@given(messages(), instances(Header), noted)
-def test_forwarding(
-    made: tuple[dict[int, Any], int, list[object]], header: Composite, notes: dict[object, object]
-) -> None:
-    raw = encoded(*made)
-    message = Message(b"".join(raw.values()))
-    bare = b"".join([part for code, part in raw.items() if code >= PROPERTIES])
-    assert message.forward(header.encode()) == header.encode() + raw.get(MESSAGE_ANNOTATIONS, b"") + bare
-    new = encode_annotations(MESSAGE_ANNOTATIONS, notes)
-    assert message.forward(b"", new) == new + bare
-    again = Message(message.forward(header.encode(), new))
-    assert again.header == header
-    assert typed(again.message_annotations) == typed(notes)
-    assert again.delivery_annotations == {}
-    assert again.bare == message.bare
 
 
 @settings(max_examples=50)
@@ -83,8 +61,8 @@ def test_cut_short(made: tuple[dict[int, Any], int, list[object]], data: st.Data
     message = Message(cut)
     offset = 0
     try:
-        assert message.forward(b"").endswith(cut[message.bare_at :])
-        _ = message.header, message.properties, message.application_properties, message.properties_count
+        assert message.bare == cut[message.bare_at :]
+        _ = message.header, message.properties, message.application_properties
         message.body()
     except DecodeError as error:
         offset = error.offset
@@ -125,8 +103,6 @@ def test_what_proton_writes() -> None:
     message = Message(bytes(by_proton().encode()))
     assert message.header == Header(True, 7, 5000, False, 3)
     assert message.properties == PROPERTIES_BY_HAND
-    assert message.properties_count == 13
-    assert typed(message.delivery_annotations) == typed({Symbol("x-opt-delivery"): 1})
     assert typed(message.message_annotations) == typed({Symbol("x-opt-message"): "v"})
     assert typed(message.application_properties) == typed({"p": 1.5, "q": None})
     assert message.body() == (AMQP_VALUE, [{"a": [1, "b"]}])
@@ -171,10 +147,7 @@ def test_proton_sends_no_body_for_none() -> None:
 def test_an_empty_message() -> None:
     message = Message(b"")
     assert (message.bare_at, message.body_at, message.bare, message.section(HEADER)) == (0, 0, b"", b"")
-    assert (message.header, message.properties, message.properties_count) == (Header(), Properties(), 0)
-    assert message.body() == (0, [])
-    assert message.footer == {}
-    assert message.forward(b"h") == b"h"
+    assert (message.header, message.properties, message.body()) == (Header(), Properties(), (0, []))
 
 
 def test_other_encodings_of_sections() -> None:
@@ -188,32 +161,15 @@ def test_other_encodings_of_sections() -> None:
     assert message.header == Header(True)
     assert message.message_annotations == {"a": 1}
     assert message.properties == Properties("i")
-    assert message.properties_count == 1
     assert message.body() == (AMQP_VALUE, ["v"])
     assert message.bare == raw[message.bare_at :]
 
 
-def test_the_number_of_properties() -> None:
-    for value, count in (
-        (Properties(), 0),
-        (Properties("id"), 1),
-        (Properties(absolute_expiry_time=5), 9),
-        (Properties(group_id="g"), 11),
-        (Properties(reply_to_group_id="g" * 300), 13),
-    ):
-        assert Message(value.encode()).properties_count == count
-    for raw in b"\x00\x53\x73\x40", b"\x00\x53\x73\xc0\x00", b"\x00\x53\x73\xd0\x00\x00\x00\x03abc":
-        with pytest.raises(DecodeError, match="properties is a list of fields"):
-            _ = Message(raw).properties_count
-
-
 def test_maps_with_keys_that_python_cannot_hold_apart() -> None:
     same = Pairs([("a", 1), (Symbol("a"), 2)])
-    for code in DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS, APPLICATION_PROPERTIES:
-        message = Message(encode_section(code, same))
-        maps = message.delivery_annotations, message.message_annotations, message.application_properties
-        assert sorted(maps, key=len) == [{}, {}, {"a": 2}]
-    assert Message(encode_section(FOOTER, Pairs([([1], 1)]))).footer == {}
+    assert Message(encode_section(MESSAGE_ANNOTATIONS, same)).message_annotations == {"a": 2}
+    assert Message(encode_section(APPLICATION_PROPERTIES, same)).application_properties == {"a": 2}
+    assert Message(encode_section(MESSAGE_ANNOTATIONS, Pairs([([1], 1)]))).message_annotations == {}
 
 
 MALFORMED = [
@@ -258,11 +214,9 @@ MALFORMED_BODIES = [
 
 @pytest.mark.parametrize(("raw", "offset", "reason"), MALFORMED_BODIES, ids=[row[2] for row in MALFORMED_BODIES])
 def test_malformed_bodies(raw: bytes, offset: int, reason: str) -> None:
-    message = Message(raw)
-    for ask in message.body, lambda: message.footer:
-        with pytest.raises(DecodeError) as caught:
-            ask()
-        assert (caught.value.offset, caught.value.reason) == (offset, reason)
+    with pytest.raises(DecodeError) as caught:
+        Message(raw).body()
+    assert (caught.value.offset, caught.value.reason) == (offset, reason)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +224,6 @@ def test_malformed_bodies(raw: bytes, offset: int, reason: str) -> None:
     [
         (HEADER, "header is a list of fields, not of type long"),
         (PROPERTIES, "properties is a list of fields, not of type long"),
-        (DELIVERY_ANNOTATIONS, "delivery-annotations is a map"),
         (MESSAGE_ANNOTATIONS, "message-annotations is a map"),
         (APPLICATION_PROPERTIES, "application-properties is a map"),
     ],
@@ -279,13 +232,7 @@ def test_sections_of_the_wrong_type(code: int, reason: str) -> None:
     prefix = Header().encode() if code > HEADER else b""
     message = Message(prefix + encode_section(code, 500))
     with pytest.raises(DecodeError) as caught:
-        _ = (
-            message.header,
-            message.delivery_annotations,
-            message.message_annotations,
-            message.properties,
-            message.application_properties,
-        )
+        _ = message.header, message.message_annotations, message.properties, message.application_properties
     assert (caught.value.offset, caught.value.reason) == (len(prefix), reason)
 
 
@@ -294,16 +241,17 @@ def test_what_is_not_asked_for_is_not_looked_at() -> None:
     message = Message(raw)
     assert message.header == Header(True)
     assert message.body() == (DATA, [b"x"])
-    assert message.forward(b"") == raw[message.bare_at :]
+    assert message.bare == raw[message.bare_at :]
     with pytest.raises(DecodeError):
         _ = message.application_properties
 
 
 def test_limits() -> None:
-    raw = encode_application_properties({str(at): at for at in range(10)})
-    assert len(Message(raw, Limits(values_max=21)).application_properties) == 10
+    most = Limits().values_max // 2 - 1
+    pairs: dict[str, object] = {str(at): at for at in range(most)}
+    assert len(Message(encode_application_properties(pairs)).application_properties) == most
     with pytest.raises(DecodeError, match="too many values in one"):
-        _ = Message(raw, Limits(values_max=20)).application_properties
+        _ = Message(encode_application_properties(pairs | {"one": "more"})).application_properties
 
 
 def test_sections_of_nothing() -> None:
