@@ -27,18 +27,13 @@ FRAME_SIZE_TOO_SMALL: Final = "amqp:frame-size-too-small"
 # connections
 CONNECTION_FORCED: Final = "amqp:connection:forced"
 FRAMING_ERROR: Final = "amqp:connection:framing-error"
-CONNECTION_REDIRECT: Final = "amqp:connection:redirect"
 # sessions
 WINDOW_VIOLATION: Final = "amqp:session:window-violation"
-ERRANT_LINK: Final = "amqp:session:errant-link"
 HANDLE_IN_USE: Final = "amqp:session:handle-in-use"
 UNATTACHED_HANDLE: Final = "amqp:session:unattached-handle"
 # links
-DETACH_FORCED: Final = "amqp:link:detach-forced"
 TRANSFER_LIMIT_EXCEEDED: Final = "amqp:link:transfer-limit-exceeded"
 MESSAGE_SIZE_EXCEEDED: Final = "amqp:link:message-size-exceeded"
-LINK_REDIRECT: Final = "amqp:link:redirect"
-LINK_STOLEN: Final = "amqp:link:stolen"
 # transactions
 TRANSACTION_UNKNOWN_ID: Final = "amqp:transaction:unknown-id"
 TRANSACTION_ROLLBACK: Final = "amqp:transaction:rollback"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -259,7 +259,6 @@ class Link(ABC):
         self.name = name
         self.state = LinkState.DETACHED
         self.handle = -1
-        self.remote_handle = -1
         self.attach: Attach | None = None
         self.local: Attach | None = None
         self.failed = False  # the peer violated a rule: its frames are discarded until its DETACH
@@ -287,8 +286,7 @@ class Link(ABC):
         target: Target | Coordinator | Described | None = None,
         snd_settle_mode: int = SenderSettleMode.MIXED,
         rcv_settle_mode: int = ReceiverSettleMode.FIRST,
-        unsettled: Mapping[bytes, DeliveryState | None] | None = None,
-        incomplete_unsettled: bool = False,
+        unsettled: dict[bytes, DeliveryState | None] | None = None,
         max_message_size: int | None = None,
         offered_capabilities: tuple[str, ...] = (),
         desired_capabilities: tuple[str, ...] = (),
@@ -310,8 +308,8 @@ class Link(ABC):
             rcv_settle_mode,
             source,
             target,
-            None if unsettled is None else dict(unsettled),
-            incomplete_unsettled,
+            unsettled,
+            False,
             self.delivery_count if self.role is SENDER else None,
             max_message_size,
             offered_capabilities,
@@ -344,7 +342,6 @@ class Link(ABC):
         """Handle the peer's ATTACH."""
         self.state = LINK[self.state]["R:ATTACH"]
         self.attach = attach
-        self.remote_handle = attach.handle
         events.append(Attached(self, attach))
 
     def receive_detach(self, detach: Detach, events: list[Event]) -> None:

@@ -8,7 +8,6 @@ from typing import Final
 from protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
-    NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     connection_error,
@@ -29,11 +28,10 @@ TAG_BYTES_MAX: Final = 32
 class Transfers:
     """Whole messages of one link, in order, and their delivery ids; messages of other links may have come in between.
 
-    `second`: we send the outcome and the peer settles (2.7.5).  A resumed delivery is an event of its own; its payload
-    is what the peer has sent now.
+    `second`: we send the outcome and the peer settles (2.7.5).
     """
 
-    __slots__ = ("ids", "link", "message_format", "payloads", "resumed", "second", "settled", "state", "tags")
+    __slots__ = ("ids", "link", "payloads", "second", "settled", "state", "tags")
 
     def __init__(
         self,
@@ -43,9 +41,7 @@ class Transfers:
         payloads: list[bytes],
         settled: bool,
         state: Outcome | None,
-        message_format: int,
         second: bool,
-        resumed: bool = False,
     ) -> None:
         self.link = link
         self.ids = ids
@@ -53,9 +49,7 @@ class Transfers:
         self.payloads = payloads
         self.settled = settled
         self.state = state
-        self.message_format = message_format
         self.second = second
-        self.resumed = resumed
 
 
 @dataclass(slots=True)
@@ -78,14 +72,12 @@ class Portion:
 
 @dataclass(slots=True)
 class Aborted:
-    """A message that was not completed: the sender aborted it, or resumed an unknown delivery.
+    """A message that was not completed: the sender aborted it, or resumed a delivery, of which none is known (2.6.13).
 
     It is settled, and has used one credit of the link.
     """
 
     link: Receiver
-    delivery_id: int
-    tag: bytes
 
 
 @dataclass(slots=True)
@@ -180,13 +172,8 @@ class Receiver(Link):
             self._continue(transfer)
         self._settled = self._settled or bool(transfer.settled)
         self._progress = DELIVERY[self._progress][transfer.more, transfer.aborted]
-        first = self._first
         if self._progress is DeliveryState.ABORTED:
-            assert first.delivery_id is not None
-            assert first.delivery_tag is not None
-            self.session.incoming.remove(first.delivery_id, 1)
-            events.append(Aborted(self, first.delivery_id, first.delivery_tag))
-            self.clear()
+            self._abort(events)
             return
         if self._streamed or (self._body and self._too_large(len(payload))):
             self._stream(payload, events)
@@ -205,9 +192,6 @@ class Receiver(Link):
             raise link_error(INVALID_FIELD, f"transfer: a delivery needs a tag of up to {TAG_BYTES_MAX} bytes.")
         if not self._granted:
             raise link_error(TRANSFER_LIMIT_EXCEEDED, f"transfer: the link {shown(self.name)} has no credit.")
-        assert self.local is not None
-        if self.local.incomplete_unsettled and not transfer.resume:
-            raise link_error(NOT_ALLOWED, "transfer: only resumed deliveries until all unsettled ones are known.")
         second = transfer.rcv_settle_mode == ReceiverSettleMode.SECOND
         if second and not self.second and not transfer.settled:
             raise link_error(INVALID_FIELD, "transfer: the link was attached with the receiver settling first.")
@@ -282,28 +266,26 @@ class Receiver(Link):
 
     def _complete(self, payload: bytes, events: list[Event]) -> None:
         first = self._first
+        if first.resume:
+            self._abort(events)
+            return
         assert first.delivery_id is not None
         assert first.delivery_tag is not None
         if self._settled and not first.settled:
             self.session.incoming.remove(first.delivery_id, 1)
-        settled = self._settled
-        self.clear()
-        if first.resume and not self._resumes(first.delivery_tag):
-            self.session.incoming.remove(first.delivery_id, 1)
-            events.append(Aborted(self, first.delivery_id, first.delivery_tag))
-            return
         ids, tags, payloads = [first.delivery_id], [first.delivery_tag], [payload]
-        message_format, second = first.message_format or 0, self._second()
-        events.append(Transfers(self, ids, tags, payloads, settled, first.state, message_format, second, first.resume))
+        events.append(Transfers(self, ids, tags, payloads, self._settled, first.state, self._second()))
+        self.clear()
+
+    def _abort(self, events: list[Event]) -> None:
+        assert self._first.delivery_id is not None
+        self.session.incoming.remove(self._first.delivery_id, 1)
+        events.append(Aborted(self))
+        self.clear()
 
     def _second(self) -> bool:
         """Whether the sender settles this delivery last: it may ask for less than the link's mode (2.7.5)."""
         return self.second and self._first.rcv_settle_mode != ReceiverSettleMode.FIRST
-
-    def _resumes(self, tag: bytes) -> bool:
-        """Whether our ATTACH listed this delivery as unsettled: others must be ignored (2.6.13)."""
-        assert self.local is not None
-        return tag in (self.local.unsettled or {})
 
     def clear(self) -> None:
         """Forget a partly received message."""

@@ -73,7 +73,6 @@ class Credit:
     """A receiver has updated its credit, maybe with `drain`: then call `send_drained` once there is nothing to send."""
 
     link: Sender
-    properties: dict[str, object] | None
 
 
 class Sender(SendingLink):
@@ -85,7 +84,7 @@ class Sender(SendingLink):
         #: The message being sent part by part.
         self.streaming: Streaming | None = None
         self._prefix: Prefix | None = None
-        self._prefix_key: tuple[bool, int, bytes | None] = (False, 0, None)
+        self._prefix_key: tuple[bool, bytes | None] = (False, None)
 
     @property
     def room(self) -> int:
@@ -111,7 +110,7 @@ class Sender(SendingLink):
             theirs = 0 if flow.delivery_count is None else flow.delivery_count  # we count from 0
             self.credit = max(flow.link_credit - max(difference(self.delivery_count, theirs), 0), 0)
         self.drain = flow.drain
-        events.append(Credit(self, flow.properties))
+        events.append(Credit(self))
 
     def clear(self) -> None:
         """Do nothing: a sender receives no messages."""
@@ -149,7 +148,6 @@ class Sender(SendingLink):
         contexts: Sequence[object],
         *,
         settled: bool = False,
-        message_format: int = 0,
         state: DeliveryState | None = None,
     ) -> int:
         """Send messages, at most `room`; returns the delivery id of the first, the others' follow.
@@ -161,10 +159,10 @@ class Sender(SendingLink):
         assert count == len(contexts)
         session = self.session
         first = session.next_delivery_id
-        key = (settled, message_format, None if state is None else encode(state))
+        key = (settled, None if state is None else encode(state))
         prefix = self._prefix
         if prefix is None or key != self._prefix_key:
-            transfer = Transfer(self.handle, None, None, message_format, settled, state=state)
+            transfer = Transfer(self.handle, None, None, 0, settled, state=state)
             prefix = self._prefix = Prefix(session.channel, transfer)
             self._prefix_key = key
         if max(map(len, payloads)) + prefix.nbytes <= session.transport.frame_bytes_max:
@@ -173,9 +171,7 @@ class Sender(SendingLink):
         else:
             for at, payload in enumerate(payloads):
                 delivery_id = add(first, at)
-                transfer = Transfer(
-                    self.handle, delivery_id, delivery_id.to_bytes(4), message_format, settled, state=state
-                )
+                transfer = Transfer(self.handle, delivery_id, delivery_id.to_bytes(4), 0, settled, state=state)
                 self._send_parts(transfer, payload)
         self._sent(first, contexts, settled=settled)
         return first
@@ -215,22 +211,3 @@ class Sender(SendingLink):
         self.streaming = Streaming(self, settled=settled)
         self._sent(self.session.next_delivery_id, [context], settled=settled)
         return self.streaming
-
-    def resume(
-        self,
-        tag: bytes,
-        context: object,
-        payload: bytes = b"",
-        *,
-        settled: bool = False,
-        state: DeliveryState | None = None,
-        aborted: bool = False,
-    ) -> int:
-        """Resume a delivery from before the link was attached again (2.6.13), by its tag; returns its new id."""
-        assert self.credit > 0
-        assert self.sends
-        delivery_id = self.session.next_delivery_id
-        transfer = Transfer(self.handle, delivery_id, tag, 0, settled, state=state, resume=True, aborted=aborted)
-        self._send_parts(transfer, payload)
-        self._sent(delivery_id, [context], settled=settled or aborted)
-        return delivery_id

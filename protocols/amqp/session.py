@@ -82,7 +82,7 @@ class Session(Channel):
 
     def __init__(self, transport: Transport, channel: int) -> None:
         super().__init__(transport, channel)
-        self.remote_channel = -1
+        self.remote_channel: int | None = None  # before the peer's BEGIN
         self.released = False  # our END was sent and the peer knows this session: the channel is free
         self._by_remote_handle: dict[int, Link] = {}
 
@@ -93,28 +93,11 @@ class Session(Channel):
 
     # -- begin and end ---------------------------------------------------------------------------------------------
 
-    def send_begin(
-        self,
-        *,
-        offered_capabilities: tuple[str, ...] = (),
-        desired_capabilities: tuple[str, ...] = (),
-        properties: dict[str, object] | None = None,
-    ) -> None:
+    def send_begin(self) -> None:
         """Send BEGIN, as an answer or to begin a session."""
-        remote = self.remote_channel if self.begin is not None else None
         self.state = SESSION[self.state]["S:BEGIN"]
-        self.send(
-            Begin(
-                remote,
-                self.next_outgoing_id,
-                self.incoming_window,
-                OUTGOING_WINDOW,
-                self.limits.handle_max,
-                offered_capabilities,
-                desired_capabilities,
-                properties,
-            )
-        )
+        window, handle_max = self.incoming_window, self.limits.handle_max
+        self.send(Begin(self.remote_channel, self.next_outgoing_id, window, OUTGOING_WINDOW, handle_max))
 
     def send_end(self, error: AmqpError | Error | None = None) -> None:
         """Send END, as an answer or to end the session with all its links and deliveries."""

@@ -7,7 +7,7 @@ links (part 2, 2.6), but JMS does for the messages of a session to one destinati
 applies to the transfers before it: a link joins a run only if its order relative to the links in it does not matter
 (`Receiver.order`).
 
-All deliveries of a run are settled, or none is, and those of one link have the same state and message format.  The run
+All deliveries of a run are settled, or none is, and those of one link have the same state.  The run
 ends at a frame where that changes or that has no known shape.  It also ends before the session's window, its room for
 unsettled deliveries, or the credit of a link might be used up: frames beyond that are fully checked one by one.
 """
@@ -127,7 +127,7 @@ def _track(
             return None
         orders.add(order)
         lane = lanes[link] = _Lane(template)
-    elif lane.template.state != template.state or lane.template.message_format != template.message_format:
+    elif lane.template.state != template.state:
         return None
     limits = session.limits
     bytes_max = min(limits.frame_bytes_max, limits.message_bytes_max + template.nbytes)
@@ -137,17 +137,6 @@ def _track(
 def _tell(lanes: dict[Receiver, _Lane], events: list[Event]) -> None:
     for link, lane in lanes.items():
         if lane.ids:
-            template = lane.template
+            settled, state = lane.template.settled, lane.template.state
             link.count(len(lane.ids))
-            events.append(
-                Transfers(
-                    link,
-                    lane.ids,
-                    lane.tags,
-                    lane.payloads,
-                    template.settled,
-                    template.state,
-                    template.message_format,
-                    link.second,
-                )
-            )
+            events.append(Transfers(link, lane.ids, lane.tags, lane.payloads, settled, state, link.second))

@@ -45,7 +45,7 @@ _DESCRIPTOR: Final = b"\x00\x53\x14"
 class FrameTemplate:
     """The common part of a link's transfers in single frames."""
 
-    __slots__ = ("head", "link", "message_format", "nbytes", "settled", "state", "tag_head", "tail", "unpack")
+    __slots__ = ("head", "link", "nbytes", "settled", "state", "tag_head", "tail", "unpack")
 
     def __init__(
         self, link: Receiver, transfer: Transfer, unpack: Unpack, parts: tuple[bytes, bytes, bytes, int]
@@ -53,7 +53,6 @@ class FrameTemplate:
         self.link = link
         self.settled = bool(transfer.settled)
         self.state = transfer.state
-        self.message_format = transfer.message_format or 0
         self.unpack = unpack
         self.head, self.tag_head, self.tail, self.nbytes = parts
 
@@ -75,17 +74,6 @@ _SIZES: Final = [nbytes.to_bytes(4) for nbytes in range(4096)]
 _OCTETS: Final = [bytes([number]) for number in range(256)]
 
 _ID_AND_TAG: Final = b"\x70\xff\xff\xff\xff" + TAG_HEAD + b"\xff\xff\xff\xff"
-
-_STRUCTS: Final[dict[str, Unpack]] = {}
-_STRUCTS_MAX: Final = 256
-
-
-def _struct(form: str) -> Unpack:
-    if form not in _STRUCTS:
-        if len(_STRUCTS) >= _STRUCTS_MAX:
-            _STRUCTS.clear()
-        _STRUCTS[form] = Struct(form).unpack_from
-    return _STRUCTS[form]
 
 
 def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: int) -> FrameTemplate | None:
@@ -109,7 +97,7 @@ def shape_of(link: Receiver, transfer: Transfer, buffer: bytes, at: int, end: in
     tail_at = tag_at + 2 + tag_bytes
     head = buffer[at + 4 : id_code_at + 1]
     tail = buffer[tail_at:end]
-    unpack = _struct(f">I{len(head)}s{id_format}2s{tag_bytes}s{len(tail)}s")
+    unpack = Struct(f">I{len(head)}s{id_format}2s{tag_bytes}s{len(tail)}s").unpack_from
     return FrameTemplate(link, transfer, unpack, (head, buffer[tag_at : tag_at + 2], tail, end - at))
 
 

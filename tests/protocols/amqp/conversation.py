@@ -83,7 +83,7 @@ def answer(codec: AmqpConnection, event: Event) -> None:
         case Began(session):
             session.send_begin()
         case Attached(link):
-            link.send_attach(source=Source("a"), target=Target("b"), unsettled={b"t0": None})
+            link.send_attach(source=Source("a"), target=Target("b"))
             if isinstance(link, Receiver):
                 link.send_credit(CREDIT)
         case Transfers(link=link, ids=ids, settled=settled):
@@ -234,13 +234,6 @@ def stream(random: Random, count: int) -> list[bytes]:
         channel = 0 if random.random() < 0.95 else random.choice([1, 2, 3])
         pieces.append(frame(channel, body.encode() + payload))
     return pieces
-
-
-class Careful(AmqpConnection):
-    """Reads every frame by itself, never as part of a run."""
-
-    def _run(self, buffer: bytes, at: int, events: list[Event]) -> int:
-        return at
 
 
 def server() -> AmqpConnection:

@@ -336,10 +336,11 @@ def test_frames_that_the_peer_does_not_take() -> None:
     receive(codec, frames(Open("c", None, 512), BEGIN))
     codec.send_open()
     session = only(drain(codec), Began).session
+    session.send_begin()
     with pytest.raises(AmqpError) as caught:
-        session.send_begin(properties={"x": "y" * 500})
+        session.new_sender("l").send_attach(source=Source("x" * 500))
     assert caught.value.condition == FRAME_SIZE_TOO_SMALL
-    assert caught.value.description == "begin has 558 bytes, the peer takes 512."
+    assert caught.value.description == "attach has 548 bytes, the peer takes 512."
 
 
 # -- close -------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import (
     INVALID_FIELD,
     MESSAGE_SIZE_EXCEEDED,
-    NOT_ALLOWED,
     RESOURCE_LIMIT_EXCEEDED,
     TRANSFER_LIMIT_EXCEEDED,
     WINDOW_VIOLATION,
@@ -19,7 +18,7 @@ from protocols.amqp.errors import (
 from protocols.amqp.events import Aborted, Attached, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Received, Source, Target, Transfer
+from protocols.amqp.performatives import RECEIVER, SENDER, Accepted, Attach, Detach, Received, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer
@@ -154,8 +153,7 @@ def test_aborted_messages() -> None:
     raw += transfer(2, b"ignored", aborted=True) + transfer(3, b"after")
     first, gone, also_gone, after = receive(codec, raw)
     assert told([first, after]) == [(0, b"0", b"kept"), (3, b"3", b"after")]
-    assert gone == Aborted(link, add(FIRST_ID, 1), b"1")
-    assert also_gone == Aborted(link, add(FIRST_ID, 2), b"2")
+    assert gone == also_gone == Aborted(link)
     assert link.session.incoming.count == 2
     assert (link.credit, link.delivery_count) == (96, 4)
     assert codec._transport.partial_bytes == 0
@@ -340,44 +338,19 @@ def test_after_a_failed_session_nothing_is_read() -> None:
 # -- resumed deliveries ------------------------------------------------------------------------------------------------
 
 
-def resuming(incomplete: bool = False) -> tuple[AmqpConnection, Receiver]:
-    """A server that knows of an unsettled delivery of the link's earlier life."""
-    codec, _ = server_with_session()
-    raw = frames(Attach("l", 0, SENDER, unsettled={b"known": None, b"lost": None}, initial_delivery_count=0))
-    link = only(receive(codec, raw), Attached).link
-    assert isinstance(link, Receiver)
-    known = {b"known": Received(0, 2)}
-    link.send_attach(source=Source("a"), target=Target("b"), unsettled=known, incomplete_unsettled=incomplete)
-    link.send_credit(10)
-    codec.data_to_send()
-    return codec, link
-
-
-def test_resumed_deliveries() -> None:
-    codec, link = resuming()
-    raw = transfer(0, b"rest", delivery_tag=b"known", resume=True) + transfer(1, delivery_tag=b"lost", resume=True)
-    raw += transfer(2, b"new")
-    events = receive(codec, raw)
-    resumed, new = of(events, Transfers)
-    assert of(events, Aborted) == [Aborted(link, add(FIRST_ID, 1), b"lost")], "its credit is to be given again"
-    assert (resumed.tags, resumed.payloads, resumed.resumed) == ([b"known"], [b"rest"], True)
-    assert (new.ids, new.payloads, new.resumed) == ([0], [b"new"], False)
-    assert link.session.incoming.count == 2
-    assert link.credit == 7
-
-
-def test_only_resumed_deliveries_while_not_all_are_known() -> None:
-    codec, _ = resuming(incomplete=True)
-    assert len(receive(codec, transfer(0, delivery_tag=b"known", resume=True))) == 1
-    assert link_failure(transfer(0), lambda: resuming(incomplete=True)).condition == NOT_ALLOWED
+def test_no_delivery_is_known_again() -> None:
+    codec, link = receiving_server()
+    raw = transfer(0, b"rest", resume=True) + transfer(1, b"new") + transfer(2, resume=True, settled=True, more=True)
+    resumed, new, settled = receive(codec, raw + frames(Transfer(0)))
+    assert resumed == settled == Aborted(link)
+    assert told([new]) == [(1, b"1", b"new")]
+    assert link.session.incoming.count == 1
+    assert link.credit == 97, "it is to be given again"
 
 
 def test_both_ends() -> None:
     pair, sender, receiver = producing()
-    receiver.send_credit(3)
+    receiver.send_credit(2)
     pair.to_client()
-    sender.resume(b"old", "context", b"payload", state=Accepted())
-    assert pair.to_server() == [Aborted(receiver, 0, b"old")], "nobody knows it"
-    assert receiver.credit == 2
     sender.send([b"a", b"b"], [1, 2])
     assert [event.payloads for event in of(pair.to_server(), Transfers)] == [[b"a"], [b"b"]]

@@ -77,7 +77,6 @@ def test_runs_in_the_encodings_of_clients(client: str, reads: int) -> None:
     assert [id for event in transfers for id in event.ids] == list(range(700))
     settled = tail[1:2] == b"\x41"
     assert {event.settled for event in transfers} == {settled}
-    assert {event.message_format for event in transfers} == {0}
     assert link.credit == 100_000 - 700
     assert link.delivery_count == 700
     assert link.session.next_incoming_delivery == 700

@@ -72,14 +72,14 @@ def test_messages() -> None:
     pair, receiver, sender = with_credit(100)
     payloads = [b"x" * size for size in range(50)]
     assert sender.send(payloads, payloads) == 0
-    assert sender.send([b"again"], ["context"], settled=True, message_format=7) == 50
+    assert sender.send([b"again"], ["context"], settled=True) == 50
     assert (sender.credit, sender.delivery_count, sender.session.next_delivery_id) == (49, 51, 51)
     assert sender.session.outgoing.count == 50
     events = pair.to_client()
     assert delivered(events) == [*payloads, b"again"]
     last = events[-1]
     assert isinstance(last, Transfers)
-    assert (last.ids, last.tags, last.settled, last.message_format) == ([50], [b"\0\0\0\x32"], True, 7)
+    assert (last.ids, last.tags, last.settled) == ([50], [b"\0\0\0\x32"], True)
     assert (receiver.credit, receiver.delivery_count, receiver.session.incoming.count) == (49, 51, 50)
 
 
@@ -213,7 +213,7 @@ def test_a_message_larger_than_the_window_waits_in_part() -> None:
     assert first.count(b"\x00\x53\x14") == 2
     assert (link.room, session.stalled) == (0, True)
     assert (link.stalled, link.delivery_count) == (1, 2)
-    assert receive(codec, frames(Flow(2, 2, 0, 9, 0, 0, 1000, echo=True))) == [Credit(link, None)]
+    assert receive(codec, frames(Flow(2, 2, 0, 9, 0, 0, 1000, echo=True))) == [Credit(link)]
     second = codec.data_to_send()
     assert second.count(b"\x00\x53\x14") == 2
     assert receive(codec, frames(Flow(4, 2, 0, 9))) == []  # all of it is used at once
@@ -476,20 +476,10 @@ def test_deliveries_are_forgotten_with_their_link() -> None:
     assert receiver.session.incoming.count == 0
 
 
-# -- resuming ----------------------------------------------------------------------------------------------------------
-
-
 def test_a_receiver_that_does_not_know_all_its_deliveries_gets_no_new_ones() -> None:
     codec, _ = server_with_session()
     raw = frames(Attach("l", 0, RECEIVER, unsettled={b"t": None}, incomplete_unsettled=True), Flow(0, 9, 0, 9, 0, 0, 5))
     link = of(receive(codec, raw), Attached)[0].link
     assert isinstance(link, Sender)
-    link.send_attach(unsettled={b"t": Accepted()})
+    link.send_attach()
     assert (link.credit, link.room) == (5, 0)
-    codec.data_to_send()
-    assert link.resume(b"t", "context", settled=True, state=Accepted()) == 0
-    assert link.resume(b"u", "context", b"rest", state=Received(0, 1)) == 1
-    assert link.resume(b"v", "context", aborted=True) == 2
-    assert link.session.outgoing.count == 1
-    assert link.credit == 2
-    assert codec.data_to_send().count(b"\x00\x53\x14") == 3

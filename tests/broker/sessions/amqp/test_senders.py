@@ -137,9 +137,11 @@ def test_a_transaction_has_its_outcomes_settled_last(broker: SimBroker, client: 
 
 def test_deliveries_that_are_resumed_and_not_known_use_up_no_credit(broker: SimBroker, client: AmqpSim) -> None:
     link = client.sender("a", "queue")
-    for number in range(2 * link.credit):
-        link.resume(number.to_bytes(2), None, message("old"))
-        client.say()
+    count = 2 * link.credit
+    for number in range(count):
+        old = Transfer(link.handle, number, number.to_bytes(2), 0, resume=True)
+        client.raw(frame(0, old.encode() + message("old")))
+    client.ses.next_delivery_id = count
     [outcome] = client.send(link, message("new"))
     assert outcome.state == Accepted()
     assert len(held(broker, "a")) == 1
