@@ -26,7 +26,7 @@ from protocols.amqp.decode import DEFAULT_LIMITS, Decoder
 from protocols.amqp.encode import ENCODERS, NULL, add_type, encode, encode_list
 from protocols.amqp.errors import DecodeError, shown
 from protocols.amqp.limits import Limits
-from protocols.amqp.types import Array, Described, Pairs, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from protocols.amqp.types import NAMES, Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +211,7 @@ def _plain(name: str, kind: type) -> FieldType:
 
 
 def _type_name(value: object) -> str:
-    names = {int: "long", float: "double", str: "string", bytes: "binary", dict: "map", Pairs: "map", bool: "boolean"}
-    return names.get(type(value), type(value).__name__.lower())
+    return NAMES.get(type(value), "described")
 
 
 def choice(base: FieldType, values: frozenset[object]) -> FieldType:

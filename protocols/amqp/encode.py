@@ -9,27 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from struct import Struct, error
 from typing import Any, Final
-from uuid import UUID
 
-from protocols.amqp.types import (
-    Array,
-    Byte,
-    Char,
-    Decimal32,
-    Decimal64,
-    Decimal128,
-    Described,
-    Float,
-    Int,
-    Pairs,
-    Short,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from protocols.amqp.types import NAMES, Array, Described, Pairs
 
 Encoder = Callable[[Any], bytes]
 
@@ -107,10 +88,6 @@ def _map(pairs: Iterable[tuple[object, object]]) -> bytes:
 
 def _utf8(value: str) -> bytes:
     return _sized(0xA1, value.encode())
-
-
-def _char(value: str) -> bytes:
-    return _CODE_U32(0x73, ord(value))
 
 
 def _described(value: Described) -> bytes:
@@ -205,26 +182,21 @@ def _array(value: Array) -> bytes:
 
 # -- any value ---------------------------------------------------------------------------------------------------------
 
+
+def _coded(code: int, write: Encoder) -> Encoder:
+    constructor = bytes([code])
+    return lambda value: constructor + write(value)
+
+
 #: The encoder of each type.
 ENCODERS: Final[dict[str, Encoder]] = {
+    **{name: _coded(code, write) for name, (code, write) in _FULL_WIDTH.items()},
     "null": lambda value: NULL,
     "boolean": lambda value: TRUE if value else FALSE,
-    "ubyte": lambda value: _CODE_U8(0x50, value),
-    "ushort": lambda value: b"\x60" + _U16(value),
     "uint": _uint,
     "ulong": _ulong,
-    "byte": lambda value: _CODE_I8(0x51, value),
-    "short": lambda value: b"\x61" + _I16(value),
     "int": _int,
     "long": _long,
-    "float": lambda value: b"\x72" + _F32(value),
-    "double": lambda value: b"\x82" + _F64(value),
-    "char": _char,
-    "timestamp": lambda value: b"\x83" + _I64(value),
-    "decimal32": lambda value: b"\x74" + value.raw,
-    "decimal64": lambda value: b"\x84" + value.raw,
-    "decimal128": lambda value: b"\x94" + value.raw,
-    "uuid": lambda value: b"\x98" + value.bytes,
     "binary": lambda value: _sized(0xA0, value),
     "string": _utf8,
     "symbol": lambda value: _sized(0xA3, value.encode("ascii")),
@@ -234,31 +206,7 @@ ENCODERS: Final[dict[str, Encoder]] = {
 }
 
 _TYPES: Final[dict[type, Encoder]] = {
-    type(None): ENCODERS["null"],
-    bool: ENCODERS["boolean"],
-    UByte: ENCODERS["ubyte"],
-    UShort: ENCODERS["ushort"],
-    UInt: ENCODERS["uint"],
-    ULong: ENCODERS["ulong"],
-    Byte: ENCODERS["byte"],
-    Short: ENCODERS["short"],
-    Int: ENCODERS["int"],
-    int: ENCODERS["long"],
-    Float: ENCODERS["float"],
-    float: ENCODERS["double"],
-    Char: ENCODERS["char"],
-    Timestamp: ENCODERS["timestamp"],
-    Decimal32: ENCODERS["decimal32"],
-    Decimal64: ENCODERS["decimal64"],
-    Decimal128: ENCODERS["decimal128"],
-    UUID: ENCODERS["uuid"],
-    bytes: ENCODERS["binary"],
-    str: ENCODERS["string"],
-    Symbol: ENCODERS["symbol"],
-    list: ENCODERS["list"],
-    dict: ENCODERS["map"],
-    Pairs: ENCODERS["map"],
-    Array: ENCODERS["array"],
+    **{kind: ENCODERS[name] for kind, name in NAMES.items()},
     Described: _described,
 }
 

@@ -19,24 +19,17 @@ from protocols.amqp.message import (
     PROPERTIES,
     Message,
 )
+from protocols.amqp.types import FIXED, VARIABLE
 
 _SMALL_ULONG: Final = 0x53
+_NULL: Final = 0x40
 _LIST_0: Final = 0x45
 _SMALL: Final = frozenset({0xC0, 0xC1})
 _LARGE: Final = frozenset({0xD0, 0xD1})
 
-#: Bytes of data behind a format code, for codes with a fixed size.
-_FIXED: Final = (
-    dict.fromkeys(range(0x40, 0x46), 0)
-    | dict.fromkeys(range(0x50, 0x57), 1)
-    | {0x60: 2, 0x61: 2}
-    | dict.fromkeys(range(0x70, 0x75), 4)
-    | dict.fromkeys(range(0x80, 0x85), 8)
-    | {0x94: 16, 0x98: 16}
-)
-_SIZED_8: Final = frozenset({0xA0, 0xA1, 0xA3})
-_SIZED_32: Final = frozenset({0xB0, 0xB1, 0xB3})
-_NULL: Final = 0x40
+#: By format code: bytes of data of a fixed size, and of the size before other data.
+_FIXED: Final = {code: width for code, (_, width) in FIXED.items()}
+_VARIABLE: Final = {code: width for code, (_, width) in VARIABLE.items()}
 
 #: Indexes of properties in their list.
 ABSOLUTE_EXPIRY: Final = 8
@@ -190,10 +183,9 @@ def has_property(payload: bytes, at: int, *numbers: int) -> bool:
         size = _FIXED.get(form)
         if size is not None:
             at += 1 + size
-        elif form in _SIZED_8 and at + 1 < end:
-            at += 2 + payload[at + 1]
-        elif form in _SIZED_32:
-            at += 5 + int.from_bytes(payload[at + 1 : at + 5])
-        else:
+            continue
+        width = _VARIABLE.get(form)
+        if width is None:
             return True
+        at += 1 + width + int.from_bytes(payload[at + 1 : at + 1 + width])
     return at > end

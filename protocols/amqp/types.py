@@ -145,6 +145,27 @@ class Pairs:
     pairs: list[tuple[object, object]]
 
 
+#: The name of each type of values, except Described.
+NAMES: Final[dict[type, str]] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "long",
+    float: "double",
+    bytes: "binary",
+    str: "string",
+    list: "list",
+    dict: "map",
+    Pairs: "map",
+    Array: "array",
+    UUID: "uuid",
+    Decimal32: "decimal32",
+    Decimal64: "decimal64",
+    Decimal128: "decimal128",
+} | {
+    kind: kind.__name__.lower()
+    for kind in (UByte, UShort, UInt, ULong, Byte, Short, Int, Float, Char, Symbol, Timestamp)
+}
+
 #: Format code to type name and width in bytes, for the values of fixed width (part 1, 1.6).
 FIXED: Final[dict[int, tuple[str, int]]] = {
     0x40: ("null", 0),

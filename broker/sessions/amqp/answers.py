@@ -38,6 +38,10 @@ class Parting(NamedTuple):
     closed: bool
     error: Error | None
 
+    def of(self, link: Link) -> bool:
+        """Whether it is the answer for a link of the same name."""
+        return (self.session, self.link.name, self.link.role) == (link.session, link.name, link.role)
+
     def send(self) -> None:
         """Send it, unless it was sent before."""
         self.link.send_detach(closed=self.closed, error=self.error)

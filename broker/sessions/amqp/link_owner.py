@@ -88,9 +88,8 @@ class LinkOwner(BaseSession):
     def part(self, link: Link) -> None:
         """Answer the DETACH of a link of this name now: its session ends, or another link takes the name."""
         for each in self.answers:
-            if isinstance(each, Parting) and each.session is link.session:
-                if each.link.name == link.name and each.link.role is link.role:
-                    each.send()
+            if isinstance(each, Parting) and each.of(link):
+                each.send()
 
     def lose(self, link: Link, error: AmqpError) -> None:
         """End a link: the peer has violated a rule of it."""

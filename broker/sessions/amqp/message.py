@@ -30,7 +30,7 @@ from protocols.amqp.message import MESSAGE_ANNOTATIONS, PROPERTIES, encode_annot
 from protocols.amqp.message import Message as Encoded
 from protocols.amqp.performatives import Header
 from protocols.amqp.sections import ABSOLUTE_EXPIRY, GROUP_ID, has_property, plain_body, split
-from protocols.amqp.types import Byte, Char, Int, Short, Symbol, Timestamp, UByte, UInt, ULong, UShort
+from protocols.amqp.types import NAMES, Timestamp, ULong
 
 DELIVERY_TIME: Final = "x-opt-delivery-time"
 DELIVERY_DELAY: Final = "x-opt-delivery-delay"
@@ -420,20 +420,11 @@ def merge_annotations(message: Message, annotations: Mapping[str, object]) -> No
         message.annotate(noted)
 
 
-#: The types of texts and numbers other than string, long and boolean, by name.
-_TYPES: Final[dict[str, type]] = {
-    "ubyte": UByte,
-    "ushort": UShort,
-    "uint": UInt,
-    "ulong": ULong,
-    "byte": Byte,
-    "short": Short,
-    "int": Int,
-    "timestamp": Timestamp,
-    "char": Char,
-    "symbol": Symbol,
+#: The names of the types of texts and numbers other than string, long and boolean, and the types by name.
+_NAMES: Final = {
+    kind: name for kind, name in NAMES.items() if issubclass(kind, str | int) and kind not in (str, int, bool)
 }
-_NAMES: Final = {kind: name for name, kind in _TYPES.items()}
+_TYPES: Final[dict[str, type]] = {name: kind for kind, name in _NAMES.items()}
 
 
 def _plain(value: str | int) -> str | int:

@@ -170,7 +170,7 @@ MALFORMED = [
      "frame."),
     (frame(0, b"\x40"), DECODE_ERROR, "byte 8: a value that is not known here: without a descriptor"),
     (frame(0, b"\0\x53\x99\x45"), DECODE_ERROR, "byte 8: a value that is not known here: '153'"),
-    (frame(0, b"\0\x53\x10\x40"), DECODE_ERROR, "byte 8: open is a list of fields, not of type nonetype"),
+    (frame(0, b"\0\x53\x10\x40"), DECODE_ERROR, "byte 8: open is a list of fields, not of type null"),
     (frame(0, BEGIN.encode() + b"x"), DECODE_ERROR, "byte 30: 1 bytes after begin"),
     (frames(Accepted()), NOT_ALLOWED, "accepted is no body of a frame."),
     (frames(Open("again")), ILLEGAL_STATE, "open is not expected here: opened."),
