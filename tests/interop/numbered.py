@@ -84,12 +84,6 @@ def numbers(count: int = MESSAGES) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
-def until(reached: Callable[[], bool]) -> None:
-    """Ask until it is so; a broker that hangs ends the test by its patience."""
-    while not reached():
-        pass
-
-
 def check(found: Counter[bytes], qos: int, sent: Sequence[bytes] = ()) -> None:
     """None of what was sent (all numbers and the end, if it is not said) is lost, and with QoS 2 none is doubled."""
     assert set(found) == set(sent or (*numbers(), END))

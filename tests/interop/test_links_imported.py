@@ -7,9 +7,9 @@ from typing import Any
 
 from broker.importing import translate
 from tests.support.daemon import DaemonProcess, running
-from tests.support.link_books import await_true
 from tests.support.links import SocketLink
 from tests.support.mqtt_client import MqttClient, greeting
+from tests.support.process import awaited
 from tests.support.stomp_py import DURABLE, connected
 
 MESSAGES = 20
@@ -88,10 +88,10 @@ def test_a_connection_of_artemis(tmp_path: Path) -> None:
             with connected(here.port) as client:
                 for number in range(MESSAGES):
                     client.put("/queue/orders", f"order {number}", DURABLE)
-            await_true("orders have come", lambda: there.queue("orders")["messages"] == MESSAGES)
-            await_true("invoices have come", lambda: here.queue("invoices")["messages"] == MESSAGES)
-            await_true("orders have left", lambda: here.queue("orders")["messages"] == 0)
-            await_true("invoices have left", lambda: there.queue("invoices")["messages"] == 0)
+            awaited(lambda: there.queue("orders")["messages"] == MESSAGES, what="orders have come")
+            awaited(lambda: here.queue("invoices")["messages"] == MESSAGES, what="invoices have come")
+            awaited(lambda: here.queue("orders")["messages"] == 0, what="orders have left")
+            awaited(lambda: there.queue("invoices")["messages"] == 0, what="invoices have left")
 
 
 def _mqtt(broker: DaemonProcess, **login: Any) -> MqttClient:

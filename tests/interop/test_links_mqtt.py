@@ -21,12 +21,11 @@ from tests.interop.numbered import (
     collected,
     numbers,
     publish,
-    until,
 )
 from tests.interop.relay import relayed
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import Mosquitto
-from tests.support.process import NotAvailable, started
+from tests.support.process import NotAvailable, awaited, started
 
 LINK: Final = """
 [broker]
@@ -155,7 +154,7 @@ def test_a_full_address_here_keeps_back_nothing_that_goes_out(
         collect(here.ports["mqtt"], "from-there/in/#")
         sent = [*numbers(FEW), END]
         publish(there.port, "there/in/1", qos, sent)
-        until(lambda: here.queue("collector.from-there.in.#")["messages"] >= ROOM)
+        awaited(lambda: here.queue("collector.from-there.in.#")["messages"] >= ROOM)
         publish(here.ports["mqtt"], "here/out/1", qos, sent)
         check(collected(there.port, "from-here/out/1"), qos, sent)
         assert here.queue("collector.from-there.in.#")["messages"] < len(sent)
@@ -169,11 +168,11 @@ def test_killed_while_it_sends(there: There, tmp_path: Path, qos: int) -> None:
         stop(there)
         publish(here.ports["mqtt"], "here/out/1", qos, numbers())
         there.start()
-        until(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
+        awaited(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
         here.restart()
         publish(here.ports["mqtt"], "here/out/1", qos, [END])
         check(collected(there.port, "from-here/out/1"), qos)
-        until(lambda: here.queue("link.there.out")["messages"] == 0)
+        awaited(lambda: here.queue("link.there.out")["messages"] == 0)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -183,7 +182,7 @@ def test_killed_while_it_receives(there: There, tmp_path: Path, qos: int) -> Non
         here.kill()
         publish(there.port, "there/in/1", qos, numbers())
         here.start()
-        until(lambda: here.queue("collector.from-there.in.#")["messages"] > 0)
+        awaited(lambda: here.queue("collector.from-there.in.#")["messages"] > 0)
         here.restart()
         publish(there.port, "there/in/1", qos, [END])
         check(collected(here.ports["mqtt"], "from-there/in/1"), qos)
@@ -196,7 +195,7 @@ def test_the_other_is_killed_while_it_gets_some(tmp_path: Path, qos: int) -> Non
         there.kill()
         publish(here.ports["mqtt"], "here/out/1", qos, numbers())
         there.start()
-        until(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
+        awaited(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
         there.kill()
         there.start()
         publish(here.ports["mqtt"], "here/out/1", qos, [END])
@@ -210,7 +209,7 @@ def test_the_other_is_killed_while_it_sends(tmp_path: Path, qos: int) -> None:
         here.kill()
         publish(there.port, "there/in/1", qos, numbers())
         here.start()
-        until(lambda: here.queue("collector.from-there.in.#")["messages"] > 0)
+        awaited(lambda: here.queue("collector.from-there.in.#")["messages"] > 0)
         there.kill()
         there.start()
         publish(there.port, "there/in/1", qos, [END])
@@ -224,7 +223,7 @@ def test_mosquitto_is_killed(tmp_path: Path) -> None:
         stop(there)
         publish(here.ports["mqtt"], "here/out/1", 1, numbers())
         there.start()
-        until(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
+        awaited(lambda: here.queue("link.there.out")["messages"] < MESSAGES)
         there.kill()
         here.await_log("link.lost", times=2)
         left = here.queue("link.there.out")["messages"]

@@ -19,10 +19,10 @@ import pytest
 from protocols.amqp.performatives import Accepted, Properties
 from tests.support.amqp_client import message
 from tests.support.daemon import DaemonProcess, running
-from tests.support.link_books import LinkBooks, await_complete, await_true, send_until_killed, take_all
+from tests.support.link_books import LinkBooks, await_complete, send_until_killed, take_all
 from tests.support.link_peers import FULL_MAX, PEERS, LinkPeer, bartleby, demanded, missing
 from tests.support.peers import free_port
-from tests.support.process import NotAvailable
+from tests.support.process import NotAvailable, awaited
 
 #: Messages of a round, and rounds, each of which ends with a SIGKILL.
 MESSAGES, ROUNDS = (400, 10) if demanded() else (250, 2)
@@ -149,7 +149,7 @@ def test_a_full_queue_there(peer: LinkPeer, name: str, tmp_path: Path) -> None:
     with running(tmp_path, SHARED + peer.settings(tmp_path) + routes(peer) + full) as broker:
         books = LinkBooks(Random(0), non_durable=0)
         assert send_until_killed(bartleby(broker), "full.out", books, FULL_MAX + 3)
-        await_true("three dead letters", lambda: len(dead_letters(broker)) == 3)
+        awaited(lambda: len(dead_letters(broker)) == 3, what="three dead letters")
         assert take_all(peer, "full", books) == FULL_MAX
         for letter in dead_letters(broker):
             assert letter["_AMQ_ORIG_QUEUE"] == "full.out"
@@ -167,13 +167,13 @@ def test_a_full_queue_there_that_has_room_again(peer: LinkPeer, tmp_path: Path) 
     with running(tmp_path, SHARED + peer.settings(tmp_path) + routes(peer) + full) as broker:
         books = LinkBooks(Random(0), non_durable=0)
         assert send_until_killed(bartleby(broker), "full.out", books, FULL_MAX + 3)
-        await_true("the route waits", lambda: route(broker, "full")["state"] == "retrying")
+        awaited(lambda: route(broker, "full")["state"] == "retrying", what="the route waits")
         assert peer.address("full") in route(broker, "full")["error"]
         takes(broker, peer)
         await_complete(peer, "full", books)
         assert not books.doubled
         assert not dead_letters(broker)
-        await_true("nothing waits", lambda: broker.queue("full.out")["messages"] == 0)
+        awaited(lambda: broker.queue("full.out")["messages"] == 0, what="nothing waits")
 
 
 @pytest.mark.parametrize("use_dead_letter", [True, False])
@@ -185,13 +185,13 @@ def test_an_address_that_is_not_there(peer: LinkPeer, tmp_path: Path, use_dead_l
     lost += f"use-dead-letter = {str(use_dead_letter).lower()}\n"
     with running(tmp_path, SHARED + peer.settings(tmp_path) + routes(peer) + lost) as broker:
         send(broker, "lost.out", message("lost"))
-        await_true("the route waits", lambda: route(broker, "lost")["state"] == "retrying")
+        awaited(lambda: route(broker, "lost")["state"] == "retrying", what="the route waits")
         takes(broker, peer)
         error = route(broker, "lost")["error"]
         assert address in error
         assert "amqp:not-found" in error
         if use_dead_letter:
-            await_true("a dead letter", lambda: dead_letters(broker))
+            awaited(lambda: dead_letters(broker), what="a dead letter")
             [letter] = dead_letters(broker)
             for word in (address, "amqp:not-found"):
                 assert word in letter["_AMQ_DL_TEXT"]
@@ -202,7 +202,7 @@ def test_an_address_that_is_not_there(peer: LinkPeer, tmp_path: Path, use_dead_l
 def test_a_queue_that_is_forbidden(peer: LinkPeer, tmp_path: Path) -> None:
     forbidden = f'[links.far.receive.hidden]\nqueue = "{peer.address("forbidden")}"\naddress = "hidden.in"\n'
     with running(tmp_path, SHARED + peer.settings(tmp_path) + routes(peer) + forbidden) as broker:
-        await_true("the route waits", lambda: route(broker, "hidden")["state"] == "retrying")
+        awaited(lambda: route(broker, "hidden")["state"] == "retrying", what="the route waits")
         assert "amqp:unauthorized-access" in route(broker, "hidden")["error"]
         takes(broker, peer)
 
@@ -220,7 +220,7 @@ def test_a_message_that_ends_the_session(peer: LinkPeer, tmp_path: Path) -> None
         assert outcome == Accepted()
         books.send(client, "queue://orders.out", 40)
         await_complete(peer, "orders", books)
-        await_true("a dead letter", lambda: dead_letters(broker))
+        awaited(lambda: dead_letters(broker), what="a dead letter")
         [letter] = dead_letters(broker)
         assert "user_id property set to 'nobody'" in letter["_AMQ_DL_TEXT"]
         takes(broker, peer)
@@ -231,7 +231,7 @@ def test_a_message_that_is_too_large(peer: LinkPeer, tmp_path: Path) -> None:
     """More than the other end says that it takes in a message."""
     with running(tmp_path, SHARED + peer.settings(tmp_path) + routes(peer)) as broker:
         send(broker, "orders.out", message(bytes(17 << 20)))
-        await_true("a dead letter", lambda: dead_letters(broker))
+        awaited(lambda: dead_letters(broker), what="a dead letter")
         takes(broker, peer)
 
 
@@ -245,7 +245,7 @@ def test_a_remote_queue(peer: LinkPeer, tmp_path: Path) -> None:
         assert send_until_killed(bartleby(broker), "far.orders", books, 20)
         await_complete(peer, "orders", books)
         assert not books.doubled
-        await_true("nothing waits", lambda: broker.queue("link.far")["messages"] == 0)
+        awaited(lambda: broker.queue("link.far")["messages"] == 0, what="nothing waits")
 
 
 def test_the_next_url(peer: LinkPeer, tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_topics(peer: LinkPeer, tmp_path: Path) -> None:
     topics = '[links.far.topics.news]\naddress = "news.#"\n'
     with running(tmp_path, SHARED + peer.settings(tmp_path) + topics) as broker, peer.client() as reader:
         reader.receiver("news", "topic")
-        await_true("the route runs", lambda: route(broker, "news")["state"] == "running")
+        awaited(lambda: route(broker, "news")["state"] == "running", what="the route runs")
         with bartleby(broker).client() as client:
             client.put(client.sender("news", "topic"), message("extra"))
         assert [each.body for each in reader.take(1)] == ["extra"]

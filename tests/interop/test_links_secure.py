@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from broker.security.users_file import StoredUser
 from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import free_port
-from tests.support.process import PATIENCE_S
+from tests.support.process import awaited
 from tests.support.sim_gate import cheap_user
 from tests.support.stomp_py import DURABLE, connected
 
@@ -65,13 +64,9 @@ remote-prefix = "site1/"
 """
 
 
-def awaited(broker: DaemonProcess, fits: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
+def link_awaited(broker: DaemonProcess, fits: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
     """The link once it is as it should be."""
-    deadline = time.monotonic() + PATIENCE_S
-    found: dict[str, Any]
-    while not fits(found := broker.get("links/far")):
-        assert time.monotonic() < deadline, found
-    return found
+    return awaited(lambda: broker.get("links/far"), fits)
 
 
 def logins(authority: Authority, directory: Path) -> dict[str, str]:
@@ -120,17 +115,17 @@ def test_links_over_tls(tmp_path: Path, scheme: str, login: str, error: str) -> 
         running(near_directory, settings) as near,
     ):
         if error:
-            assert error in awaited(near, lambda link: link["attempts"] > 1)["error"]
+            assert error in link_awaited(near, lambda link: link["attempts"] > 1)["error"]
             return
         destination, queue = ("/queue/orders.out", "orders") if protocol == "amqp" else ("/topic/sensors.a", "sensors")
-        awaited(near, lambda link: link["state"] == "running" and link["routes"][0]["state"] == "running")
+        link_awaited(near, lambda link: link["state"] == "running" and link["routes"][0]["state"] == "running")
         with connected(near.port) as client:
             for n in range(MESSAGES // 2):
                 client.put(destination, str(n), DURABLE)
-            awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES // 2)
+            link_awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES // 2)
             far.kill()
             for n in range(MESSAGES // 2, MESSAGES):
                 client.put(destination, str(n), DURABLE)
         far.start()
-        awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
+        link_awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
         assert far.queue(queue)["messages"] == MESSAGES

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from tests.support.certificates import Authority
 from tests.support.daemon import DaemonProcess, running
 from tests.support.mute_broker import MuteBroker
 from tests.support.peers import free_port
-from tests.support.process import PATIENCE_S, ROOT, started
+from tests.support.process import PATIENCE_S, ROOT, awaited, started
 from tests.support.stomp_py import DURABLE, connected
 
 MESSAGES = 5
@@ -64,14 +63,9 @@ def send(broker: DaemonProcess, number: int = MESSAGES) -> None:
             client.put("/queue/orders.out", f"order {n}", DURABLE)
 
 
-def awaited(broker: DaemonProcess, fits: Callable[..., bool], name: str = "paris") -> dict[str, Any]:
+def link_awaited(broker: DaemonProcess, fits: Callable[..., object], name: str = "paris") -> dict[str, Any]:
     """A link once it is as it should be."""
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        found: dict[str, Any] = broker.get(f"links/{name}")
-        if fits(found):
-            return found
-        assert time.monotonic() < deadline, found
+    return awaited(lambda: broker.get(f"links/{name}"), fits)
 
 
 def test_a_link_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
@@ -80,26 +74,26 @@ def test_a_link_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
     home.mkdir()
     paris.mkdir()
     with running(paris, PARIS, fixed={"amqp": port}) as far, running(home, settings(port)) as near:
-        found = awaited(near, lambda link: all(route["state"] == "running" for route in link["routes"]))
+        found = link_awaited(near, lambda link: all(route["state"] == "running" for route in link["routes"]))
         assert (found["state"], found["peer"]) == ("running", "bartleby paris")
         send(near)
-        found = awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
+        found = link_awaited(near, lambda link: link["routes"][0]["passed"] == MESSAGES)
         assert far.queue("orders")["messages"] == MESSAGES
 
         far.kill()
-        lost = awaited(near, lambda link: link["state"] == "retrying" and link["attempts"] > 1)
+        lost = link_awaited(near, lambda link: link["state"] == "retrying" and link["attempts"] > 1)
         assert (lost["error"], lost["remote"]) == ("Connection refused", f"amqp://127.0.0.1:{port}")
         assert [route["state"] for route in lost["routes"]] == ["stopped", "stopped"]
         send(near)
-        assert awaited(near, lambda link: link["routes"][0]["lag"] > 0)["routes"][0]["depth"] == MESSAGES
+        assert link_awaited(near, lambda link: link["routes"][0]["lag"] > 0)["routes"][0]["depth"] == MESSAGES
         assert operate(near, "link", "pause", "paris")["pausing"]
 
         far.start()
-        paused = awaited(near, lambda link: link["state"] == "paused")
+        paused = link_awaited(near, lambda link: link["state"] == "paused")
         assert (paused["connected"], paused["routes"][0]["depth"], paused["error"]) == (True, MESSAGES, "")
         assert far.queue("orders")["messages"] == MESSAGES
         assert operate(near, "link", "start", "paris")["state"] == "running"
-        awaited(near, lambda link: link["routes"][0]["passed"] == 2 * MESSAGES)
+        link_awaited(near, lambda link: link["routes"][0]["passed"] == 2 * MESSAGES)
         assert far.queue("orders")["messages"] == 2 * MESSAGES
 
         assert operate(near, "link", "stop", "paris")["state"] == "stopped"
@@ -107,7 +101,7 @@ def test_a_link_is_watched_through_a_kill_and_steered(tmp_path: Path) -> None:
         found = near.get("links/paris")
         assert ([route["state"] for route in found["routes"]], found["routes"][0]["depth"]) == (["stopped"] * 2, 5)
         assert operate(near, "link", "start", "paris")["state"] == "starting"
-        awaited(near, lambda link: link["routes"][0]["passed"] == 3 * MESSAGES)
+        link_awaited(near, lambda link: link["routes"][0]["passed"] == 3 * MESSAGES)
         assert far.queue("orders")["messages"] == 3 * MESSAGES
         assert near.log.count("link.operated") == 4
 
@@ -136,9 +130,9 @@ def test_an_mqtt_bridge_is_watched_through_a_kill_and_steered(tmp_path: Path) ->
                     client.put("/topic/sensors.a", f"value {n}", DURABLE)
 
         def passed(times: int) -> dict[str, Any]:
-            return awaited(near, lambda link: link["routes"][0]["passed"] == times * MESSAGES, "garden")
+            return link_awaited(near, lambda link: link["routes"][0]["passed"] == times * MESSAGES, "garden")
 
-        awaited(near, lambda link: link["routes"][0]["state"] == "running", "garden")
+        link_awaited(near, lambda link: link["routes"][0]["state"] == "running", "garden")
         publish()
         [route] = passed(1)["routes"]
         assert (route["local"], route["remote"], route["direction"]) == ("sensors/#", "site1/sensors/#", "out")
@@ -151,7 +145,7 @@ def test_an_mqtt_bridge_is_watched_through_a_kill_and_steered(tmp_path: Path) ->
         passed(2)
 
         far.kill()
-        lost = awaited(near, lambda link: link["attempts"] > 1, "garden")
+        lost = link_awaited(near, lambda link: link["attempts"] > 1, "garden")
         assert (lost["error"], lost["routes"][0]["state"]) == ("Connection refused", "stopped")
         publish()
         far.start()
@@ -227,9 +221,9 @@ def test_each_link_says_why_it_does_not_run(tmp_path: Path) -> None:
         with running(near, queue + settings + VAULT) as home:
             for name, (_, _, words) in links.items():
                 state = "retrying" if words else "running"
-                found = awaited(home, lambda link, state=state: link["state"] == state, name)
+                found = link_awaited(home, lambda link, state=state: link["state"] == state, name)
                 assert found["error"].endswith(words) if words else found["connected"], (name, found["error"])
-            found = awaited(home, lambda link: all(each["state"] == "retrying" for each in link["routes"]), "in")
+            found = link_awaited(home, lambda link: all(each["state"] == "retrying" for each in link["routes"]), "in")
             assert [route["error"] for route in found["routes"]] == [
                 "vault: amqp:unauthorized-access: permission denied: not allowed to send to vault (send)",
                 "vault: amqp:unauthorized-access: permission denied: not allowed to consume from vault (consume)",
@@ -239,20 +233,20 @@ def test_each_link_says_why_it_does_not_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("verdict", "left"), [("--discard", 0), ("--resend", MESSAGES)])
 def test_messages_in_doubt_are_held_until_an_operator_says(tmp_path: Path, verdict: str, left: int) -> None:
     with started(MuteBroker(tmp_path)) as far, running(tmp_path, settings(far.ports["amqp"], "hold")) as near:
-        awaited(near, lambda link: link["routes"][0]["state"] == "running")
+        link_awaited(near, lambda link: link["routes"][0]["state"] == "running")
         send(near)
-        awaited(near, lambda link: link["routes"][0]["unsettled"] == MESSAGES)
+        link_awaited(near, lambda link: link["routes"][0]["unsettled"] == MESSAGES)
         far.kill()
-        doubtful = awaited(near, lambda link: link["routes"][0]["state"] == "in-doubt")
+        doubtful = link_awaited(near, lambda link: link["routes"][0]["state"] == "in-doubt")
         assert (doubtful["routes"][0]["in_doubt"], doubtful["connected"]) == (MESSAGES, False)
         near.await_log("link.route_doubtful")
 
         far.start()
-        found = awaited(near, lambda link: link["connected"])
+        found = link_awaited(near, lambda link: link["connected"])
         assert (found["state"], found["routes"][0]["depth"], far.got) == ("in-doubt", MESSAGES, 0), "they are held"
         [answer] = operate(near, "link", "resolve", "paris", verdict)
         assert answer["messages"] == MESSAGES
-        awaited(near, lambda link: link["routes"][0]["state"] == "running")
-        found = awaited(near, lambda link: link["routes"][0]["unsettled"] == left)
+        link_awaited(near, lambda link: link["routes"][0]["state"] == "running")
+        found = link_awaited(near, lambda link: link["routes"][0]["unsettled"] == left)
         assert (found["routes"][0]["depth"], found["state"]) == (left, "running")
         assert near.queue("orders.out")["counters"]["purged"] == MESSAGES - left

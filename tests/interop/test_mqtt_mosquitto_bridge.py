@@ -19,12 +19,11 @@ from tests.interop.numbered import (
     collected,
     numbers,
     publish,
-    until,
 )
 from tests.interop.relay import Relay, relayed
 from tests.support.daemon import DaemonProcess, running
 from tests.support.peers import Mosquitto
-from tests.support.process import NotAvailable, started
+from tests.support.process import NotAvailable, awaited, started
 
 #: As docs/mqtt-bridges.md says: before MQTT 5 Mosquitto ends a connection with more in flight than its own number.
 SETTINGS: Final = """
@@ -68,7 +67,7 @@ def bridged(directory: Path, version: str) -> Iterator[tuple[DaemonProcess, Rela
         relayed(broker, "mqtt") as relay,
         bridge(directory / "there", relay.port, version) as mosquitto,
     ):
-        until(lambda: "mosquitto.down.#" in broker.queue_names())
+        awaited(lambda: "mosquitto.down.#" in broker.queue_names())
         yield broker, relay, mosquitto
 
 
@@ -79,7 +78,7 @@ def test_what_nobody_takes_there_is_taken_by_the_bridge(tmp_path: Path, version:
     with bridged(tmp_path, version) as (broker, relay, mosquitto):
         seen = len(broker.log)  # before MQTT 5 it asks for a protocol of its own first
         publish(relay.port, "down/1", qos, [b"nobody"])
-        until(lambda: broker.queue("mosquitto.down.#")["messages"] == 0)
+        awaited(lambda: broker.queue("mosquitto.down.#")["messages"] == 0)
         reader = client(mosquitto.ports["mqtt"], "reader", "down/#")
         publish(relay.port, "down/1", qos, [b"somebody"])
         assert arrived(reader, 1) == {("down/1", b"somebody"): 1}
@@ -95,7 +94,7 @@ def test_killed_while_it_sends_to_the_bridge(tmp_path: Path, qos: int) -> None:
         relay.restart()
         publish(relay.port, "down/1", qos, [END])
         check(collected(mosquitto.ports["mqtt"], "down/1"), qos)
-        until(lambda: broker.queue("mosquitto.down.#")["messages"] == 0)
+        awaited(lambda: broker.queue("mosquitto.down.#")["messages"] == 0)
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -105,7 +104,7 @@ def test_killed_while_it_gets_some_of_the_bridge(tmp_path: Path, qos: int) -> No
         relay.kill()
         publish(mosquitto.ports["mqtt"], "up/1", qos, numbers())
         relay.start()
-        until(lambda: broker.queue("collector.up.#")["messages"] > 0)
+        awaited(lambda: broker.queue("collector.up.#")["messages"] > 0)
         relay.restart()
         publish(mosquitto.ports["mqtt"], "up/1", qos, [END])
         check(collected(relay.port, "up/1"), qos)

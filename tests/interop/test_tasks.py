@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.daemon import DaemonProcess, running
-from tests.support.process import PATIENCE_S, ROOT
+from tests.support.process import PATIENCE_S, ROOT, awaited
 from tests.support.stomp_py import DURABLE, connected
 
 SETTINGS = """
@@ -42,12 +42,10 @@ def die(broker: DaemonProcess) -> None:
 
 def moved_more(broker: DaemonProcess, task: int, than: int) -> int:
     """How many messages a task has moved, which runs, once they are more than so many."""
-    while True:
-        found = broker.get(f"tasks/{task}")
-        assert found["state"] == "running"
-        if found["moved"] > than:
-            moved: int = found["moved"]
-            return moved
+    found = awaited(lambda: broker.get(f"tasks/{task}"), lambda found: found["moved"] > than)
+    assert found["state"] == "running"
+    moved: int = found["moved"]
+    return moved
 
 
 def test_a_task_goes_on_through_two_kills_and_its_counts_are_exact(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from random import Random
@@ -226,10 +225,3 @@ def await_complete(peer: LinkPeer, queue: str, books: LinkBooks) -> None:
         found = take_all(peer, queue, books)
         until = time.monotonic() + QUIET_S if found else until
         assert time.monotonic() < until, f"{len(books.missing)} of {len(books.wanted)} messages do not come"
-
-
-def await_true(what: str, condition: Callable[[], object]) -> None:
-    """Check again and again until a condition holds."""
-    until = time.monotonic() + QUIET_S
-    while not condition():
-        assert time.monotonic() < until, f"not within {QUIET_S} s: {what}"

@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, Self
@@ -23,7 +23,7 @@ import yaml
 from tests.support.peers import PeerProcess, free_port, program
 from tests.support.postgresql import PostgreSQL, dsn
 from tests.support.postgresql_keeper import working_in
-from tests.support.process import ROOT, BrokerProcess, Process, spawn
+from tests.support.process import ROOT, BrokerProcess, Process, awaited, spawn
 
 #: The tested files, by the names of their machines.
 CONFIGURATIONS: Final = {
@@ -166,17 +166,9 @@ class Cluster:
     def await_whole(self) -> Machine:
         """Wait until each has its role, and one is the synchronous standby; returns the primary."""
         wanted = ["leader", "sync_standby", *["replica"] * (len(self.machines) - 2)]
-        until_true(lambda: sorted(self.roles().values()) == sorted(wanted))
+        awaited(lambda: sorted(self.roles().values()) == sorted(wanted), patience_s=_PATIENCE_S)
         [leader] = [name for name, role in self.roles().items() if role == "leader"]
         return self.machines[leader]
-
-
-def until_true(question: Callable[[], bool]) -> None:
-    """Check repeatedly until a condition holds."""
-    until, never = time.monotonic() + _PATIENCE_S, threading.Event()
-    while not question():
-        assert time.monotonic() < until
-        never.wait(0.05)
 
 
 class Inserts:
@@ -218,7 +210,7 @@ class Inserts:
     def await_more(self) -> None:
         """Wait until more commits are confirmed."""
         before = len(self.confirmed)
-        until_true(lambda: len(self.confirmed) > before + 10)
+        awaited(lambda: len(self.confirmed) > before + 10, patience_s=_PATIENCE_S)
 
 
 def fail_over(cluster: Cluster, client: Inserts, *, machine: bool) -> float:
@@ -233,7 +225,10 @@ def fail_over(cluster: Cluster, client: Inserts, *, machine: bool) -> float:
         primary.kill()
     else:
         primary.crash_postgresql()
-    until_true(lambda: cluster.roles().get(primary.called) != "leader" and "leader" in cluster.roles().values())
+    awaited(
+        lambda: cluster.roles().get(primary.called) != "leader" and "leader" in cluster.roles().values(),
+        patience_s=_PATIENCE_S,
+    )
     client.await_more()
     if machine:
         primary.start()

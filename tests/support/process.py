@@ -33,13 +33,35 @@ PATIENCE_S: Final = 60.0
 #: A child of this process, or of the fork server.
 Process = Forked | subprocess.Popen[str]
 
+Answer = TypeVar("Answer")
 Figure = TypeVar("Figure")
+
+#: Seconds between two questions: less than anything asked for takes, and little work for the broker that is asked.
+_ASK_S: Final = 0.01
 
 #: How many of a broker's last log lines an error shows.
 _LAST_LINES: Final = 40
 
 #: Which of a process's clocks: its CPU time, the kernel's CPUCLOCK_SCHED.
 _CPU_CLOCK: Final = 2
+
+
+def awaited(
+    ask: Callable[[], Answer],
+    fits: Callable[[Answer], object] = bool,
+    *,
+    what: str = "",
+    patience_s: float = PATIENCE_S,
+) -> Answer:
+    """Ask every few milliseconds until an answer fits, and return it: for what nothing reports when it comes true.
+
+    Raises AssertionError when it is out of patience.
+    """
+    until, never = time.monotonic() + patience_s, threading.Event()
+    while not fits(answer := ask()):
+        assert time.monotonic() < until, f"not within {patience_s} s: {what or answer}"
+        never.wait(_ASK_S)
+    return answer
 
 
 class NotReady(Exception):
