@@ -16,7 +16,7 @@ from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 #: Each operation is tried with so many disks that lose different things.
-DISKS: Final = 3 * SCALE
+DISKS: Final = 2 * SCALE
 
 
 @cache

@@ -22,7 +22,7 @@ from tests.simulation.world import SCALE, check_accounts
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 #: Each operation is tried with so many disks that lose different things.
-DISKS: Final = 2 * SCALE
+DISKS: Final = SCALE
 
 
 def attempt(files: SimFiles) -> int:
