@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from broker.cli.asking import confirm
 from broker.cli.completion import address_names
 from broker.cli.control import say_paused
-from broker.cli.failure import PARTIAL, USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_facts, print_json, print_table, size_shown
-from broker.cli.remote import connect, path_of, remote_options
+from broker.cli.failure import PARTIAL, USAGE, Failure, confirm
+from broker.cli.output import OutputFormat, print_answer, print_facts, print_json, print_list, print_table, size_shown
+from broker.cli.remote import call_options, connect, path_of
 from store.counted import counted
 
 #: The numeric columns of the list.
@@ -25,34 +24,29 @@ def address() -> None:
 
 @address.command("list")
 @click.option("--internal", is_flag=True, help="Include the broker's own.")
-@remote_options
-@output_option
+@call_options
 def list_addresses(output: OutputFormat, internal: bool, **where: Any) -> None:
     """List all addresses."""
-    addresses = list(connect(**where).listed("addresses", internal="true" if internal else ""))
-    if output == "json":
-        print_json(addresses)
-        return
-    rows = [
-        [
-            each["name"],
-            ", ".join(each["routing_types"]).lower(),
-            each["queues"],
-            each["messages"],
-            size_shown(each["bytes"]),
-            each["unrouted"],
-            each["dropped"],
-            ", ".join(state for state in ("full", "paused") if each[state]),
-        ]
-        for each in addresses
+    addresses = connect(**where).listed("addresses", internal="true" if internal else "")
+    print_list(output, addresses, ["address", "type", *_NUMBERS, "state"], _row, right=_NUMBERS)
+
+
+def _row(address: dict[str, Any]) -> list[object]:
+    return [
+        address["name"],
+        ", ".join(address["routing_types"]).lower(),
+        address["queues"],
+        address["messages"],
+        size_shown(address["bytes"]),
+        address["unrouted"],
+        address["dropped"],
+        ", ".join(state for state in ("full", "paused") if address[state]),
     ]
-    print_table(["address", "type", *_NUMBERS, "state"], rows, right=_NUMBERS)
 
 
 @address.command()
 @click.argument("name", shell_complete=address_names)
-@remote_options
-@output_option
+@call_options
 def show(name: str, output: OutputFormat, **where: Any) -> None:
     """Show the address NAME: counts, queues, diverts, and all settings that apply to it."""
     answer = connect(**where).get(path_of("addresses", name))
@@ -68,8 +62,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
 
 @address.command("settings")
 @click.argument("name", shell_complete=address_names)
-@remote_options
-@output_option
+@call_options
 def show_settings(name: str, output: OutputFormat, **where: Any) -> None:
     """Show each setting of the address NAME, and the match that sets it; NAME need not exist yet."""
     answer = connect(**where).get(f"{path_of('addresses', name)}/settings")
@@ -84,8 +77,7 @@ def show_settings(name: str, output: OutputFormat, **where: Any) -> None:
 @click.argument("name")
 @click.option("--anycast", is_flag=True, help="Each message goes to one of its anycast queues.")
 @click.option("--multicast", is_flag=True, help="Each message goes to all of its multicast queues.")
-@remote_options
-@output_option
+@call_options
 def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **where: Any) -> None:
     """Create the address NAME.
 
@@ -93,18 +85,15 @@ def create(name: str, anycast: bool, multicast: bool, output: OutputFormat, **wh
     """
     types = [kind for kind, wanted in (("ANYCAST", anycast), ("MULTICAST", multicast)) if wanted]
     answer = connect(**where).put(path_of("addresses", name), {"routing_types": types})
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"address {answer['name']} was created: {', '.join(answer['routing_types']).lower()}")
+    shown = ", ".join(answer["routing_types"]).lower()
+    print_answer(output, answer, f"address {answer['name']} was created: {shown}")
 
 
 @address.command()
 @click.argument("name", shell_complete=address_names)
 @click.option("--force", is_flag=True, help="Delete its queues, their messages and consumers too.")
 @click.option("--yes", is_flag=True, help="With --force: do not ask first.")
-@remote_options
-@output_option
+@call_options
 def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any) -> None:
     """Delete the address NAME.
 
@@ -115,16 +104,12 @@ def delete(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any
         shown = remote.get(path_of("addresses", name))
         confirm(f"Delete address {name}, its {counted(shown['queues'], 'queue')} and all messages for good?", "deleted")
     answer = remote.delete(path_of("addresses", name), force="true" if force else "")
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"address {answer['name']} was deleted, with {counted(answer['queues'], 'queue')}")
+    print_answer(output, answer, f"address {answer['name']} was deleted, with {counted(answer['queues'], 'queue')}")
 
 
 @address.command()
 @click.argument("name", shell_complete=address_names)
-@remote_options
-@output_option
+@call_options
 def pause(name: str, output: OutputFormat, **where: Any) -> None:
     """Pause all queues of the address NAME, including those created later."""
     say_paused(path_of("addresses", name), "address", output, where, paused=True)
@@ -132,8 +117,7 @@ def pause(name: str, output: OutputFormat, **where: Any) -> None:
 
 @address.command()
 @click.argument("name", shell_complete=address_names)
-@remote_options
-@output_option
+@call_options
 def resume(name: str, output: OutputFormat, **where: Any) -> None:
     """Resume the queues of the address NAME."""
     say_paused(path_of("addresses", name), "address", output, where, paused=False)
@@ -148,8 +132,7 @@ def resume(name: str, output: OutputFormat, **where: Any) -> None:
 @click.option(
     "--property", "properties", multiple=True, metavar="NAME=VALUE", help="A property of the message.  Repeatable."
 )
-@remote_options
-@output_option
+@call_options
 def send(
     name: str,
     text: str,

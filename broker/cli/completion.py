@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import click
@@ -40,19 +40,24 @@ def completion(context: click.Context, shell: str) -> None:
     click.echo(found(context.find_root().command, {}, "bartleby", _VARIABLE).source())
 
 
-def queue_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the running broker's queues; none if it does not answer at once, or needs a password."""
-    return _named(context, "queues", incomplete)
+def _names_of(what: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
+    """Completes names of the running broker; none if it does not answer at once, or needs a password."""
+
+    def names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        where = {name: context.params.get(name) for name in ("config", "data", *CALLING)}
+        if where["user"] and PASSWORD_VARIABLE not in os.environ:
+            return []
+        try:
+            return list(_plain(_in_time(connect(**where), what), incomplete))
+        except Failure:
+            return []
+
+    return names
 
 
-def address_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the running broker's addresses, as `queue_names`."""
-    return _named(context, "addresses", incomplete)
-
-
-def link_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Names of the running broker's links to other brokers, as `queue_names`."""
-    return _named(context, "links", incomplete)
+queue_names: Final = _names_of("queues")
+address_names: Final = _names_of("addresses")
+link_names: Final = _names_of("links")
 
 
 def words(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
@@ -60,16 +65,6 @@ def words(context: click.Context, parameter: click.Parameter, incomplete: str) -
     from broker.reasons.table import reasons
 
     return list(_plain((reason.word for reason in reasons()), incomplete))
-
-
-def _named(context: click.Context, what: str, incomplete: str) -> list[str]:
-    where = {name: context.params.get(name) for name in ("config", "data", *CALLING)}
-    if where["user"] and PASSWORD_VARIABLE not in os.environ:
-        return []
-    try:
-        return list(_plain(_in_time(connect(**where), what), incomplete))
-    except Failure:
-        return []
 
 
 def _in_time(remote: Remote, what: str) -> Iterator[str]:

@@ -6,11 +6,10 @@ from typing import Any, Final
 
 import click
 
-from broker.cli.asking import confirm
 from broker.cli.completion import queue_names
-from broker.cli.failure import PARTIAL, USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_json
-from broker.cli.remote import connect, queue_path, remote_options
+from broker.cli.failure import PARTIAL, USAGE, Failure, confirm
+from broker.cli.output import OutputFormat, print_answer
+from broker.cli.remote import call_options, connect, queue_path
 from broker.cli.status import queue as queue
 from broker.cli.task import followed
 from store.counted import counted
@@ -22,14 +21,10 @@ DIGITS_MAX: Final = 18
 def say_paused(path: str, what: str, output: OutputFormat, where: dict[str, Any], *, paused: bool) -> None:
     """Pause or resume, and print the result."""
     answer = connect(**where).patch(path, {"paused": paused})
-    if output == "json":
-        print_json(answer)
-        return
-    name = answer["name"]
+    state = "is paused" if answer["paused"] else "is resumed"
     if answer["paused"] and not paused:
-        click.echo(f"{what} {name} stays paused with its address: bartleby address resume {answer['address']}")
-    else:
-        click.echo(f"{what} {name} is paused" if answer["paused"] else f"{what} {name} is resumed")
+        state = f"stays paused with its address: bartleby address resume {answer['address']}"
+    print_answer(output, answer, f"{what} {answer['name']} {state}")
 
 
 @queue.command("create")
@@ -40,8 +35,7 @@ def say_paused(path: str, what: str, output: OutputFormat, where: dict[str, Any]
 @click.option("--filter", "selector", default="", help="Accept only messages that match this selector.")
 @click.option("--non-durable", is_flag=True, help="A restart deletes the queue and its messages.")
 @click.option("--make-address", is_flag=True, help="Create the address if it is missing, and add this type to it.")
-@remote_options
-@output_option
+@call_options
 def create_queue(
     name: str,
     attributes: tuple[str, ...],
@@ -63,19 +57,15 @@ def create_queue(
         "attributes": _asked(attributes),
     }
     answer = connect(**where).put(queue_path(name), wanted)
-    if output == "json":
-        print_json(answer)
-    else:
-        shown = answer["routing_type"].lower()
-        click.echo(f"queue {answer['name']} was created: {shown}, on address {answer['address']}")
+    shown = f"{answer['routing_type'].lower()}, on address {answer['address']}"
+    print_answer(output, answer, f"queue {answer['name']} was created: {shown}")
 
 
 @queue.command("delete")
 @click.argument("name", shell_complete=queue_names)
 @click.option("--force", is_flag=True, help="Delete it even if it has messages or consumers.")
 @click.option("--yes", is_flag=True, help="With --force: do not ask first.")
-@remote_options
-@output_option
+@call_options
 def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **where: Any) -> None:
     """Delete the queue NAME.
 
@@ -92,16 +82,12 @@ def delete_queue(name: str, force: bool, yes: bool, output: OutputFormat, **wher
         answer = {"queue": task["queue"], "messages": task["moved"]}
     else:
         answer = remote.delete(queue_path(name))
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"queue {answer['queue']} was deleted, with {counted(answer['messages'], 'message')}")
+    print_answer(output, answer, f"queue {answer['queue']} was deleted, with {counted(answer['messages'], 'message')}")
 
 
 @queue.command("pause")
 @click.argument("name", shell_complete=queue_names)
-@remote_options
-@output_option
+@call_options
 def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
     """Pause the deliveries of the queue NAME until `resume`, even across restarts.
 
@@ -112,8 +98,7 @@ def pause_queue(name: str, output: OutputFormat, **where: Any) -> None:
 
 @queue.command("resume")
 @click.argument("name", shell_complete=queue_names)
-@remote_options
-@output_option
+@call_options
 def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
     """Resume the deliveries of the queue NAME."""
     say_paused(queue_path(name), "queue", output, where, paused=False)
@@ -122,8 +107,7 @@ def resume_queue(name: str, output: OutputFormat, **where: Any) -> None:
 @queue.command("set")
 @click.argument("name", shell_complete=queue_names)
 @click.argument("attributes", nargs=-1, required=True, metavar="ATTRIBUTE=VALUE...")
-@remote_options
-@output_option
+@call_options
 def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat, **where: Any) -> None:
     """Change attributes of the queue NAME: `bartleby queue set orders ring-size=5 exclusive=true`.
 
@@ -131,11 +115,8 @@ def set_attributes(name: str, attributes: tuple[str, ...], output: OutputFormat,
     """
     asked = _asked(attributes)
     answer = connect(**where).patch(queue_path(name), {"attributes": asked})
-    if output == "json":
-        print_json(answer)
-        return
-    shown = answer["attributes"]
-    click.echo(f"queue {answer['name']} has " + ", ".join(f"{key}={_shown(shown, key)}" for key in asked))
+    shown = ", ".join(f"{key}={_shown(answer['attributes'][key])}" for key in asked)
+    print_answer(output, answer, f"queue {answer['name']} has {shown}")
 
 
 def _asked(attributes: tuple[str, ...]) -> dict[str, bool | int | str]:
@@ -158,6 +139,5 @@ def _typed(name: str, text: str) -> bool | int | str:
     return int(text) if digits.isascii() and digits.isdigit() and len(digits) <= DIGITS_MAX else text
 
 
-def _shown(attributes: dict[str, Any], name: str) -> str:
-    value = attributes[name]
+def _shown(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from broker.cli.output import OutputFormat, output_option, print_json, print_table
-from broker.cli.remote import Remote, connect, queue_path, remote_options
+from broker.cli.output import OutputFormat, output_option, print_json, print_list, print_table
+from broker.cli.remote import Remote, call_options, connect, queue_path
 from broker.cli.settings import load_config
 
 if TYPE_CHECKING:  # its models take a while to load
@@ -43,20 +44,15 @@ def check(file: Path | None, output: OutputFormat) -> None:
 
 
 @rules.command("list")
-@remote_options
-@output_option
+@call_options
 def list_rules(output: OutputFormat, **where: Any) -> None:
     """List the rules in force, and how many messages each handled.
 
     Counts begin when the broker starts or the rule is added.
     """
     found = connect(**where).get("/api/v1/dead-letter-rules")["rules"]
-    if output == "json":
-        print_json(found)
-        return
     columns = ["name", "action", "retried", "moved", "discarded", "refused"]
-    rows = [[each[column] for column in columns] for each in found]
-    print_table(["rule", *columns[1:]], rows, right=columns[2:])
+    print_list(output, found, ["rule", *columns[1:]], itemgetter(*columns), right=columns[2:])
 
 
 @rules.command("try")
@@ -67,14 +63,15 @@ def list_rules(output: OutputFormat, **where: Any) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="A file with rules to try instead of those in force.",
 )
-@remote_options
-@output_option
+@call_options
 def try_rules(queue: str | None, file: Path | None, output: OutputFormat, **where: Any) -> None:
     """Show what the rules would do with the present dead letters; nothing is changed.
 
     Each is treated as if it had just died.  `later`: once it is old enough, or the next attempt is due.
     """
-    body = {} if file is None else {"rules": [_as_sent(section) for section in load_config(file).dead_letter_rules]}
+    sections = () if file is None else load_config(file).dead_letter_rules
+    rules = [section.model_dump(mode="json", exclude_defaults=True) for section in sections]
+    body = {} if file is None else {"rules": rules}
     remote = connect(**where)
     queues = remote.get("/api/v1/dead-letter-rules")["queues"] if queue is None else [queue]
     verdicts = [verdict for name in queues for verdict in _tried(remote, name, body)]
@@ -96,11 +93,6 @@ def try_rules(queue: str | None, file: Path | None, output: OutputFormat, **wher
         for each in verdicts
     ]
     print_table(["queue", "rule", "action", "when", "messages", "for example"], rows, right=["messages"])
-
-
-def _as_sent(section: RuleSection) -> dict[str, Any]:
-    """A rule of a file in the API's form."""
-    return section.model_dump(mode="json", exclude_defaults=True)
 
 
 def _tried(remote: Remote, queue: str, body: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from broker.cli.dead_letter_rules import rules
-from broker.cli.output import OutputFormat, duration_shown, output_option, print_json, print_table, time_shown
-from broker.cli.remote import LONG_SECONDS, connect, remote_options
+from broker.cli.output import OutputFormat, duration_shown, print_json, print_table, time_shown
+from broker.cli.remote import LONG_SECONDS, call_options, connect
 
 
 @click.group("dead-letters")
@@ -25,8 +25,7 @@ def dead_letters() -> None:
     help="Any of queue, reason, origin, first-origin, words, hour.",
 )
 @click.option("--queue", default="", help="Only those on this queue.  [default: all queues of dead letters]")
-@remote_options
-@output_option
+@call_options
 def groups(by: str, queue: str, output: OutputFormat, **where: Any) -> None:
     """Count the dead letters of the running broker: how many share a reason, queue, words or hour of death."""
     remote = connect(**where)

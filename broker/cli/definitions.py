@@ -16,8 +16,8 @@ from typing import IO, Any, Final
 import click
 
 from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_json
-from broker.cli.remote import Remote, connect, remote_options
+from broker.cli.output import OutputFormat, print_json
+from broker.cli.remote import call_options, connect, remote_options
 from broker.cli.user import changing, read, users_file
 from broker.log import printable
 from broker.security.users_file import StoredUser, read_table, written_table
@@ -93,8 +93,7 @@ def export_(to: Path | None, auto_created: bool, users: bool, **where: Any) -> N
 @click.argument("file", type=click.File("rb"))
 @click.option("--dry-run", is_flag=True, help="Only show what would change.")
 @click.option("--users", is_flag=True, help="Also add missing users to the users file of this machine.")
-@remote_options
-@output_option
+@call_options
 def import_(file: IO[bytes], dry_run: bool, users: bool, output: OutputFormat, **where: Any) -> None:
     """Create and change what FILE defines in the running broker.  Nothing is deleted.
 
@@ -107,10 +106,12 @@ def import_(file: IO[bytes], dry_run: bool, users: bool, output: OutputFormat, *
         raise Failure(USAGE, f"{file.name} has no {USERS_FILE}: export it with --users")
     stored = _stored(tables) if users else {}
     remote = connect(**where)
-    changes = [change for part in _parts(document) for change in _sent(remote, part, dry_run=dry_run)]
+    path = f"/api/v1/definitions?dry_run={str(dry_run).lower()}"
+    changes: list[dict[str, Any]] = [each for part in _parts(document) for each in remote.post(path, part)["changes"]]
     if users:
-        path = users_file(None, where["data"], where["config"])
-        changes = [*(each for each in changes if each["kind"] != "user"), *_add_users(path, stored, dry_run=dry_run)]
+        file_of_users = users_file(None, where["data"], where["config"])
+        changes = [each for each in changes if each["kind"] != "user"]
+        changes += _add_users(file_of_users, stored, dry_run=dry_run)
     if output == "json":
         print_json({"dry_run": dry_run, "changes": changes})
     else:
@@ -148,11 +149,6 @@ def _parts(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
             else:
                 part.setdefault(kind, []).append(each)
     yield part
-
-
-def _sent(remote: Remote, part: dict[str, Any], *, dry_run: bool) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = remote.post(f"/api/v1/definitions?dry_run={str(dry_run).lower()}", part)["changes"]
-    return found
 
 
 def _stored(tables: Any) -> dict[str, StoredUser]:

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from broker.cli.failure import USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_json, print_table
-from broker.cli.remote import connect, path_of, remote_options
+from broker.cli.output import OutputFormat, print_answer, print_json, print_list
+from broker.cli.remote import call_options, connect, path_of
 
 
 @click.group()
@@ -17,27 +17,23 @@ def divert() -> None:
 
 
 @divert.command("list")
-@remote_options
-@output_option
+@call_options
 def list_diverts(output: OutputFormat, **where: Any) -> None:
     """List all diverts, and how many messages each diverted since the start."""
-    diverts = list(connect(**where).listed("diverts"))
-    if output == "json":
-        print_json(diverts)
-        return
-    rows = [
-        [
-            each["name"],
-            each["address"],
-            ", ".join(each["forwarding_addresses"]),
-            each["filter"],
-            each["exclusive"],
-            each["routing_type"].lower(),
-            each["taken"],
-        ]
-        for each in diverts
+    columns = ["divert", "address", "forwards to", "filter", "exclusive", "type", "taken"]
+    print_list(output, connect(**where).listed("diverts"), columns, _row, right=["taken"])
+
+
+def _row(divert: dict[str, Any]) -> list[object]:
+    return [
+        divert["name"],
+        divert["address"],
+        ", ".join(divert["forwarding_addresses"]),
+        divert["filter"],
+        divert["exclusive"],
+        divert["routing_type"].lower(),
+        divert["taken"],
     ]
-    print_table(["divert", "address", "forwards to", "filter", "exclusive", "type", "taken"], rows, right=["taken"])
 
 
 @divert.command()
@@ -56,8 +52,7 @@ def list_diverts(output: OutputFormat, **where: Any) -> None:
 )
 @click.option("--add-header", multiple=True, metavar="NAME:VALUE", help="Add this to each copy.  Repeatable.")
 @click.option("--remove-header", multiple=True, metavar="NAME", help="Remove this from each copy.  Repeatable.")
-@remote_options
-@output_option
+@call_options
 def add(
     name: str,
     address: str,
@@ -98,15 +93,11 @@ def add(
 
 @divert.command()
 @click.argument("name")
-@remote_options
-@output_option
+@call_options
 def remove(name: str, output: OutputFormat, **where: Any) -> None:
     """Remove the divert NAME.
 
     If the configuration has it, the next reload or start creates it again.
     """
     answer = connect(**where).delete(path_of("diverts", name))
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"divert {answer['divert']} was removed")
+    print_answer(output, answer, f"divert {answer['divert']} was removed")

@@ -34,6 +34,16 @@ class Failure(click.ClickException):
         click.echo(f"bartleby: {self.message}", err=True, file=file)
 
 
+def confirm(question: str, done: str) -> None:
+    """Ask at the terminal; raise Failure, "nothing was `done`", if the answer is no or there is no terminal."""
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort:  # no terminal
+        raise Failure(USAGE, f"nothing was {done}: there is no terminal to ask on, so give --yes") from None
+    if not agreed:
+        raise Failure(CHECK_FAILED, f"nothing was {done}")
+
+
 def need(what: str, extra: str) -> None:
     """Raises Failure if an extra that a command needs is not installed."""
     missing = missing_of(extra)

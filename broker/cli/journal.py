@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, fields
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -38,11 +38,7 @@ from store.record import RecordType
 #: Characters of one field in a printed line.
 FIELD_CHARS_MAX: Final = 200
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
-
-def _directory(command: Command) -> Command:
-    return click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))(command)
+_directory: Final = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 
 
 @contextmanager

@@ -11,13 +11,14 @@ from broker.cli.failure import USAGE, Failure
 from broker.cli.output import (
     OutputFormat,
     duration_shown,
-    output_option,
+    print_answer,
     print_facts,
     print_json,
+    print_list,
     print_table,
     time_shown,
 )
-from broker.cli.remote import connect, path_of, remote_options
+from broker.cli.remote import call_options, connect, path_of
 from store.counted import counted
 
 #: Counters that are summed over a link's routes, and the numeric columns of a route.
@@ -31,35 +32,30 @@ def link() -> None:
 
 
 @link.command("list")
-@remote_options
-@output_option
+@call_options
 def list_links(output: OutputFormat, **where: Any) -> None:
     """List all links; `depth` counts the messages that wait on this broker for them."""
-    links = list(connect(**where).listed("links"))
-    if output == "json":
-        print_json(links)
-        return
     columns = ["link", "state", "since", "broker", "routes", "depth", *_SUMS, "error"]
-    rows = [
-        [
-            each["name"],
-            each["state"],
-            time_shown(each["since"]),
-            each["remote"] or each["urls"][0],
-            f"{sum(route['state'] == 'running' for route in each['routes'])} of {len(each['routes'])}",
-            sum({route["queue"]: route["depth"] or 0 for route in each["routes"]}.values()),  # some share a queue
-            *(sum(route[name] for route in each["routes"]) for name in _SUMS),
-            each["error"],
-        ]
-        for each in links
+    print_list(output, connect(**where).listed("links"), columns, _row, right=["routes", "depth", *_SUMS])
+
+
+def _row(link: dict[str, Any]) -> list[object]:
+    routes = link["routes"]
+    return [
+        link["name"],
+        link["state"],
+        time_shown(link["since"]),
+        link["remote"] or link["urls"][0],
+        f"{sum(route['state'] == 'running' for route in routes)} of {len(routes)}",
+        sum({route["queue"]: route["depth"] or 0 for route in routes}.values()),  # some share a queue
+        *(sum(route[name] for route in routes) for name in _SUMS),
+        link["error"],
     ]
-    print_table(columns, rows, right=["routes", "depth", *_SUMS])
 
 
 @link.command()
 @click.argument("name", shell_complete=link_names)
-@remote_options
-@output_option
+@call_options
 def show(name: str, output: OutputFormat, **where: Any) -> None:
     """Show the link NAME and its routes."""
     answer = connect(**where).get(path_of("links", name))
@@ -93,40 +89,23 @@ def _route_row(route: dict[str, Any]) -> list[object]:
     return [route["name"], kind, route["state"], route["local"], route["remote"], *numbers, route["error"]]
 
 
-@link.command()
-@click.argument("name", shell_complete=link_names)
-@remote_options
-@output_option
-def start(name: str, output: OutputFormat, **where: Any) -> None:
-    """Start the link NAME; reconnect it at once if it waits for its next attempt, or resume it if it is paused."""
-    _steer(name, "start", output, where)
+def _add_verb(verb: str, what: str) -> None:
+    """Add a command that steers a link."""
 
-
-@link.command()
-@click.argument("name", shell_complete=link_names)
-@remote_options
-@output_option
-def stop(name: str, output: OutputFormat, **where: Any) -> None:
-    """Close the connection of the link NAME until the link is started or the broker restarts."""
-    _steer(name, "stop", output, where)
-
-
-@link.command()
-@click.argument("name", shell_complete=link_names)
-@remote_options
-@output_option
-def pause(name: str, output: OutputFormat, **where: Any) -> None:
-    """Let the link NAME stay connected but transfer nothing until it is started or the broker restarts."""
-    _steer(name, "pause", output, where)
-
-
-def _steer(name: str, verb: str, output: OutputFormat, where: dict[str, Any]) -> None:
-    answer = connect(**where).post(f"{path_of('links', name)}:{verb}")
-    if output == "json":
-        print_json(answer)
-    else:
+    @link.command(verb, help=what)
+    @click.argument("name", shell_complete=link_names)
+    @call_options
+    def steer(name: str, output: OutputFormat, **where: Any) -> None:
+        answer = connect(**where).post(f"{path_of('links', name)}:{verb}")
         later = ", and will be paused once it connects" if answer["pausing"] and not answer["connected"] else ""
-        click.echo(f"link {name} is {answer['state']}{later}")
+        print_answer(output, answer, f"link {name} is {answer['state']}{later}")
+
+
+_add_verb(
+    "start", "Start the link NAME; reconnect it at once if it waits for its next attempt, or resume it if it is paused."
+)
+_add_verb("stop", "Close the connection of the link NAME until the link is started or the broker restarts.")
+_add_verb("pause", "Let the link NAME stay connected but transfer nothing until it is started or the broker restarts.")
 
 
 @link.command()
@@ -134,8 +113,7 @@ def _steer(name: str, verb: str, output: OutputFormat, where: dict[str, Any]) ->
 @click.argument("route", default="")
 @click.option("--resend", "verdict", flag_value="resend", help="Send them again; the other broker may get them twice.")
 @click.option("--discard", "verdict", flag_value="discard", help="Remove them, because the other broker has them.")
-@remote_options
-@output_option
+@call_options
 def resolve(name: str, route: str, verdict: str | None, output: OutputFormat, **where: Any) -> None:
     """Resend or discard the messages that ROUTE of the link NAME holds in doubt; without ROUTE, those of all routes.
 

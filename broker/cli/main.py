@@ -56,7 +56,7 @@ PLACES: Final = {
         "Make a broker.toml from the configuration of ActiveMQ or Mosquitto, or from IBM MQ's rules for dead letters.",
     ),
     "failover": Place(
-        "broker.cli.failover:failover",
+        "broker.cli.status:failover",
         "Hand over to the other broker of a pair: this one confirms what is in flight, then becomes the standby.",
     ),
     "journal": Place("broker.cli.journal:journal", "Inspect, repair, export and replay a journal."),

@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from broker.cli.output import OutputFormat, output_option, print_json, print_table, time_shown
-from broker.cli.remote import LONG_SECONDS, connect, remote_options
+from broker.cli.output import OutputFormat, print_json, print_table, time_shown
+from broker.cli.remote import LONG_SECONDS, call_options, connect
 from broker.log import printable
 
 
@@ -18,8 +18,7 @@ def message() -> None:
 
 @message.command()
 @click.argument("id", type=click.IntRange(min=1))
-@remote_options
-@output_option
+@call_options
 def trail(id: int, output: OutputFormat, **where: Any) -> None:
     """Show all that the journal records about the message ID: where it was sent, its deliveries, deaths and end.
 

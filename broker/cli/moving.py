@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final
 
 import click
 
 from broker.cli import task
-from broker.cli.asking import confirm
 from broker.cli.completion import queue_names
 from broker.cli.control import queue as queue
-from broker.cli.failure import USAGE, Failure
-from broker.cli.output import OutputFormat, output_option
-from broker.cli.remote import connect, queue_path, remote_options
+from broker.cli.failure import USAGE, Failure, confirm
+from broker.cli.output import OutputFormat
+from broker.cli.remote import call_options, connect, queue_path
+from broker.cli.settings import together
 from broker.cli.task import task_options
 from broker.reasons.messages import DEAD_LETTERS
 from store.counted import counted
-
-Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def _reason(context: click.Context, parameter: click.Parameter, word: str | None) -> str | None:
@@ -31,44 +28,35 @@ def _reason(context: click.Context, parameter: click.Parameter, word: str | None
     return word
 
 
-def selecting(command: Command) -> Command:
-    """Add the options that select messages: --filter, --id, and those of a group of dead letters."""
-    for option in (
-        click.option(
-            "--words",
-            default=None,
-            help="Only dead letters with exactly this text, or with these words of `dead-letters groups`.",
-        ),
-        click.option(
-            "--first-origin", default=None, metavar="QUEUE", help="Only messages that first died on this queue."
-        ),
-        click.option("--origin", default=None, metavar="QUEUE", help="Only messages that last died on this queue."),
-        click.option(
-            "--reason",
-            default=None,
-            callback=_reason,
-            help="Only messages that died for this reason, such as `max-deliveries`.",
-        ),
-        click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable."),
-        click.option("--filter", "selector", default="", help="Only messages that match this selector."),
-    ):
-        command = option(command)
-    return command
+#: The options that select messages, also by the group of dead letters that they are in.
+selecting: Final = together(
+    click.option("--filter", "selector", default="", help="Only messages that match this selector."),
+    click.option("--id", "ids", type=click.IntRange(min=1), multiple=True, help="Only this message.  Repeatable."),
+    click.option(
+        "--reason",
+        default=None,
+        callback=_reason,
+        help="Only messages that died for this reason, such as `max-deliveries`.",
+    ),
+    click.option("--origin", default=None, metavar="QUEUE", help="Only messages that last died on this queue."),
+    click.option("--first-origin", default=None, metavar="QUEUE", help="Only messages that first died on this queue."),
+    click.option(
+        "--words",
+        default=None,
+        help="Only dead letters with exactly this text, or with these words of `dead-letters groups`.",
+    ),
+)
 
-
-def editing(command: Command) -> Command:
-    """Add the options that edit messages on their way: --set, --unset, --body."""
-    for option in (
-        click.option(
-            "--body",
-            type=click.Path(exists=True, dir_okay=False, path_type=Path),
-            help="A file with the new body of each message.",
-        ),
-        click.option("--unset", multiple=True, metavar="NAME", help="Remove this property.  Repeatable."),
-        click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="Set this property.  Repeatable."),
-    ):
-        command = option(command)
-    return command
+#: The options that edit messages on their way.
+editing: Final = together(
+    click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="Set this property.  Repeatable."),
+    click.option("--unset", multiple=True, metavar="NAME", help="Remove this property.  Repeatable."),
+    click.option(
+        "--body",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        help="A file with the new body of each message.",
+    ),
+)
 
 
 @queue.command()
@@ -80,8 +68,7 @@ def editing(command: Command) -> Command:
 )
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @task_options
-@remote_options
-@output_option
+@call_options
 def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: OutputFormat, **given: Any) -> None:
     """Move messages of the queue NAME, such as DLQ, back to the queues they came from.
 
@@ -108,8 +95,7 @@ def retry(name: str, to_first_origin: bool, yes: bool, detach: bool, output: Out
 @selecting
 @editing
 @task_options
-@remote_options
-@output_option
+@call_options
 def move(name: str, target: str, detach: bool, output: OutputFormat, **given: Any) -> None:
     """Move messages of the queue NAME to TARGET: an address, a queue, or ADDRESS::QUEUE.
 
@@ -124,8 +110,7 @@ def move(name: str, target: str, detach: bool, output: OutputFormat, **given: An
 @selecting
 @click.option("--yes", is_flag=True, help="Do not ask first.")
 @task_options
-@remote_options
-@output_option
+@call_options
 def purge(name: str, yes: bool, detach: bool, output: OutputFormat, **given: Any) -> None:
     """Remove all messages of the queue NAME, or those that options select.
 

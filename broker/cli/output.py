@@ -25,19 +25,41 @@ OutputFormat = Literal["table", "json"]
 #: Width of a table that does not go to a terminal: nothing is cut or wrapped for programs.
 WIDE: Final = 100_000
 
-Command = TypeVar("Command", bound=Callable[..., object])
+Entry = TypeVar("Entry")
 
-
-def output_option(command: Command) -> Command:
-    """Add -o table|json."""
-    return click.option(
-        "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
-    )(command)
+#: -o table|json
+output_option: Final = click.option(
+    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True, help="How to print."
+)
 
 
 def print_json(value: object) -> None:
     """One JSON value, indented."""
     click.echo(json.dumps(value, indent=2))
+
+
+def print_answer(output: OutputFormat, answer: object, sentence: str) -> None:
+    """An answer: as JSON, or as this sentence."""
+    if output == "json":
+        print_json(answer)
+    else:
+        click.echo(sentence)
+
+
+def print_list(
+    output: OutputFormat,
+    entries: Iterable[Entry],
+    columns: Sequence[str],
+    row: Callable[[Entry], Sequence[object]],
+    *,
+    right: Sequence[str] = (),
+) -> None:
+    """A list: as JSON, or as a table with a row for each entry."""
+    found = list(entries)
+    if output == "json":
+        print_json(found)
+    else:
+        print_table(columns, map(row, found), right=right)
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()) -> None:

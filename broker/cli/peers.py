@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import Any
 
 import click
 
-from broker.cli.output import OutputFormat, output_option, print_json, print_table, time_shown
-from broker.cli.remote import connect, path_of, remote_options
+from broker.cli.output import OutputFormat, print_answer, print_list, time_shown
+from broker.cli.remote import call_options, connect, path_of
 
 
 @click.group()
@@ -16,34 +17,28 @@ def connection() -> None:
 
 
 @connection.command("list")
-@remote_options
-@output_option
+@call_options
 def list_connections(output: OutputFormat, **where: Any) -> None:
     """List all clients that have logged in, in the order in which they connected."""
-    connections = list(connect(**where).listed("connections"))
-    if output == "json":
-        print_json(connections)
-        return
     columns = ["id", "protocol", "remote", "user", "client_id"]
-    rows = [[*(each[column] for column in columns), time_shown(each["since"])] for each in connections]
-    print_table([*columns, "since"], rows)
+
+    def row(each: dict[str, Any]) -> list[object]:
+        return [*(each[column] for column in columns), time_shown(each["since"])]
+
+    print_list(output, connect(**where).listed("connections"), [*columns, "since"], row)
 
 
 @connection.command("close")
 @click.argument("id")
 @click.option("--reason", default="", help="A reason to send to the client.")
-@remote_options
-@output_option
+@call_options
 def close_connection(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
     """Close the connection ID; messages that its client had not acknowledged return to their queues.
 
     The client may reconnect at once.
     """
     answer = connect(**where).delete(path_of("connections", id), reason=reason)
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"connection {answer['id']} of {answer['remote']} was closed")
+    print_answer(output, answer, f"connection {answer['id']} of {answer['remote']} was closed")
 
 
 @click.group()
@@ -52,26 +47,21 @@ def consumer() -> None:
 
 
 @consumer.command("list")
-@remote_options
-@output_option
+@call_options
 def list_consumers(output: OutputFormat, **where: Any) -> None:
     """List all consumers; a paused one gets no messages now, because its client is slow or disconnected.
 
     Messages are kept for a consumer that is away: for a client's session, or for another broker's link.
     """
-    consumers = list(connect(**where).listed("consumers"))
-    if output == "json":
-        print_json(consumers)
-        return
     columns = ["id", "queue", "client_id", "user", "remote", "ack_mode", "unacknowledged", "paused", "away", "selector"]
-    print_table(columns, [[each[column] for column in columns] for each in consumers], right=["id", "unacknowledged"])
+    consumers = connect(**where).listed("consumers")
+    print_list(output, consumers, columns, itemgetter(*columns), right=["id", "unacknowledged"])
 
 
 @consumer.command("close")
 @click.argument("id")
 @click.option("--reason", default="", help="A reason to send to the client.")
-@remote_options
-@output_option
+@call_options
 def close_consumer(id: str, reason: str, output: OutputFormat, **where: Any) -> None:
     """Close the consumer ID: over AMQP its link, over STOMP and MQTT its connection.
 
@@ -79,7 +69,4 @@ def close_consumer(id: str, reason: str, output: OutputFormat, **where: Any) -> 
     to other consumers.
     """
     answer = connect(**where).delete(path_of("consumers", id), reason=reason)
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"consumer {answer['id']} of queue {answer['queue']} was closed")
+    print_answer(output, answer, f"consumer {answer['id']} of queue {answer['queue']} was closed")

@@ -11,6 +11,7 @@ import json
 import os
 import sys
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -44,7 +45,7 @@ class _Done:
     removed: int = 0
     held: int = 0
     gone: int = 0
-    stay: dict[str, int] = field(default_factory=dict)
+    stay: Counter[str] = field(default_factory=Counter)
 
 
 #: The reason why a message named by its id is not exported, one of the keys of `STAYS`.
@@ -184,8 +185,7 @@ class _Export:
                 both = f"messages {ids[0]} to {ids[-1]} are in the file, and may still be on the queue"
                 raise Failure(found.exit_code, found.message, both) from None
             self.done.removed += answer["removed"]
-            for why, count in answer["refused"].items():
-                self.done.stay[why] = self.done.stay.get(why, 0) + count
+            self.done.stay.update(answer["refused"])
         self._good = self._lines.place
 
 

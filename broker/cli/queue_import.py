@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from binascii import a2b_base64
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -42,7 +43,7 @@ class _Done:
 
     imported: int = 0
     known: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
 
 
 class _Lines:
@@ -171,8 +172,7 @@ class _Sender:
         if answer["known"]:
             self._done.known += len(batch)
         self._done.imported += answer["imported"]
-        for why, count in answer["refused"].items():
-            self._done.refused[why] = self._done.refused.get(why, 0) + count
+        self._done.refused.update(answer["refused"])
 
     def _check(self, target: str) -> None:
         try:

@@ -23,7 +23,8 @@ from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, Request, 
 import click
 
 from broker.cli.failure import CHECK_FAILED, DENIED, PARTIAL, UNREACHABLE, USAGE, Failure
-from broker.cli.settings import Command, broker_options, data_directory
+from broker.cli.output import output_option
+from broker.cli.settings import broker_options, data_directory, together
 from broker.management.runtime import OPERATOR_HEADER, NotRunning, Runtime, read_runtime_file, read_token
 
 #: Seconds that an answer may take: deleting a very long queue waits for the disk.
@@ -50,35 +51,35 @@ _END: Final = "-----END CERTIFICATE-----\n"
 CALLING: Final = ("url", "ca_file", "user", "token_file")
 
 
-def remote_options(command: Command) -> Command:
-    """Add the options to find the broker and log in: --data, --config, --url, --ca-file, --user, --token-file."""
-    for option in (
-        click.option(
-            "--token-file",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="BARTLEBY_TOKEN_FILE",
-            help="The file with the broker's token.  [default: management.token in the data directory]",
-        ),
-        click.option(
-            "--user",
-            envvar="BARTLEBY_USER",
-            help=f"Log in as this user; the password comes from a prompt or {PASSWORD_VARIABLE}.",
-        ),
-        click.option(
-            "--ca-file",
-            type=click.Path(dir_okay=False, path_type=Path),
-            envvar="BARTLEBY_CA_FILE",
-            help="Certificate authorities to trust, in PEM.  [default: the system's]",
-        ),
-        click.option(
-            "--url",
-            envvar="BARTLEBY_URL",
-            help="The broker's HTTP acceptor, https://HOST:PORT.  [default: found in its data directory]",
-        ),
-        broker_options,
-    ):
-        command = option(command)
-    return command
+#: The options to find the broker and log in.
+remote_options: Final = together(
+    broker_options,
+    click.option(
+        "--url",
+        envvar="BARTLEBY_URL",
+        help="The broker's HTTP acceptor, https://HOST:PORT.  [default: found in its data directory]",
+    ),
+    click.option(
+        "--ca-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="BARTLEBY_CA_FILE",
+        help="Certificate authorities to trust, in PEM.  [default: the system's]",
+    ),
+    click.option(
+        "--user",
+        envvar="BARTLEBY_USER",
+        help=f"Log in as this user; the password comes from a prompt or {PASSWORD_VARIABLE}.",
+    ),
+    click.option(
+        "--token-file",
+        type=click.Path(dir_okay=False, path_type=Path),
+        envvar="BARTLEBY_TOKEN_FILE",
+        help="The file with the broker's token.  [default: management.token in the data directory]",
+    ),
+)
+
+#: The options of a command that prints an answer of the broker.
+call_options: Final = together(remote_options, output_option)
 
 
 def queue_path(name: str) -> str:

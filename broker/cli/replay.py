@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,8 +15,8 @@ from typing import Any, Final
 import click
 
 from broker.cli.failure import CHECK_FAILED, DAMAGED, NO_JOURNAL, PARTIAL, USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_json, print_table, progress_bar
-from broker.cli.remote import Remote, connect, remote_options
+from broker.cli.output import OutputFormat, print_json, print_table, progress_bar
+from broker.cli.remote import Remote, call_options, connect
 from broker.cli.settings import data_directory, journal_there
 from broker.cli.task import driven, rate_option
 from broker.clock import wall_ms
@@ -60,7 +61,7 @@ class _Sent:
     """What the broker did."""
 
     replayed: int = 0
-    refused: dict[str, int] = field(default_factory=dict)
+    refused: Counter[str] = field(default_factory=Counter)
     stopped: str = ""
 
 
@@ -90,8 +91,7 @@ class _Sent:
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would come back.")
 @rate_option
-@remote_options
-@output_option
+@call_options
 def replay(
     directory: Path | None, output: OutputFormat, dry_run: bool, rate: int | None, to_address: str, **options: Any
 ) -> None:
@@ -184,8 +184,7 @@ def _send(remote: Remote, asked: dict[str, Any], lines: Iterable[dict[str, Any]]
                     click.echo(f"{brought}, then:", err=True)
                 raise
             sent.replayed += answer["replayed"]
-            for reason, count in answer["refused"].items():
-                sent.refused[reason] = sent.refused.get(reason, 0) + count
+            sent.refused.update(answer["refused"])
             sent.stopped = answer["stopped"]
             if sent.stopped:
                 return steps.end(sent.stopped)

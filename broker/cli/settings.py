@@ -30,16 +30,27 @@ class _Directory(click.Path):
 DIRECTORY: Final = _Directory(file_okay=False, readable=False, path_type=Path)
 
 
-def broker_options(command: Command) -> Command:
-    """Add the options that choose a broker: --config, --data."""
-    data = click.option("--data", type=DIRECTORY, help="The broker's data directory.")
-    config = click.option(
+def together(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """Several options as one decorator, which shows them in this order."""
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
+#: The options that choose a broker: --config, --data.
+broker_options: Final = together(
+    click.option(
         "--config",
         type=click.Path(dir_okay=False, path_type=Path),
         envvar="BARTLEBY_CONFIG",
         help="The broker's configuration.",
-    )
-    return config(data(command))
+    ),
+    click.option("--data", type=DIRECTORY, help="The broker's data directory."),
+)
 
 
 def read_config(config: Path | None, data: Path | None = None, listen: Sequence[str] = ()) -> Config:

@@ -1,10 +1,10 @@
-"""`bartleby status` and `bartleby queue`: show the running broker and its queues."""
+"""`bartleby status`, `failover` and `queue`: show the running broker and its queues, and hand over."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -13,14 +13,14 @@ from broker.cli.failure import CHECK_FAILED, Failure
 from broker.cli.output import (
     OutputFormat,
     duration_shown,
-    output_option,
     print_facts,
     print_json,
+    print_list,
     print_table,
     size_shown,
     time_shown,
 )
-from broker.cli.remote import THINGS_PER_CALL, Remote, connect, queue_path, remote_options
+from broker.cli.remote import THINGS_PER_CALL, Remote, call_options, connect, queue_path, remote_options
 from broker.log import cut
 from store.counted import counted
 
@@ -30,14 +30,11 @@ BODY_CHARS: Final = 60
 #: Characters of the sentence on why a message died: the client's address and the consumer's words.
 WHY_CHARS: Final = 160
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
 _COUNTS: Final = ("messages", "ready", "paged", "scheduled", "delivering", "consumers")
 
 
 @click.command()
-@remote_options
-@output_option
+@call_options
 def status(output: OutputFormat, **where: Any) -> None:
     """Show the running broker; exit status 1 if it is not ready."""
     answer = connect(**where).get("/api/v1/status")
@@ -47,6 +44,14 @@ def status(output: OutputFormat, **where: Any) -> None:
         print_facts(_status_facts(answer) if "journal" in answer else _standby_facts(answer))
     if not answer["ready"]:
         raise Failure(CHECK_FAILED, "the broker is not ready: " + "; ".join(answer["reasons"]))
+
+
+@click.command()
+@remote_options
+def failover(**where: Any) -> None:
+    """Hand over to the other broker of a pair: this one confirms what is in flight, then becomes the standby."""
+    connect(**where).post("/api/v1/failover")
+    click.echo("the journal is being handed over; `bartleby status` on the other broker shows when it has it")
 
 
 def _standby_facts(answer: dict[str, Any]) -> dict[str, object]:
@@ -105,31 +110,23 @@ def queue() -> None:
 
 @queue.command("list")
 @click.option("--internal", is_flag=True, help="Include the broker's own.")
-@remote_options
-@output_option
+@call_options
 def list_queues(output: OutputFormat, internal: bool, **where: Any) -> None:
     """List all queues."""
-    queues = list(connect(**where).listed("queues", internal="true" if internal else ""))
-    if output == "json":
-        print_json(queues)
-        return
-    rows = [
-        [q["name"], q["address"], q["routing_type"].lower(), *(q[name] for name in _COUNTS), _queue_state(q)]
-        for q in queues
-    ]
-    print_table(["queue", "address", "type", *_COUNTS, "state"], rows, right=_COUNTS)
+    queues = connect(**where).listed("queues", internal="true" if internal else "")
+    print_list(output, queues, ["queue", "address", "type", *_COUNTS, "state"], _row, right=_COUNTS)
 
 
-def _queue_state(queue: dict[str, Any]) -> str:
-    """Why the queue delivers no messages, or accepts none."""
+def _row(queue: dict[str, Any]) -> list[object]:
+    """A queue in the list; its state says why it delivers no messages, or accepts none."""
     states = {"paused": queue["paused"], "disabled": not queue["enabled"], "full": queue["address_full"]}
-    return ", ".join(state for state, so in states.items() if so)
+    state = ", ".join(state for state, so in states.items() if so)
+    return [queue["name"], queue["address"], queue["routing_type"].lower(), *(queue[name] for name in _COUNTS), state]
 
 
 @queue.command()
 @click.argument("name", shell_complete=queue_names)
-@remote_options
-@output_option
+@call_options
 def show(name: str, output: OutputFormat, **where: Any) -> None:
     """Show the queue NAME (or ADDRESS::QUEUE): counts, attributes, counters, settings, consumers."""
     answer = connect(**where).get(queue_path(name))
@@ -155,8 +152,7 @@ def show(name: str, output: OutputFormat, **where: Any) -> None:
     type=click.IntRange(1, THINGS_PER_CALL),
     help="Messages on a page.  [default: management-browse-page-size]",
 )
-@remote_options
-@output_option
+@call_options
 def browse(name: str, selector: str, page: int, size: int | None, output: OutputFormat, **where: Any) -> None:
     """Show messages of the queue NAME, oldest first, without removing them."""
     pages = _pages(connect(**where), f"{queue_path(name)}/messages", selector, size or 0)

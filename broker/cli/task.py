@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
@@ -12,14 +12,15 @@ from broker.cli.failure import CHECK_FAILED, PARTIAL, USAGE, Failure
 from broker.cli.output import (
     OutputFormat,
     duration_shown,
-    output_option,
+    print_answer,
     print_facts,
     print_json,
-    print_table,
+    print_list,
     progress_bar,
     time_shown,
 )
-from broker.cli.remote import NotThere, Remote, TaskWaits, connect, queue_path, remote_options
+from broker.cli.remote import NotThere, Remote, TaskWaits, call_options, connect, queue_path
+from broker.cli.settings import together
 from broker.reasons.messages import HELD, why_they_stay
 from store.counted import counted
 
@@ -40,9 +41,6 @@ DONE: Final = {
 #: Characters of the error that a command reports to its task.
 ERROR_CHARS_MAX: Final = 1_000
 
-Command = TypeVar("Command", bound=Callable[..., object])
-
-
 #: The speed of a task.
 rate_option: Final = click.option(
     "--rate", type=click.IntRange(min=1), help="At most this many messages a second.  [default: no limit]"
@@ -50,17 +48,14 @@ rate_option: Final = click.option(
 dry_run_option: Final = click.option("--dry-run", is_flag=True, help="Only count, change nothing.")
 
 
-def task_options(command: Command) -> Command:
-    """Add the options of a task: --dry-run, --rate, --detach."""
-    for option in (
-        click.option(
-            "--detach", is_flag=True, help="Start the task and do not wait; `bartleby task show` shows its progress."
-        ),
-        rate_option,
-        dry_run_option,
-    ):
-        command = option(command)
-    return command
+#: The options of a command that starts a task and follows it.
+task_options: Final = together(
+    dry_run_option,
+    rate_option,
+    click.option(
+        "--detach", is_flag=True, help="Start the task and do not wait; `bartleby task show` shows its progress."
+    ),
+)
 
 
 class Steps:
@@ -105,36 +100,30 @@ def task() -> None:
 
 
 @task.command("list")
-@remote_options
-@output_option
+@call_options
 def list_tasks(output: OutputFormat, **where: Any) -> None:
     """List the tasks under way and the last ones that ended, latest first."""
-    tasks = list(connect(**where).listed("tasks"))
-    if output == "json":
-        print_json(tasks)
-        return
     columns = ["task", "kind", "queue or name", "state", "started", "by", "done", "of", "stay"]
-    rows = [
-        [
-            each["id"],
-            each["kind"] + (" (dry run)" if each["dry_run"] else ""),
-            each["queue"] or each["name"],
-            each["state"],
-            time_shown(each["created"]),
-            _by(each),
-            each["moved"],
-            each["total"] if each["queue"] or each["total"] else "",
-            sum(each["refused"].values()),
-        ]
-        for each in tasks
+    print_list(output, connect(**where).listed("tasks"), columns, _row, right=["task", "done", "of", "stay"])
+
+
+def _row(task: dict[str, Any]) -> list[object]:
+    return [
+        task["id"],
+        _kind(task),
+        task["queue"] or task["name"],
+        task["state"],
+        time_shown(task["created"]),
+        _by(task),
+        task["moved"],
+        task["total"] if task["queue"] or task["total"] else "",
+        sum(task["refused"].values()),
     ]
-    print_table(columns, rows, right=["task", "done", "of", "stay"])
 
 
 @task.command()
 @click.argument("number", type=click.IntRange(min=1))
-@remote_options
-@output_option
+@call_options
 def show(number: int, output: OutputFormat, **where: Any) -> None:
     """Show the task NUMBER."""
     answer = connect(**where).get(_path(number))
@@ -146,8 +135,7 @@ def show(number: int, output: OutputFormat, **where: Any) -> None:
 
 @task.command()
 @click.argument("number", type=click.IntRange(min=1))
-@remote_options
-@output_option
+@call_options
 def wait(number: int, output: OutputFormat, **where: Any) -> None:
     """Wait for the end of the task NUMBER, for example after --detach.
 
@@ -157,39 +145,20 @@ def wait(number: int, output: OutputFormat, **where: Any) -> None:
     finish(remote, remote.get(_path(number)), output)
 
 
-@task.command()
-@click.argument("number", type=click.IntRange(min=1))
-@remote_options
-@output_option
-def pause(number: int, output: OutputFormat, **where: Any) -> None:
-    """Pause the task NUMBER until it is resumed, even across restarts."""
-    _steer(number, "pause", output, where)
+def _add_verb(verb: str, what: str) -> None:
+    """Add a command that steers a task."""
+
+    @task.command(verb, help=what)
+    @click.argument("number", type=click.IntRange(min=1))
+    @call_options
+    def steer(number: int, output: OutputFormat, **where: Any) -> None:
+        answer = connect(**where).post(f"{_path(number)}:{verb}")
+        print_answer(output, answer, _state(answer))
 
 
-@task.command()
-@click.argument("number", type=click.IntRange(min=1))
-@remote_options
-@output_option
-def resume(number: int, output: OutputFormat, **where: Any) -> None:
-    """Resume the paused task NUMBER."""
-    _steer(number, "resume", output, where)
-
-
-@task.command()
-@click.argument("number", type=click.IntRange(min=1))
-@remote_options
-@output_option
-def cancel(number: int, output: OutputFormat, **where: Any) -> None:
-    """Cancel the task NUMBER; what it has already done is not undone."""
-    _steer(number, "cancel", output, where)
-
-
-def _steer(number: int, verb: str, output: OutputFormat, where: dict[str, Any]) -> None:
-    answer = connect(**where).post(f"{_path(number)}:{verb}")
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(f"task {number} is {answer['state']}: {_said(answer)}")
+_add_verb("pause", "Pause the task NUMBER until it is resumed, even across restarts.")
+_add_verb("resume", "Resume the paused task NUMBER.")
+_add_verb("cancel", "Cancel the task NUMBER; what it has already done is not undone.")
 
 
 def _path(number: int) -> str:
@@ -201,9 +170,7 @@ def start(remote: Remote, asked: dict[str, Any], output: OutputFormat, *, detach
     answer = remote.post("/api/v1/tasks", asked)
     if not detach:
         return finish(remote, answer, output)
-    if output == "json":
-        return print_json(answer)
-    click.echo(f"task {answer['id']} is {answer['state']}: {_said(answer)}")
+    print_answer(output, answer, _state(answer))
 
 
 def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None:
@@ -216,10 +183,7 @@ def finish(remote: Remote, answer: dict[str, Any], output: OutputFormat) -> None
     queue: dict[str, Any] = {}
     with suppress(NotThere):  # its queue may be deleted by now
         queue = remote.get(queue_path(answer["queue"])) if moves else {}
-    if output == "json":
-        print_json(answer)
-    else:
-        click.echo(_said(answer))
+    print_answer(output, answer, _said(answer))
     if answer["state"] == "failed":
         raise Failure(CHECK_FAILED, answer["why"])
     left = why_they_stay(answer["refused"], "stays", "stay")
@@ -249,6 +213,14 @@ def followed(remote: Remote, answer: dict[str, Any]) -> dict[str, Any]:
     return answer
 
 
+def _state(answer: dict[str, Any]) -> str:
+    return f"task {answer['id']} is {answer['state']}: {_said(answer)}"
+
+
+def _kind(answer: dict[str, Any]) -> str:
+    return str(answer["kind"]) + (" (dry run)" if answer["dry_run"] else "")
+
+
 def _said(answer: dict[str, Any]) -> str:
     would = " would be" if answer["dry_run"] else ""
     done = DONE[answer["kind"]] + (" and removed" if answer["remove"] else "")
@@ -263,7 +235,7 @@ def _by(answer: dict[str, Any]) -> str:
 def _print_task(answer: dict[str, Any]) -> None:
     facts: dict[str, object] = {
         "task": answer["id"],
-        "kind": answer["kind"] + (" (dry run)" if answer["dry_run"] else ""),
+        "kind": _kind(answer),
         "queue": answer["queue"],
         "name": answer["name"],
         "state": answer["state"],

@@ -19,8 +19,8 @@ from typing import Any, Final
 import click
 
 from broker.cli.failure import CHECK_FAILED, DENIED, USAGE, Failure
-from broker.cli.output import OutputFormat, output_option, print_json, print_table
-from broker.cli.settings import Command, broker_options, load_config
+from broker.cli.output import OutputFormat, output_option, print_list
+from broker.cli.settings import broker_options, load_config, together
 from broker.security.passwords import PASSWORD_BYTES_MAX, SALT_BYTES
 from broker.security.policy import users_path
 from broker.security.users_file import (
@@ -36,14 +36,11 @@ from broker.sessions.sasl import SCRAMS
 _APPLIES: Final = "a running broker applies this within seconds"
 
 
-def _where(command: Command) -> Command:
-    """Add the options that choose the users file: --config, --data, --file."""
-    for option in (
-        click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="The users file itself."),
-        broker_options,
-    ):
-        command = option(command)
-    return command
+#: The options that choose the users file.
+_where: Final = together(
+    broker_options,
+    click.option("--file", type=click.Path(dir_okay=False, path_type=Path), help="The users file itself."),
+)
 
 
 def users_file(file: Path | None, data: Path | None, config: Path | None) -> Path:
@@ -184,14 +181,11 @@ def list_users(output: OutputFormat, **where: Any) -> None:
         }
         for name in sorted(users)
     ]
-    if output == "json":
-        print_json(found)
-        return
-    rows = [
-        [each["name"], ", ".join(each["roles"]), "yes" if each["password"] else "no", ", ".join(each["scram"])]
-        for each in found
-    ]
-    print_table(["user", "roles", "password", "scram"], rows)
+
+    def row(each: dict[str, Any]) -> list[object]:
+        return [each["name"], ", ".join(each["roles"]), each["password"], ", ".join(each["scram"])]
+
+    print_list(output, found, ["user", "roles", "password", "scram"], row)
 
 
 def _known(users: dict[str, StoredUser], name: str) -> StoredUser:
