@@ -7,10 +7,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused, routing_type_of
-from broker.console.desk import Desk, Routes
+from broker.console.desk import Pages, Routes
 from broker.console.listing import table
-from broker.console.visit import Visit, go_to
+from broker.console.visit import Refused, Visit, go_to
 from broker.engine import Address
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import as_mapping
@@ -31,11 +30,8 @@ _COLUMNS: Final[dict[str, Callable[[Address], int]]] = {
 }
 
 
-class AddressPages:
+class AddressPages(Pages):
     """The address pages of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -52,11 +48,7 @@ class AddressPages:
         """The addresses that the visitor manages."""
         desk, addresses, internal = self._desk, self._desk.engine.addresses, visit.flag("internal")
         names = await managed(visit.access, desk.shared.names.addresses(internal=internal), lambda name: (name, ""))
-
-        def column(measure: Callable[[Address], int]) -> Callable[[str], int | None]:
-            return lambda name: measure(addresses[name]) if name in addresses else None
-
-        found = await table(visit, names, {name: column(measure) for name, measure in _COLUMNS.items()})
+        found = await table(visit, names, addresses, _COLUMNS)
         rows = [address_counts(addresses[name]) for name in found.names if name in addresses]
         return desk.page(visit, "addresses.html", {"table": found, "rows": rows, "internal": internal})
 
@@ -79,10 +71,10 @@ class AddressPages:
 
     async def make(self, visit: Visit) -> Response:
         """Create an address."""
-        name, kinds = visit.text("name").strip(), visit.every("routing-type")
+        name = visit.text("name").strip()
         if not name:
-            raise Refused(400, "invalid-parameter", "give the address a name")
-        address = self._desk.enter().operators.make_address(name, {routing_type_of(kind) for kind in kinds})
+            raise Refused("give the address a name")
+        address = self._desk.enter().operators.make_address(name, set(visit.routing_types()))
         visit.tell("address.made", address=address.name)
         await durable(self._desk.engine)
         visit.done("The address was created.")

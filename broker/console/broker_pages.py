@@ -10,7 +10,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Routes, about_whole
+from broker.console.desk import Desk, Pages, Routes, about_whole
 from broker.console.visit import Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
@@ -34,11 +34,11 @@ REPORT_BYTES_MAX: Final = 32 << 20
 _REPORT_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'; sandbox"
 
 
-class BrokerPages:
+class BrokerPages(Pages):
     """These pages for one broker; `reports`: the directory of its audit reports, None: there is none."""
 
     def __init__(self, desk: Desk, reports: Path | None) -> None:
-        self._desk = desk
+        super().__init__(desk)
         self._reports = reports
 
     def routes(self) -> Routes:

@@ -19,11 +19,10 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from broker import clock
 from broker.console.address_pages import AddressPages
-from broker.console.asking import Refused
 from broker.console.broker_pages import BrokerPages
 from broker.console.dead_letter_pages import DeadLetterPages
 from broker.console.desk import About, Desk, Page, Routes
@@ -40,8 +39,9 @@ from broker.console.send_pages import SendPages
 from broker.console.sessions import IDLE_SECONDS_MAX, Sessions
 from broker.console.task_pages import TaskPages
 from broker.console.trail_pages import TrailPages
-from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Visit, fields, link
+from broker.console.visit import FORM_BYTES_MAX, LOGIN_BYTES_MAX, Refused, Visit, fields, link
 from broker.engine.model.errors import EngineError
+from broker.management.api import hardened
 from broker.management.deeds import who
 from broker.management.limits import Limits
 from broker.management.ports import Broker
@@ -133,15 +133,7 @@ class Console:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI, HTTP only: answer with a page and the protecting headers."""
-
-        async def protected(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = list(message.get("headers", ()))
-                given = {name for name, _ in headers}
-                message["headers"] = headers + [each for each in _PROTECTION if each[0] not in given]
-            await send(message)
-
-        await self._app(scope, receive, protected)
+        await self._app(scope, receive, hardened(send, _PROTECTION))
 
     # -- access ------------------------------------------------------------------------------------------------------
 
@@ -158,7 +150,7 @@ class Console:
                 if request.method == "POST":
                     visit.form = await _form(request, FORM_BYTES_MAX)
                     if not compare_digest(visit.text("csrf").encode(), session.csrf.encode()):
-                        raise Refused(403, "stale-form", "this form belongs to another session: load its page again")
+                        raise Refused("this form belongs to another session: load its page again", 403)
                 if about is not None:
                     about(visit)
                 if request.method == "POST":
@@ -179,7 +171,7 @@ class Console:
         try:
             form = await _form(request, LOGIN_BYTES_MAX)
         except Refused as error:
-            return _plain(error.status, error.detail)
+            return _plain(error.status, str(error))
         return await self._login.enter(request, form)
 
     def _sweep(self) -> None:
@@ -203,12 +195,9 @@ class Console:
 
     def _refused(self, visit: Visit, error: EngineError | Refused) -> Response:
         """A page that says why a request is refused."""
-        if isinstance(error, Refused):
-            status, detail = error.status, error.detail
-        else:
-            status, detail = status_of(error), str(error)
-        title = HTTPStatus(status).phrase
-        return self._desk.page(visit, "error.html", {"title": title, "detail": detail}, status=status)
+        status = error.status if isinstance(error, Refused) else status_of(error)
+        context = {"title": HTTPStatus(status).phrase, "detail": str(error)}
+        return self._desk.page(visit, "error.html", context, status=status)
 
     def _on_http_exception(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -221,13 +210,13 @@ class Console:
 async def _form(request: Request, bytes_max: int) -> dict[str, list[str]]:
     """The fields of a submitted form.  Raises Refused."""
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
-        raise Refused(415, "no-form", "send the form of a page of this console")
+        raise Refused("send the form of a page of this console", 415)
     if int(request.headers.get("content-length", "0")) > bytes_max:
-        raise Refused(413, "form-too-large", f"a form has at most {bytes_max} bytes")
+        raise Refused(f"a form has at most {bytes_max} bytes", 413)
     try:
         text = (await request.body()).decode("ascii")
     except UnicodeDecodeError:
-        raise Refused(400, "invalid-form", "a form must be percent-encoded") from None
+        raise Refused("a form must be percent-encoded") from None
     return dict(fields(text))
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Routes, manages_all
+from broker.console.desk import Pages, Routes, manages_all
 from broker.console.groups import TITLES, group_fields, values
 from broker.console.visit import Visit
 from broker.management.callers import managed, require_queue
@@ -18,12 +18,8 @@ GROUPS_SHOWN_MAX: Final = 200
 _BY_DEFAULT: Final = ("reason", "origin", "words")
 
 
-class DeadLetterPages:
+class DeadLetterPages(Pages):
     """The dead-letter page of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._counter = desk.shared.groups
 
     def routes(self) -> Routes:
         """The pages."""
@@ -43,7 +39,7 @@ class DeadLetterPages:
         chosen = [only] if only else [name for name in names if name in queues]
         rows = []
         if chosen:
-            counted = await self._counter.count(chosen, ["queue", *by])
+            counted = await self._desk.shared.groups.count(chosen, ["queue", *by])
             rows = [
                 {"queue": group.queue, "values": values(group), "fields": group_fields(group), "count": count}
                 for group, count in counted.groups()

@@ -79,6 +79,13 @@ class Desk:
         return HTMLResponse(page(self.templates, template, context), status)
 
 
+class Pages:
+    """The pages of one subject, for one broker; its `routes` say where each is, and whom it is for."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+
 #: The variables of a template.
 Context = Mapping[str, object]
 

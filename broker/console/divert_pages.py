@@ -4,22 +4,16 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Routes
+from broker.console.desk import Pages, Routes
 from broker.console.visit import Visit, go_to
 from broker.engine import Divert, parse_selector
-from broker.engine.model.access import Access
-from broker.engine.model.errors import NotFound
 from broker.engine.model.names import check_name, check_sendable
-from broker.engine.model.permissions import Permission
-from broker.management.callers import require_address, require_whole
+from broker.management.callers import manages_divert, require_address, require_divert
 from broker.management.durable import durable
 
 
-class DivertPages:
+class DivertPages(Pages):
     """The divert page of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -30,17 +24,12 @@ class DivertPages:
         ]
 
     def _about(self, visit: Visit) -> None:
-        """A visitor who may not manage all of its addresses is told that a divert does not exist."""
-        name = visit.text("name")
-        divert = self._desk.engine.diverts.get(name)
-        if divert is None or not _manages(visit.access, divert):
-            require_whole(visit.access)
-            raise NotFound(f"divert {name} does not exist")
+        require_divert(visit.access, self._desk.engine, visit.text("name"))
 
     async def show_all(self, visit: Visit) -> Response:
         """The diverts that the visitor manages."""
         diverts = self._desk.engine.diverts
-        rows = [diverts[name] for name in sorted(diverts) if _manages(visit.access, diverts[name])]
+        rows = [diverts[name] for name in sorted(diverts) if manages_divert(visit.access, diverts[name])]
         return self._desk.page(visit, "diverts.html", {"rows": rows})
 
     async def make(self, visit: Visit) -> Response:
@@ -78,7 +67,3 @@ def _forwarding(visit: Visit) -> tuple[str, ...]:
 def _about_new(visit: Visit) -> None:
     for address in (visit.text("address").strip(), *_forwarding(visit)):
         require_address(visit.access, address)
-
-
-def _manages(access: Access, divert: Divert) -> bool:
-    return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))

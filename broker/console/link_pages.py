@@ -7,10 +7,9 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused
-from broker.console.desk import Desk, Routes, about_whole
+from broker.console.desk import Pages, Routes, about_whole
 from broker.console.listing import table
-from broker.console.visit import Visit, go_to
+from broker.console.visit import Refused, Visit, go_to
 from broker.management.durable import durable
 from broker.management.models.links import LinkShown, link_shown
 from broker.sessions.links.links import Links
@@ -34,11 +33,8 @@ _VERDICTS: Final[Mapping[str, tuple[bool, str, str]]] = {
 }
 
 
-class LinkPages:
+class LinkPages(Pages):
     """The link pages of one broker, for users who manage it as a whole."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -52,7 +48,8 @@ class LinkPages:
     async def show_all(self, visit: Visit) -> Response:
         """All links, by name."""
         self._desk.enter()
-        found = await table(visit, sorted(self._desk.broker.links.by_name), {})
+        links = self._desk.broker.links.by_name
+        found = await table(visit, sorted(links), links, {})
         rows = [self._shown(name) for name in found.names]
         return self._desk.page(visit, "links.html", {"table": found, "rows": rows})
 
@@ -77,7 +74,7 @@ class LinkPages:
         """Resolve a route in doubt, one way or the other."""
         name, route, word = visit.text("name"), visit.text("route"), visit.text("do")
         if word not in _VERDICTS:
-            raise Refused(400, "invalid-parameter", "choose whether to send the messages again or to remove them")
+            raise Refused("choose whether to send the messages again or to remove them")
         discard, *said = _VERDICTS[word]
         self._desk.enter()
         messages = self._desk.broker.links.resolve(name, route, discard=discard)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import nlargest, nsmallest
 from operator import itemgetter
-from typing import Final
+from typing import Final, TypeVar
 
 from broker.console.visit import ROWS, Visit
 
 #: Names processed in one piece: some 2 ms.
 PIECE: Final = 2_000
+
+Thing = TypeVar("Thing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +37,14 @@ class Table:
 async def table(
     visit: Visit,
     names: list[str],
-    columns: Mapping[str, Callable[[str], int | None]],
+    things: Mapping[str, Thing],
+    columns: Mapping[str, Callable[[Thing], int]],
     text: Callable[[str], str] = str,
 ) -> Table:
-    """A page of `names`, which are sorted.
+    """A page of `names`, which are sorted; some of their `things` may be gone meanwhile.
 
     The request chooses the names that contain a text (`q`, searched in the `text` of a name), the column to sort by
-    (`sort`; the largest first with `down`), and the page.  A column returns None for a name that is gone.
+    (`sort`; the largest first with `down`), and the page.
     """
     search, sort, down = visit.text("q").strip(), visit.text("sort"), visit.flag("down")
     if search:
@@ -50,7 +53,7 @@ async def table(
     start, end = (page - 1) * ROWS, page * ROWS
     total = len(names)
     if sort in columns:
-        names = (await _sorted(names, columns[sort], end, down=down))[start:end]
+        names = (await _sorted(names, things, columns[sort], end, down=down))[start:end]
     elif down:
         names = names[max(total - end, 0) : total - start][::-1]
     else:
@@ -68,12 +71,14 @@ async def _beside(names: Sequence[str], work: Callable[[], list[str]]) -> list[s
     return work() if len(names) <= PIECE else await asyncio.to_thread(work)
 
 
-async def _sorted(names: list[str], column: Callable[[str], int | None], most: int, *, down: bool) -> list[str]:
+async def _sorted(
+    names: list[str], things: Mapping[str, Thing], column: Callable[[Thing], int], most: int, *, down: bool
+) -> list[str]:
     """The first names by a column; equal ones stay in order."""
     rows: list[tuple[int, str]] = []
     for at in range(0, len(names), PIECE):
         if at:
             await asyncio.sleep(0)
-        rows += [(value, name) for name in names[at : at + PIECE] if (value := column(name)) is not None]
+        rows += [(column(things[name]), name) for name in names[at : at + PIECE] if name in things]
     choose = nlargest if down else nsmallest
     return await _beside(names, lambda: [name for _, name in choose(most, rows, key=itemgetter(0))])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from hmac import compare_digest
 from secrets import token_urlsafe
 from typing import Final
@@ -18,8 +19,8 @@ from broker.console.desk import Desk
 from broker.console.render import page, warm
 from broker.console.sessions import ID_BYTES, Session, Sessions
 from broker.console.visit import Fields, Visit, go_to
-from broker.engine.model.access import UNRESTRICTED, Access, Identity
-from broker.management.callers import CALLER, Caller
+from broker.engine.model.access import UNRESTRICTED, Access
+from broker.management.callers import CALLER, Caller, log_in
 from broker.sessions.login import Peer
 
 #: Characters of the path to redirect to after the login.
@@ -98,23 +99,13 @@ class LoginPages:
 
     async def _checked(self, peer: Peer, user: str, password: str) -> Access | None:
         """The user's permissions, perhaps after a delay; None: the login is refused."""
-        gate, told = self._desk.broker.gate, asyncio.get_running_loop().create_future()
-        if not user and compare_digest(password.strip().encode(), self._token):
-            return UNRESTRICTED
-
-        def then(identity: Identity | None) -> None:
-            if not told.done():  # the browser may have disconnected
-                told.set_result(identity)
-
-        self._desk.broker.tick.enter()
+        gate = self._desk.broker.gate
         if user:
-            gate.named(peer, user, password.encode(), then)
-        else:
-            gate.bearer(peer, "", password.strip().encode(), then)
-        identity: Identity | None = await told
-        if identity is None or not identity.user:
-            return None
-        return self._desk.engine.security.access(identity, "")
+            return await log_in(self._desk.broker, partial(gate.named, peer, user, password.encode()))
+        token = password.strip().encode()
+        if compare_digest(token, self._token):
+            return UNRESTRICTED
+        return await log_in(self._desk.broker, partial(gate.bearer, peer, "", token))
 
     async def leave(self, visit: Visit) -> Response:
         """Log out."""

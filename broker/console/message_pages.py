@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused
 from broker.console.deaths import death_of
-from broker.console.desk import Desk, Routes
+from broker.console.desk import Pages, Routes
 from broker.console.groups import chosen_group, group_fields, values
 from broker.console.messages import body_of
 from broker.console.send_pages import properties
 from broker.console.task_pages import stays, summary
-from broker.console.visit import Visit, go_to, number
+from broker.console.visit import Refused, Visit, go_to, number
 from broker.engine import Queue
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.task import TaskKind, TaskRequest
@@ -23,11 +22,8 @@ from broker.management.models.messages import message_shown
 from store.counted import counted
 
 
-class MessagePages:
+class MessagePages(Pages):
     """The message pages of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -88,12 +84,12 @@ class MessagePages:
         do, to = visit.text("do"), visit.text("to").strip()
         kinds = {"retry": TaskKind.RETRY, "move": TaskKind.MOVE, "remove": TaskKind.PURGE}
         if do not in kinds:
-            raise Refused(400, "invalid-parameter", "do is retry, move or remove")
+            raise Refused("do is retry, move or remove")
         if do == "move" and not to:
-            raise Refused(400, "invalid-parameter", "name the address or queue to move the messages to")
+            raise Refused("name the address or queue to move the messages to")
         ids, everything = [number(text, "id") for text in visit.every("id")], visit.flag("all")
         if not (ids or everything):
-            raise Refused(400, "nothing-chosen", "choose messages first, or all that match the filter")
+            raise Refused("choose messages first, or all that match the filter")
         group = chosen_group(visit) if everything else None
         return TaskRequest(
             kind=kinds[do],

@@ -7,7 +7,7 @@ from typing import Final
 
 from starlette.responses import JSONResponse, Response
 
-from broker.console.desk import Desk, Routes, about_whole, manages_all
+from broker.console.desk import Desk, Pages, Routes, about_whole, manages_all
 from broker.console.visit import Visit, go_to
 from broker.management.models.broker import Status
 from broker.management.models.broker import status as broker_status
@@ -20,11 +20,11 @@ SAMPLE_SECONDS: Final = 1.0
 SAMPLE_SHARE: Final = 50
 
 
-class OverviewPages:
+class OverviewPages(Pages):
     """The overview of one broker."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+        super().__init__(desk)
         self._status: Status | None = None
         self._sample: dict[str, object] = {}
         self._good_until = 0.0

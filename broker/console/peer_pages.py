@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Routes, about_whole
+from broker.console.desk import Pages, Routes, about_whole
 from broker.console.listing import table
 from broker.console.visit import Visit, go_to
 from broker.engine import Consumer
 from broker.engine.model.errors import NotFound
-from broker.engine.model.permissions import Permission
-from broker.management.callers import managed, require_whole
+from broker.management.callers import consumer_of, managed
 from broker.management.deeds import told_to_client
 from broker.management.models.base import REASON_CHARS_MAX
 from broker.management.models.queues import consumer_shown
 
+#: Columns by which consumers can be sorted.
+_COLUMNS: Final[dict[str, Callable[[Consumer], int]]] = {"unacknowledged": lambda consumer: len(consumer.unacked)}
 
-class PeerPages:
+
+class PeerPages(Pages):
     """The connection and consumer pages of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -39,7 +41,7 @@ class PeerPages:
             each = everybody.get(id)
             return f"{each.access.client_id}\n{each.access.user}\n{each.remote}\n{each.protocol}" if each else ""
 
-        found = await table(visit, list(everybody), {}, text)
+        found = await table(visit, list(everybody), everybody, {}, text)
         rows = [everybody[id] for id in found.names if id in everybody]
         return self._desk.page(visit, "connections.html", {"table": found, "rows": rows})
 
@@ -73,31 +75,27 @@ class PeerPages:
             each = everybody[id]
             return f"{each.queue.name}\n{each.client_id}\n{each.user}\n{each.remote}"
 
-        columns = {"unacknowledged": lambda id: len(everybody[id].unacked)}
-        found = await table(visit, sorted(everybody, key=int), columns, text)
+        found = await table(visit, sorted(everybody, key=int), everybody, _COLUMNS, text)
         rows = [consumer_shown(everybody[id]) for id in found.names]
         return self._desk.page(visit, "consumers.html", {"table": found, "rows": rows})
 
     async def close_consumer(self, visit: Visit) -> Response:
         """Close a consumer; its messages return to their queue, and the delivery does not count as failed."""
-        consumer = self._consumer(visit.text("id"))
-        assert consumer is not None, "`_about_consumer` has found it"
+        consumer = self._consumer(visit)
         self._desk.enter().consumers.dismiss(consumer, _reason(visit))
         visit.tell("consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         visit.done(f"Consumer {consumer.id} of {consumer.queue.name} was closed.")
         return go_to("/consumers")
 
-    def _consumer(self, id: str) -> Consumer | None:
-        queues = self._desk.engine.queues.values()
-        return next((each for queue in queues for each in queue.holders() if str(each.id) == id), None)
-
     def _about_consumer(self, visit: Visit) -> None:
+        self._consumer(visit)
+
+    def _consumer(self, visit: Visit) -> Consumer:
         """A visitor who may not manage its queue is told that a consumer does not exist."""
-        consumer = self._consumer(visit.text("id"))
-        queue = None if consumer is None else consumer.queue
-        if queue is None or not visit.access.might(Permission.MANAGE, queue.address.name, queue.name):
-            require_whole(visit.access)
+        found = consumer_of(visit.access, self._desk.engine, visit.text("id"))
+        if found is None:
             raise NotFound("this consumer has already ended")
+        return found
 
 
 def _reason(visit: Visit) -> str:

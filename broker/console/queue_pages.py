@@ -7,12 +7,11 @@ from typing import Final
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused, routing_type_of
-from broker.console.desk import Context, Desk, Routes
+from broker.console.desk import Context, Pages, Routes
 from broker.console.groups import TITLES, chosen_group, group_fields, values
 from broker.console.listing import table
 from broker.console.messages import browse
-from broker.console.visit import ROWS, Visit, go_to
+from broker.console.visit import ROWS, Refused, Visit, go_to
 from broker.engine import NewQueue, Queue
 from broker.engine.model.attributes import parse
 from broker.engine.model.task import TaskKind, TaskRequest
@@ -32,11 +31,8 @@ _COLUMNS: Final[dict[str, Callable[[Queue], int]]] = {
 }
 
 
-class QueuePages:
+class QueuePages(Pages):
     """The queue pages of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -65,11 +61,7 @@ class QueuePages:
         desk, queues = self._desk, self._desk.engine.queues
         every = desk.shared.names.queues(internal=visit.flag("internal"))
         names = await managed(visit.access, every, lambda name: (queues[name].address.name, name))
-
-        def column(measure: Callable[[Queue], int]) -> Callable[[str], int | None]:
-            return lambda name: measure(queues[name]) if name in queues else None
-
-        found = await table(visit, names, {name: column(measure) for name, measure in _COLUMNS.items()})
+        found = await table(visit, names, queues, _COLUMNS)
         rows = [queue_counts(queues[name]) for name in found.names if name in queues]
         return desk.page(visit, "queues.html", {"table": found, "rows": rows, "internal": visit.flag("internal")})
 
@@ -124,13 +116,13 @@ class QueuePages:
 
     async def make(self, visit: Visit) -> Response:
         """Create a queue."""
-        name, routing = visit.text("name").strip(), visit.text("routing-type")
+        name = visit.text("name").strip()
         if not name:
-            raise Refused(400, "invalid-parameter", "give the queue a name")
+            raise Refused("give the queue a name")
         wanted = NewQueue(
             name,
             visit.text("address").strip(),
-            routing_type_of(routing) if routing else None,
+            next(iter(visit.routing_types()), None),
             durable=not visit.flag("transient"),
             make_address=True,
         )

@@ -6,9 +6,8 @@ from functools import cache
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused
-from broker.console.desk import Desk, Routes
-from broker.console.visit import Visit
+from broker.console.desk import Pages, Routes
+from broker.console.visit import Refused, Visit
 from broker.management.models.base import WORD_CHARS_MAX
 from broker.reasons.find import find, suggest
 from broker.reasons.reason import Kind, Reason
@@ -25,11 +24,8 @@ def reason(kind: Kind, word: str) -> Reason | None:
     return _by_word().get((kind, word))
 
 
-class ReasonPages:
+class ReasonPages(Pages):
     """The page that explains words."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -39,7 +35,7 @@ class ReasonPages:
         """Explain a word, a number or a line of the log; without one, all dead-letter reasons."""
         text = visit.text("q").strip()
         if len(text) > WORD_CHARS_MAX:
-            raise Refused(400, "invalid-parameter", f"give a word or a line of at most {WORD_CHARS_MAX} characters")
+            raise Refused(f"give a word or a line of at most {WORD_CHARS_MAX} characters")
         found = find(reasons(), text) if text else [each for each in reasons() if each.kind is Kind.DEAD_LETTER]
         context = {"q": text, "found": found, "near": [] if found else suggest(reasons(), text)}
         return self._desk.page(visit, "explain.html", context)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup, escape
 
 from broker.console.visit import link
+from broker.management.openapi import prose
 from store.counted import counted
 
 _HERE: Final = Path(__file__).parent
@@ -98,12 +98,6 @@ def _escape(c: str) -> str:
 def count(value: int) -> str:
     """A number with thousands separators."""
     return f"{value:,}"
-
-
-def prose(text: str) -> Markup:
-    """A sentence of Bartleby's own as HTML, with text between backquotes as code."""
-    parts = [escape(part) for part in text.split("`")]
-    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def size(nbytes: float) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused, routing_type_of
-from broker.console.desk import Desk, Routes
-from broker.console.visit import Visit, go_to
+from broker.console.desk import Pages, Routes
+from broker.console.visit import Refused, Visit, go_to
 from broker.engine.model.message import PRIORITY_DEFAULT
 from broker.management.callers import require_destination
 from broker.management.durable import durable
@@ -15,11 +14,8 @@ from broker.sessions.stomp.format import encode_head
 from broker.sessions.stomp.headers import is_application_header
 
 
-class SendPages:
+class SendPages(Pages):
     """The send page of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""
@@ -34,7 +30,7 @@ class SendPages:
 
     async def send(self, visit: Visit) -> Response:
         """Send the message; answered once it is on disk."""
-        to, named = visit.text("to").strip(), visit.text("routing-type")
+        to = visit.text("to").strip()
         outgoing = Outgoing(
             head=encode_head(
                 [(name.encode(), value.encode()) for name, value in properties(visit, "properties").items()]
@@ -43,7 +39,7 @@ class SendPages:
             user=visit.access.user,
             durable=not visit.flag("transient"),
             priority=visit.number("priority", PRIORITY_DEFAULT, 9),
-            routing_type=routing_type_of(named) if named else None,
+            routing_type=next(iter(visit.routing_types()), None),
         )
         sent = send(self._desk.enter(), to, outgoing)
         visit.tell("address.sent", address=sent.address.name, message=sent.message.id, messages=int(sent.taken))
@@ -62,8 +58,8 @@ def properties(visit: Visit, field: str) -> dict[str, str]:
         name, separator, value = line.partition(":")
         name = name.strip()
         if not (separator and name):
-            raise Refused(400, "invalid-parameter", f"a property is NAME: VALUE, not {line[:100]!r}")
+            raise Refused(f"a property is NAME: VALUE, not {line[:100]!r}")
         if not is_application_header(name.encode()):
-            raise Refused(400, "invalid-parameter", f"property {name[:100]!r} is set by the broker only")
+            raise Refused(f"property {name[:100]!r} is set by the broker only")
         found[name] = value.strip()
     return found

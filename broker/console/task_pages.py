@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.console.desk import Desk, Routes
+from broker.console.desk import Pages, Routes
 from broker.console.groups import TITLES
 from broker.console.reasons import reason
 from broker.console.visit import Visit, go_to
@@ -42,11 +42,8 @@ _VERBS = {
 }
 
 
-class TaskPages:
+class TaskPages(Pages):
     """The task pages of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
 
     def routes(self) -> Routes:
         """The pages."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from starlette.responses import Response
 
-from broker.console.asking import Refused
-from broker.console.desk import Desk, Routes, manages_all
-from broker.console.visit import Visit
+from broker.console.desk import Pages, Routes, manages_all
+from broker.console.visit import Refused, Visit
 from broker.engine.model.errors import NotFound
 from broker.engine.model.permissions import Permission
 from broker.management.callers import require_queue, require_whole
@@ -14,12 +13,8 @@ from store.trail import Trail
 from store.trail_text import told
 
 
-class TrailPages:
+class TrailPages(Pages):
     """The trail page of one broker."""
-
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._finder = desk.shared.trails
 
     def routes(self) -> Routes:
         """The pages."""
@@ -36,19 +31,19 @@ class TrailPages:
 
     async def show(self, visit: Visit) -> Response:
         """What the journal records about a message, by any id it ever had; without an id, the search form."""
-        id = visit.id
+        id, finder = visit.id, self._desk.shared.trails
         found = None
         if id:
             try:
-                found = await self._finder.find(id)
+                found = await finder.find(id)
             except OSError as error:
-                raise Refused(503, "not-readable", f"the journal cannot be read: {error}") from None
+                raise Refused(f"the journal cannot be read: {error}", 503) from None
             if not (manages_all(visit.access) or self._manages(visit, found)):
                 raise NotFound("this message was also on queues that you do not manage, so you may not see its trail")
         context = {
             "id": id,
             "found": found,
-            "unknown": "" if found is None or found.steps else self._finder.unknown(id, found),
+            "unknown": "" if found is None or found.steps else finder.unknown(id, found),
             "steps": [] if found is None else [(step, told(step)) for step in found.steps],
             "queues": self._desk.engine.queues,
         }

@@ -13,9 +13,9 @@ from urllib.parse import parse_qs, urlencode
 from starlette.requests import Request
 from starlette.responses import RedirectResponse
 
-from broker.console.asking import Refused
 from broker.console.sessions import Session
 from broker.engine.model.access import Access
+from broker.engine.model.message import RoutingType
 from broker.engine.model.report import Report
 from broker.management.deeds import who
 from broker.management.models.base import DIGITS_MAX, ID_MAX
@@ -35,6 +35,14 @@ ROWS: Final = 50
 Fields = Mapping[str, list[str]]
 
 _NOTHING: Final[Mapping[str, str | int]] = {}
+
+
+class Refused(Exception):
+    """Raised to refuse a request."""
+
+    def __init__(self, detail: str, status: int = 400) -> None:
+        super().__init__(detail)
+        self.status = status
 
 
 @dataclass(slots=True)
@@ -73,6 +81,14 @@ class Visit:
         """A number.  Raises Refused."""
         return number(self.text(name), name, default, largest)
 
+    def routing_types(self) -> list[RoutingType]:
+        """The chosen routing types.  Raises Refused."""
+        chosen = list(filter(None, self.every("routing-type")))
+        for text in chosen:
+            if text.upper() not in RoutingType.__members__:
+                raise Refused(f"routing-type is ANYCAST or MULTICAST, not {text[:100]!r}")
+        return [RoutingType[text.upper()] for text in chosen]
+
     @property
     def id(self) -> int:
         """The id of a message or a task, which need not exist; 0: none was given.  Raises Refused."""
@@ -102,10 +118,10 @@ def number(text: str, name: str, default: int = 0, largest: int | None = ID_MAX)
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX):
-        raise Refused(400, "invalid-parameter", f"{name} must be a whole number of at most {DIGITS_MAX} digits")
+        raise Refused(f"{name} must be a whole number of at most {DIGITS_MAX} digits")
     found = int(text)
     if largest is not None and found > largest:
-        raise Refused(400, "invalid-parameter", f"{name} must be a number from 0 to {largest}")
+        raise Refused(f"{name} must be a number from 0 to {largest}")
     return found
 
 
@@ -114,7 +130,7 @@ def fields(text: str) -> Fields:
     try:
         return parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=FIELDS_MAX)
     except ValueError:
-        raise Refused(400, "invalid-form", "these are not the fields of a form of this console") from None
+        raise Refused("these are not the fields of a form of this console") from None
 
 
 def link(path: str, given: Mapping[str, str | int] = _NOTHING, /, **more: str | int) -> str:

@@ -13,8 +13,8 @@ Each call is a few engine verbs in one tick, without an `await` between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -31,6 +31,7 @@ from broker.management.calls import Calls, Guard
 from broker.management.health import Health
 from broker.management.hosts import AllowedHosts
 from broker.management.limits import Limits
+from broker.management.metrics import BrokerCollector, Metrics
 from broker.management.ports import Broker
 from broker.management.problems import Refused
 from broker.management.resources import reasons
@@ -105,12 +106,12 @@ class Api:
         path = scope["raw_path"].decode("ascii", "replace")
         refused = self._refused(path, scope["method"], headers)
         if refused is not None:
-            await refused(scope, receive, _hardened(send))
+            await refused(scope, receive, hardened(send))
         elif self._console is not None and not _is_own(path):
-            await self._console({**scope, "path": path}, receive, _hardened(send))
+            await self._console({**scope, "path": path}, receive, hardened(send))
         else:
             method = "GET" if scope["method"] == "HEAD" else scope["method"]  # the server leaves out the body
-            await self._app({**scope, "path": path, "method": method}, receive, _hardened(send))
+            await self._app({**scope, "path": path, "method": method}, receive, hardened(send))
 
     def _refused(self, path: str, method: str, headers: Mapping[bytes, bytes]) -> Response | None:
         """The refusal of a foreign host or origin, or of a body without a known and allowed length; else None."""
@@ -143,18 +144,19 @@ def application(
         openapi_url=None,
         redirect_slashes=False,
         exception_handlers={
-            Refused: _on_refused,
-            EngineError: _on_engine_error,
-            RequestValidationError: _on_validation_error,
+            Refused: _answering(problems.of_refusal),
+            EngineError: _answering(problems.of_engine),
+            RequestValidationError: _answering(problems.of_validation),
             HTTPException: _on_http_exception,
-            Exception: _on_bug,
+            Exception: _answering(lambda _: problems.of_bug()),
         },
     )
     guard, health = Guard(broker, Callers(broker, token)), Health(broker, limits)
+    metrics = Metrics(BrokerCollector(broker, limits.measured_queues_max))
     shared = shared or Shared(broker)
     app.add_route("/livez", health.livez)
     app.add_route("/readyz", health.readyz)
-    app.add_route("/metrics", health.metrics if metrics_open else guard.whole_broker(health.metrics))
+    app.add_route("/metrics", metrics.answer if metrics_open else guard.whole_broker(metrics.answer))
     BrokerCalls(broker).add_to(Calls(app, guard, "Broker"))
     QueueCalls(broker, shared.names).add_to(Calls(app, guard, "Queues"))
     MessageCalls(broker, limits).add_to(Calls(app, guard, "Messages"))
@@ -175,14 +177,14 @@ def application(
     return app
 
 
-def _hardened(send: Send) -> Send:
+def hardened(send: Send, protection: Iterable[tuple[bytes, bytes]] = _PROTECTION) -> Send:
     """A `send` that adds the protecting headers that the answer does not set itself."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = list(message.get("headers", ()))
             said = {name.lower() for name, _ in headers}
-            message["headers"] = headers + [each for each in _PROTECTION if each[0] not in said]
+            message["headers"] = headers + [each for each in protection if each[0] not in said]
         await send(message)
 
     return sending
@@ -200,19 +202,13 @@ def _from_here(headers: Mapping[bytes, bytes]) -> bool:
 # -- what goes wrong ---------------------------------------------------------------------------------------------------
 
 
-async def _on_refused(request: Request, error: Exception) -> Response:
-    assert isinstance(error, Refused)
-    return problems.of_refusal(error)
+def _answering(problem: Callable[[Any], Response]) -> Callable[[Request, Any], Coroutine[Any, Any, Response]]:
+    """A handler that answers an exception with this problem."""
 
+    async def answer(request: Request, error: Any) -> Response:
+        return problem(error)
 
-async def _on_engine_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, EngineError)
-    return problems.of_engine(error)
-
-
-async def _on_validation_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)
-    return problems.of_validation(error)
+    return answer
 
 
 async def _on_http_exception(request: Request, error: Exception) -> Response:
@@ -230,7 +226,3 @@ def _methods(request: Request) -> list[str]:
     found = [route for route in routes if route.matches(request.scope)[0] is not Match.NONE]
     closest = max(found, key=lambda route: len(_PARAMETER.sub("", route.path)))
     return sorted({method for route in found if route.path == closest.path for method in route.methods or ()})
-
-
-async def _on_bug(request: Request, error: Exception) -> Response:
-    return problems.of_bug()

@@ -20,12 +20,13 @@ import base64
 import binascii
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from hmac import compare_digest
 from typing import Final
 
 from starlette.requests import Request
 
-from broker.engine import Engine
+from broker.engine import Consumer, Divert, Engine
 from broker.engine.model.access import UNRESTRICTED, Access, Identity
 from broker.engine.model.errors import NotFound
 from broker.engine.model.names import split_fqqn
@@ -79,29 +80,41 @@ class Callers:
         if scheme.lower() == "bearer" and compare_digest(text.strip().encode(), self._token):
             access = UNRESTRICTED
         else:
-            identity = await self._login(caller.peer, scheme.lower(), text.strip())
-            if identity is None or not identity.user:
+            found = await log_in(self._broker, partial(self._ask, caller.peer, scheme.lower(), text.strip()))
+            if found is None:
                 raise Unknown
-            access = self._broker.engine.security.access(identity, "")
+            access = found
         caller.authorization, caller.version, caller.access = given, version, access
         return access
 
-    async def _login(self, peer: Peer, scheme: str, text: str) -> Identity | None:
+    def _ask(self, peer: Peer, scheme: str, text: str, then: Then) -> None:
         gate = self._broker.gate
-        self._broker.tick.enter()
         if not scheme:
-            return gate.external(peer, "") if peer.subject else None
-        told: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
-
-        def then(identity: Identity | None) -> None:
-            if not told.done():  # the caller may have disconnected
-                told.set_result(identity)
-
-        if scheme == "bearer":
+            then(gate.external(peer, "") if peer.subject else None)
+        elif scheme == "bearer":
             gate.bearer(peer, "", text.encode(), then)
         else:
             gate.named(peer, *(_credentials(text) if scheme == "basic" else ("", b"")), then)
-        return await told
+
+
+#: Takes the identity of a caller; None: its login is refused.
+Then = Callable[[Identity | None], None]
+
+
+async def log_in(broker: Broker, ask: Callable[[Then], None]) -> Access | None:
+    """The permissions of the user whom `ask` identifies, perhaps after a delay; None: the login is refused."""
+    told: asyncio.Future[Identity | None] = asyncio.get_running_loop().create_future()
+
+    def then(identity: Identity | None) -> None:
+        if not told.done():  # the caller may have disconnected
+            told.set_result(identity)
+
+    broker.tick.enter()
+    ask(then)
+    identity = await told
+    if identity is None or not identity.user:
+        return None
+    return broker.engine.security.access(identity, "")
 
 
 def _credentials(text: str) -> tuple[str, bytes]:
@@ -156,6 +169,29 @@ def require_destination(access: Access, engine: Engine, name: str) -> None:
         require_address(access, name)
     else:
         require_queue(access, engine, name)
+
+
+def manages_divert(access: Access, divert: Divert) -> bool:
+    """Whether the caller manages all addresses of a divert."""
+    return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))
+
+
+def require_divert(access: Access, engine: Engine, name: str) -> None:
+    """Require `manage` on all addresses of a divert.  Raises Denied; NotFound if it is hidden from the caller."""
+    divert = engine.diverts.get(name)
+    if divert is None or not manages_divert(access, divert):
+        require_whole(access)
+        raise NotFound(f"divert {name} does not exist")
+
+
+def consumer_of(access: Access, engine: Engine, id: str) -> Consumer | None:
+    """A consumer of a queue that the caller manages.  Raises Denied if there is none for a caller with fewer rights."""
+    for queue in engine.queues.values():
+        for each in queue.holders():
+            if str(each.id) == id and access.might(Permission.MANAGE, queue.address.name, queue.name):
+                return each
+    require_whole(access)
+    return None
 
 
 def require_new_task(access: Access, engine: Engine, queue: str, target: str, *, edits: bool) -> None:

@@ -25,7 +25,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
-from starlette.convertors import Convertor, register_url_convertor
+from starlette.convertors import StringConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -40,28 +40,16 @@ from broker.management.ports import Broker
 from broker.management.problems import Refused
 
 
-class _Digits(Convertor[str]):
+class _Digits(StringConvertor):
     """A path parameter of digits only, `{task:digits}`; anything else does not match the path."""
 
     regex = "[0-9]+"
 
-    def convert(self, value: str) -> str:
-        return value
 
-    def to_string(self, value: str) -> str:
-        return value
-
-
-class _Bare(Convertor[str]):
+class _Bare(StringConvertor):
     """A path parameter that a verb may follow, `{name:bare}:start`: its own colons are encoded."""
 
     regex = "[^/:]+"
-
-    def convert(self, value: str) -> str:
-        return value
-
-    def to_string(self, value: str) -> str:
-        return value
 
 
 register_url_convertor("digits", _Digits())

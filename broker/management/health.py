@@ -1,4 +1,4 @@
-"""Health and metrics, for load balancers, service managers and collectors."""
+"""Health, for load balancers and service managers."""
 
 from __future__ import annotations
 
@@ -8,18 +8,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from broker.management.limits import Limits
-from broker.management.metrics import Metrics, render
 from broker.management.ports import Broker
 
 
 class Health:
-    """The health and the metrics of one broker."""
+    """The health of one broker."""
 
     def __init__(self, broker: Broker, limits: Limits) -> None:
         self._broker = broker
         self._seconds_max = limits.tick_seconds_max
         self._stuck = f"no tick has ended for {limits.tick_seconds_max:g} s"
-        self._metrics = Metrics(broker, queues_max=limits.measured_queues_max)
 
     async def livez(self, request: Request) -> Response:
         """Whether ticks begin and end; if not, the broker serves no client and has to be restarted."""
@@ -45,9 +43,3 @@ class Health:
         if not await self._ticks():
             reasons.append(self._stuck)
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
-
-    async def metrics(self, request: Request) -> Response:
-        """The metrics as Prometheus text, rendered off the event loop."""
-        snapshot = self._metrics.snapshot()
-        content, content_type = await asyncio.to_thread(render, snapshot, request.headers.get("accept", ""))
-        return Response(content, headers={"content-type": content_type})

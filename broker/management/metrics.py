@@ -2,11 +2,12 @@
 
 The engine counts per queue and address.  Its state adds up the counts of deleted ones, so that a total never goes back.
 
-Snapshots are taken on the event loop's thread; another thread turns them into text (`render`).
+Snapshots are taken on the event loop's thread; another thread turns them into text.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from itertools import islice
 from operator import attrgetter
@@ -17,6 +18,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric, SummaryMetricFamily
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
 
 from broker.engine import OUTCOMES, Queue
 from broker.engine.model.task import TaskState
@@ -306,19 +309,16 @@ class _Snapshot(Collector):
 
 
 class Metrics:
-    """All metrics of the process."""
+    """The metrics of a collector, and those of the process."""
 
-    def __init__(self, broker: Broker, *, queues_max: int) -> None:
+    def __init__(self, collector: Collector) -> None:
         self._registry = CollectorRegistry()
-        self._registry.register(BrokerCollector(broker, queues_max))
+        self._registry.register(collector)
         ProcessCollector(registry=self._registry)
 
-    def snapshot(self) -> list[Metric]:
-        """All metrics as they are now.  Call it on the event loop's thread."""
-        return list(self._registry.collect())
-
-
-def render(metrics: list[Metric], accept: str) -> tuple[bytes, str]:
-    """The text of a snapshot in a format that the Accept header allows, and its content type.  Safe in any thread."""
-    encoder, content_type = choose_encoder(accept)
-    return encoder(_Snapshot(metrics)), content_type
+    async def answer(self, request: Request) -> Response:
+        """The metrics as they are now, as Prometheus text in a format that the caller accepts."""
+        snapshot = _Snapshot(list(self._registry.collect()))
+        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        content = await asyncio.to_thread(encoder, snapshot)  # it takes a while
+        return Response(content, headers={"content-type": content_type})

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from broker.engine import NAME_CHARS_MAX, Engine, Replayed, ReplayItem
+from broker.engine import NAME_CHARS_MAX, Engine, ReplayItem
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message
 from broker.management.lines import TASK_SCHEMA, task_in
@@ -94,23 +94,3 @@ def _past(formats: Mapping[str, Format], line: PastLine) -> ReplayItem:
     message.id = line.id
     message.regroup()
     return ReplayItem(message, line.queue, line.to)
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """How many messages came back, how many did not by reason; `stopped`: why the others were not processed."""
-
-    replayed: int
-    refused: dict[str, int]
-    stopped: str
-
-
-def perform(engine: Engine, wanted: ReplayRequest) -> Answer:
-    """Bring the messages back, up to the first refusal; the answer is to be sent once they are on disk."""
-    done = Replayed()
-    stopped = ""
-    try:
-        engine.messages.replay(wanted.name, wanted.messages, done)
-    except EngineError as refusal:
-        stopped = str(refusal)
-    return Answer(done.replayed, done.refused, stopped)

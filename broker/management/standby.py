@@ -9,13 +9,11 @@ all else         503: ask the owner
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
 from hmac import compare_digest
 
 from fastapi import FastAPI
-from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.requests import Request
@@ -23,7 +21,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 
 from broker.build import COMPILED
 from broker.management import problems
-from broker.management.metrics import render, replication_metrics
+from broker.management.metrics import Metrics, replication_metrics
 from broker.management.ports import Replicated
 
 _Handler = Callable[[Request], Awaitable[Response]]
@@ -48,16 +46,14 @@ class StandbyApi:
         self._version = version
         self._started = started
         self._now = now
-        self._registry = CollectorRegistry()
-        self._registry.register(_Collector(replicated))
-        ProcessCollector(registry=self._registry)
+        self._metrics = Metrics(_Collector(replicated))
 
     def application(self, metrics_open: bool) -> FastAPI:
         """The application for an acceptor."""
         app = FastAPI(openapi_url=None, redirect_slashes=False)
         app.add_route("/livez", self._livez)
         app.add_route("/readyz", self._readyz)
-        app.add_route("/metrics", self._metrics if metrics_open else self._known(self._metrics))
+        app.add_route("/metrics", self._metrics.answer if metrics_open else self._known(self._metrics.answer))
         app.add_route("/api/v1/status", self._known(self._status))
         app.add_route("/{path:path}", self._elsewhere, methods=["GET", "POST", "PUT", "PATCH", "DELETE"])
         return app
@@ -72,11 +68,6 @@ class StandbyApi:
 
     async def _readyz(self, request: Request) -> Response:
         return JSONResponse({"ready": False, "reasons": self._reasons()}, 503)
-
-    async def _metrics(self, request: Request) -> Response:
-        snapshot = list(self._registry.collect())
-        content, content_type = await asyncio.to_thread(render, snapshot, request.headers.get("accept", ""))
-        return Response(content, headers={"content-type": content_type})
 
     async def _status(self, request: Request) -> Response:
         replicated = self._replicated()

@@ -7,7 +7,7 @@ from typing import Final
 from pydantic import Field
 
 from broker.engine import Address, Engine
-from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total
+from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total, model_of
 from broker.management.models.settings import Settings, settings_of
 
 #: Queues of one address that are listed; more are only counted.
@@ -79,36 +79,29 @@ class AddressDeleted(Shown):
 
 def _counts(address: Address) -> dict[str, object]:
     return {
-        "name": address.name,
         "routing_types": sorted(kind.name for kind in address.routing_types),
         "queues": len(address.queues),
         "messages": address.size_messages,
         "bytes": address.size_bytes,
-        "full": address.full,
-        "paused": address.paused,
-        "auto_created": address.auto_created,
-        "configured": address.configured,
-        "routed": address.routed,
-        "unrouted": address.unrouted,
-        "dropped": address.dropped,
     }
 
 
 def address_counts(address: Address) -> AddressCounts:
     """An address in a list."""
-    return AddressCounts.model_validate(_counts(address))
+    return model_of(AddressCounts, address, **_counts(address))
 
 
 def address_shown(engine: Engine, address: Address) -> AddressShown:
     """An address in detail."""
     extras = address.extras
     diverts = [] if extras is None else [*extras.exclusive, *extras.others]
-    more = {
-        "id": address.id,
-        "internal": engine.operators.is_own(address),
-        "stopped_producers": len(address.blocked),
-        "queue_names": [queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
-        "divert_names": sorted(divert.name for divert in diverts),
-        "settings": settings_of(address.settings),
-    }
-    return AddressShown.model_validate(_counts(address) | more)
+    return model_of(
+        AddressShown,
+        address,
+        **_counts(address),
+        internal=engine.operators.is_own(address),
+        stopped_producers=len(address.blocked),
+        queue_names=[queue.name for queue in address.queues[:QUEUES_SHOWN_MAX]],
+        divert_names=sorted(divert.name for divert in diverts),
+        settings=settings_of(address.settings),
+    )

@@ -6,7 +6,7 @@ Names of fields are snake_case.  Attributes of queues and address settings are c
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 from urllib.parse import unquote
 
 from fastapi import Path, Query
@@ -51,6 +51,16 @@ class Shown(BaseModel):
     """The body of an answer."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+Model = TypeVar("Model", bound=Shown)
+
+
+def model_of(model: type[Model], *sources: object, **other: Any) -> Model:
+    """A model with these other fields; the rest are attributes of the same name of the first source that has them."""
+    rest = model.model_fields.keys() - other.keys()
+    fields = {name: next(getattr(each, name) for each in sources if hasattr(each, name)) for name in rest}
+    return model(**other, **fields)
 
 
 class Body(BaseModel):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from shutil import disk_usage
 from typing import Literal
 
@@ -11,7 +10,7 @@ from pydantic import Field
 
 from broker.build import COMPILED
 from broker.engine import Connected, Queue
-from broker.management.models.base import Next, Shown, Total
+from broker.management.models.base import Next, Shown, Total, model_of
 from broker.management.models.links import StateName
 from broker.management.ports import Broker
 
@@ -139,12 +138,11 @@ class UserList(Shown):
 def status(broker: Broker, now: int) -> Status:
     """The broker as a whole; `now` in ms since the epoch."""
     engine = broker.engine
-    reasons = broker.unready()
-    return Status(
-        name=broker.name,
-        version=broker.version,
+    reasons, replicated = broker.unready(), broker.replicated()
+    return model_of(
+        Status,
+        broker,
         compiled=COMPILED,
-        started=broker.started,
         uptime=now - broker.started,
         ready=not reasons,
         reasons=reasons,
@@ -156,28 +154,21 @@ def status(broker: Broker, now: int) -> Status:
         paged=engine.statistics.paged_messages,
         memory_bytes=engine.usage.bytes,
         memory_bytes_max=engine.usage.bytes_max,
-        acceptors=[AcceptorShown(**asdict(each) | {"listening": list(each.listening)}) for each in broker.acceptors()],
+        acceptors=[model_of(AcceptorShown, each, listening=list(each.listening)) for each in broker.acceptors()],
         links={name: link.shown.value for name, link in sorted(broker.links.by_name.items())},
         journal=_journal(broker),
-        replication=_replication(broker),
+        replication=None if replicated is None else model_of(ReplicationShown, replicated),
     )
-
-
-def _replication(broker: Broker) -> ReplicationShown | None:
-    replicated = broker.replicated()
-    return None if replicated is None else ReplicationShown.model_validate(asdict(replicated))
 
 
 def _journal(broker: Broker) -> JournalShown:
     journal, counters = broker.engine.journal, broker.counters
-    return JournalShown(
-        accepting=journal.accepting,
+    return model_of(
+        JournalShown,
+        journal,
+        counters,
         segments=len(journal.space.segments),
-        segment=journal.segment,
-        pending_bytes=journal.pending_bytes,
         written_bytes=counters.bytes,
-        syncs=counters.syncs,
-        slow_syncs=counters.slow_syncs,
         disk_free_bytes=disk_usage(broker.data_directory).free,
         disk_full=broker.engine.usage.disk.full,
     )
@@ -194,11 +185,5 @@ def balance(broker_id: bytes, position: int, counts: Sequence[tuple[Queue, int]]
 
 def connection_shown(connected: Connected) -> ConnectionShown:
     """A client that has logged in."""
-    return ConnectionShown(
-        id=connected.id,
-        protocol=connected.protocol,
-        remote=connected.remote,
-        user=connected.access.user,
-        client_id=connected.access.client_id,
-        since=connected.since,
-    )
+    access = connected.access
+    return model_of(ConnectionShown, connected, user=access.user, client_id=access.client_id)

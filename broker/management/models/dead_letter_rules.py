@@ -9,6 +9,7 @@ from pydantic import Field
 from broker.engine import (
     AT_MOST_MAX,
     EVERY_MIN,
+    OUTCOMES,
     REASONS,
     RULES_MAX,
     Action,
@@ -17,7 +18,7 @@ from broker.engine import (
     Trial,
     parse_selector,
 )
-from broker.management.models.base import CURSOR_CHARS_MAX, ID_MAX, Body, Next, Shown
+from broker.management.models.base import CURSOR_CHARS_MAX, ID_MAX, Body, Next, Shown, model_of
 
 ActionName = Literal["retry", "move", "discard", "leave"]
 ReasonName = Literal[
@@ -114,27 +115,21 @@ class Tried(Shown):
 
 def rule_list(rules: DeadLetterRules, queues: list[str]) -> RuleList:
     """The rules in force."""
-    shown = [RuleShown(name=rule.name, action=_name(rule.action), **_counts(rules, rule.name)) for rule in rules.rules]
+    shown = []
+    for rule in rules.rules:
+        counts = {outcome: rules.done[rule.name][outcome] for outcome in OUTCOMES}
+        shown.append(model_of(RuleShown, rule, action=rule.action.value, **counts))
     return RuleList(rules=shown, queues=queues)
-
-
-def _counts(rules: DeadLetterRules, name: str) -> dict[str, int]:
-    counts = rules.done[name]
-    return {outcome: counts[outcome] for outcome in ("retried", "moved", "discarded", "refused")}
-
-
-def _name(action: Action) -> ActionName:
-    found: ActionName = action.value
-    return found
 
 
 def tried(queue: str, trial: Trial, next: str | None) -> Tried:
     """What rules would do."""
     verdicts = [
-        VerdictShown(
+        model_of(
+            VerdictShown,
+            verdict,
             rule=verdict.rule or None,
-            action=_name(verdict.action),
-            later=verdict.later,
+            action=verdict.action.value,
             messages=count,
             examples=trial.examples[verdict],
         )

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
-
 from pydantic import Field
 
-from broker.engine import DeadLetterCount, DeadLetterGroups
-from broker.management.models.base import Shown
+from broker.engine import DeadLetterGroups
+from broker.management.models.base import Shown, model_of
 
 
 class GroupValues(Shown):
@@ -50,19 +48,15 @@ class GroupList(Shown):
 
 def group_list(counted: DeadLetterGroups, now: int) -> GroupList:
     """The counted groups as a model."""
-    groups = [
-        GroupShown(group=GroupValues(**asdict(group)), **_count(count).model_dump())
-        for group, count in counted.groups()
-    ]
-    return GroupList(
+    return model_of(
+        GroupList,
+        counted,
         queues=list(counted.queues),
-        groups=groups,
-        others=_count(counted.others),
-        total=_count(counted.total),
-        unreadable=counted.unreadable,
+        groups=[
+            model_of(GroupShown, count, group=model_of(GroupValues, group), messages=count.count)
+            for group, count in counted.groups()
+        ],
+        others=model_of(DeathCount, counted.others, messages=counted.others.count),
+        total=model_of(DeathCount, counted.total, messages=counted.total.count),
         now=now,
     )
-
-
-def _count(count: DeadLetterCount) -> DeathCount:
-    return DeathCount(messages=count.count, oldest=count.oldest, newest=count.newest)

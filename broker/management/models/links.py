@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from broker.engine import Engine, Queue
-from broker.management.models.base import Body, Next, Shown, Total
+from broker.management.models.base import Body, Next, Shown, Total, model_of
 from broker.sessions.links.model import Kind, Link, Route, RouteSettings
 
 StateName = Literal["stopped", "starting", "running", "retrying", "paused", "in-doubt"]
@@ -86,20 +86,13 @@ class Resolved(Shown):
 def link_shown(engine: Engine, link: Link) -> LinkShown:
     """A link and its routes as they are now."""
     retrying = link.state.value == "retrying"
-    return LinkShown(
-        name=link.name,
+    return model_of(
+        LinkShown,
+        link,
         urls=list(link.settings.urls),
         enabled=link.settings.enabled,
         state=link.shown.value,
-        since=link.since,
-        pausing=link.pausing,
-        connected=link.connected,
-        remote=link.remote,
-        peer=link.peer,
-        attempts=link.attempts,
         retry_at=link.retry_at if retrying else 0,
-        error=link.error,
-        error_at=link.error_at,
         routes=[route_shown(engine, route) for route in link.routes.values()],
     )
 
@@ -109,23 +102,17 @@ def route_shown(engine: Engine, route: Route) -> RouteShown:
     settings = route.settings
     queue = engine.queues.get(settings.local) if settings.reads else None
     local, remote = _places(settings, queue)
-    return RouteShown(
-        name=route.name,
+    return model_of(
+        RouteShown,
+        route,
         kind=settings.kind.value,
         state=route.state.value,
-        since=route.since,
         direction="in" if not settings.reads else "both" if settings.inward else "out",
         local=local,
         remote=remote,
         queue=settings.local if settings.reads else "",
         depth=queue.message_count if queue is not None else 0 if settings.reads else None,
         lag=engine.statistics.lag(queue) if queue is not None else 0 if settings.reads else None,
-        passed=route.passed,
-        refused=route.refused,
-        unsettled=route.unsettled,
-        in_doubt=route.in_doubt,
-        error=route.error,
-        error_at=route.error_at,
     )
 
 

@@ -15,7 +15,7 @@ from broker.engine import Queue, Unreadable, read_body
 from broker.engine.model.message import PRIORITY_DEFAULT, PRIORITY_MAX, Annotations, Format, Message, Value
 from broker.engine.model.message import Body as MessageBody
 from broker.log import cut
-from broker.management.models.base import ID_MAX, Body, Next, RoutingTypeName, Shown
+from broker.management.models.base import ID_MAX, Body, Next, RoutingTypeName, Shown, model_of
 
 #: Bytes of a body that are shown in a list: enough to recognise a message.
 BODY_PREVIEW_BYTES: Final = 1_024
@@ -181,27 +181,20 @@ def message_shown(message: Message, queue: Queue, state: str, *, alone: bool = F
     limit = queue.address.settings.management_message_attribute_size_limit
     chars = PROPERTY_CHARS_MAX if limit < 0 or alone else min(limit, PROPERTY_CHARS_MAX)
     most = ALL_PROPERTIES_MAX if alone else PROPERTIES_MAX
-    return MessageShown.model_validate(
-        {
-            "id": message.id,
-            "state": state,
-            "address": header.address,
-            "durable": header.durable,
-            "priority": header.priority,
-            "timestamp": header.timestamp,
-            "expiration": header.expiration,
-            "scheduled": queue.scheduled[message.id][0] if state == "scheduled" else 0,
-            "redelivered": message.id in queue.states,
-            "failed_deliveries": queue.delivery_count(message.id),
-            "size": len(message.head) + len(message.body),
-            "protocol": header.format.name,
-            "user": header.user,
-            "origin": header.origin,
-            "properties": {cut(name): _value(properties[name], chars) for name in list(properties)[:most]},
-            "properties_omitted": max(len(properties) - most, 0),
-            "annotations": _notes(header.annotations or {}),
-            "body": body_shown(message.body, header.format, BODY_SHOWN_BYTES if alone else BODY_PREVIEW_BYTES),
-        }
+    return model_of(
+        MessageShown,
+        header,
+        id=message.id,
+        state=state,
+        scheduled=queue.scheduled[message.id][0] if state == "scheduled" else 0,
+        redelivered=message.id in queue.states,
+        failed_deliveries=queue.delivery_count(message.id),
+        size=len(message.head) + len(message.body),
+        protocol=header.format.name,
+        properties={cut(name): _value(properties[name], chars) for name in list(properties)[:most]},
+        properties_omitted=max(len(properties) - most, 0),
+        annotations=_notes(header.annotations or {}),
+        body=body_shown(message.body, header.format, BODY_SHOWN_BYTES if alone else BODY_PREVIEW_BYTES),
     )
 
 

@@ -10,7 +10,7 @@ from broker.engine import COUNTED, Consumer, GroupedBacklog, Queue
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import SETTINGS
 from broker.log import cut
-from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total
+from broker.management.models.base import Body, Next, RoutingTypeName, Shown, Total, model_of
 from broker.management.models.settings import (
     OF_QUEUES,
     AskedAttributes,
@@ -139,19 +139,13 @@ class QueueDeleted(Shown):
 def _counts(queue: Queue) -> dict[str, object]:
     attached = queue.attached
     return {
-        "name": queue.name,
         "address": queue.address.name,
         "routing_type": queue.routing_type.name,
-        "durable": queue.durable,
-        "temporary": queue.temporary,
         "paused": queue.stopped,
         "enabled": queue.attributes.enabled,
         "address_full": queue.address.full,
         "messages": queue.message_count,
-        "ready": queue.ready,
-        "paged": queue.paged,
         "scheduled": len(queue.scheduled),
-        "delivering": queue.delivering,
         "consumers": attached,
         "offline": len(queue.consumers) - attached,
     }
@@ -159,43 +153,38 @@ def _counts(queue: Queue) -> dict[str, object]:
 
 def queue_counts(queue: Queue) -> QueueCounts:
     """A queue in a list."""
-    return QueueCounts.model_validate(_counts(queue))
+    return model_of(QueueCounts, queue, **_counts(queue))
 
 
 def queue_shown(queue: Queue, *, keeps_dead: bool) -> QueueShown:
     """A queue in detail."""
-    settings, counters = queue.address.settings, queue.counters
-    more = {
-        "id": queue.id,
-        "filter": queue.filter.text if queue.filter else "",
-        "auto_created": queue.auto_created,
-        "configured": queue.configured,
-        "paused_itself": queue.paused,
-        "address_paused": queue.address.paused,
-        "groups": queue.selective.groups if isinstance(queue.selective, GroupedBacklog) else 0,
-        "attributes": attributes_of(queue.attributes),
-        "counters": Counters(**{name: getattr(counters, name) for name in COUNTED}),
-        "settings": QueueSettings(**{kebab(name): plain(getattr(settings, name)) for name in OF_QUEUES}),
-        "address_bytes": queue.address.size_bytes,
-        "address_messages": queue.address.size_messages,
-        "keeps_dead": keeps_dead,
-        "consumer_list": [consumer_shown(consumer) for consumer in queue.holders()[:CONSUMERS_SHOWN_MAX]],
-    }
-    return QueueShown.model_validate(_counts(queue) | more)
+    settings = queue.address.settings
+    return model_of(
+        QueueShown,
+        queue,
+        **_counts(queue),
+        filter=queue.filter.text if queue.filter else "",
+        paused_itself=queue.paused,
+        address_paused=queue.address.paused,
+        groups=queue.selective.groups if isinstance(queue.selective, GroupedBacklog) else 0,
+        attributes=attributes_of(queue.attributes),
+        counters=model_of(Counters, queue.counters),
+        settings=QueueSettings(**{kebab(name): plain(getattr(settings, name)) for name in OF_QUEUES}),
+        address_bytes=queue.address.size_bytes,
+        address_messages=queue.address.size_messages,
+        keeps_dead=keeps_dead,
+        consumer_list=[consumer_shown(consumer) for consumer in queue.holders()[:CONSUMERS_SHOWN_MAX]],
+    )
 
 
 def consumer_shown(consumer: Consumer) -> ConsumerShown:
     """A consumer."""
-    return ConsumerShown(
-        id=consumer.id,
+    return model_of(
+        ConsumerShown,
+        consumer,
         queue=consumer.queue.name,
         address=consumer.queue.address.name,
-        client_id=consumer.client_id,
-        user=consumer.user,
-        remote=consumer.remote,
         selector=cut(consumer.selector),
         ack_mode=consumer.ack_mode.value,
         unacknowledged=len(consumer.unacked),
-        paused=consumer.paused,
-        away=consumer.away,
     )

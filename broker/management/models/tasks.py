@@ -11,7 +11,7 @@ from pydantic_core import PydanticCustomError
 
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.task import Task, TaskKind, TaskRequest
-from broker.management.models.base import ID_MAX, LIMIT_MAX, Body, Next, Shown
+from broker.management.models.base import ID_MAX, LIMIT_MAX, Body, Next, Shown, model_of
 from broker.management.models.messages import PropertyName, PropertyValue
 
 #: Characters of a group's value: a consumer's words are the longest.
@@ -172,28 +172,17 @@ class TaskList(Shown):
 def task_shown(task: Task) -> TaskShown:
     """A task as a model."""
     request, progress = task.request, task.progress
-    return TaskShown(
-        id=task.id,
+    return model_of(
+        TaskShown,
+        task,
+        progress,
+        request,
         kind=request.kind.value,
-        queue=request.queue,
-        name=request.name,
-        filter=request.filter,
         ids=len(request.ids),
         group=dict(request.group),
-        target=request.target,
-        first_origin=request.first_origin,
         edited=bool(request.edit),
-        dry_run=request.dry_run,
-        rate=request.rate,
-        remove=request.remove,
         by=dict(request.by),
-        created=task.created,
         state=task.state.value,
-        ended=task.ended,
-        why=task.why,
-        total=progress.total,
-        looked_at=progress.looked_at,
-        moved=progress.moved,
         refused=dict(progress.refused),
         targets=dict(progress.targets),
     )

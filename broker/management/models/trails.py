@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Literal
 
 from pydantic import Field
 
-from broker.management.models.base import Shown
-from store.trail import Trail, TrailStep
+from broker.management.models.base import Shown, model_of
+from store.trail import Trail
 from store.trail_text import told
 
 StepName = Literal["stored", "copied", "delivering", "in-flight", "returned", "scheduled", "died", "expired", "left"]
@@ -72,17 +71,8 @@ class TrailShown(Shown):
 
 def trail_shown(trail: Trail) -> TrailShown:
     """A trail as a model."""
-    return TrailShown(
-        ids=trail.ids,
-        steps=[_step(step) for step in trail.steps],
-        places=[PlaceShown(message=place.message, queue=place.queue) for place in trail.places],
-        ended=trail.ended,
-        problems=trail.problems,
-        segments=trail.segments,
-        opened=trail.opened,
-    )
-
-
-def _step(step: TrailStep) -> StepShown:
-    fields = asdict(step) | {"kind": step.kind.value, "queues": list(step.queues)}
-    return StepShown(told=told(step), **fields)
+    steps = [
+        model_of(StepShown, step, told=told(step), kind=step.kind.value, queues=list(step.queues))
+        for step in trail.steps
+    ]
+    return model_of(TrailShown, trail, steps=steps, places=[model_of(PlaceShown, place) for place in trail.places])

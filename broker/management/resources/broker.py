@@ -7,6 +7,8 @@ import asyncio
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.engine import Replayed as Done
+from broker.engine.model.errors import EngineError
 from broker.engine.model.task import TaskKind
 from broker.management import replaying
 from broker.management.calls import Calls, whole
@@ -81,11 +83,15 @@ class BrokerCalls:
         """Bring messages back from the journal, in order; answered once they are on disk."""
         wanted = replaying.read_replay(self._engine, await request.body())
         task = await turn(self._broker, wanted.task, TaskKind.REPLAY)
-        answer = replaying.perform(self._engine, wanted)
+        done, stopped = Done(), ""
+        try:
+            self._engine.messages.replay(wanted.name, wanted.messages, done)
+        except EngineError as refusal:  # what came before it is replayed
+            stopped = str(refusal)
         if task is None:
-            told(request, "journal.replayed", replay=wanted.name, messages=answer.replayed, stopped=answer.stopped)
+            told(request, "journal.replayed", replay=wanted.name, messages=done.replayed, stopped=stopped)
         else:
-            looked_at = answer.replayed + sum(answer.refused.values())
-            self._engine.tasks.stepped(task, looked_at=looked_at, moved=answer.replayed, refused=answer.refused)
+            looked_at = done.replayed + sum(done.refused.values())
+            self._engine.tasks.stepped(task, looked_at=looked_at, moved=done.replayed, refused=done.refused)
         await durable(self._engine)
-        return Replayed(replayed=answer.replayed, refused=answer.refused, stopped=answer.stopped)
+        return Replayed(replayed=done.replayed, refused=done.refused, stopped=stopped)

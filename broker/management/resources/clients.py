@@ -10,9 +10,9 @@ from itertools import islice
 from starlette.requests import Request
 
 from broker.engine import Consumer
+from broker.engine.model.access import Access
 from broker.engine.model.errors import NotFound
-from broker.engine.model.permissions import Permission
-from broker.management.callers import managed, require_whole
+from broker.management.callers import consumer_of, managed
 from broker.management.calls import CallerAccess, Calls, anybody, whole
 from broker.management.cursors import after_number
 from broker.management.deeds import told, told_to_client
@@ -65,12 +65,14 @@ class ConsumerCalls:
         calls.add("DELETE", "/consumers/{id}", self.close, about=self._about)
 
     async def _about(self, id: Id, access: CallerAccess) -> None:
+        self._consumer(access, id)
+
+    def _consumer(self, access: Access, id: str) -> Consumer:
         """A caller who may not manage its queue is told that a consumer does not exist."""
-        consumer = self._consumer(id)
-        queue = None if consumer is None else consumer.queue
-        if queue is None or not access.might(Permission.MANAGE, queue.address.name, queue.name):
-            require_whole(access)
+        found = consumer_of(access, self._engine, id)
+        if found is None:
             raise NotFound(f"consumer {id} does not exist")
+        return found
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> ConsumerList:
         """The consumers of the queues that the caller manages, by ascending id.
@@ -86,20 +88,15 @@ class ConsumerCalls:
         shown = [consumer_shown(each) for each in chosen[start : start + limit]]
         return ConsumerList(consumers=shown, next=next, total=len(chosen))
 
-    async def close(self, request: Request, id: Id, reason: Reason = "") -> ConsumerShown:
+    async def close(self, request: Request, access: CallerAccess, id: Id, reason: Reason = "") -> ConsumerShown:
         """Close a consumer: over AMQP its link, over STOMP and MQTT its connection.
 
         Its unacknowledged messages return to their queue, and the delivery does not count as failed.  Messages kept for
         a disconnected link go to other consumers.
         """
-        consumer = self._consumer(id)
-        assert consumer is not None, "`about` has found it"
+        consumer = self._consumer(access, id)
         shown = consumer_shown(consumer)
         self._broker.tick.enter()
         self._engine.consumers.dismiss(consumer, told_to_client(reason))
         told(request, "consumer.dismissed", consumer=consumer.id, queue=consumer.queue.name)
         return shown
-
-    def _consumer(self, id: str) -> Consumer | None:
-        queues = self._engine.queues.values()
-        return next((each for queue in queues for each in queue.holders() if str(each.id) == id), None)

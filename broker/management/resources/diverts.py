@@ -7,11 +7,7 @@ from __future__ import annotations
 
 from starlette.requests import Request
 
-from broker.engine import Divert
-from broker.engine.model.access import Access
-from broker.engine.model.errors import NotFound
-from broker.engine.model.permissions import Permission
-from broker.management.callers import require_address, require_whole
+from broker.management.callers import manages_divert, require_address, require_divert
 from broker.management.calls import CallerAccess, Calls, anybody
 from broker.management.cursors import after_name
 from broker.management.deeds import told
@@ -43,16 +39,12 @@ class DivertCalls:
         calls.add("DELETE", "/diverts/{name}", self.delete, about=self._about)
 
     async def _about(self, name: Name, access: CallerAccess) -> None:
-        """A caller who may not manage all of its addresses is told that a divert does not exist."""
-        divert = self._engine.diverts.get(name)
-        if divert is None or not _manages(access, divert):
-            require_whole(access)
-            raise NotFound(f"divert {name} does not exist")
+        require_divert(access, self._engine, name)
 
     async def list(self, access: CallerAccess, limit: Limit = LIMIT_DEFAULT, after: After = "") -> DivertList:
         """The diverts that the caller manages, by name."""
         diverts = self._engine.diverts
-        names = [name for name in sorted(diverts) if _manages(access, diverts[name])]
+        names = [name for name in sorted(diverts) if manages_divert(access, diverts[name])]
         chosen, next = after_name(names, "diverts", after, limit)
         return DivertList(diverts=[divert_shown(diverts[name]) for name in chosen], next=next, total=len(names))
 
@@ -79,7 +71,3 @@ class DivertCalls:
 async def _about_new(body: NewDivert, access: CallerAccess) -> None:
     for address in (body.address, *body.forwarding_addresses):
         require_address(access, address)
-
-
-def _manages(access: Access, divert: Divert) -> bool:
-    return all(access.might(Permission.MANAGE, address) for address in (divert.address, *divert.forwarding))

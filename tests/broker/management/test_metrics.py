@@ -8,6 +8,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
 
 from broker.engine import Action, DeadLetterRule
 from broker.engine.delivery.subscribe import SubscribeRequest
@@ -15,7 +17,6 @@ from broker.engine.model.task import TaskKind, TaskRequest, TaskState, TaskVerb
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import registry
-from broker.management import metrics
 from broker.management.limits import Limits as CallLimits
 from tests.broker.management.harness import NOW, Client, Inbox, TestBroker
 from tests.broker.management.linked import Session, linked
@@ -250,15 +251,14 @@ async def test_openmetrics_is_spoken_to_who_asks(client: Client) -> None:
 async def test_scraping_does_not_hold_up_the_loop(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     """The text is made by another thread."""
     threads: list[bool] = []
-    render = metrics.render
+    encode, content_type = choose_encoder("")
 
-    def noted(*args: object) -> tuple[bytes, str]:
-        try:
+    def noted(registry: Collector) -> bytes:
+        with pytest.raises(RuntimeError, match="no running event loop"):
             asyncio.get_running_loop()
-        except RuntimeError:
-            threads.append(True)
-        return render(*args)  # type: ignore[arg-type]
+        threads.append(True)
+        return encode(registry)
 
-    monkeypatch.setattr("broker.management.health.render", noted)
+    monkeypatch.setattr("broker.management.metrics.choose_encoder", lambda accept: (noted, content_type))
     await scrape(client)
     assert threads == [True]
