@@ -7,7 +7,6 @@ relations between settings: relations.py; notation of values: units.py.
 from __future__ import annotations
 
 from broker.config.acceptors import (
-    Acceptor,
     AmqpAcceptor,
     HttpAcceptor,
     MessagingAcceptor,
@@ -20,9 +19,6 @@ from broker.config.dead_letter_rules import RuleSection
 from broker.config.environment import COMMAND_VARIABLES
 from broker.config.links import (
     LinkSection,
-    LinkUrl,
-    MqttRouteSection,
-    ReceiveSection,
     RemoteQueueSection,
     SendSection,
     TopicsSection,
@@ -43,7 +39,6 @@ from broker.config.security import CertificateUser, ResourceLimit, SecuritySecti
 __all__ = [
     "COMMAND_VARIABLES",
     "DEFAULTS",
-    "Acceptor",
     "AddressSection",
     "AddressSetting",
     "AmqpAcceptor",
@@ -55,14 +50,11 @@ __all__ = [
     "JournalSection",
     "LimitsSection",
     "LinkSection",
-    "LinkUrl",
     "LogSection",
     "MessagingAcceptor",
     "MqttAcceptor",
-    "MqttRouteSection",
     "Problem",
     "Queue",
-    "ReceiveSection",
     "Reload",
     "RemoteQueueSection",
     "ResourceLimit",

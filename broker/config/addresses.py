@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Optional
 from pydantic import AfterValidator, BeforeValidator, Field, create_model
 
 from broker.config.section import Section
-from broker.config.units import LARGEST, duration, size
+from broker.config.units import LARGEST, duration, size, word_of
 from broker.engine.model.attributes import ATTRIBUTES, FIELDS
 from broker.engine.model.message import RoutingType
 from broker.engine.model.row import Described, Row, Unit, kebab
@@ -49,15 +48,6 @@ def _routing_type(value: object) -> object:
 Routing = Annotated[RoutingType, BeforeValidator(_routing_type)]
 
 
-def _word_of(words: type[StrEnum]) -> Callable[[object], StrEnum]:
-    def read(value: object) -> StrEnum:
-        if isinstance(value, str) and value in list(words):
-            return words(value)
-        raise ValueError(f"give one of {', '.join(json.dumps(word) for word in words)}")
-
-    return read
-
-
 def _other_than_zero(why: str) -> Callable[[int], int]:
     def check(value: int) -> int:
         if value == 0:
@@ -76,7 +66,7 @@ def _annotation(setting: Described) -> object:
     if setting.type is RoutingType:
         return Routing
     if issubclass(setting.type, StrEnum):
-        return Annotated[setting.type, BeforeValidator(_word_of(setting.type))]
+        return Annotated[setting.type, BeforeValidator(word_of(setting.type))]
     if setting.type is bool:
         return bool
     if setting.type is str:

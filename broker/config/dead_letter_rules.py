@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import Annotated, Final
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from broker.config.section import Section
-from broker.config.units import LARGEST, Milliseconds, duration
+from broker.config.units import LARGEST, Milliseconds, duration, word_of
 from broker.engine import AT_MOST_MAX, EVERY_MIN, REASONS, Action, DeadLetterRule, compile_filter
 from broker.engine.model.names import WildcardSyntax
 from broker.engine.model.settings_match import matcher
 
 #: Characters of a rule's name, which is a label of metrics and a header of every message that the rule moves.
 NAME_CHARS_MAX: Final = 100
-
-
-def _action(value: object) -> object:
-    if isinstance(value, str) and value in list(Action):
-        return Action(value)
-    raise ValueError(f"give one of {', '.join(json.dumps(word) for word in Action)}")
 
 
 def _printable(name: str) -> str:
@@ -41,7 +34,7 @@ class RuleSection(Section):
 
     name: Annotated[str, Field(min_length=1, max_length=NAME_CHARS_MAX), AfterValidator(_printable)]
     """The rule's name, in metrics, the log, and the header _AMQ_DL_RULE."""
-    action: Annotated[Action, BeforeValidator(_action)]
+    action: Annotated[Action, BeforeValidator(word_of(Action))]
     """retry: send it back to where it died; move: to another address or queue; discard: remove it; leave: it stays."""
     queue: str = ""
     """The queues that the rule is for, as in the match of address-settings; empty: all queues of dead letters."""

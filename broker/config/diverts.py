@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
 from broker.config.section import Section
+from broker.config.units import word_of
 from broker.engine import Divert, DivertRouting, compile_filter
 from broker.engine.model.names import WildcardSyntax
 
 HEADER_SEPARATOR = ":"
-
-
-def _routing(value: object) -> object:
-    if isinstance(value, str) and value in list(DivertRouting):
-        return DivertRouting(value)
-    raise ValueError(f"give one of {', '.join(json.dumps(word) for word in DivertRouting)}")
 
 
 class DivertSection(Section):
@@ -31,7 +25,7 @@ class DivertSection(Section):
     """true: messages that match the filter do not reach the address itself."""
     filter: str = ""
     """Only messages that match this selector are diverted; empty: all."""
-    routing_type: Annotated[DivertRouting, BeforeValidator(_routing)] = DivertRouting.STRIP
+    routing_type: Annotated[DivertRouting, BeforeValidator(word_of(DivertRouting))] = DivertRouting.STRIP
     """Which queues a copy may enter: STRIP all, PASS the type its sender asked for, ANYCAST or MULTICAST that type."""
     add_headers: Annotated[tuple[str, ...], Field(strict=False)] = ()
     """Properties added to each copy, as "name: value"; they replace those of the same name."""

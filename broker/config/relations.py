@@ -6,8 +6,7 @@ invalid on its own, the clash is not reported.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,29 +14,20 @@ from urllib.parse import urlsplit
 from broker.build import how_to_install, missing_of
 from broker.config.acceptors import AmqpAcceptor, MessagingAcceptor, MqttAcceptor, PrefixedAcceptor, StompAcceptor
 from broker.config.addresses import AddressSetting
+from broker.config.clash import Clash, checked, syntax_of
 from broker.config.dead_letter_checks import dead_letter_rule_problems
-from broker.config.divert_rules import divert_problems, syntax_of, wildcard_problems
+from broker.config.divert_rules import divert_problems, wildcard_problems
 from broker.config.explain import shown
 from broker.config.link_rules import link_problems
 from broker.config.model import Config
 from broker.config.units import DURATION_UNITS, SIZE_UNITS, written
-from broker.engine import InvalidFilter, compile_filter
-from broker.engine.model.errors import InvalidName
+from broker.engine import compile_filter
 from broker.engine.model.names import ESCAPE, WildcardSyntax, check_name, check_queue_name, check_sendable
 from broker.engine.model.permissions import PermissionTable
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import DeliveryCountPersistence
 from broker.engine.model.settings_match import InvalidMatch, SettingsTable
 from broker.security.certificates import Rule
-
-
-@dataclass(frozen=True, slots=True)
-class Clash:
-    """Settings that contradict each other.  value: that of the first key."""
-
-    keys: tuple[str, ...]
-    value: str
-    fix: str
 
 
 def clashes(config: Config) -> Iterator[Clash]:
@@ -273,14 +263,14 @@ def _addresses(config: Config) -> Iterator[Clash]:
     homes: dict[str, str] = {}
     for name, section in config.addresses.items():
         key = f"addresses.{name}"
-        yield from _checked(check_name, key, name, "rename it")
+        yield from checked(check_name, key, name, "rename it")
         if not section.all_routing_types:
             fix = 'give the address routing-types = ["ANYCAST"] or ["MULTICAST"] or both, or a queue'
             yield Clash((f"{key}.routing-types", f"{key}.queues"), "", fix)
         for queue_name, queue in section.queues.items():
             queue_key = f"{key}.queues.{queue_name}"
-            yield from _checked(check_queue_name, queue_key, queue_name, "rename it")
-            yield from _checked(compile_filter, f"{queue_key}.filter", queue.filter, "correct the selector")
+            yield from checked(check_queue_name, queue_key, queue_name, "rename it")
+            yield from checked(compile_filter, f"{queue_key}.filter", queue.filter, "correct the selector")
             home = homes.setdefault(queue_name, name)
             if home != name:
                 yield Clash((queue_key,), "", f"addresses.{home} has a queue of this name: rename one of them")
@@ -312,16 +302,6 @@ def _matches(config: Config) -> Iterator[Clash]:
             yield Clash((key,), "", f"{error}: correct it")
 
 
-def _diverts(config: Config) -> Iterator[Clash]:
-    for keys, value, fix in (*wildcard_problems(config), *divert_problems(config), *dead_letter_rule_problems(config)):
-        yield Clash(keys, value, fix)
-
-
-def _links(config: Config) -> Iterator[Clash]:
-    for keys, value, fix in link_problems(config):
-        yield Clash(keys, value, fix)
-
-
 def _setting_ranges(config: Config) -> Iterator[Clash]:
     for setting in config.address_settings:
         for low, high in (("min-expiry-delay", "max-expiry-delay"), ("redelivery-delay", "max-redelivery-delay")):
@@ -338,7 +318,7 @@ def _setting_names(config: Config) -> Iterator[Clash]:
             address = setting.given(name)
             if isinstance(address, str) and address:
                 rule = partial(check_sendable, syntax=syntax_of(config))
-                yield from _checked(rule, f"{key}.{name}", address, "give the name of one address")
+                yield from checked(rule, f"{key}.{name}", address, "give the name of one address")
 
 
 def _one_persistence(config: Config) -> Iterator[Clash]:
@@ -363,13 +343,6 @@ def _messaging(config: Config) -> Iterable[tuple[str, MessagingAcceptor]]:
     return ((name, acceptor) for name, acceptor in config.acceptors.items() if isinstance(acceptor, MessagingAcceptor))
 
 
-def _checked(rule: Callable[[str], object], key: str, value: str, fix: str) -> Iterator[Clash]:
-    try:
-        rule(value)
-    except (InvalidName, InvalidFilter) as error:
-        yield Clash((key,), shown(value), f"{error}: {fix}")
-
-
 _RULES: Final = (
     _entry_fits_segment,
     _reserve_fits_segment,
@@ -389,8 +362,10 @@ _RULES: Final = (
     _addresses,
     _everything,
     _matches,
-    _diverts,
-    _links,
+    wildcard_problems,
+    divert_problems,
+    dead_letter_rule_problems,
+    link_problems,
     _setting_ranges,
     _setting_names,
     _one_persistence,

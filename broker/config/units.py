@@ -1,4 +1,4 @@
-"""Durations and sizes as written in a configuration, read and written.
+"""Durations, sizes and words as written in a configuration, read and written.
 
 | kind     | written                            | stored       |
 |----------|------------------------------------|--------------|
@@ -10,14 +10,13 @@ As in Artemis a size's unit is a power of 1024 whether it is written K, KB or Ki
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from enum import StrEnum
 from typing import Annotated, Final
 
 from pydantic import BeforeValidator, Field
-
-Reader = Callable[[object], object]
-"""Converts a value as written to the stored one."""
 
 DURATION_UNITS: Final = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SIZE_UNITS: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -50,6 +49,17 @@ def size(value: object) -> object:
     """Bytes of an integer or of a text with a unit. Raises ValueError with the fix."""
     fix = 'give bytes as an integer, or a text with a unit: "64KiB", "10MiB", "1GiB"'
     return _quantity(value.lower() if isinstance(value, str) else value, _SIZE_NAMES, fix)
+
+
+def word_of(words: type[StrEnum]) -> Callable[[object], StrEnum]:
+    """Converts a text to one of these words.  Raises ValueError with the fix."""
+
+    def read(value: object) -> StrEnum:
+        if isinstance(value, str) and value in list(words):
+            return words(value)
+        raise ValueError(f"give one of {', '.join(json.dumps(word) for word in words)}")
+
+    return read
 
 
 def written(value: int, units: Mapping[str, int]) -> str:

@@ -171,9 +171,17 @@ def parameters(draft: Draft, element: Element, what: str, names: Mapping[str, st
 
 def _parameter(draft: Draft, found: Place, names: Mapping[str, str], parameter: str, text: str) -> None:
     key, factor = _RENAMED.get(parameter, (_from_camel(parameter), 1))
+    why = "acceptors of this version of Bartleby have no such setting"
+    put_to_all(draft, found, names, key, text, factor=factor, why=why)
+
+
+def put_to_all(
+    draft: Draft, found: Place, names: Mapping[str, str], key: str, text: str, *, factor: int = 1, why: str
+) -> None:
+    """Put a setting to the acceptors whose protocols have it; `why`: there is none."""
     takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
     if not takers:
-        draft.report.left(found, "acceptors of this version of Bartleby have no such setting")
+        draft.report.left(found, why)
     for section in takers:
         draft.put_text(found, ("acceptors", section, key), text, factor=factor)
 

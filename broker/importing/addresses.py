@@ -10,6 +10,7 @@ from broker.engine.model.row import kebab
 from broker.importing.draft import Draft
 from broker.importing.kinds import Key, Kind, kind_of, known
 from broker.importing.report import Outcome, Place, place
+from broker.importing.rules import UNKNOWN
 from broker.importing.xml import Element
 
 SETTINGS: Final = "address-settings"
@@ -76,7 +77,7 @@ def addresses(element: Element, draft: Draft, core: Element) -> None:
                 _queue(queue, draft, address=name, routing_type=kind.name.upper(), core=core)
         for other in address.children:
             if other not in kinds:
-                draft.report.left(place(other, f"address {name}: {other.name}"), "unknown to this importer")
+                draft.report.left(place(other, f"address {name}: {other.name}"), UNKNOWN)
 
 
 def _routing_types(address: Element, kinds: list[Element], draft: Draft, name: str) -> None:

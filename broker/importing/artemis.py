@@ -10,10 +10,10 @@ from broker.importing.acceptors import acceptors, http_acceptor
 from broker.importing.addresses import address_settings, addresses, diverts, queues
 from broker.importing.artemis_bridges import bridges, connectors
 from broker.importing.artemis_connections import broker_connections
-from broker.importing.artemis_tables import APART, CORE, WILDCARDS
+from broker.importing.artemis_tables import CORE
 from broker.importing.draft import Draft
 from broker.importing.report import Outcome, place
-from broker.importing.rules import Take, apply
+from broker.importing.rules import UNKNOWN, apply
 from broker.importing.security import resource_limits, security_settings
 from broker.importing.xml import Element
 
@@ -29,7 +29,7 @@ def translate(root: Element, draft: Draft) -> None:
             why = f"<{other.name}> is outside the broker's <core>: nothing in it is read"
             draft.report.left(place(other, f"<{other.name}>", ""), why)
     for element in core.children:
-        if element.name in APART:
+        if element.name in _APART:
             continue
         rule = CORE.get(element.name)
         found = place(element, element.name, _summary(element) if element.children else None)
@@ -117,12 +117,13 @@ def _wildcards(element: Element, draft: Draft, _: Element) -> None:
     for child in element.children:
         name = "routing-enabled" if child.name == "enabled" else child.name
         found = place(child, f"wildcard-addresses {child.name}")
-        if name in WILDCARDS:
-            apply(draft, Take(("wildcard-addresses", name)), found, child.text)
+        if name in ("routing-enabled", "delimiter", "any-words", "single-word"):
+            draft.put_text(found, ("wildcard-addresses", name), child.text)
         else:
-            draft.report.left(found, "unknown to this importer")
+            draft.report.left(found, UNKNOWN)
 
 
+#: Elements of <core> that a row of the table cannot translate.
 _APART: Final[dict[str, Callable[[Element, Draft, Element], None]]] = {
     "security-enabled": _security_enabled,
     "journal-retention-directory": _retention,
@@ -139,4 +140,3 @@ _APART: Final[dict[str, Callable[[Element, Draft, Element], None]]] = {
     "resource-limit-settings": resource_limits,
     "persist-delivery-count-before-delivery": _persist_counts,
 }
-assert _APART.keys() == APART

@@ -17,11 +17,10 @@ from broker.importing.draft import Draft
 from broker.importing.kinds import Key
 from broker.importing.links import ALWAYS_TRIES, Login, log_in, put_retry_interval, route
 from broker.importing.report import Outcome, Place, place
-from broker.importing.rules import Always, Leave, Rule, apply, leave_all
+from broker.importing.rules import UNKNOWN, Always, Leave, Rule, apply, leave_all
 from broker.importing.targets import NoTarget, one_of
 from broker.importing.xml import Element
 
-_UNKNOWN: Final = "unknown to this importer"
 _CORE: Final = "a bridge speaks Artemis's core protocol, a link AMQP: the acceptor there must accept AMQP on this port"
 _TWICE: Final = (
     "messages in transit when the connection is lost may arrive twice, unless a Bartleby is at the other end"
@@ -80,7 +79,7 @@ def connectors(element: Element, draft: Draft, core: Element) -> None:
 def _culprit(bridge: Element, core: Element) -> tuple[Element, str] | None:
     """What prevents translating the bridge to a link, and why."""
     if bridge.name != "bridge":
-        return bridge, _UNKNOWN
+        return bridge, UNKNOWN
     for child in bridge.children:
         if child.name in _VITAL:
             return child, _VITAL[child.name]
@@ -151,10 +150,10 @@ def _bridge(bridge: Element, draft: Draft, core: Element, what: str) -> None:
         if name == "static-connectors":
             draft.report.add(found, Outcome.TAKEN, why="the url of the link says it")
         elif name not in _ELSEWHERE:
-            apply(draft, _SETTINGS.get(name, Leave(_UNKNOWN)), found, given[name].text)
+            apply(draft, _SETTINGS.get(name, Leave(UNKNOWN)), found, given[name].text)
     for name, text in bridge.attributes.items():
         if name != "name":
-            draft.report.left(place(bridge, f"{what}: {name}", text), _UNKNOWN)
+            draft.report.left(place(bridge, f"{what}: {name}", text), UNKNOWN)
 
 
 def _route(given: dict[str, Element], draft: Draft, link: Key, core: Element, places: dict[str, Place]) -> None:

@@ -19,12 +19,11 @@ from broker.importing.draft import Draft
 from broker.importing.kinds import Key
 from broker.importing.links import ALWAYS_TRIES, Login, drop_without_routes, log_in, put_retry_interval, route
 from broker.importing.report import Place, place
-from broker.importing.rules import Always, Leave, Rule, apply
+from broker.importing.rules import UNKNOWN, Always, Leave, Rule, apply
 from broker.importing.targets import NoTarget, one_of
 from broker.importing.xml import Element
 
 _NO_LINK: Final = "not without the addresses of its connection"
-_UNKNOWN: Final = "unknown to this importer"
 
 #: Children of a connection that are not routes, and what to use instead.
 _LEFT: Final[dict[str, str]] = {
@@ -50,7 +49,7 @@ def broker_connections(element: Element, draft: Draft, core: Element) -> None:
         if connection.name == "amqp-connection":
             _connection(connection, draft, f"amqp-connection {name}".strip(), queues, syntax)
         else:
-            draft.report.left(place(connection, f"{connection.name} {name}".strip(), ""), _UNKNOWN)
+            draft.report.left(place(connection, f"{connection.name} {name}".strip(), ""), UNKNOWN)
 
 
 def _connection(
@@ -99,12 +98,12 @@ def _attributes(connection: Element, draft: Draft, link: Key, what: str) -> None
         elif name == "auto-start":
             draft.put_text(found, (*link, "enabled"), given[name])
         elif name not in ("name", "uri", "user", "password"):
-            apply(draft, _ATTRIBUTES.get(name, Leave(_UNKNOWN)), found, given[name])
+            apply(draft, _ATTRIBUTES.get(name, Leave(UNKNOWN)), found, given[name])
 
 
 def _left(child: Element, draft: Draft, what: str) -> None:
     """Report a child that is not a route, with its policies."""
-    why = _LEFT.get(child.name, _UNKNOWN)
+    why = _LEFT.get(child.name, UNKNOWN)
     draft.report.left(place(child, f"{what}: {child.name}", _pattern(child)), why)
     for policy in child.children:
         name = policy.attributes.get("name", policy.attributes.get("key", ""))
@@ -146,7 +145,7 @@ def _routes(child: Element, draft: Draft, link: Key, what: str, wanted: _Wanted)
     """Put a route for each queue; a queue that already has a route keeps it, as in Artemis."""
     for name, text in child.attributes.items():
         if name not in ("queue-name", "address-match"):
-            draft.report.left(place(child, f"{what}: {name}", text), _UNKNOWN)
+            draft.report.left(place(child, f"{what}: {name}", text), UNKNOWN)
     queues, change = wanted.of(child)
     for queue in queues:
         found = place(child, f"{what} {queue.name}", "" if "queue-name" in child.attributes else _pattern(child))

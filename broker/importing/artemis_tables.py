@@ -162,13 +162,10 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
     "id-cache-size": Take(("broker", "id-cache-size")),
     "persist-id-cache": Always("true", "duplicate ids are always in the journal"),
     "persistence-enabled": Always("true", "there is always a journal; non-durable messages do not go into it"),
-    "journal-sync-transactional": Always(
-        "true", "nothing is confirmed before it is on disk: it cannot be switched off"
+    **dict.fromkeys(
+        ("journal-sync-transactional", "journal-sync-non-transactional", "journal-datasync"),
+        Always("true", "nothing is confirmed before it is on disk: it cannot be switched off"),
     ),
-    "journal-sync-non-transactional": Always(
-        "true", "nothing is confirmed before it is on disk: it cannot be switched off"
-    ),
-    "journal-datasync": Always("true", "nothing is confirmed before it is on disk: it cannot be switched off"),
     "wild-card-routing-enabled": Take(("wildcard-addresses", "routing-enabled")),
     "literal-match-markers": Take(("wildcard-addresses", "literal-match-markers")),
     "management-notification-address": Take(("broker", "management-notification-address")),
@@ -181,26 +178,3 @@ CORE: Final[dict[str, Rule]] = _LEFT | {
         "true", "subscriptions of lasting MQTT sessions are in the journal"
     ),
 }
-
-#: The elements of <wildcard-addresses>.
-WILDCARDS: Final = ("routing-enabled", "delimiter", "any-words", "single-word")
-
-#: Elements of <core> that artemis.py translates itself.
-APART: Final = frozenset(
-    {
-        "acceptors",
-        "address-settings",
-        "addresses",
-        "bridges",
-        "broker-connections",
-        "connectors",
-        "diverts",
-        "journal-retention-directory",
-        "persist-delivery-count-before-delivery",
-        "queues",
-        "resource-limit-settings",
-        "security-enabled",
-        "security-settings",
-        "wildcard-addresses",
-    }
-)

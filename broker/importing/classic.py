@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from broker.importing.acceptors import http_acceptor, listen, parse, split
+from broker.importing.acceptors import http_acceptor, listen, parse, put_to_all, split
 from broker.importing.classic_links import network_connectors
 from broker.importing.classic_policies import policies, redelivery, time_stamps
 from broker.importing.classic_security import authorization, simple_users
@@ -118,7 +118,9 @@ def _connectors(element: Element, draft: Draft) -> None:
             guarded = guard(draft, connector, what, name, given, tls=tls or "ssl" in target.scheme)
             for parameter, text in target.parameters.items():
                 if _TRANSPORT.sub("", parameter) not in guarded:
-                    _parameter(draft, connector, what, names, parameter, text)
+                    key, why = TRANSPORT.get(parameter, ("", NOT_KNOWN.why))
+                    why = why or "not applicable to the protocols of this acceptor"
+                    put_to_all(draft, place(connector, f"{what}: {parameter}", text), names, key, text, why=why)
 
 
 def _shared(draft: Draft, connector: Element, what: str, names: list[str]) -> None:
@@ -126,16 +128,6 @@ def _shared(draft: Draft, connector: Element, what: str, names: list[str]) -> No
         change = "OpenWire is not supported; each protocol has its own section, and all share the port of the first"
         found = place(connector, f"{what}: auto", "")
         draft.put(found, ("acceptors", names[0], "also"), ", ".join(names[1:]), change=change)
-
-
-def _parameter(draft: Draft, connector: Element, what: str, names: dict[str, str], parameter: str, text: str) -> None:
-    found = place(connector, f"{what}: {parameter}", text)
-    key, why = TRANSPORT.get(parameter, ("", NOT_KNOWN.why))
-    takers = [section for section, protocol in names.items() if key in acceptor_keys()[protocol]]
-    if not takers:
-        draft.report.left(found, why or "not applicable to the protocols of this acceptor")
-    for section in takers:
-        draft.put_text(found, ("acceptors", section, key), text)
 
 
 def _usage(element: Element, draft: Draft) -> None:

@@ -11,17 +11,17 @@ from broker.importing.draft import Draft
 from broker.importing.kinds import Key
 from broker.importing.links import connect
 from broker.importing.report import Outcome, Place, place
+from broker.importing.rules import Always, Leave, Rule, apply
 from broker.importing.targets import hosts_of, url_of
 from broker.importing.xml import Element
 
 _PEM: Final = "a PEM file with {}: Java's key stores are not read, and without the file the broker does not start"
 _CHECKED: Final = "the certificate of the other broker is always checked, and must name the host in the url"
 
-#: Parameters that are fixed in a link: the value, and why.
-_ALWAYS: Final[dict[str, tuple[str, str]]] = {
-    "verifyHost": ("true", _CHECKED),
-    "trustAll": ("false", _CHECKED),
-    "saslMechanisms": ("", "a link logs in by PLAIN as its user, by EXTERNAL with a certificate, else by ANONYMOUS"),
+_RULES: Final[dict[str, Rule]] = {
+    "verifyHost": Always("true", _CHECKED),
+    "trustAll": Always("false", _CHECKED),
+    "saslMechanisms": Leave("a link logs in by PLAIN as its user, by EXTERNAL with a certificate, else by ANONYMOUS"),
 }
 
 
@@ -42,7 +42,8 @@ def connect_to(
         elif secure and parameter == "trustStoreType" and text.upper() == "PEM":
             draft.report.add(found, Outcome.TAKEN, why="ca is always a PEM file")
         else:
-            _left(draft, found, parameter, text)
+            other = Leave(STORE_LEFT if STORES.match(parameter) else "links have no such setting")
+            apply(draft, _RULES.get(parameter, other), found, text)
     return link
 
 
@@ -56,13 +57,3 @@ def _certificates(draft: Draft, found: Place, link: Key, kind: str, text: str) -
         draft.put(found, (*link, "ca"), text)
     else:
         draft.put(found, (*link, "ca"), f"{path}-ca.pem", change=_PEM.format("the other broker's authorities"))
-
-
-def _left(draft: Draft, found: Place, parameter: str, text: str) -> None:
-    value, why = _ALWAYS.get(parameter, ("", "links have no such setting"))
-    if value and text.lower() == value:
-        draft.report.add(found, Outcome.TAKEN, why="Bartleby always does this")
-    elif STORES.match(parameter) and parameter not in _ALWAYS:
-        draft.report.left(found, STORE_LEFT)
-    else:
-        draft.report.left(found, why)

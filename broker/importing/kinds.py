@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import Enum
 from typing import Annotated, Final, get_args, get_origin
 
@@ -123,7 +123,8 @@ def size(text: str) -> int:
 
 
 def _kind(field: FieldInfo) -> Kind | None:
-    checks = [part.func for part in [*_annotations(field.annotation), *field.metadata] if _is_check(part)]
+    parts = [*_annotations(field.annotation), *field.metadata]
+    checks = [part.func for part in parts if isinstance(part, BeforeValidator)]
     if units.duration in checks:
         return Kind.DURATION
     if units.size in checks:
@@ -133,22 +134,12 @@ def _kind(field: FieldInfo) -> Kind | None:
             return Kind.LIST
         if isinstance(arm, type) and issubclass(arm, Enum):
             return Kind.WORD
-        for plain, kind in _PLAIN:
-            if arm is plain:
-                return kind
+        if arm in _PLAIN:
+            return _PLAIN[arm]
     return Kind.TEXT
 
 
-def _is_check(part: object) -> bool:
-    return isinstance(part, BeforeValidator)
-
-
-_PLAIN: Final[Sequence[tuple[type, Kind]]] = (
-    (bool, Kind.TRUTH),
-    (int, Kind.INTEGER),
-    (float, Kind.NUMBER),
-    (str, Kind.TEXT),
-)
+_PLAIN: Final[dict[object, Kind]] = {bool: Kind.TRUTH, int: Kind.INTEGER, float: Kind.NUMBER, str: Kind.TEXT}
 
 
 def _annotations(annotation: object) -> Iterator[object]:

@@ -19,9 +19,10 @@ from broker.importing.mosquitto_tables import (
     OF_LISTENER,
     OPTIONS,
     STRICTER,
+    TLS,
     Number,
 )
-from broker.importing.mosquitto_tls import TLS, tls
+from broker.importing.mosquitto_tls import tls
 from broker.importing.report import Outcome, Place
 
 _TRUTHS: Final = ("allow-zero-length-clientid", "retain-available")

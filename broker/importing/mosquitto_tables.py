@@ -97,32 +97,36 @@ LISTENER_RULES: Final[dict[str, Rule]] = leave_all(
     ),
 }
 
-#: Settings of listeners that mosquitto_listeners.py translates.
-_LISTENER_APART: Final = frozenset(
+#: Settings of TLS of a listener, which mosquitto_tls.py translates.
+TLS: Final = frozenset(
     {
-        "bind_address",
-        "bind_interface",
         "cafile",
         "capath",
         "certfile",
         "ciphers",
         "crlfile",
         "keyfile",
-        "listener_allow_anonymous",
-        "mount_point",
-        "port",
-        "protocol",
-        "proxy_protocol_v2_require_tls",
         "psk_hint",
         "require_certificate",
-        "socket_domain",
         "tls_engine",
         "tls_engine_kpass_sha1",
         "tls_keyform",
         "tls_version",
-        "websockets_origin",
     }
 )
+
+#: Settings of listeners that mosquitto_listeners.py translates.
+_LISTENER_APART: Final = TLS | {
+    "bind_address",
+    "bind_interface",
+    "listener_allow_anonymous",
+    "mount_point",
+    "port",
+    "protocol",
+    "proxy_protocol_v2_require_tls",
+    "socket_domain",
+    "websockets_origin",
+}
 LISTENER: Final = OF_LISTENER.keys() | LISTENER_RULES.keys() | _LISTENER_APART
 
 #: Settings of the broker.

@@ -12,25 +12,8 @@ from typing import Final
 from broker.importing.doors import shut
 from broker.importing.draft import Draft
 from broker.importing.mosquitto_file import Line, Section
-from broker.importing.report import Outcome
-
-#: Settings of TLS.
-TLS: Final = frozenset(
-    {
-        "cafile",
-        "capath",
-        "certfile",
-        "ciphers",
-        "crlfile",
-        "keyfile",
-        "psk_hint",
-        "require_certificate",
-        "tls_engine",
-        "tls_engine_kpass_sha1",
-        "tls_keyform",
-        "tls_version",
-    }
-)
+from broker.importing.mosquitto_tables import TLS
+from broker.importing.report import Outcome, Place
 
 _READABLE: Final = (
     "it does not listen until you have checked that the broker's user can read the files, and set enabled = true"
@@ -62,8 +45,12 @@ def tls(draft: Draft, section: Section, what: str, name: str) -> None:
             shut(draft, found, name, _CULPRITS[setting])
         elif not whole:
             draft.report.left(found, "without certfile and keyfile it has no effect")
-        elif setting in _PLAIN:
-            _PLAIN[setting](draft, line, what, name)
+        elif setting == "ciphers":
+            draft.put(found, ("acceptors", name, "tls", "ciphers"), line.value)
+        elif setting == "tls_keyform":
+            draft.report.add(found, Outcome.TAKEN)
+        elif setting == "tls_version":
+            _version(draft, line, found, name)
         elif setting == "require_certificate":
             _asked(draft, line, what, name, authorities=given.get("cafile"))
         elif setting == "crlfile" and asked:
@@ -101,20 +88,9 @@ def _asked(draft: Draft, line: Line, what: str, name: str, *, authorities: Line 
         draft.put(found, (*key, "client-ca"), f"/etc/bartleby/{name}-clients.pem", quiet=True)
 
 
-def _ciphers(draft: Draft, line: Line, what: str, name: str) -> None:
-    draft.put(line.place(what), ("acceptors", name, "tls", "ciphers"), line.value)
-
-
-def _version(draft: Draft, line: Line, what: str, name: str) -> None:
+def _version(draft: Draft, line: Line, found: Place, name: str) -> None:
     versions = _VERSIONS.get(line.word)
     if versions is None:
-        draft.report.left(line.place(what), "only TLS 1.2 and 1.3 are supported: older versions are broken")
+        draft.report.left(found, "only TLS 1.2 and 1.3 are supported: older versions are broken")
     else:
-        draft.put(line.place(what), ("acceptors", name, "tls", "versions"), versions)
-
-
-def _form(draft: Draft, line: Line, what: str, name: str) -> None:
-    draft.report.add(line.place(what), Outcome.TAKEN)
-
-
-_PLAIN: Final = {"ciphers": _ciphers, "tls_keyform": _form, "tls_version": _version}
+        draft.put(found, ("acceptors", name, "tls", "versions"), versions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from broker.importing.draft import Draft
 from broker.importing.kinds import Key
@@ -35,6 +36,9 @@ class Leave:
 
 
 Rule = Take | Always | Leave
+
+#: Why a part of a file that no table has is left out.
+UNKNOWN: Final = "unknown to this importer"
 
 
 def leave_all(reasons: Mapping[str, tuple[str, ...]]) -> dict[str, Rule]:

@@ -7,7 +7,7 @@ from typing import Final
 from broker.importing.draft import Draft
 from broker.importing.kinds import known
 from broker.importing.report import Outcome, Place, place
-from broker.importing.rules import Take, apply
+from broker.importing.rules import UNKNOWN
 from broker.importing.xml import Element
 
 SECTION: Final = "security-settings"
@@ -27,7 +27,7 @@ def security_settings(element: Element, draft: Draft, _: Element) -> None:
             _setting(child, draft)
         else:
             value = child.attributes.get("from", child.attributes.get("class-name", ""))
-            why = _ELEMENTS.get(child.name, "unknown to this importer")
+            why = _ELEMENTS.get(child.name, UNKNOWN)
             draft.report.left(place(child, child.name, value), why)
 
 
@@ -69,9 +69,9 @@ def resource_limits(element: Element, draft: Draft, _: Element) -> None:
             for limit in child.children:
                 found = place(limit, f"{label}: {limit.name}")
                 if known((LIMITS, "", limit.name)):
-                    apply(draft, Take((LIMITS, user, limit.name)), found, limit.text)
+                    draft.put_text(found, (LIMITS, user, limit.name), limit.text)
                 else:
-                    draft.report.left(found, "unknown to this importer")
+                    draft.report.left(found, UNKNOWN)
 
 
 def permission_key(kind: str) -> str:
