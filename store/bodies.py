@@ -22,6 +22,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
@@ -47,6 +48,21 @@ def body_id(name: str) -> int:
     """The number of the body in the file of this name, 0 if it is not a body's file."""
     stem = name.removesuffix(SUFFIX)
     return int(stem) if stem != name and len(stem) == 20 and stem.isascii() and stem.isdigit() else 0
+
+
+def body_path(directory: str, id: int) -> str:
+    """The path of a body's file; `directory` is the journal's."""
+    return f"{directory}/{DIRECTORY}/{body_name(id)}"
+
+
+def sizes(files: Files, directory: str) -> dict[int, int]:
+    """The bytes of each file, by its number.  Raises OSError."""
+    found: dict[int, int] = {}
+    with suppress(FileNotFoundError):
+        for id in filter(None, map(body_id, files.list_dir(f"{directory}/{DIRECTORY}"))):
+            with suppress(FileNotFoundError):  # its message has just left
+                found[id] = files.size(body_path(directory, id))
+    return found
 
 
 @dataclass(slots=True, eq=False)
@@ -139,6 +155,7 @@ class BodyFiles:
         elsewhere: BodyStore | None = None,
     ) -> None:
         self.directory = f"{directory}/{DIRECTORY}"
+        self._journal = directory
         self.results: deque[tuple[Upload, int, BodyReference | None]] = deque()
         self.nbytes = 0
         self._files = files
@@ -151,15 +168,12 @@ class BodyFiles:
 
     def path(self, id: int) -> str:
         """The path of a body's file."""
-        return f"{self.directory}/{body_name(id)}"
+        return body_path(self._journal, id)
 
     def sizes(self) -> dict[int, int]:
         """The size of each existing file, by its number.  Raises LogFailed."""
         try:
-            names = self._files.list_dir(self.directory)
-            found = {id: self._files.size(self.path(id)) for id in map(body_id, names) if id}
-        except FileNotFoundError:
-            return {}
+            found = sizes(self._files, self._journal)
         except OSError as error:
             raise _failed("looking at", self.directory, error) from error
         self.nbytes = sum(found.values())

@@ -12,7 +12,7 @@ from typing import Final
 from crc32c import crc32c
 
 from store import decode
-from store.bodies import DIRECTORY, body_id, body_name
+from store.bodies import body_path, sizes
 from store.body import BodyReference
 from store.decode import RawRecord
 from store.files import Files
@@ -79,21 +79,6 @@ class BodyReport:
     needless: list[int] = field(default_factory=list)
 
 
-def sizes(files: Files, directory: str) -> dict[int, int]:
-    """The bytes of each file, by its number.  Raises OSError."""
-    found: dict[int, int] = {}
-    try:
-        names = files.list_dir(f"{directory}/{DIRECTORY}")
-    except FileNotFoundError:
-        return found
-    for id in filter(None, map(body_id, names)):
-        try:
-            found[id] = files.size(_path(directory, id))
-        except FileNotFoundError:  # its message has just left
-            continue
-    return found
-
-
 def check_bodies(files: Files, directory: str, needed: Needed, *, contents: bool) -> BodyReport:
     """Compare the files with the needed bodies: by their contents, or else only by their lengths."""
     there = sizes(files, directory)
@@ -106,7 +91,7 @@ def check_bodies(files: Files, directory: str, needed: Needed, *, contents: bool
             why = f"has {there[id]} bytes, and should have {reference.nbytes}"
         if not why and contents:
             try:
-                why = "" if _checksum(files, _path(directory, id)) == reference.crc else "has a wrong checksum"
+                why = "" if _checksum(files, body_path(directory, id)) == reference.crc else "has a wrong checksum"
             except FileNotFoundError:
                 why = "is missing"
             except OSError as error:
@@ -122,7 +107,3 @@ def _checksum(files: Files, path: str) -> int:
         crc = crc32c(piece, crc)
         at += len(piece)
     return crc
-
-
-def _path(directory: str, id: int) -> str:
-    return f"{directory}/{DIRECTORY}/{body_name(id)}"

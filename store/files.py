@@ -18,11 +18,8 @@ from store.errors import DirectoryLocked
 #: Zeros written at a time where the file system cannot preallocate: large enough to be fast, small in memory.
 ZEROS_BYTES: Final = 1 << 20
 
-#: The errors of a file system that cannot preallocate.
-_CANNOT_ALLOCATE: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
-
-#: The errors of an operating system that cannot make one write durable.
-_CANNOT_SYNC_WRITES: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+#: The errors of a system that cannot preallocate, or cannot make one write durable.
+_NOT_SUPPORTED: Final = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
 
 #: The errors of a full file system, or of an exhausted quota.
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -72,9 +69,6 @@ class Files(Protocol):
     def read(self, path: str) -> bytes:
         """All bytes of a file."""
 
-    def read_head(self, path: str, nbytes: int) -> bytes:
-        """The first `nbytes` of a file, or all if it is shorter."""
-
     def space(self, path: str) -> tuple[int, int]:
         """Used and free bytes of a directory's file system; space reserved for root is neither."""
 
@@ -120,6 +114,13 @@ def write_all(file: File, data: bytes | bytearray, offset: int, *, durably: bool
             written += taken
 
 
+def write_file(files: Files, path: str, data: bytes) -> None:
+    """Create a file with these bytes, durable when this returns, unlike its name.  Raises OSError."""
+    with contextlib.closing(files.create(path)) as file:
+        write_all(file, data, 0)
+        file.sync()
+
+
 class OsFile:
     """A file of the operating system."""
 
@@ -136,7 +137,7 @@ class OsFile:
         try:
             return os.pwritev(self._fd, (data,), offset, os.RWF_DSYNC)
         except OSError as error:
-            if error.errno not in _CANNOT_SYNC_WRITES:
+            if error.errno not in _NOT_SUPPORTED:
                 raise
         written = os.pwrite(self._fd, data, offset)
         os.fdatasync(self._fd)
@@ -147,7 +148,7 @@ class OsFile:
         try:
             os.posix_fallocate(self._fd, 0, nbytes)
         except OSError as error:
-            if error.errno not in _CANNOT_ALLOCATE:
+            if error.errno not in _NOT_SUPPORTED:
                 raise
             self._fill(nbytes)
 
@@ -201,10 +202,6 @@ class OsFiles:
     def read(self, path: str) -> bytes:
         with open(path, "rb") as file:
             return file.read()
-
-    def read_head(self, path: str, nbytes: int) -> bytes:
-        with open(path, "rb") as file:
-            return file.read(nbytes)
 
     def space(self, path: str) -> tuple[int, int]:
         found = os.statvfs(path)

@@ -13,6 +13,7 @@ is compared with the database: its valid part must be the beginning of the datab
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from errno import ENOENT
 from typing import Final
 
@@ -238,14 +239,11 @@ class Copying:
         path, offset = self._copy.bodies.path(id), 0
         try:
             self._files.make_dir(self._copy.bodies.directory)
-            file = self._files.create(path)
-            try:
+            with closing(self._files.create(path)) as file:
                 for chunk in self._database.read_body(id):
                     write_all(file, chunk, offset)
                     offset += len(chunk)
                 file.sync()
-            finally:
-                file.close()
             if offset != nbytes:  # the log has dropped it meanwhile
                 self._files.remove(path)
         except OSError as error:

@@ -9,6 +9,9 @@ Ids are those of messages that are stored, moved, removed, delivered or mentione
 before; each run of consecutive ids is stored as its first and last.  Names are those of queues and sessions that the
 segment defines, a JSON object.
 
+Each complete segment has an index, and no removed one: `Indexer` sees to that beside a running broker, a little at a
+time, and nothing waits for it.
+
 Everything here is derived from segments, and nothing depends on it.  If an index is missing, damaged or belongs to
 another segment with the same number, the segment itself is searched.  A damaged segment never gets an index, so that
 the part behind the damage is searched too.
@@ -21,6 +24,7 @@ import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from struct import Struct
 from struct import error as StructError
@@ -31,6 +35,7 @@ from crc32c import crc32c
 from store import decode
 from store.errors import Corrupt
 from store.files import Files, write_all
+from store.reading import Segments
 from store.record import VERSION, RecordError, RecordType
 from store.record_tables import BIG_ENDIAN, pack_array
 from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, BadHeader, EntryHead, header_of
@@ -41,6 +46,9 @@ SUFFIX: Final = ".ids"
 
 #: The annotation in which a copy names the message that it was made from.
 ORIGIN: Final = b'"_AMQ_ORIG_MESSAGE_ID":'
+
+#: Free bytes of the disk below which no index is written: two segments' worth, which the broker needs more.
+FREE_BYTES_MIN: Final = 128 << 20
 
 _MAGIC: Final = b"BARTLIDS"
 _VERSION: Final = 1
@@ -61,7 +69,17 @@ _NO_NOTES: Final = bytes(4)
 
 _DIGITS: Final = re.compile(rb"\d{1,20}")
 
-#: Types of records that contain ids of messages, except MESSAGE and COPIED; and types that name queues and sessions.
+#: Records that contain ids of messages, except MESSAGE and COPIED, and their types; and types that name queues and
+#: sessions.
+Speaking = (
+    decode.Removed
+    | decode.Counts
+    | decode.Delivering
+    | decode.Scheduled
+    | decode.DeadLettered
+    | decode.Expired
+    | decode.Inflight
+)
 SPEAKING: Final = frozenset(
     {
         RecordType.REMOVED,
@@ -188,9 +206,9 @@ def origin_in(data: bytes, start: int, end: int) -> int:
 
 def ids_of(record: decode.Record) -> Sequence[int]:
     """The messages that a record of one of the `SPEAKING` types is about."""
+    assert isinstance(record, Speaking)
     if isinstance(record, decode.DeadLettered | decode.Expired):
         return [id for id in (record.old_id, record.new_id) if id]
-    assert isinstance(record, decode.Removed | decode.Counts | decode.Delivering | decode.Scheduled | decode.Inflight)
     return record.ids
 
 
@@ -273,7 +291,7 @@ class IdIndexes:
             index = decode_index(self._files.read(self._path(number)))
             if index is None or self._files.size(path) != index.segment_bytes:
                 return None
-            header = header_of(number, self._files.read_head(path, SEGMENT_HEADER_BYTES))
+            header = header_of(number, self._files.read_range(path, 0, SEGMENT_HEADER_BYTES))
         except (OSError, BadHeader):
             return None
         return index if header.crc == index.segment_crc else None
@@ -282,13 +300,48 @@ class IdIndexes:
         """Store an index.  It need not be durable: a partial one is ignored."""
         self._files.make_dir(self._directory)
         path = self._path(number)
-        file = self._files.create(f"{path}.part")
-        try:
+        with closing(self._files.create(f"{path}.part")) as file:
             write_all(file, encode(index), 0)
-        finally:
-            file.close()
         self._files.rename(f"{path}.part", path)
 
     def remove(self, number: int) -> None:
         """Remove the index of a segment that no longer exists."""
         self._files.remove(self._path(number))
+
+
+class Indexer:
+    """Maintains the indexes of the journal in a directory; `rest` is called every few milliseconds of work."""
+
+    def __init__(self, files: Files, directory: str, rest: Callable[[], None] = nothing) -> None:
+        self._files = files
+        self._directory = directory
+        self._rest = rest
+        self._segments = Segments(files, directory)
+        self._indexes = IdIndexes(files, directory)
+        self._done: set[int] = set()  # segments that have an index, or cannot have one
+
+    def work(self) -> int:
+        """Check all segments once; returns how many indexes were made.  Raises OSError."""
+        numbers = self._segments.numbers()
+        self._done &= {*numbers}
+        for number in {*self._indexes.numbers()} - {*numbers}:
+            with suppress(FileNotFoundError):
+                self._indexes.remove(number)
+        made = 0
+        for number in numbers:
+            if number not in self._done and number != self._segments.newest:
+                made += self._index(number)
+        return made
+
+    def _index(self, number: int) -> bool:
+        """Make the index of a segment if it is missing; returns whether one was made."""
+        index = None
+        if self._indexes.read(number, self._segments.path(number)) is None:
+            if self._files.space(self._directory)[1] < FREE_BYTES_MIN:
+                return False
+            index = build(self._segments.path(number), number, self._segments.data(number), self._rest)
+            self._segments.forget()
+            if index is not None:
+                self._indexes.write(number, index)
+        self._done.add(number)
+        return index is not None

@@ -15,9 +15,9 @@ from enum import Enum
 from typing import Final
 
 from store import decode
-from store.bodies import DIRECTORY, body_name
+from store.bodies import body_path, sizes
 from store.body import BodyReference
-from store.body_check import BodyReport, Needed, check_bodies, sizes
+from store.body_check import BodyReport, Needed, check_bodies
 from store.decode import RawRecord
 from store.errors import Corrupt
 from store.files import Files
@@ -180,7 +180,7 @@ def _verify(files: Files, directory: str) -> Report:
             _compare(report, found, previous, position, wanted.get(number, decode.UNTOLD) if whole else decode.UNTOLD)
             previous, position = (number, found.last_position + 1) if whole else (0, 0)
     report.bodies = check_bodies(files, directory, needed, contents=True)
-    report.problems += [f"{directory}/{DIRECTORY}/{body_name(id)}: {why}" for id, why in report.bodies.wrong.items()]
+    report.problems += [f"{body_path(directory, id)}: {why}" for id, why in report.bodies.wrong.items()]
     return report
 
 

@@ -36,8 +36,8 @@ from store.definitions import Definitions
 from store.errors import JournalFull
 from store.log import Log
 from store.record import Json, MessageLead, RecordType, StoredMessage
-from store.recovery import Recovery, recover
-from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry, entry_length
+from store.recovery import Recovery
+from store.segment import ENTRY_HEADER_BYTES, SEGMENT_HEADER_BYTES, Entry
 from store.space import Space
 from store.writer import Begin, Trim, Work, Writer
 
@@ -111,7 +111,7 @@ class Journal:
 
     def recover(self, recovery: Recovery | None = None) -> Recovery:
         """Examine the log on disk, or use the result of that.  Raises Corrupt, LogFailed."""
-        self._recovery = recovery = recovery or recover(self._log)
+        self._recovery = recovery = recovery or Recovery(self._log)
         for segment in recovery.segments:
             self.space.opened(segment)
         return recovery
@@ -354,14 +354,13 @@ class Journal:
             nbytes=self._nbytes,
             parts=self._parts,
         )
-        length = entry_length(self._nbytes)
         self.ticket += 1
         self._position += self._count
-        self._used += length
+        self._used += entry.length
         self._parts = []
         self._count = self._nbytes = 0
-        self._submitted.append((entry.ticket, length))
-        self._submitted_bytes += length
+        self._submitted.append((entry.ticket, entry.length))
+        self._submitted_bytes += entry.length
         self._submit(entry)
 
     def _submit(self, work: Work) -> None:

@@ -22,12 +22,13 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 from store.bodies import BodyFiles, BodyStore
 from store.errors import IsCopy, LogFailed, LogFull
-from store.files import NO_ROOM, File, Files, Lock, write_all
+from store.files import NO_ROOM, File, Files, Lock, write_all, write_file
 from store.retention import Extent, Retention, RetentionSettings
 from store.segment import (
     SCRATCH_SUFFIX,
@@ -216,11 +217,8 @@ class FileLog:
     def copy_name(self) -> str:
         """Return this copy's name; empty if the directory is not a copy of a log that is elsewhere."""
         try:
-            return (
-                self._files.read_head(f"{self.directory}/{COPY}", COPY_NAME_BYTES_MAX)
-                .decode("ascii", "replace")
-                .strip()
-            )
+            name = self._files.read_range(f"{self.directory}/{COPY}", 0, COPY_NAME_BYTES_MAX)
+            return name.decode("ascii", "replace").strip()
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -230,12 +228,7 @@ class FileLog:
         """Mark the directory as a copy of a log that is elsewhere."""
         path = f"{self.directory}/{COPY}"
         try:
-            file = self._files.create(path)
-            try:
-                write_all(file, f"{name}\n".encode(), 0)
-                file.sync()
-            finally:
-                file.close()
+            write_file(self._files, path, f"{name}\n".encode())
             self._files.sync_dir(self.directory)
         except OSError as error:
             raise self._fail(f"writing {path}", error) from error
@@ -260,27 +253,16 @@ class FileLog:
         path = self.path(segment)
         try:
             if torn_bytes:
+                kept = f"{self.directory}/torn"
                 torn = self._files.read_range(path, end, torn_bytes)
-                self._keep_torn(f"{segment_name(segment)}-{end}.torn", torn)
-            file = self._files.open(path)
-            try:
+                self._files.make_dir(kept)
+                write_file(self._files, f"{kept}/{segment_name(segment)}-{end}.torn", torn)
+                self._files.sync_dir(kept)
+            with closing(self._files.open(path)) as file:
                 file.truncate(end)
                 file.sync()
-            finally:
-                file.close()
         except OSError as error:
             raise self._fail(f"cutting the torn tail of {path}", error) from error
-
-    def _keep_torn(self, name: str, torn: bytes) -> None:
-        directory = f"{self.directory}/torn"
-        self._files.make_dir(directory)
-        file = self._files.create(f"{directory}/{name}")
-        try:
-            write_all(file, torn, 0)
-            file.sync()
-        finally:
-            file.close()
-        self._files.sync_dir(directory)
 
     def close(self) -> None:
         self.bodies.close()
@@ -348,10 +330,8 @@ class FileLog:
         if self._file is None:
             return
         file, self._file = self._file, None
-        try:
+        with closing(file):
             file.truncate(self._end)
-        finally:
-            file.close()
 
     def append(self, entries: Sequence[Entry]) -> None:
         """See Log.  Makes one write, which is durable when it returns."""

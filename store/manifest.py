@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
@@ -122,12 +123,10 @@ def append(files: Files, day: str, lines: Iterable[bytes]) -> None:
         written = b""
         file = files.create(path)
     whole = written.rfind(b"\n") + 1
-    try:
+    with closing(file):
         if whole < len(written):
             file.truncate(whole)
             file.sync()
         write_all(file, b"".join(lines), whole)
         file.sync()
-    finally:
-        file.close()
     files.sync_dir(day)

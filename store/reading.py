@@ -15,15 +15,19 @@ from store.segment_directory import SegmentDirectory, open_segment
 
 
 class Segments:
-    """The segments of a journal directory."""
+    """The segments of a journal directory.
+
+    `in_use`: those not in retention/; all messages on queues were stored, or copied, in one of them.  `newest`: the one
+    that a broker writes to, or last wrote to; 0: there is none.
+    """
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
         self._directory = directory
         self._live = SegmentDirectory(files, directory)
         self._paths: dict[int, str] = {}
-        self._in_use: frozenset[int] = frozenset()
-        self._newest = 0
+        self.in_use: frozenset[int] = frozenset()
+        self.newest = 0
         self._last: tuple[int, str, bytes] = (0, "", b"")
 
     def numbers(self) -> list[int]:
@@ -35,30 +39,20 @@ class Segments:
         """List kept segments first: one that is moved meanwhile is still found at its old place."""
         paths = kept(self._files, self._directory)
         live = self._live.segments()
-        self._in_use = frozenset(live)
-        self._newest = max(live, default=0)
+        self.in_use = frozenset(live)
+        self.newest = max(live, default=0)
         self._paths = {segment_number(path.rpartition("/")[2]): path for path in paths}
         self._paths |= {number: self._live.path(number) for number in live}
-
-    @property
-    def in_use(self) -> frozenset[int]:
-        """The segments not in retention/: all messages on queues were stored, or copied, in one of them."""
-        return self._in_use
 
     def path(self, number: int) -> str:
         """The path of a segment when last listed."""
         return self._paths[number]
 
-    @property
-    def newest(self) -> int:
-        """The segment that a broker writes to, or last wrote to; 0: there is none."""
-        return self._newest
-
     def first_position(self, number: int) -> int | None:
         """The position where a segment begins; None if it is missing, or its header cannot be read."""
         path = self._paths.get(number)
         try:
-            head = self._files.read_head(path, SEGMENT_HEADER_BYTES) if path else b""
+            head = self._files.read_range(path, 0, SEGMENT_HEADER_BYTES) if path else b""
             return header_of(number, head).first_position
         except (OSError, BadHeader):
             return None
@@ -91,5 +85,5 @@ class Segments:
             return
         segment = open_segment(self._last[1], number, data)
         yield from segment.records()
-        if number < self._newest:
+        if number < self.newest:
             segment.check_undamaged()

@@ -68,7 +68,14 @@ DELETING: Final = frozenset(
 )
 
 
-class RemovalReason(IntEnum):
+class _Reason(IntEnum):
+    @property
+    def word(self) -> str:
+        """The reason as people read it."""
+        return self.name.lower().replace("_", "-")
+
+
+class RemovalReason(_Reason):
     """Why a message left a queue.  The list is closed: a message leaves only by one of these."""
 
     CONSUMED = 1
@@ -86,13 +93,8 @@ class RemovalReason(IntEnum):
     DISCARDED = 13
     FORWARDED = 14
 
-    @property
-    def word(self) -> str:
-        """The reason as people read it."""
-        return self.name.lower().replace("_", "-")
 
-
-class DeadLetterReason(IntEnum):
+class DeadLetterReason(_Reason):
     """Why a message could not be delivered."""
 
     MAX_DELIVERIES = 1
@@ -106,8 +108,3 @@ class DeadLetterReason(IntEnum):
     ADMIN = 9
     LINK_HOPS = 10
     DECODE_ERROR = 11
-
-    @property
-    def word(self) -> str:
-        """The reason as people read it."""
-        return self.name.lower().replace("_", "-")

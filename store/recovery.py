@@ -63,8 +63,9 @@ class Verdict:
 
 
 class Recovery:
-    """The verdict, and every valid record.  `leftovers` are segments that were trimmed but are still there.
+    """The verdict, and every valid record.  Raises Corrupt, and the errors of the source.
 
+    `leftovers` are segments that were trimmed but are still there.
     `told` has the positions where older segments ended, according to the newest one; `ends` those where the segments
     that were read ended; `sizes` their bytes.
     Not `strict`: a missing segment is not an error until its records are read.
@@ -206,8 +207,3 @@ def ends_closed(data: bytes, entry: EntryHead) -> bool:
         offset += length
         length, type, _, _ = HEAD.unpack_from(data, offset)
     return type == RecordType.CLOSED
-
-
-def recover(source: Source) -> Recovery:
-    """Recover a log.  Raises Corrupt, LogFailed."""
-    return Recovery(source)

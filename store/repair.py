@@ -24,21 +24,21 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from store import decode, record
-from store.bodies import DIRECTORY, body_name
-from store.body_check import Needed, check_bodies, sizes
+from store.bodies import body_name, body_path, sizes
+from store.body_check import Needed, check_bodies
 from store.decode import RawRecord
-from store.files import Files, write_all
+from store.files import Files, write_file
 from store.inspect import verify
 from store.log import COPY
 from store.record import RecordType, RemovalReason
 from store.salvage import NOTHING_BEHIND, Loss, Salvage, salvage
 from store.segment import (
     BadHeader,
-    Entry,
     NewerHeader,
     SegmentHeader,
     decode_header,
     encode_header,
+    entry_of,
     header_of,
     pack_entries,
     segment_name,
@@ -289,15 +289,7 @@ def _conclude(files: Files, directory: str, segments: list[Salvage], made: Plan,
     last = segments[-1]
     first = last.position
     header = encode_header(number=number, broker_id=last.header.broker_id, created=now, first_position=first)
-    entry = Entry(
-        segment=number,
-        ticket=0,
-        first=first,
-        count=len(parts),
-        timestamp=now,
-        nbytes=sum(map(len, parts)),
-        parts=parts,
-    )
+    entry = entry_of(parts, segment=number, first=first, timestamp=now)
     made.written[number] = header + bytes(pack_entries([entry], decode_header(header).crc, first))
     made.added = number
 
@@ -318,7 +310,7 @@ def apply(files: Files, directory: str, made: Plan, backup: str) -> None:
     files.sync_dir(backup)
     for id in sorted(made.bodies & sizes(files, directory).keys()):
         files.make_dir(f"{directory}/torn")
-        files.rename(f"{directory}/{DIRECTORY}/{body_name(id)}", f"{directory}/torn/{body_name(id)}")
+        files.rename(body_path(directory, id), f"{directory}/torn/{body_name(id)}")
     for number in sorted(made.written):  # the new segment has the highest number
         _write(files, source.path(number), made.written[number])
         files.sync_dir(directory)
@@ -327,10 +319,5 @@ def apply(files: Files, directory: str, made: Plan, backup: str) -> None:
 def _write(files: Files, path: str, data: bytes) -> None:
     """Write a file, whole or not at all."""
     partial = f"{path}{PARTIAL_SUFFIX}"
-    file = files.create(partial)
-    try:
-        write_all(file, data, 0)
-        file.sync()
-    finally:
-        file.close()
+    write_file(files, partial, data)
     files.rename(partial, path)

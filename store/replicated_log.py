@@ -11,13 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from store.bodies import BodyFiles
-from store.database import Head, Unavailable
+from store.database import Unavailable
 from store.errors import LogFailed
-from store.log import Counters, FileLog, Place
+from store.log import FileLog, Place
 from store.log_owner import LogOwner
 from store.segment import SEGMENT_HEADER_BYTES, Entry, encode_header, header_of, scan
-from store.spare import Spare
 
 #: Size of a large body's chunks, in bytes: easy to handle for the database.
 CHUNK_BYTES: Final = 1 << 20
@@ -63,7 +61,7 @@ class SharedBodies:
 class ReplicatedLog:
     """A log in a database, changed through `owner` once it is owned; before that, the copy follows (see `following`).
 
-    `make_copy` makes the copy; its argument is the store for large bodies.
+    `make_copy` makes the copy; its argument is the store for large bodies.  The copy's name identifies this broker.
     """
 
     def __init__(
@@ -76,49 +74,15 @@ class ReplicatedLog:
     ) -> None:
         self.owner = owner
         self._shared_bodies = SharedBodies(owner)
-        self.copy = make_copy(self._shared_bodies)
+        self.copy = copy = make_copy(self._shared_bodies)
         self._now = now
         self._monotonic = monotonic
         self._to_trim: list[int] = []
-
-    # -- what the copy answers -------------------------------------------------------------------------------------
-
-    @property
-    def directory(self) -> str:
-        """The directory of the copy."""
-        return self.copy.directory
-
-    @property
-    def bodies(self) -> BodyFiles:
-        """The files of large bodies."""
-        return self.copy.bodies
-
-    @property
-    def counters(self) -> Counters:
-        """What the log has done since it was opened."""
-        return self.copy.counters
-
-    @property
-    def segment_bytes(self) -> int:
-        """The size of a full segment."""
-        return self.copy.segment_bytes
-
-    @property
-    def spare(self) -> Spare:
-        """Room for the next segment of the copy."""
-        return self.copy.spare
-
-    def segments(self) -> list[int]:
-        return self.copy.segments()
-
-    def path(self, segment: int) -> str:
-        return self.copy.path(segment)
-
-    def read(self, segment: int) -> bytes:
-        return self.copy.read(segment)
-
-    def allocate(self, segment: int) -> None:
-        self.copy.allocate(segment)
+        # What the copy answers.
+        self.directory, self.segment_bytes = copy.directory, copy.segment_bytes
+        self.bodies, self.counters, self.spare = copy.bodies, copy.counters, copy.spare
+        self.open, self.copy_name, self.allocate = copy.open, copy.copy_name, copy.allocate
+        self.segments, self.path, self.read = copy.segments, copy.path, copy.read
 
     # -- owning ----------------------------------------------------------------------------------------------------
 
@@ -126,18 +90,6 @@ class ReplicatedLog:
     def replicated(self) -> Place:
         """The end of the log's replicated part, as far as this writer knows."""
         return self.owner.end
-
-    def open(self) -> None:
-        """Take possession of the copy."""
-        self.copy.open()
-
-    def copy_name(self) -> str:
-        """Return the copy's name, which identifies this broker as owner; empty if the directory is not a copy yet."""
-        return self.copy.copy_name()
-
-    def own(self, head: Head) -> None:
-        """Become the owner: all of the log has been copied."""
-        self.owner.own(head)
 
     def publish(self) -> None:
         """Write all of the copy to a new database: until now it was a log in files."""

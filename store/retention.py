@@ -16,7 +16,7 @@ segment that was needed for long is trimmed after newer ones).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from errno import ENOENT
@@ -141,11 +141,8 @@ class Retention:
         files, directory = self._files, self._directory
         path = SegmentDirectory(files, directory).path(segment)
         if not self._synced:
-            file = files.open(path)
-            try:
+            with closing(files.open(path)) as file:
                 file.sync()
-            finally:
-                file.close()
         told = _describe(files, path, self.extents.get(segment))
         lines = [
             manifest.removed_line(gone[0], manifest.GONE, through=gone[-1])
@@ -213,7 +210,7 @@ def _gone_above(files: Files, directory: str, segment: int) -> list[range]:
 
 
 def _describe(files: Files, path: str, extent: Extent | None) -> KeptSegment:
-    data = files.read_head(path, SEGMENT_HEADER_BYTES)
+    data = files.read_range(path, 0, SEGMENT_HEADER_BYTES)
     header = decode_header(data)
     if extent is None:
         data = files.read(path)
@@ -278,23 +275,20 @@ def _tell_and(remove: Callable[[], None], files: Files, day: str, lines: Sequenc
     On a full disk the order is reversed, as the removal makes room; if there is none even then, an audit will report
     the segments as missing.
     """
-    try:
-        manifest.append(files, day, lines)
-    except OSError as error:
-        if error.errno not in NO_ROOM:
-            raise
-        remove()
+    told = _append_if_room(files, day, lines)
+    remove()
+    if not told:
         _append_if_room(files, day, lines)
-    else:
-        remove()
 
 
-def _append_if_room(files: Files, day: str, lines: Sequence[bytes]) -> None:
+def _append_if_room(files: Files, day: str, lines: Sequence[bytes]) -> bool:
     try:
         manifest.append(files, day, lines)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
+        return False
+    return True
 
 
 def _clear(files: Files, day: str, directory: str, *, too_old: bool) -> None:

@@ -16,12 +16,12 @@ from store.decode import RawRecord
 from store.errors import Corrupt
 from store.segment import (
     BadHeader,
-    Entry,
     EntryHead,
     Scan,
     SegmentHeader,
     decode_header,
     encode_header,
+    entry_of,
     later_entries,
     pack_entries,
     read_entry,
@@ -106,15 +106,7 @@ def lost_entries(number: int, seed: int, first: int, count: int, time: int) -> I
     lost = record.lost()
     while count > 0:
         here = min(count, LOST_PER_ENTRY)
-        entry = Entry(
-            segment=number,
-            ticket=0,
-            first=first,
-            count=here,
-            timestamp=time,
-            nbytes=here * len(lost),
-            parts=[lost] * here,
-        )
+        entry = entry_of([lost] * here, segment=number, first=first, timestamp=time)
         yield pack_entries([entry], seed, first)
         first += here
         count -= here

@@ -73,9 +73,12 @@ class SegmentHeader:
 
 
 class Entry:
-    """An entry to be written.  `parts` are the bytes of its records, `nbytes` their sum, `first` its first position."""
+    """An entry to be written, with its first position.
 
-    __slots__ = ("count", "first", "nbytes", "parts", "segment", "ticket", "timestamp")
+    `parts` are the bytes of its records, `nbytes` their sum; `length`: bytes of the whole entry in its segment.
+    """
+
+    __slots__ = ("count", "first", "length", "nbytes", "parts", "segment", "ticket", "timestamp")
 
     def __init__(
         self, *, segment: int, ticket: int, first: int, count: int, timestamp: int, nbytes: int, parts: list[bytes]
@@ -87,11 +90,15 @@ class Entry:
         self.timestamp = timestamp
         self.nbytes = nbytes
         self.parts = parts
+        self.length = entry_length(nbytes)
 
-    @property
-    def length(self) -> int:
-        """Bytes of the whole entry in its segment."""
-        return entry_length(self.nbytes)
+
+def entry_of(records: list[bytes], *, segment: int, first: int, timestamp: int) -> Entry:
+    """An entry of these records, for which nobody waits."""
+    nbytes = sum(map(len, records))
+    return Entry(
+        segment=segment, ticket=0, first=first, count=len(records), timestamp=timestamp, nbytes=nbytes, parts=records
+    )
 
 
 @dataclass(slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Final
 
 from store.files import NO_ROOM, Files
@@ -69,11 +70,8 @@ class Spare:
 
     def _allocate(self, path: str, nbytes: int) -> bool:
         try:
-            file = self._files.open(path) if self.nbytes else self._files.create(path)
-            try:
+            with closing(self._files.open(path) if self.nbytes else self._files.create(path)) as file:
                 file.allocate(nbytes)
-            finally:
-                file.close()
         except OSError as error:
             if error.errno not in NO_ROOM:
                 raise self._failed(f"allocating {path}", error) from error
@@ -87,10 +85,7 @@ class Spare:
             if not self.nbytes:
                 self._files.remove(path)
                 return
-            file = self._files.open(path)
-            try:
+            with closing(self._files.open(path)) as file:
                 file.truncate(self.nbytes)
-            finally:
-                file.close()
         except OSError as error:
             raise self._failed(f"giving back {path}", error) from error

@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any
 
 from store import decode
-from store.id_index import ids_of, origin_in
+from store.id_index import Speaking, ids_of, origin_in
 from store.record import FORMATS, DeadLetterReason, RecordType, RemovalReason
 
 
@@ -117,24 +117,25 @@ class FoundStep:
 
 def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
     """A step for each wanted message that a record is about.  Raises RecordError."""
-    segment, position, time, type, data, offset = raw
+    segment, position, time, _, data, offset = raw
     at: dict[str, Any] = {"segment": segment, "position": position, "time": time, "offset": offset}
     found = decode.decode(data, offset)
     if isinstance(found, decode.Message | decode.Copied):
         if found.id in wanted:
             yield FoundStep(_stored(found, at), found.facts.queue_ids)
         return
-    told = _TOLD[RecordType(type)](found)
-    queue_ids = (told.pop("queue_id"),)
-    session_id = told.pop("session_id", 0)
+    assert isinstance(found, Speaking), "the other types are about no message"
+    facts = _facts_of(found)
+    queue_ids = (found.queue_id,) if found.queue_id else ()
+    session_id = found.session_id if isinstance(found, decode.Inflight) else 0
     for index, id in enumerate(_told_of(found)):
         if id in wanted:
             if isinstance(found, decode.Inflight):
-                told["packet_id"] = found.packet_ids[index]
-            yield FoundStep(TrailStep(message=id, **at, **told), queue_ids if queue_ids[0] else (), session_id)
+                facts["packet_id"] = found.packet_ids[index]
+            yield FoundStep(TrailStep(message=id, **at, **facts), queue_ids, session_id)
 
 
-def _told_of(found: decode.Record) -> Sequence[int]:
+def _told_of(found: Speaking) -> Sequence[int]:
     """The messages that a record is about; for a death or an expiry, not the message that it became."""
     return (found.old_id,) if isinstance(found, decode.DeadLettered | decode.Expired) else ids_of(found)
 
@@ -168,69 +169,23 @@ def _stored(found: decode.Message | decode.Copied, at: dict[str, Any]) -> TrailS
     )
 
 
-def _left(found: decode.Removed) -> dict[str, Any]:
-    return {"kind": StepKind.LEFT, "queue_id": found.queue_id, "reason": RemovalReason(found.reason).word}
-
-
-def _returned(found: decode.Counts) -> dict[str, Any]:
-    redelivered = found.redelivered or found.count > 0
-    return {
-        "kind": StepKind.RETURNED,
-        "queue_id": found.queue_id,
-        "attempts": found.count,
-        "redelivered": redelivered,
-    }
-
-
-def _delivering(found: decode.Delivering) -> dict[str, Any]:
-    return {"kind": StepKind.DELIVERING, "queue_id": found.queue_id, "consumer_id": found.consumer_id}
-
-
-def _scheduled(found: decode.Scheduled) -> dict[str, Any]:
-    return {"kind": StepKind.SCHEDULED, "queue_id": found.queue_id, "scheduled": found.due}
-
-
-def _in_flight(found: decode.Inflight) -> dict[str, Any]:
-    return {"kind": StepKind.IN_FLIGHT, "queue_id": found.queue_id, "session_id": found.session_id}
-
-
-def _died(found: decode.DeadLettered) -> dict[str, Any]:
-    return {
-        "kind": StepKind.DIED,
-        "queue_id": found.queue_id,
-        "new_id": found.new_id,
-        "address": found.address,
-        "reason": DeadLetterReason(found.reason).word,
-        "text": found.text,
-        "attempts": found.attempts,
-        "first_failure": found.first_failure,
-        "client": found.client,
-        "remote": found.remote,
-        "user": found.user,
-        "sent": found.enqueued,
-    }
-
-
-def _expired(found: decode.Expired) -> dict[str, Any]:
-    return {
-        "kind": StepKind.EXPIRED,
-        "queue_id": found.queue_id,
-        "new_id": found.new_id,
-        "address": found.address,
-        "reason": DeadLetterReason.EXPIRED.word,
-        "attempts": found.attempts,
-        "expiration": found.expiration,
-        "consumers": found.consumers,
-        "sent": found.enqueued,
-    }
-
-
-_TOLD: Final[dict[RecordType, Any]] = {
-    RecordType.REMOVED: _left,
-    RecordType.COUNTS: _returned,
-    RecordType.DELIVERING: _delivering,
-    RecordType.SCHEDULED: _scheduled,
-    RecordType.INFLIGHT: _in_flight,
-    RecordType.DEAD_LETTERED: _died,
-    RecordType.EXPIRED: _expired,
-}
+def _facts_of(found: Speaking) -> dict[str, Any]:
+    """The fields of the steps that a record makes, beside its place and the names of its queue and session."""
+    if isinstance(found, decode.Removed):
+        return {"kind": StepKind.LEFT, "reason": RemovalReason(found.reason).word}
+    if isinstance(found, decode.Counts):
+        redelivered = found.redelivered or found.count > 0
+        return {"kind": StepKind.RETURNED, "attempts": found.count, "redelivered": redelivered}
+    if isinstance(found, decode.Delivering):
+        return {"kind": StepKind.DELIVERING, "consumer_id": found.consumer_id}
+    if isinstance(found, decode.Scheduled):
+        return {"kind": StepKind.SCHEDULED, "scheduled": found.due}
+    if isinstance(found, decode.Inflight):
+        return {"kind": StepKind.IN_FLIGHT}
+    told = {"new_id": found.new_id, "address": found.address, "attempts": found.attempts, "sent": found.enqueued}
+    if isinstance(found, decode.Expired):
+        told |= {"expiration": found.expiration, "consumers": found.consumers}
+        return {"kind": StepKind.EXPIRED, "reason": DeadLetterReason.EXPIRED.word, **told}
+    told |= {"text": found.text, "first_failure": found.first_failure}
+    told |= {"client": found.client, "remote": found.remote, "user": found.user}
+    return {"kind": StepKind.DIED, "reason": DeadLetterReason(found.reason).word, **told}

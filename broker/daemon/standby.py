@@ -248,7 +248,7 @@ class Standby:
             return
         self._lease = self._keep_lease(head.epoch, since)
         self._report("replication.claimed", epoch=head.epoch)
-        self._log.own(head)
+        self._log.owner.own(head)
         if head.end == NEW:
             self._log.publish()
             self._copying.end = self._log.replicated

@@ -30,7 +30,6 @@ from store.journal import Journal, JournalLimits
 from store.log import FileLog, Log, LogSettings
 from store.pages import Pages
 from store.recovery import Recovery, Verdict
-from store.recovery import recover as recover_log
 from store.retention import RetentionSettings
 from store.writer import Writer
 
@@ -191,7 +190,7 @@ def recover(parts: Broker, config: Config, *, serves: bool = True) -> tuple[Verd
     Raises JournalError (damage, no room, a failing disk), UnknownFormat, EngineError (a declaration contradicts the
     journal).
     """
-    recovery = recover_log(parts.log)
+    recovery = Recovery(parts.log)
     restored = restore(parts, recovery)
     begin(parts, config, serves=serves)
     return recovery.verdict, restored

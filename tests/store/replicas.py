@@ -100,7 +100,7 @@ class Replica:
                 continue
             assert head is not None
             break
-        self.log.own(head)
+        self.log.owner.own(head)
         if head.end == NEW:
             self.log.publish()
             self.copying.end = self.log.replicated

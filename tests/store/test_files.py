@@ -29,11 +29,11 @@ def test_a_file_is_allocated_written_cut_and_read(files: OsFiles, tmp_path: Path
     file.truncate(9)
     file.close()
     assert files.read(path) == b"\0\0\0hello\0"
-    assert files.read_head(path, 4) == b"\0\0\0h"
+    assert files.read_range(path, 0, 4) == b"\0\0\0h"
     again = files.open(path)
     again.write_at(b"x", 0)
     again.close()
-    assert files.read_head(path, 100) == b"x\0\0hello\0"
+    assert files.read_range(path, 0, 100) == b"x\0\0hello\0"
     files.create(path).close()
     assert files.size(path) == 0
 

@@ -8,17 +8,16 @@ from collections.abc import Callable
 import pytest
 
 from store import inspect, record, repair
-from store.bodies import DIRECTORY as BODIES
-from store.bodies import body_name
+from store.bodies import body_path, sizes
 from store.body import LargeBody
-from store.body_check import PIECE_BYTES, Needed, check_bodies, sizes
+from store.body_check import PIECE_BYTES, Needed, check_bodies
 from store.decode import Copied, Message, RawRecord, Removed, decode
 from store.errors import Corrupt
 from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.manifest import MANIFEST
 from store.record import RemovalReason
-from store.recovery import recover
+from store.recovery import Recovery
 from store.retention import RetentionSettings, find_body
 from store.segment import segment_name
 from store.writer import InlineWriter
@@ -144,7 +143,7 @@ class Desk:
 
     def file(self, id: int) -> str:
         """Where a message's body is."""
-        return f"{DIRECTORY}/{BODIES}/{body_name(self.bodies[id].reference.id)}"
+        return body_path(DIRECTORY, self.bodies[id].reference.id)
 
 
 @pytest.fixture
@@ -392,7 +391,7 @@ def test_a_body_that_cannot_be_read_or_goes_meanwhile(desk: Desk) -> None:
     id = desk.send(b"large")
     reference = desk.bodies[id].reference
     needed = Needed()
-    for raw in recover(desk.log).records():
+    for raw in Recovery(desk.log).records():
         needed.note(raw)
     assert needed.bodies == {reference.id: reference}
     assert needed.messages == [(id, reference, {1, 2})]
@@ -421,15 +420,15 @@ def test_a_body_that_cannot_be_read_or_goes_meanwhile(desk: Desk) -> None:
 def test_a_file_that_goes_while_they_are_listed_is_left_out(files: SimFiles) -> None:
     assert sizes(files, DIRECTORY) == {}
     for id in (1, 2):
-        files.put(f"{DIRECTORY}/{BODIES}/{body_name(id)}", bytes(id))
-    files.put(f"{DIRECTORY}/{BODIES}/notes.txt", b"mine")
+        files.put(body_path(DIRECTORY, id), bytes(id))
+    files.put(f"{DIRECTORY}/bodies/notes.txt", b"mine")
     assert sizes(files, DIRECTORY) == {1: 1, 2: 2}
     before = files.operations
 
     def take() -> None:
         if files.operations == before + 1:
             files.before_step = None
-            files.remove(f"{DIRECTORY}/{BODIES}/{body_name(1)}")
+            files.remove(body_path(DIRECTORY, 1))
 
     files.before_step = take
     assert sizes(files, DIRECTORY) == {2: 2}

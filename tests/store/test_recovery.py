@@ -12,7 +12,7 @@ from store import inspect, record, repair, segment
 from store.errors import Corrupt, LogFailed, NewerFormat
 from store.journal import Journal
 from store.log import FileLog, LogSettings
-from store.recovery import State, recover
+from store.recovery import Recovery, State
 from store.segment import Entry, pack_entries, segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter
@@ -36,7 +36,7 @@ def records(files: SimFiles) -> tuple[State, Found]:
     """What recovery finds: the verdict, and each record's position, type and bytes.  Raises Corrupt."""
     log = open_log(files)
     try:
-        recovery = recover(log)
+        recovery = Recovery(log)
         found = []
         for _, position, _, type, buffer, offset in recovery.records():
             length = int.from_bytes(buffer[offset : offset + 4], "little")
@@ -374,7 +374,7 @@ def test_a_segment_that_cannot_be_read(rolled: SimFiles) -> None:
     log = open_log(damaged)
     damaged.plan(2, Fault.EIO)
     with pytest.raises(LogFailed, match=r"reading /data/journal/0000000003\.journal"):
-        recover(log)
+        Recovery(log)
 
 
 def test_the_message_says_where_what_and_what_to_do() -> None:

@@ -13,7 +13,7 @@ from store.decode import UNTOLD
 from store.errors import Corrupt, NewerFormat
 from store.log import FileLog, LogSettings
 from store.record import RecordType
-from store.recovery import recover
+from store.recovery import Recovery
 from store.repair import CannotRepair, Plan
 from store.segment import segment_name
 from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, Station
@@ -57,7 +57,7 @@ def records(files: SimFiles) -> dict[int, bytes]:
     log.open()
     try:
         found = {}
-        for _, position, _, _, buffer, offset in recover(log).records():
+        for _, position, _, _, buffer, offset in Recovery(log).records():
             length = int.from_bytes(buffer[offset : offset + 4], "little")
             found[position] = buffer[offset : offset + length]
         return found

@@ -616,7 +616,7 @@ def test_large_bodies_come_along_from_a_log_in_files() -> None:
     assert one.leases.take_lease("one", 5_000)
     head = one.database.claim("one")
     assert head is not None
-    one.log.own(head)
+    one.log.owner.own(head)
     one.log.publish()
     [id] = shared.tables.bodies
     assert b"".join(shared.connect().read_body(id)) == bytes(range(256)) * 9000

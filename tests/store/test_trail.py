@@ -13,8 +13,7 @@ import pytest
 from bench.audit.generate import generate
 from store import decode, id_index, record, trail_search
 from store.files import OsFiles
-from store.id_index import DIRECTORY, IdIndexes, build, numbers_in
-from store.indexing import FREE_BYTES_MIN, Indexer
+from store.id_index import DIRECTORY, FREE_BYTES_MIN, IdIndexes, Indexer, build, numbers_in
 from store.record import DeadLetterReason, RecordType, RemovalReason
 from store.segment import ENTRY_MAGIC, Entry, decode_header, encode_header, pack_entries, segment_name
 from store.segment_directory import open_segment

@@ -170,7 +170,7 @@ class SimBroker:
             while head is None and self.shared.reachable:
                 with suppress(Doubtful, Unavailable):
                     head = self._database.claim(name)
-            log.own(head or self._database.head())
+            log.owner.own(head or self._database.head())
             copying.fetch(log.replicated)
             copying.tidy()
         except Unavailable as unavailable:

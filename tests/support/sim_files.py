@@ -261,10 +261,6 @@ class SimFiles:
         self._read_step("read", path)
         return bytes(self._node(path).current)
 
-    def read_head(self, path: str, nbytes: int) -> bytes:
-        self._read_step("read_head", path)
-        return bytes(self._node(path).current[:nbytes])
-
     def space(self, path: str) -> tuple[int, int]:
         if self.unseen:
             raise self.error(Fault.EIO)
