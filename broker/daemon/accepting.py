@@ -49,20 +49,12 @@ class Accepting:
 
     def sessions(self, acceptor: MessagingAcceptor) -> MakeSession:
         """Return the factory for the sessions of an acceptor's connections."""
-        make = self._of_one(acceptor, acceptor)
-        others: dict[str, MakeSession] = {}
+        served = {acceptor.protocol: self._of_one(acceptor, acceptor)}
         for name in acceptor.others:
             other = self._config.acceptors[name]
             assert isinstance(other, MessagingAcceptor), "the configuration is checked"
-            others[other.protocol] = self._of_one(other, acceptor)
-        if not others:
-            return make
-        served: dict[str, MakeSession] = {acceptor.protocol: make, **others}
-
-        def detecting(transport: Transport, number: int, peer: Peer) -> Session:
-            return DetectingSession({name: bound(each, transport, number, peer) for name, each in served.items()})
-
-        return detecting
+            served[other.protocol] = self._of_one(other, acceptor)
+        return detecting(served)
 
     def served(self, acceptor: MessagingAcceptor) -> frozenset[str]:
         """Return the protocols that a client's first bytes may belong to; HTTP for a protocol over WebSocket."""
@@ -87,37 +79,30 @@ class Accepting:
         servers = failover_servers(self._config, at)
         if isinstance(acceptor, StompAcceptor):
             make = self._stomp(acceptor, reference(servers))
-            return self._stomp_over_websocket(make, acceptor) if acceptor.websocket else make
-        if isinstance(acceptor, MqttAcceptor):
+        elif isinstance(acceptor, MqttAcceptor):
             make = self._mqtt(acceptor, reference(servers))
-            return self._over_websocket(make, acceptor) if acceptor.websocket else make
-        assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
-        make = self._amqp(acceptor, open_properties(servers, amqp_scheme(acceptor, at)))
+        else:
+            assert isinstance(acceptor, AmqpAcceptor), "a protocol for which there are sessions"
+            make = self._amqp(acceptor, open_properties(servers, amqp_scheme(acceptor, at)))
         return self._over_websocket(make, acceptor) if acceptor.websocket else make
 
-    def _over_websocket(self, make: MakeSession, acceptor: MqttAcceptor | AmqpAcceptor) -> MakeSession:
-        # Imported here, as for STOMP: brokers without WebSocket start faster.
+    def _over_websocket(self, make: MakeSession, acceptor: StompAcceptor | MqttAcceptor | AmqpAcceptor) -> MakeSession:
+        # Imported here: brokers without WebSocket start faster.
         from broker.sessions.websocket.session import WebSocketSession
-
-        def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
-            offered: dict[str, Callable[[], Session]] = {acceptor.protocol: bound(make, transport, number, peer)}
-            return WebSocketSession(offered, origins=acceptor.websocket_origins, refused=self._refused(peer))
-
-        return wrapping
-
-    def _stomp_over_websocket(self, make: MakeSession, acceptor: StompAcceptor) -> MakeSession:
         from broker.sessions.websocket.stomp import StompWebSocketSession
 
+        origins, report = acceptor.websocket_origins, self._tick.engine.report
+
         def wrapping(transport: Transport, number: int, peer: Peer) -> Session:
-            inner = bound(make, transport, number, peer)
-            return StompWebSocketSession(inner, origins=acceptor.websocket_origins, refused=self._refused(peer))
+            def refused(origin: str) -> None:
+                report("websocket.refused", remote=peer.remote, origin=origin)
+
+            inner = _bound(make, transport, number, peer)
+            if isinstance(acceptor, StompAcceptor):
+                return StompWebSocketSession(inner, origins=origins, refused=refused)
+            return WebSocketSession({acceptor.protocol: inner}, origins=origins, refused=refused)
 
         return wrapping
-
-    def _refused(self, peer: Peer) -> Callable[[str], None]:
-        """Return a function that logs the origin of a page that may not connect."""
-        report = self._tick.engine.report
-        return lambda origin: report("websocket.refused", remote=peer.remote, origin=origin)
 
     def _connection_id(self, number: int) -> str:
         return f"{self._tick.engine.random.getrandbits(32):08x}-{number}"
@@ -283,6 +268,16 @@ def speaks_websocket(acceptor: MessagingAcceptor) -> bool:
     return isinstance(acceptor, StompAcceptor | AmqpAcceptor | MqttAcceptor) and acceptor.websocket
 
 
-def bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
-    """Bind a factory to a connection."""
+def detecting(served: dict[str, MakeSession]) -> MakeSession:
+    """Return the factory for clients of one of these protocols, which their first bytes tell if there are several."""
+    if len(served) == 1:
+        return next(iter(served.values()))
+
+    def make(transport: Transport, number: int, peer: Peer) -> Session:
+        return DetectingSession({name: _bound(each, transport, number, peer) for name, each in served.items()})
+
+    return make
+
+
+def _bound(make: MakeSession, transport: Transport, number: int, peer: Peer) -> Callable[[], Session]:
     return lambda: make(transport, number, peer)

@@ -140,8 +140,7 @@ class Replication:
         """This broker's role, and its progress while it stands by."""
         if not self.stands_by:
             return Replicated("owner", self.log.owner.epoch)
-        state = UNASKED if self._standby is None else self._standby.state
-        return Replicated("standby", state.epoch, state.lag_entries, state.lag_seconds, state.trouble)
+        return UNASKED if self._standby is None else self._standby.state
 
     # -- owning ----------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import contextlib
 import gc
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,7 +31,6 @@ from broker import clock
 from broker.config import Config, Reload
 from broker.daemon.announcing import Announcer
 from broker.daemon.indexing import Indexing
-from broker.daemon.machine import this_machine
 from broker.daemon.managed import Managed
 from broker.daemon.reloading import Reloading
 from broker.daemon.server import Server
@@ -41,8 +40,7 @@ from broker.daemon.standby_server import StandbyServer
 from broker.daemon.start_errors import START_ERRORS, tell
 from broker.daemon.systemd import Notifier
 from broker.daemon.tick_driver import TickDriver
-from broker.daemon.tracing import start_tracing
-from broker.daemon.wiring import Broker, assemble, begin, recover
+from broker.daemon.wiring import Broker, assemble, begin, recover, this_machine
 from broker.log import Log, configure
 from broker.management.runtime import Listening
 from broker.net.tasks import supervised
@@ -208,7 +206,7 @@ class Daemon:
     async def _serve(self) -> None:
         """Open the acceptors, serve until the broker ends, close everything."""
         self._signals.listen(self._ending.begun.set)
-        end_tracing = start_tracing(self._config, self._broker.engine, self._log)
+        end_tracing = self._trace()
         try:
             server = self._server = self._managed.server = Server(self._config, self._broker, self._log)
             self._driver.set_congested = server.set_congested
@@ -223,6 +221,18 @@ class Daemon:
             await self._work(server)
         await self._close()
         end_tracing()
+
+    def _trace(self) -> Callable[[], None]:
+        """Trace messages from now on, if configured.  Call the returned function to send the last spans and stop."""
+        config, engine = self._config, self._broker.engine
+        if not config.telemetry.endpoint:
+            return lambda: None
+        from broker.telemetry.export import Telemetry  # of an extra
+
+        salt, now = engine.journal.broker_id, clock.wall_ns
+        telemetry = Telemetry(config.telemetry, name=config.broker.name, salt=salt, report=self._log, wall_ns=now)
+        engine.trace(telemetry.tracer)
+        return telemetry.close
 
     def _announce(self, server: Server, listening: Sequence[Listening]) -> None:
         """Announce READY, unless the broker is already ending."""

@@ -19,6 +19,7 @@ from broker.daemon.lease import LeaseKeeper
 from broker.daemon.wiring import Broker, restore
 from broker.engine import Restored
 from broker.engine.model.report import Report
+from broker.management.ports import Replicated
 from store.database import Database, Doubtful, Leases, Unavailable
 from store.errors import Corrupt, LogFailed
 from store.files import Files
@@ -51,21 +52,8 @@ class Owned:
     restored: Restored
 
 
-@dataclass(frozen=True, slots=True)
-class StandbyState:
-    """A standby's progress: how many entries it has not copied, and how long ago it last had all of them.
-
-    `trouble`: why it makes no progress; empty if it does.
-    """
-
-    epoch: int
-    lag_entries: int
-    lag_seconds: float
-    trouble: str
-
-
 #: The state before the first query.
-UNASKED: Final = StandbyState(0, 0, 0.0, "the database has not been asked yet")
+UNASKED: Final = Replicated("standby", 0, trouble="the database has not been asked yet")
 
 
 class _Again(Exception):
@@ -146,13 +134,13 @@ class Standby:
             thread.join()
 
     @property
-    def state(self) -> StandbyState:
+    def state(self) -> Replicated:
         """The current progress."""
         copying = self._copying
         head = copying.known
         lag = max(0, head.entries - copying.entries) if head is not None else 0
         seconds = self._monotonic() - self._equal if lag or self._trouble else 0.0
-        return StandbyState(head.epoch if head is not None else 0, lag, seconds, self._trouble)
+        return Replicated("standby", head.epoch if head is not None else 0, lag, seconds, self._trouble)
 
     def _run(self, work: Callable[[], None]) -> None:
         try:

@@ -5,12 +5,13 @@ Nothing here listens, signals or sleeps; simulations assemble the same parts aro
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 from typing import Final, NamedTuple
 
-from broker import __version__
+from broker import __version__, clock
 from broker.config import AmqpAcceptor, Config, StompAcceptor, rules_of
 from broker.engine import Address, DiskWatch, Divert, Engine, Restored, Steady
 from broker.engine.model.attributes import FIELDS, PLAIN, Asked
@@ -25,7 +26,7 @@ from broker.sessions.stomp.format import StompFormat
 from broker.sessions.tick import Tick
 from store.bodies import BodyStore
 from store.decode import RawRecord
-from store.files import Files
+from store.files import Files, OsFiles
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, Log, LogSettings
 from store.pages import Pages
@@ -67,6 +68,18 @@ class Environment:
     report: Report
     memory_bytes: int
     fatal: Callable[[BaseException], None] = lambda _: None
+
+
+def this_machine(report: Report) -> Environment:
+    """Return the environment of a real broker: its disk, clocks and random numbers."""
+    return Environment(
+        files=OsFiles(),
+        wall_ms=clock.wall_ms,
+        monotonic=clock.monotonic_seconds,
+        random=clock.chance(),
+        report=report,
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    )
 
 
 def configured_limits(config: Config, memory_bytes: int) -> Limits:

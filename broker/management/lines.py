@@ -23,7 +23,7 @@ from broker.engine.model.message import Format, Message
 from broker.management.looking import matching
 from broker.management.models.base import ID_MAX
 from broker.management.uploads import BodyUploads
-from broker.offline.lines import Line, MessageLine, message_line, read_json, read_message
+from broker.offline.lines import Line, MessageLine, message_line, read_as, read_json
 
 #: Messages examined in one tick: some ms.
 STEP: Final = 32
@@ -188,7 +188,7 @@ def read_import(engine: Engine, uploads: BodyUploads, body: bytes) -> ImportRequ
         if not isinstance(messages, list) or not 1 <= len(messages) <= MESSAGES_MAX:
             raise BadImport(f"messages is a list of 1 to {MESSAGES_MAX}")
         task = task_in(request)
-        read = [read_message(line) for line in messages]
+        read = [read_as(MessageLine, line) for line in messages]
         dry_run = task > 0 and engine.tasks.task(task).request.dry_run
         found = [_insertion(engine, formats, target, line, None if dry_run else uploads) for line in read]
     except ValueError as wrong:

@@ -19,7 +19,7 @@ from broker.engine import NAME_CHARS_MAX, Engine, ReplayItem
 from broker.engine.model.errors import EngineError
 from broker.engine.model.message import Format, Message
 from broker.management.lines import TASK_SCHEMA, task_in
-from broker.offline.lines import PastLine, read_json, read_past
+from broker.offline.lines import PastLine, read_as, read_json
 
 #: Bytes of one request: some of the largest messages that a broker accepts by default, in base64.
 BODY_BYTES_MAX: Final = 64 << 20
@@ -82,7 +82,7 @@ def read_replay(engine: Engine, body: bytes) -> ReplayRequest:
         messages = request.get("messages")
         if not isinstance(messages, list) or len(messages) > MESSAGES_MAX:
             raise BadReplay(f"messages is a list of at most {MESSAGES_MAX}")
-        return ReplayRequest(name, task_in(request), [_past(formats, read_past(line)) for line in messages])
+        return ReplayRequest(name, task_in(request), [_past(formats, read_as(PastLine, line)) for line in messages])
     except ValueError as wrong:
         raise BadReplay(str(wrong)) from wrong
 

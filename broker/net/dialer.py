@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Final, Protocol
 
 from broker.engine.model.report import Report
@@ -48,14 +49,14 @@ class OutgoingConnection(Connection):
         self.link = link
 
 
+@dataclass(frozen=True, slots=True)
 class Endpoint:
     """A place that a link may connect to; `context`: for TLS, or None."""
 
-    def __init__(self, url: str, host: str, port: int, context: ssl.SSLContext | None) -> None:
-        self.url = url
-        self.host = host
-        self.port = port
-        self.context = context
+    url: str
+    host: str
+    port: int
+    context: ssl.SSLContext | None
 
 
 class Dialer:

@@ -29,14 +29,12 @@ class _NoRedirection(HTTPRedirectHandler):
         return None
 
 
-def trusting(ca_file: Path | None) -> ssl.SSLContext:
-    """A context that trusts these authorities, or the system's.  Raises OSError."""
-    return ssl.create_default_context(cafile=ca_file)
-
-
 def fetch(url: str, ca_file: Path | None, *, bytes_max: int, now: Callable[[], int]) -> bytes:
-    """The content of a URL; `now` is the monotonic time in ms.  Raises OSError, ValueError."""
-    context = trusting(ca_file)
+    """The content of a URL, by the authorities in a file or the system's; `now` is the monotonic time in ms.
+
+    Raises OSError, ValueError.
+    """
+    context = ssl.create_default_context(cafile=ca_file)
     opener = build_opener(HTTPSHandler(context=context), _NoRedirection())
     begun = now()
     try:

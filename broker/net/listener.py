@@ -61,7 +61,6 @@ class Listener:
         self.accepted = 0
         self.refused = 0
         self.handshakes: dict[Handshake, None] = {}
-        self.handshakes_failed = 0
         self._origin_max = origin_max
         self._origins = {} if origins is None else origins  # connections by address, over all acceptors
         self._context = context

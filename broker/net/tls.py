@@ -223,9 +223,7 @@ class Handshake:
             listener.forget_handshake(self)
 
     def _failed(self, reason: str) -> None:
-        listener = self._listener
-        listener.handshakes_failed += 1
-        listener.report("tls.failed", acceptor=listener.name, remote=self.remote, reason=reason)
+        self._listener.report("tls.failed", acceptor=self._listener.name, remote=self.remote, reason=reason)
 
 
 class SecureServer:

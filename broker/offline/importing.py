@@ -7,7 +7,7 @@ second run would add their messages again; so the error names the line, and the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final
@@ -73,15 +73,17 @@ class _Importer:
         if (self._waiting is not None) != isinstance(line, BodyLine):
             raise ValueError("body lines belong after a message with body-bytes")
         definition = {name: value for name, value in definition.items() if name != "kind"}
+        engine = self.engine
         match line:
             case AddressLine():
-                self._address(definition)
+                self.made.addresses += self._define(line.name in engine.addresses, engine.imports.address, definition)
             case QueueLine():
-                self._queue(definition)
+                self.made.queues += self._define(line.name in engine.queues, engine.imports.queue, definition)
             case DivertLine():
-                self._divert(definition)
+                self.made.diverts += self._define(line.name in engine.diverts, engine.imports.divert, definition)
             case SessionLine():
-                self._session(definition)
+                there = engine.sessions.get(line.name) is not None
+                self.made.sessions += self._define(there, self._session, definition)
             case SessionPartLine():
                 self._session_part(definition)
             case MessageLine():
@@ -93,33 +95,16 @@ class _Importer:
             case BodyLine():
                 self._more_body(line)
 
-    def _address(self, definition: dict[str, Any]) -> None:
-        if definition["name"] in self.engine.addresses:
+    def _define(self, there: bool, make: Callable[[dict[str, Any]], object], definition: dict[str, Any]) -> bool:
+        """Make what a line defines unless it is there already; returns whether it was made."""
+        if there:
             self.made.present += 1
-            return
-        self.engine.imports.address(definition)
-        self.made.addresses += 1
-
-    def _queue(self, definition: dict[str, Any]) -> None:
-        if definition["name"] in self.engine.queues:
-            self.made.present += 1
-            return
-        self.engine.imports.queue(definition)
-        self.made.queues += 1
-
-    def _divert(self, definition: dict[str, Any]) -> None:
-        if definition["name"] in self.engine.diverts:
-            self.made.present += 1
-            return
-        self.engine.imports.divert(definition)
-        self.made.diverts += 1
+        else:
+            make(definition)
+        return not there
 
     def _session(self, definition: dict[str, Any]) -> None:
-        if self.engine.sessions.get(definition["name"]) is not None:
-            self.made.present += 1
-            return
-        self.engine.sessions.open(str(definition["name"]), definition["session"])
-        self.made.sessions += 1
+        self.engine.sessions.open(definition["name"], definition["session"])
 
     def _session_part(self, definition: dict[str, Any]) -> None:
         session = self.engine.sessions.get(definition["session"])

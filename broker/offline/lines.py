@@ -11,6 +11,7 @@ import binascii
 import json
 import re
 from base64 import b64decode, b64encode
+from collections.abc import Callable
 from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
@@ -47,17 +48,9 @@ def _text(value: str) -> str:
     return value
 
 
-def _name(value: str) -> str:
+def _named(value: str, check: Callable[[str], None]) -> str:
     try:
-        check_name(_text(value))
-    except EngineError as error:
-        raise ValueError(f"is not a name: {error}") from None
-    return value
-
-
-def _queue_name(value: str) -> str:
-    try:
-        check_queue_name(_text(value))
+        check(_text(value))
     except EngineError as error:
         raise ValueError(f"is not a name: {error}") from None
     return value
@@ -101,8 +94,8 @@ def _attributes(values: dict[str, Any]) -> dict[str, Any]:
 
 
 Text = Annotated[str, AfterValidator(_text)]
-Name = Annotated[str, AfterValidator(_name)]
-QueueName = Annotated[str, AfterValidator(_queue_name)]
+Name = Annotated[str, AfterValidator(lambda value: _named(value, check_name))]
+QueueName = Annotated[str, AfterValidator(lambda value: _named(value, check_queue_name))]
 Bytes = Annotated[bytes, BeforeValidator(_base64)]
 Anything = Annotated[dict[str, Any], AfterValidator(_encodable)]
 Routing = Literal["ANYCAST", "MULTICAST"]
@@ -112,10 +105,12 @@ Time = Annotated[int, Field(ge=0, lt=1 << 63)]
 Count = Annotated[int, Field(ge=0, lt=1 << 32)]
 
 
-class _Line(BaseModel):
-    model_config = ConfigDict(
-        strict=True, extra="allow", alias_generator=lambda name: name.replace("_", "-"), frozen=True
-    )
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="allow")
+
+
+class _Line(_Strict):
+    model_config = ConfigDict(alias_generator=lambda name: name.replace("_", "-"), frozen=True)
 
 
 class AddressLine(_Line):
@@ -160,9 +155,7 @@ class DivertLine(_Line):
     internal: bool
 
 
-class _Will(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class _Will(_Strict):
     topic: Text
     payload: Bytes
     head: Annotated[Bytes, Field(min_length=1)]
@@ -170,10 +163,8 @@ class _Will(BaseModel):
     expiry: Annotated[int, Field(ge=-1, lt=1 << 32)]
 
 
-class Subscription(BaseModel):
+class Subscription(_Strict):
     """A part of a session."""
-
-    model_config = ConfigDict(strict=True, extra="allow")
 
     filter: Annotated[str, AfterValidator(_filter)]
     qos: Annotated[int, Field(ge=0, le=2)]
@@ -182,9 +173,7 @@ class Subscription(BaseModel):
     identifier: Count
 
 
-class _Session(BaseModel):
-    model_config = ConfigDict(strict=True, extra="allow")
-
+class _Session(_Strict):
     user: Text
     expiry: Count
     disconnected: Time
@@ -342,23 +331,14 @@ def read_line(line: dict[str, Any]) -> AnyLine:
     model = KINDS.get(kind) if isinstance(kind, str) else None
     if model is None:
         raise ValueError(f"kind {_shown(kind)} is unknown: newer software wrote it, or it is not an export")
-    return _validated(model, line)
-
-
-def read_message(line: object) -> MessageLine:
-    """Parse a message to import.  Raises ValueError with what is wrong."""
-    return _validated(MessageLine, line)
-
-
-def read_past(line: object) -> PastLine:
-    """Parse a message to replay.  Raises ValueError with what is wrong."""
-    return _validated(PastLine, line)
+    return read_as(model, line)
 
 
 OneLine = TypeVar("OneLine", bound=_Line)
 
 
-def _validated(model: type[OneLine], line: object) -> OneLine:
+def read_as(model: type[OneLine], line: object) -> OneLine:
+    """Parse a line of this kind.  Raises ValueError with what is wrong."""
     try:
         return model.model_validate(line)
     except ValidationError as error:

@@ -7,8 +7,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from broker.config import Config
-from broker.daemon.machine import this_machine
-from broker.daemon.wiring import Broker, assemble, recover
+from broker.daemon.wiring import Broker, assemble, recover, this_machine
 from broker.engine import UnknownFormat
 from broker.engine.model.errors import EngineError
 from broker.engine.model.report import Report

@@ -7,16 +7,15 @@ The files are read by the same code as at the start, one by one, without applyin
 from __future__ import annotations
 
 import os
+import ssl
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 from broker.config import Config
 from broker.config.acceptors import TlsSection
 from broker.config.problems import Problem
-from broker.net.fetch import trusting
 from broker.security.policy import load_policy
 from broker.security.reload import acceptor_context, read_keys, tls_settings
 from broker.security.users_file import UnusableFile
@@ -24,8 +23,6 @@ from broker.security.validity import Span, certificates, revocation_lists
 
 #: A setting, its value if it is one file, and the function that reads it.
 _Check = tuple[str, str, Callable[[], object]]
-
-_OK: Final = ""
 
 
 def problems(config: Config, source: str) -> list[Problem]:
@@ -56,7 +53,8 @@ def _checks(config: Config) -> Iterator[_Check]:
     if security.jwt.issuer:
         yield "security.jwt.keys-file", _named(security.jwt.keys_file), partial(read_keys, security.jwt.keys_file)
         if security.jwt.keys_url:
-            yield "security.jwt.ca-file", _named(security.jwt.ca_file), partial(trusting, security.jwt.ca_file)
+            read = partial(ssl.create_default_context, cafile=security.jwt.ca_file)
+            yield "security.jwt.ca-file", _named(security.jwt.ca_file), read
     for name, tls in _sections(config):
         yield f"acceptors.{name}.tls", "", partial(acceptor_context, tls)
 
@@ -68,7 +66,7 @@ def _told(read: Callable[[], object]) -> str:
         return str(error)
     except OSError as error:  # ssl.SSLError is one
         return f"it cannot be used: {error.strerror or error}: name a file that the broker's user can read"
-    return _OK
+    return ""
 
 
 def _writable(path: Path) -> None:

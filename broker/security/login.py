@@ -32,6 +32,8 @@ from broker.sessions.sasl import ANONYMOUS, EXTERNAL, OAUTHBEARER, PLAIN, SCRAMS
 #: How a client logged in, for the log.
 CERTIFICATE: Final = "certificate"
 
+_FAULT: Final = "a fault of the broker"
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -228,8 +230,7 @@ class UserGate:
         policy = self._policy
         tokens = policy.tokens
         if tokens is None or self._tokens_waiting >= HASHES_WAITING_MAX:
-            self._report("login.refused", remote=peer.remote, user=name, reason="too many logins at once")
-            then(None)
+            self._refuse_unchecked(peer, name, "too many logins at once", then)
             return
         self._tokens_waiting += 1
         version = self.version
@@ -244,7 +245,7 @@ class UserGate:
                 self._refuse(peer, name, f"token: {found}", then)
             elif isinstance(found, BaseException):
                 self._fail(found)
-                self._refuse_unchecked(peer, name, then)
+                self._refuse_unchecked(peer, name, _FAULT, then)
             elif name not in ("", found.user):
                 self._refuse(peer, name, "the token belongs to another user", then)
             else:
@@ -258,8 +259,7 @@ class UserGate:
         self._asking.add(peer)
         wait = self._throttle.reserve(peer.origin)
         if wait is None:
-            self._report("login.refused", remote=peer.remote, user=name, reason="too many failed logins")
-            then(None)
+            self._refuse_unchecked(peer, name, "too many failed logins", then)
         elif wait:
             self._runner.later(wait, attempt)
         else:
@@ -271,23 +271,22 @@ class UserGate:
 
         def checked(right: bool | None) -> None:
             if right is None:
-                self._refuse_unchecked(peer, name, then)
+                self._refuse_unchecked(peer, name, _FAULT, then)
             elif right:
                 self._let_in(peer, name, lambda stored: stored.password == hash, then, "password")
             else:
                 self._refuse(peer, name, "wrong password" if hash else "no such user, or none with a password", then)
 
         if not self._passwords.check(name, password, hash, checked):
-            self._report("login.refused", remote=peer.remote, user=name, reason="too many logins at once")
-            then(None)
+            self._refuse_unchecked(peer, name, "too many logins at once", then)
 
     def _fail(self, fault: BaseException) -> None:
         """Report that a password or a token could not be checked, by a fault of the broker."""
         self._report("login.failed", error=f"{type(fault).__name__}: {fault}")
 
-    def _refuse_unchecked(self, peer: Peer, name: str, then: Then) -> None:
-        """Refuse a login that could not be checked.  It does not count as failed: the origin is not slowed."""
-        self._report("login.refused", remote=peer.remote, user=name, reason="a fault of the broker")
+    def _refuse_unchecked(self, peer: Peer, name: str, reason: str, then: Then) -> None:
+        """Refuse a login that was not checked.  It does not count as failed: the origin is not slowed."""
+        self._report("login.refused", remote=peer.remote, user=name, reason=reason)
         then(None)
 
     def _let_in(self, peer: Peer, name: str, unchanged: Callable[[StoredUser], bool], then: Then, how: str) -> None:

@@ -10,7 +10,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Sequence, Set
 from functools import wraps
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Concatenate, Final, ParamSpec, TypeVar
 
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import SpanContext, TraceFlags
@@ -20,6 +20,9 @@ from broker.engine.model.errors import EngineError
 from broker.engine.model.message import DL_FIRST_MESSAGE_ID, Message
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.model.report import Report
+
+if TYPE_CHECKING:
+    from broker.telemetry.export import Telemetry
 
 #: Bytes of headers above which a message is not traced: notes that wait for their export keep them in memory.
 HEAD_BYTES_MAX: Final = 4 << 10
@@ -85,19 +88,6 @@ def _harmless(default: T) -> Callable[[Callable[Concatenate[MessageTracer, P], T
     return decorate
 
 
-class SpanQueue(Protocol):
-    """The queue of notes that wait for export."""
-
-    def room(self) -> int:
-        """How many more notes fit."""
-
-    def offer(self, span: PendingSpan) -> None:
-        """Queue a note, or lose it if there is no room."""
-
-    def lose(self, spans: int) -> None:
-        """Count spans that were not even noted because there is no room."""
-
-
 class MessageTracer:
     """The engine's `Tracer`: notes events of messages that their senders trace, and of a share of the others.
 
@@ -106,7 +96,7 @@ class MessageTracer:
 
     transport = None
 
-    def __init__(self, queue: SpanQueue, report: Report, now: Callable[[], int], *, ratio: float) -> None:
+    def __init__(self, queue: Telemetry, report: Report, now: Callable[[], int], *, ratio: float) -> None:
         self.report = report
         self._queue = queue
         self._offer = queue.offer

@@ -8,9 +8,8 @@ import weakref
 from pathlib import Path
 
 from broker.config import Config
-from broker.daemon.machine import this_machine
 from broker.daemon.tick_driver import TickDriver
-from broker.daemon.wiring import assemble, recover
+from broker.daemon.wiring import assemble, recover, this_machine
 from store.writer import WriterThread
 
 
