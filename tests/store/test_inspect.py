@@ -12,6 +12,7 @@ from store.inspect import Status
 from store.manifest import BYTES, append, removed_line
 from store.retention import RetentionSettings
 from store.segment import segment_name
+from tests.store.segments import header, made
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Script, Station
 from tests.support.sim_files import Fault, SimFiles
 
@@ -284,7 +285,7 @@ def test_bad_headers(files: SimFiles) -> None:
 def test_another_brokers_segment_and_a_wrong_position(files: SimFiles) -> None:
     path = segments(files)[1]
     number = int(path[-18:-8])
-    files.put(path, segment.encode_header(number=number, broker_id=bytes(16), created=EPOCH, first_position=0))
+    files.put(path, header(number, broker_id=bytes(16)))
     report = inspect.verify(files, DIRECTORY)
     assert f"{path}: the segment belongs to another broker at byte 0" in report.problems
     assert any(p.startswith(f"{path}: the segment begins at position 0") for p in report.problems)
@@ -371,22 +372,15 @@ def test_no_directory_and_no_segments() -> None:
 
 def test_a_segment_without_entries() -> None:
     files = SimFiles()
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    files.put(f"{DIRECTORY}/{segment_name(1)}", header)
+    files.put(f"{DIRECTORY}/{segment_name(1)}", header())
     assert inspect.verify(files, DIRECTORY).ok
     assert inspect.stat(files, DIRECTORY).segments == 1
 
 
 def odd(*records: bytes) -> SimFiles:
     """A journal with records as no broker would write them, in a valid entry."""
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    parts = [record.opened(1, {}, {}), *records]
-    entry = segment.Entry(
-        segment=1, ticket=1, first=0, count=len(parts), timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
-    )
     files = SimFiles()
-    packed = segment.pack_entries([entry], segment.decode_header(header).crc, 0)
-    files.put(f"{DIRECTORY}/{segment_name(1)}", header + packed)
+    files.put(f"{DIRECTORY}/{segment_name(1)}", made([record.opened(1, {}, {}), *records]))
     return files
 
 

@@ -9,6 +9,7 @@ from store.errors import DirectoryLocked, LogError, LogFailed, LogFull
 from store.log import FileLog, LogSettings
 from store.retention import RetentionSettings
 from store.segment import Entry, decode_header, scan, segment_name
+from tests.store import segments
 from tests.store.workload import BROKER_ID, DAY, EPOCH
 from tests.support.sim_files import Crash, Fault, SimFiles
 
@@ -48,9 +49,7 @@ class Bench:
 
 
 def entry(segment: int, first: int, *records: bytes) -> Entry:
-    parts = list(records) or [record.closed()]
-    nbytes = sum(map(len, parts))
-    return Entry(segment=segment, ticket=1, first=first, count=len(parts), timestamp=EPOCH, nbytes=nbytes, parts=parts)
+    return segments.entry(segment, first, *(records or [record.closed()]))
 
 
 @pytest.fixture

@@ -222,6 +222,36 @@ def postgres(pair: Pair, **more: object) -> Postgres:
     return database
 
 
+def begun(pair: Pair, **more: object) -> Postgres:
+    """A log that is owned, with one segment."""
+    database = postgres(pair, **more)
+    head = owned(database, PostgresLease(database._server.settings))
+    assert database.begin(1, head.end, 1, header(1))
+    return database
+
+
+@contextmanager
+def configured(pair: Pair, **values: str) -> Iterator[None]:
+    """Other settings of the primary for a while."""
+    before = {name: pair.primary.sql(f"SHOW {name}")[0][0] for name in values}
+    pair.primary.configure(**values)
+    try:
+        yield
+    finally:
+        pair.primary.configure(**before)
+
+
+@contextmanager
+def without_standby(pair: Pair) -> Iterator[None]:
+    """The standby is away for a while, and is named again afterwards."""
+    pair.without_standby()
+    try:
+        yield
+    finally:
+        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
+        pair.with_standby()
+
+
 def role(pair: Pair, *says: str, may: str = "SUPERUSER") -> str:
     """How a role whose sessions begin so names the servers."""
     name = f"role{next(_NUMBERS)}"
@@ -277,23 +307,15 @@ def test_a_user_that_may_make_no_schema_takes_one_of_its_own(pair: Pair) -> None
 def test_a_database_that_would_not_keep_it_is_refused(
     pair: Pair, changed: dict[str, str], more: dict[str, object], told: str
 ) -> None:
-    before = {name: pair.primary.sql(f"SHOW {name}")[0][0] for name in changed}
-    pair.primary.configure(**changed)
-    try:
-        with pytest.raises(DatabaseUnfit, match=told):
-            Postgres(settings(pair, **more)).check()
-    finally:
-        pair.primary.configure(**before)
+    with configured(pair, **changed), pytest.raises(DatabaseUnfit, match=told):
+        Postgres(settings(pair, **more)).check()
 
 
 def test_one_copy_is_enough_for_who_says_so(pair: Pair) -> None:
-    pair.primary.configure(synchronous_standby_names="")
-    try:
+    with configured(pair, synchronous_standby_names=""):
         database = postgres(pair, single_copy=True)
         assert owned(database, PostgresLease(database._server.settings)).epoch == 1
         database.close()
-    finally:
-        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
 
 
 @pytest.mark.parametrize(
@@ -319,8 +341,7 @@ def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
     """The change is made, and is doubtful."""
     database = postgres(pair)
     head = owned(database, PostgresLease(database._server.settings))
-    pair.primary.configure(synchronous_standby_names="")
-    try:
+    with configured(pair, synchronous_standby_names=""):
         with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
             database.begin(1, head.end, 1, header(1))
         with pytest.raises(Doubtful, match=r"no longer names a synchronous standby"):
@@ -331,36 +352,27 @@ def test_nobody_waits_for_a_standby_that_is_no_longer_named(pair: Pair) -> None:
         database.close()
         with pytest.raises(Unavailable, match="has no synchronous standby"):
             database.head()
-    finally:
-        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
     assert database.confirm(1)
 
 
 @pytest.mark.parametrize("role_says", ["", "client_min_messages = error"])
 def test_a_wait_that_is_cancelled_is_doubtful(pair: Pair, role_says: str) -> None:
     """The server commits, and only warns: whoever took that for a success would confirm what one server has."""
-    database = postgres(pair, dsn=role(pair, role_says))
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
-    pair.without_standby()
-    try:
+    database = begun(pair, dsn=role(pair, role_says))
+    with without_standby(pair):
         with (
             once_it_waits(pair, lambda pid: pair.primary.sql("SELECT pg_cancel_backend(%s)", pid)),
             pytest.raises(Doubtful, match=r"may not have been replicated|canceling"),
         ):
             database.append(1, Place(1, 64), b"x", 1)
         assert database.head().end == Place(1, 65)
-    finally:
-        pair.with_standby()
     assert database.confirm(1)
 
 
 @pytest.mark.parametrize("change", ["append", "begin", "confirm", "claim", "put_body", "drop_bodies", "trim"])
 def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair, change: str) -> None:
     """The server lets go of all that wait, without a warning: Patroni may do so, or an operator."""
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     end = Place(1, 64)
     changes: dict[str, Callable[[], object]] = {
         "append": lambda: database.append(1, end, b"x", 1),
@@ -373,28 +385,22 @@ def test_a_wait_that_ends_as_no_standby_is_named_any_more_is_doubtful(pair: Pair
     }
     if change == "drop_bodies":
         assert database.put_body(1, 7, 0, b"x", nbytes=1)
-    pair.without_standby()
-    try:
-        with (
-            once_it_waits(pair, lambda pid: pair.primary.configure(synchronous_standby_names="")),
-            pytest.raises(Doubtful, match="no longer names a synchronous standby"),
-        ):
-            changes[change]()
-    finally:
-        pair.primary.configure(synchronous_standby_names=SYNCHRONOUS)
-        pair.with_standby()
+    with (
+        without_standby(pair),
+        once_it_waits(pair, lambda pid: pair.primary.configure(synchronous_standby_names="")),
+        pytest.raises(Doubtful, match="no longer names a synchronous standby"),
+    ):
+        changes[change]()
 
 
 def test_a_connection_that_breaks_in_a_wait_is_doubtful(pair: Pair) -> None:
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
-    pair.without_standby()
-    try:
-        with once_it_waits(pair, lambda pid: database.interrupt()), pytest.raises(Doubtful, match="broke"):
-            database.append(1, Place(1, 64), b"x", 1)
-    finally:
-        pair.with_standby()
+    database = begun(pair)
+    with (
+        without_standby(pair),
+        once_it_waits(pair, lambda pid: database.interrupt()),
+        pytest.raises(Doubtful, match="broke"),
+    ):
+        database.append(1, Place(1, 64), b"x", 1)
     assert database.confirm(1)
     assert database.head().end == Place(1, 65)
 
@@ -409,9 +415,7 @@ def test_last_words_are_doubtful_before_the_connection_has_broken(pair: Pair, mo
     def say(*_: object) -> None:
         raise errors.AdminShutdown("terminating connection", info=LastWords())  # type: ignore[arg-type]
 
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     with monkeypatch.context() as patched:
         patched.setattr("store.postgresql_server._in_one_go", say)
         with pytest.raises(Doubtful, match="terminating connection"):
@@ -421,9 +425,7 @@ def test_last_words_are_doubtful_before_the_connection_has_broken(pair: Pair, mo
 
 def test_a_statement_that_cannot_be_sent_is_doubtful(pair: Pair) -> None:
     """libpq reads what there is before it tells of that, and calls the connection good until it finds its end."""
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     connection = database._server._connection
     assert connection is not None
     connection.execute("LISTEN something_to_read")
@@ -444,13 +446,9 @@ def test_nothing_is_interrupted_where_nothing_is_under_way(pair: Pair) -> None:
 
 
 def test_a_segment_that_somebody_reads_goes_later(pair: Pair) -> None:
-    chosen = settings(pair)
-    database = Postgres(chosen)
-    database.check()
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     with psycopg.connect(pair.dsn) as reader:
-        reader.execute(f"SELECT * FROM {chosen.schema}.log_0000000001")
+        reader.execute(f"SELECT * FROM {database._server.settings.schema}.log_0000000001")
         with pytest.raises(Unavailable, match="lock timeout"):
             database.trim(1, [1])
     assert database.segments() == [1]
@@ -459,13 +457,9 @@ def test_a_segment_that_somebody_reads_goes_later(pair: Pair) -> None:
 
 
 def test_what_will_not_change_by_itself_is_told(pair: Pair) -> None:
-    chosen = settings(pair)
-    database = Postgres(chosen)
-    database.check()
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     assert database.append(1, Place(1, 64), b"x", 1)
-    statement(pair, f"DROP SCHEMA {chosen.schema} CASCADE")
+    statement(pair, f"DROP SCHEMA {database._server.settings.schema} CASCADE")
     for _ in range(2):
         with pytest.raises(LogFailed, match="does not exist"):
             database.append(1, Place(1, 65), b"x", 1)
@@ -500,9 +494,7 @@ def test_a_connection_that_breaks_between_two_results_has_no_second_one(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As by pg_terminate_backend: libpq gives its last error in place of the sync's result, and nothing after it."""
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     results = count(1)
 
     def until_broken(connection: PGconn, server: poll) -> PGresult | None:
@@ -520,9 +512,7 @@ def test_a_connection_that_breaks_between_two_results_has_no_second_one(
 
 
 def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pair) -> None:
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     data = os.urandom(16 << 20)
     assert database.append(1, Place(1, 64), data, 1)
     assert database.rows(Place(1, 64), 1) == [Row(Place(1, 64), data, 1)]
@@ -531,9 +521,7 @@ def test_what_does_not_fit_into_the_buffers_of_a_connection_is_appended(pair: Pa
 @pytest.mark.parametrize("change", ["append", "begin", "confirm"])
 def test_a_commit_that_is_not_looked_at_is_doubtful(pair: Pair, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
     """As by pg_cancel_backend, between the commit and the question whether it has waited for a standby."""
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     changes: dict[str, Callable[[], object]] = {
         "append": lambda: database.append(1, Place(1, 64), b"x", 1),
         "begin": lambda: database.begin(1, Place(1, 64), 2, header(2)),
@@ -572,9 +560,7 @@ def test_a_server_that_is_no_primary_is_not_taken(pair: Pair) -> None:
 
 
 def test_a_primary_that_is_gone_is_replaced_by_its_standby(pair: Pair) -> None:
-    database = postgres(pair)
-    head = owned(database, PostgresLease(database._server.settings))
-    assert database.begin(1, head.end, 1, header(1))
+    database = begun(pair)
     pair.fail_over()
     with pytest.raises(Doubtful):
         database.append(1, Place(1, 64), b"x", 1)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import re
-import struct
 
 import pytest
-from crc32c import crc32c
 
 from store import inspect, record, repair, segment
 from store.errors import Corrupt, LogFailed, NewerFormat
 from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.recovery import Recovery, State
-from store.segment import Entry, pack_entries, segment_name, segment_number
+from store.segment import segment_name, segment_number
 from store.segment_directory import open_segment
 from store.writer import InlineWriter
 from tests.store.desk import Desk
+from tests.store.segments import header, newer, packed
 from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, LIMITS, Station
 from tests.support.sim_files import Fault, SimFiles
 
@@ -229,13 +228,7 @@ def test_a_segment_that_was_cut_between_two_entries_before_a_trimmed_one(alone: 
 
 def one_entry(position: int, durable: int, *records: bytes, first: bool = True) -> bytes:
     """A segment with one entry as no broker would write it, or the entry alone."""
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    seed = segment.decode_header(header).crc
-    parts = list(records)
-    entry = Entry(
-        segment=1, ticket=1, first=position, count=len(parts), timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
-    )
-    return (header if first else b"") + pack_entries([entry], seed, durable)
+    return (header() if first else b"") + packed(header(), position, *records, durable=durable)
 
 
 OPENED = record.opened(1, {}, {})
@@ -263,18 +256,12 @@ def test_what_no_crash_explains(files: SimFiles, data: bytes, what: str) -> None
 
 
 def test_a_newer_format_is_named() -> None:
-    header = bytearray(one_entry(0, 0, OPENED))
-    header[8] = 2
+    data = bytearray(one_entry(0, 0, OPENED))
+    data[8] = 2
     files = SimFiles()
-    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(header))
+    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
     with pytest.raises(Corrupt, match="format version 2, this software reads 1"):
         records(files)
-
-
-def newer(data: bytes) -> bytes:
-    """A segment as software of the next format would write its header."""
-    head = data[:8] + struct.pack("<H", segment.FORMAT_VERSION + 1) + data[10:60]
-    return head + struct.pack("<I", crc32c(head)) + data[64:]
 
 
 def test_what_a_newer_version_wrote_is_not_damaged() -> None:
@@ -296,8 +283,7 @@ def test_a_segment_under_another_number(rolled: SimFiles) -> None:
 
 def test_a_segment_of_another_broker(rolled: SimFiles) -> None:
     damaged = copy(rolled)
-    header = segment.encode_header(number=1, broker_id=bytes(16), created=EPOCH, first_position=0)
-    damaged.put(f"{DIRECTORY}/{segment_name(1)}", header)
+    damaged.put(f"{DIRECTORY}/{segment_name(1)}", header(broker_id=bytes(16)))
     with pytest.raises(Corrupt, match="another broker"):
         records(damaged)
 
@@ -306,8 +292,7 @@ def test_an_entry_of_another_segment_is_never_valid(rolled: SimFiles) -> None:
     """A misdirected write: the right place, the right position, but made for another segment."""
     damaged = copy(rolled)
     path = newest(rolled)
-    header = segment.decode_header(rolled.read(path))
-    other = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=header.first_position)
+    other = header(first=segment.decode_header(rolled.read(path)).first_position)
     body = rolled.read(path)[64:]
     damaged.put(path, other[:16] + rolled.read(path)[16:64] + body)
     assert records(damaged)[1] == records(copy(rolled))[1]
@@ -328,9 +313,7 @@ def test_a_missing_segment(rolled: SimFiles, number: int) -> None:
 @pytest.mark.parametrize("first", [1, 1000])
 def test_a_segment_that_begins_at_the_wrong_position(rolled: SimFiles, first: int) -> None:
     damaged = copy(rolled)
-    path = f"{DIRECTORY}/{segment_name(2)}"
-    header = segment.encode_header(number=2, broker_id=BROKER_ID, created=EPOCH, first_position=first)
-    damaged.put(path, header)
+    damaged.put(f"{DIRECTORY}/{segment_name(2)}", header(2, first))
     with pytest.raises(Corrupt, match="begins at position"):
         records(damaged)
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import struct
 from random import Random
 
 import pytest
-from crc32c import crc32c
 
 from store import inspect, record, repair, segment
 from store.decode import UNTOLD
@@ -16,7 +14,8 @@ from store.record import RecordType
 from store.recovery import Recovery
 from store.repair import CannotRepair, Plan
 from store.segment import segment_name
-from tests.store.workload import BROKER_ID, DECOYS, DIRECTORY, EPOCH, Station
+from tests.store.segments import header, made, newer, packed
+from tests.store.workload import DECOYS, DIRECTORY, EPOCH, Station
 from tests.support.sim_files import Crash, Fault, SimFiles
 
 BACKUP = "/data/before"
@@ -157,9 +156,8 @@ def test_a_segment_of_another_broker(whole: SimFiles) -> None:
     path = paths(whole)[1]
     number = segment.segment_number(path[-18:])
     first = own(files, number).start
-    header = segment.encode_header(number=number, broker_id=bytes(16), created=EPOCH, first_position=first)
-    entry = _entry([record.queue(5_000, {"name": "theirs"})], first)
-    files.put(path, header + segment.pack_entries([entry], segment.decode_header(header).crc, first))
+    theirs = header(number, first, bytes(16))
+    files.put(path, theirs + packed(theirs, first, record.queue(5_000, {"name": "theirs"})))
     plan = repaired(files, records(copy(whole)))
     assert plan.records_lost
     assert {loss.segment for loss in plan.losses} == {number}
@@ -199,16 +197,10 @@ def test_queues_whose_definition_is_lost_are_defined(whole: SimFiles) -> None:
 
 
 def test_what_newer_software_wrote_is_left_to_it() -> None:
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=1)
     unknown = bytearray(record.closed())
     unknown[4] = 250
-    parts = [record.opened(1, {}, {}), bytes(unknown)]
-    entry = segment.Entry(
-        segment=1, ticket=0, first=1, count=2, timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
-    )
     files = SimFiles()
-    seed = segment.decode_header(header).crc
-    files.put(f"{DIRECTORY}/{segment_name(1)}", header + bytes(segment.pack_entries([entry], seed, 1)))
+    files.put(f"{DIRECTORY}/{segment_name(1)}", made([record.opened(1, {}, {}), bytes(unknown)], first=1))
     with pytest.raises(Corrupt, match="record type 250 version 1 is unknown"):
         repair.plan(files, DIRECTORY, EPOCH)
 
@@ -217,9 +209,7 @@ def test_a_segment_of_a_newer_format_is_left_to_it(whole: SimFiles) -> None:
     """Not one byte is given up, whatever else is wrong."""
     files = copy(whole)
     newest = paths(files)[-1]
-    data = files.read(newest)
-    head = data[:8] + struct.pack("<H", segment.FORMAT_VERSION + 1) + data[10:60]
-    files.put(newest, head + struct.pack("<I", crc32c(head)) + data[64:])
+    files.put(newest, newer(files.read(newest)))
     files.flip(paths(files)[0], 200, 1)
     with pytest.raises(NewerFormat, match="a newer version wrote it"):
         repair.plan(files, DIRECTORY, EPOCH)
@@ -283,28 +273,12 @@ def test_random_damage(whole: SimFiles) -> None:
 
 def test_two_queues_of_one_name_and_ids_and_deletions_that_were_kept() -> None:
     """The deletion of the first queue lay in what was lost: the second has its name, so the first was deleted."""
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    seed = segment.decode_header(header).crc
-    parts = [
-        record.opened(100, {}, {}),
-        record.ids(5_000),
-        record.queue(7, {"name": "q"}),
-        record.queue(8, {"name": "gone"}),
-        record.queue_deleted(8, {"name": "gone"}),
-        record.queue(9, {"name": "q"}),
-    ]
-    one = _entry(parts[:3], 0)
-    two = _entry(parts[3:], 3)
-    lost = _entry([record.closed()], 6)
-    last = _entry([record.queue(10, {"name": "last"})], 7)
-    files = SimFiles()
-    data = bytearray(header)
-    for entry, durable in ((one, 0), (two, 3), (lost, 6), (last, 7)):
-        at = len(data)
-        data += segment.pack_entries([entry], seed, durable)
-        if entry is lost:
-            data[at + 40] ^= 1
-    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
+    one = [record.opened(100, {}, {}), record.ids(5_000), record.queue(7, {"name": "q"})]
+    gone: record.Json = {"name": "gone"}
+    two = [record.queue(8, gone), record.queue_deleted(8, gone), record.queue(9, {"name": "q"})]
+    path, files = f"{DIRECTORY}/{segment_name(1)}", SimFiles()
+    files.put(path, made(one, two, [record.closed()], [record.queue(10, {"name": "last"})]))
+    files.flip(path, len(made(one, two)) + 40, 1)
     plan = repair.plan(files, DIRECTORY, EPOCH)
     repair.apply(files, DIRECTORY, plan, BACKUP)
     station = Station(files)
@@ -312,23 +286,11 @@ def test_two_queues_of_one_name_and_ids_and_deletions_that_were_kept() -> None:
     assert station.journal.allocate_ids(1) >= 5_000
 
 
-def _entry(parts: list[bytes], first: int) -> segment.Entry:
-    return segment.Entry(
-        segment=1, ticket=0, first=first, count=len(parts), timestamp=EPOCH, nbytes=sum(map(len, parts)), parts=parts
-    )
-
-
 def test_a_kept_entry_whose_records_do_not_fill_it_is_lost() -> None:
     """Its checksum is right: some software wrote it so."""
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    seed = segment.decode_header(header).crc
-    short = bytearray(record.closed())
-    short[0:4] = (9_999).to_bytes(4, "little")
+    short = (9_999).to_bytes(4, "little") + record.closed()[4:]
     files = SimFiles()
-    data = bytearray(header)
-    for entry in (_entry([record.opened(100, {}, {})], 0), _entry([bytes(short)], 1)):
-        data += segment.pack_entries([entry], seed, entry.first)
-    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
+    files.put(f"{DIRECTORY}/{segment_name(1)}", made([record.opened(100, {}, {})], [short]))
     plan = repair.plan(files, DIRECTORY, EPOCH)
     assert [(loss.what, loss.records) for loss in plan.losses] == [("the records do not fill their entry", 1)]
     repair.apply(files, DIRECTORY, plan, BACKUP)
@@ -337,16 +299,10 @@ def test_a_kept_entry_whose_records_do_not_fill_it_is_lost() -> None:
 
 def test_an_address_whose_record_is_lost_is_defined_once_for_all_its_queues() -> None:
     queue = {"address": "shared", "routing-type": "ANYCAST"}
-    header, _, _ = _first()
-    seed = segment.decode_header(header).crc
-    parts = [record.queue(7, {"name": "q", **queue}), record.queue(8, {"name": "r", **queue})]
-    files = SimFiles()
-    data = bytearray(header)
-    for entry in (_entry([record.opened(100, {}, {})], 0), _entry([record.ids(200)], 1), _entry(parts, 2)):
-        data += segment.pack_entries([entry], seed, entry.first)
-        if entry.first == 1:
-            data[-1] ^= 1
-    files.put(f"{DIRECTORY}/{segment_name(1)}", bytes(data))
+    lost = [record.opened(100, {}, {})], [record.ids(200)]
+    path, files = f"{DIRECTORY}/{segment_name(1)}", SimFiles()
+    files.put(path, made(*lost, [record.queue(7, {"name": "q", **queue}), record.queue(8, {"name": "r", **queue})]))
+    files.flip(path, len(made(*lost)) - 1, 1)
     repair.apply(files, DIRECTORY, repair.plan(files, DIRECTORY, EPOCH), BACKUP)
     lines = list(inspect.iter_records(files, DIRECTORY))
     assert len([line for line in lines if line.type == "ADDRESS"]) == 1
@@ -355,39 +311,31 @@ def test_an_address_whose_record_is_lost_is_defined_once_for_all_its_queues() ->
 def _older(*pieces: bytes) -> SimFiles:
     """A journal whose older segment has these bytes behind its header, and up to two records."""
     files = SimFiles()
-    for number, first, data in ((1, 0, b"".join(pieces)), (2, 2, b"")):
-        header = segment.encode_header(number=number, broker_id=BROKER_ID, created=EPOCH, first_position=first)
-        seed = segment.decode_header(header).crc
-        entry = segment.pack_entries([_entry([record.opened(100, {1: UNTOLD, 2: UNTOLD}, {})], first)], seed, first)
-        files.put(f"{DIRECTORY}/{segment_name(number)}", header + (data or entry))
+    files.put(f"{DIRECTORY}/{segment_name(1)}", header() + b"".join(pieces))
+    opened = record.opened(100, {1: UNTOLD, 2: UNTOLD}, {})
+    files.put(f"{DIRECTORY}/{segment_name(2)}", made([opened], number=2, first=2))
     return files
 
 
-def _first() -> tuple[bytes, bytes, bytes]:
-    """The header of segment 1 and two entries of one record each."""
-    header = segment.encode_header(number=1, broker_id=BROKER_ID, created=EPOCH, first_position=0)
-    seed = segment.decode_header(header).crc
-    one = segment.pack_entries([_entry([record.opened(100, {1: UNTOLD}, {})], 0)], seed, 0)
-    two = segment.pack_entries([_entry([record.queue(7, {"name": "q"})], 1)], seed, 1)
-    return header, bytes(one), bytes(two)
+#: Two entries of one record each, of segment 1.
+ONE = packed(header(), 0, record.opened(100, {1: UNTOLD}, {}))
+TWO = packed(header(), 1, record.queue(7, {"name": "q"}))
 
 
 def test_bytes_between_entries_that_follow_each_other_cost_no_record() -> None:
-    header, one, two = _first()
-    files = _older(one, b"anything" * 3, two)
+    files = _older(ONE, b"anything" * 3, TWO)
     plan = repair.plan(files, DIRECTORY, EPOCH)
     assert plan.losses == []
-    assert plan.written[1] == header + one + two
+    assert plan.written[1] == header() + ONE + TWO
     repair.apply(files, DIRECTORY, plan, BACKUP)
     assert inspect.verify(files, DIRECTORY).ok
     assert Station(files).queues == {7: "q"}
 
 
 def test_what_lies_behind_too_many_bytes_that_look_like_entries_is_given_up() -> None:
-    _, one, two = _first()
     decoy = segment.ENTRY_MAGIC + b"\xff" * 4
-    assert repair.plan(_older(one, decoy * 50, two), DIRECTORY, EPOCH).records_lost == 0
-    files = _older(one, decoy * DECOYS, two)
+    assert repair.plan(_older(ONE, decoy * 50, TWO), DIRECTORY, EPOCH).records_lost == 0
+    files = _older(ONE, decoy * DECOYS, TWO)
     plan = repair.plan(files, DIRECTORY, EPOCH)
     assert plan.records_lost == 1
     repair.apply(files, DIRECTORY, plan, BACKUP)

@@ -12,7 +12,8 @@ from store.log import FileLog, LogSettings
 from store.manifest import BYTES, MANIFEST, OFF, Manifest, append, removed_line
 from store.record import closed
 from store.retention import DIRECTORY, RetentionSettings, kept, kept_numbers, read_manifests
-from store.segment import Entry, segment_number
+from store.segment import segment_number
+from tests.store.segments import entry
 from tests.store.workload import BROKER_ID, DAY, EPOCH
 from tests.support.sim_files import Crash, Fault, SimFiles
 
@@ -36,12 +37,7 @@ def write(log: FileLog, number: int, clock: list[int], *, times: tuple[int, ...]
     """A segment with one entry of one record at each time (ms from now), positions 10 a segment."""
     log.begin(number, BROKER_ID, number * len(times))
     for index, after in enumerate(times):
-        parts = [closed()]
-        first = number * len(times) + index
-        time = clock[0] + after
-        log.append(
-            [Entry(segment=number, ticket=1, first=first, count=1, timestamp=time, nbytes=len(parts[0]), parts=parts)]
-        )
+        log.append([entry(number, number * len(times) + index, closed(), timestamp=clock[0] + after)])
 
 
 def journal(files: SimFiles, segments: int = 5, *, a_day: int = 2, retention: RetentionSettings = ON) -> FileLog:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,14 +14,14 @@ from store import decode, id_index, record, trail_search
 from store.files import OsFiles
 from store.id_index import DIRECTORY, FREE_BYTES_MIN, IdIndexes, Indexer, build, numbers_in
 from store.record import DeadLetterReason, RecordType, RemovalReason
-from store.segment import ENTRY_MAGIC, Entry, decode_header, encode_header, pack_entries, segment_name
+from store.segment import ENTRY_MAGIC, segment_name
 from store.segment_directory import open_segment
-from store.trail import Place, StepKind, Trail, TrailStep
+from store.trail import Place, StepKind, Trail
 from store.trail_search import find_trail
-from store.trail_text import told
 from tests.store.desk import Desk
-from tests.store.workload import BROKER_ID, EPOCH, Body
+from tests.store.segments import made
 from tests.store.workload import DIRECTORY as JOURNAL
+from tests.store.workload import Body
 from tests.support import books
 from tests.support.tamper import flip
 
@@ -251,16 +250,6 @@ def test_each_kind_of_record_is_told() -> None:
     assert (death.client, death.remote, death.new_id, left.reason) == ("worker", "[::1]:9", dead, "dead-lettered")
     assert (trail.places, trail.ended) == ([Place(dead, "DLQ")], "")
     assert trail_of(on, id) == trail
-    assert [told(step) for step in trail.steps] == [
-        "stored on orders, 8 bytes by stomp; from u",
-        "about to leave for consumer 3",
-        "came back, failed 1 time so far",
-        "waits until 1970-01-01T00:00:00.099+00:00",
-        "about to leave for sensor as packet 9",
-        f"stored on orders, 8 bytes by stomp; from u; it was {id} before",
-        f"died after 2 deliveries: rejected (no such customer), last held by worker; lives on as {dead}",
-        "left: dead-lettered",
-    ]
 
 
 def test_a_message_that_no_queue_took_was_never_stored() -> None:
@@ -296,7 +285,6 @@ def test_an_expiry_without_an_address_ends_it() -> None:
     _, expired, left = trail.steps
     assert (expired.kind, expired.reason, expired.expiration, expired.consumers) == (StepKind.EXPIRED, "expired", 9, 2)
     assert (left.reason, trail.places, trail.ended, trail.problems) == ("expired", [], "expired", [])
-    assert told(expired) == "expired (1970-01-01T00:00:00.009+00:00), 2 consumers on the queue; nothing is left of it"
 
 
 def test_what_the_journal_no_longer_has_is_told() -> None:
@@ -423,20 +411,8 @@ def test_a_header_that_cannot_be_read_is_told() -> None:
 def written(*records: bytes, more: int = 0) -> tuple[Desk, str]:
     """A journal whose newest segment is one entry of these records and so many zeros; and where that is."""
     on = desk()
-    header = encode_header(number=9, broker_id=BROKER_ID, created=EPOCH, first_position=1)
-    entry = Entry(
-        segment=9,
-        ticket=1,
-        first=1,
-        count=len(records),
-        timestamp=EPOCH,
-        nbytes=sum(map(len, records)),
-        parts=[*records],
-    )
     path = f"{JOURNAL}/{segment_name(9)}"
-    file = on.files.create(path)
-    file.write_at(header + pack_entries([entry], decode_header(header).crc, 0) + bytes(more), 0)
-    file.sync()
+    on.files.put(path, made([*records], number=9, first=1) + bytes(more))
     return on, path
 
 
@@ -498,20 +474,3 @@ def test_no_index_is_written_where_there_is_little_room() -> None:
 
 def test_numbers_of_the_other_byte_order_are_read() -> None:
     assert [*numbers_in(memoryview((258).to_bytes(8, "big")), swapped=sys.byteorder == "little")] == [258]
-
-
-def test_what_a_step_leaves_out_its_sentence_leaves_out() -> None:
-    def step(kind: StepKind, **more: Any) -> str:
-        return told(TrailStep(kind=kind, message=1, time=1, position=1, segment=1, offset=64, **more))
-
-    assert step(StepKind.COPIED, address="a") == "copied forward on a, 0 bytes"
-    assert step(StepKind.STORED, address="a", scheduled=1000, expiration=2000) == (
-        "stored on a, 0 bytes; not before 1970-01-01T00:00:01.000+00:00; expires 1970-01-01T00:00:02.000+00:00"
-    )
-    assert step(StepKind.SCHEDULED) == "waits no longer"
-    assert step(StepKind.DIED, reason="no-route", attempts=1) == (
-        "died after 1 delivery: no-route; nothing is left of it"
-    )
-    assert step(StepKind.DIED, reason="rejected", remote="h:1").startswith(
-        "died after 0 deliveries: rejected, last held by h:1;"
-    )

@@ -47,6 +47,16 @@ DAY_2: dict[str, Any] = {"expiration": 86_400_000}
             "died after 3 deliveries: max-deliveries (no such customer), last held by 10.0.0.1:5; lives on as 8",
         ),
         (
+            StepKind.DIED,
+            {"attempts": 2, "reason": "rejected", "client": "worker", "remote": "h:1"},
+            "died after 2 deliveries: rejected, last held by worker; nothing is left of it",
+        ),
+        (
+            StepKind.EXPIRED,
+            {"consumers": 2, **DAY_2},
+            "expired (1970-01-02T00:00:00.000+00:00), 2 consumers on the queue; nothing is left of it",
+        ),
+        (
             StepKind.EXPIRED,
             {"consumers": 1, "new_id": 8, **DAY_2},
             "expired (1970-01-02T00:00:00.000+00:00), 1 consumer on the queue; lives on as 8",
