@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from store import inspect, record, segment
@@ -33,6 +31,10 @@ def files() -> SimFiles:
 
 def segments(files: SimFiles) -> list[str]:
     return [p for p in files.paths() if p.endswith(".journal") and "retention" not in p]
+
+
+def kept(files: SimFiles) -> list[str]:
+    return [p for p in files.paths() if "retention" in p and p.endswith(".journal")]
 
 
 def test_a_sound_journal(files: SimFiles) -> None:
@@ -146,7 +148,7 @@ def test_damage_in_the_newest_that_was_durable(files: SimFiles) -> None:
 
 
 def test_damage_in_a_kept_segment(files: SimFiles) -> None:
-    path = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
+    path = kept(files)[0]
     files.flip(path, 100, 1)
     report = inspect.verify(files, DIRECTORY)
     assert len(report.problems) == 1
@@ -155,7 +157,7 @@ def test_damage_in_a_kept_segment(files: SimFiles) -> None:
 
 def test_a_torn_end_of_a_kept_segment_is_damage(files: SimFiles) -> None:
     """It was complete when it was kept."""
-    path = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
+    path = kept(files)[0]
     files.put(path, files.read(path)[:-8])
     report = inspect.verify(files, DIRECTORY)
     assert len(report.problems) == 1
@@ -176,7 +178,7 @@ def test_nothing_is_said_of_a_segment_whose_header_is_wrong(files: SimFiles) -> 
 
 
 def test_a_kept_segment_that_is_no_longer_there_is_told_and_no_problem(files: SimFiles) -> None:
-    gone, back, *_ = [p for p in files.paths() if "retention" in p and p.endswith(".journal")]
+    gone, back, *_ = kept(files)
     assert inspect.verify(files, DIRECTORY).kept_missing == []
     files.remove(gone)
     files.put(f"{DIRECTORY}/{back[-18:]}", files.read(back))
@@ -186,59 +188,51 @@ def test_a_kept_segment_that_is_no_longer_there_is_told_and_no_problem(files: Si
     assert report.ok
 
 
-def test_a_kept_segment_that_a_limit_takes_while_it_is_looked_at(files: SimFiles) -> None:
-    path, *others = [p for p in files.paths() if "retention" in p and p.endswith(".journal")]
-
-    class Vanishing(SimFiles):
-        def read(self, path: str) -> bytes:
-            if path == gone:
-                files.remove(path)
-                day = path.rpartition("/")[0]
-                append(files, day, [removed_line(int(path[-18:-8]), BYTES)])
-                raise FileNotFoundError(path)
-            return files.read(path)
-
-        def size(self, path: str) -> int:
-            return len(self.read(path))
-
-        def __getattribute__(self, name: str) -> Any:
-            own = name in ("read", "size")
-            return object.__getattribute__(self, name) if own else getattr(files, name)
-
+def test_a_kept_segment_that_a_limit_takes_while_it_is_looked_at(
+    files: SimFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, *others = kept(files)
     gone = path
-    report = inspect.verify(Vanishing(), DIRECTORY)
+
+    def size(path: str) -> int:
+        return len(read(path))
+
+    def read(path: str) -> bytes:
+        if path == gone and path in files.paths():
+            files.remove(path)
+            append(files, path.rpartition("/")[0], [removed_line(int(path[-18:-8]), BYTES)])
+        return SimFiles.read(files, path)
+
+    monkeypatch.setattr(files, "read", read)
+    monkeypatch.setattr(files, "size", size)
+    report = inspect.verify(files, DIRECTORY)
     assert (report.problems, report.kept_missing) == ([], [])
     assert path not in [segment.path for segment in report.segments]
     gone = others[0]
-    assert inspect.stat(Vanishing(), DIRECTORY).kept_segments == len(others) - 1
+    assert inspect.stat(files, DIRECTORY).kept_segments == len(others) - 1
 
 
 @pytest.mark.parametrize("listings", [0, 1, 2])
-def test_a_day_that_goes_while_it_is_looked_at(files: SimFiles, listings: int) -> None:
+def test_a_day_that_goes_while_it_is_looked_at(files: SimFiles, monkeypatch: pytest.MonkeyPatch, listings: int) -> None:
     """`listings`: how often it is still there when it is listed."""
     (day,) = {path.rpartition("/")[0] for path in files.paths() if "retention" in path}
+    listed = 0
 
-    class Vanishing(SimFiles):
-        listed = 0
+    def list_dir(path: str) -> list[str]:
+        nonlocal listed
+        listed += path == day
+        if path == day and listed > listings:
+            raise FileNotFoundError(path)
+        return SimFiles.list_dir(files, path)
 
-        def list_dir(self, path: str) -> list[str]:
-            names = files.list_dir(path)
-            if path == day:
-                self.listed += 1
-                if self.listed > listings:
-                    raise FileNotFoundError(path)
-            return names
+    def read(path: str) -> bytes:
+        if path.startswith(day) and listed >= listings:
+            raise FileNotFoundError(path)
+        return SimFiles.read(files, path)
 
-        def read(self, path: str) -> bytes:
-            if path.startswith(day) and self.listed >= listings:
-                raise FileNotFoundError(path)
-            return files.read(path)
-
-        def __getattribute__(self, name: str) -> Any:
-            own = name in ("read", "list_dir", "listed")
-            return object.__getattribute__(self, name) if own else getattr(files, name)
-
-    report = inspect.verify(Vanishing(), DIRECTORY)
+    monkeypatch.setattr(files, "list_dir", list_dir)
+    monkeypatch.setattr(files, "read", read)
+    report = inspect.verify(files, DIRECTORY)
     assert (report.problems, report.kept_missing) == ([], [])
     assert any(segment.kept for segment in report.segments) is (listings == 2)
 
@@ -251,21 +245,14 @@ def test_a_missing_segment(files: SimFiles) -> None:
     assert f"{path}: the segment is missing" in report.problems
 
 
-def test_a_leftover(files: SimFiles) -> None:
-    kept = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
-    files.put(f"{DIRECTORY}/{kept[-18:]}", files.read(kept))
+@pytest.mark.parametrize("damaged", [False, True])
+def test_a_leftover_is_no_problem(files: SimFiles, damaged: bool) -> None:
+    old = kept(files)[0]
+    path = f"{DIRECTORY}/{old[-18:]}"
+    files.put(path, files.read(old))
+    files.flip(path, 100, damaged)
     report = inspect.verify(files, DIRECTORY)
-    assert report.ok
-    assert report.leftovers == [int(kept[-18:-8])]
-
-
-def test_a_leftover_that_is_damaged_is_no_problem(files: SimFiles) -> None:
-    kept = next(p for p in files.paths() if "retention" in p and p.endswith(".journal"))
-    path = f"{DIRECTORY}/{kept[-18:]}"
-    files.put(path, files.read(kept))
-    files.flip(path, 100, 1)
-    report = inspect.verify(files, DIRECTORY)
-    assert (report.problems, report.leftovers) == ([], [int(kept[-18:-8])])
+    assert (report.problems, report.leftovers) == ([], [int(old[-18:-8])])
     assert path not in [s.path for s in report.segments]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from copy import deepcopy
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,29 @@ from tests.store.replicas import Replica
 from tests.store.workload import DIRECTORY, EPOCH
 from tests.support.sim_database import SimDatabase
 from tests.support.sim_files import Fault, SimFiles
+
+
+@pytest.fixture
+def shared() -> SimDatabase:
+    return SimDatabase()
+
+
+def write(replica: Replica, **what: Any) -> list[int]:
+    """Send messages, and let the writer do its work; their ids."""
+    ids = replica.send(**what)
+    replica.step()
+    return ids
+
+
+def fill(replica: Replica, *, segment: int) -> None:
+    """Write until the journal is in this segment."""
+    while replica.journal.segment < segment:
+        write(replica, size=500)
+
+
+def renew(shared: SimDatabase, owner: Replica) -> None:
+    """The owner says how far its log is replicated."""
+    shared.connect().renew_lease("one", owner.log.owner.epoch, 5_000, owner.log.replicated)
 
 
 def owner(shared: SimDatabase, name: str = "one", files: SimFiles | None = None) -> Replica:
@@ -51,41 +75,34 @@ def same(one: Replica, two: Replica) -> bool:
 # -- one owner after the other -----------------------------------------------------------------------------------------
 
 
-def test_what_one_has_confirmed_the_next_has() -> None:
-    shared = SimDatabase()
+def test_what_one_has_confirmed_the_next_has(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     ids = one.send(3) + one.send(2)
     one.step()
     assert one.confirmed() == ids
     two.take_over()
     assert two.found == ids
-    more = two.send()
-    two.step()
+    more = write(two)
     assert two.confirmed() == more
     assert same(one, two)
 
 
-def test_a_standby_copies_what_is_replicated_and_no_more() -> None:
-    shared = SimDatabase()
+def test_a_standby_copies_what_is_replicated_and_no_more(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
-    one.send()
-    one.step()
-    one.send()
-    one.step()
+    write(one)
+    write(one)
     two.copying.follow()
     assert two.copying.end < one.log.replicated, "the last row is not known to be replicated yet"
-    shared.connect().renew_lease("one", one.log.owner.epoch, 5_000, one.log.replicated)
+    renew(shared, one)
     two.copying.follow()
     assert two.copying.end == one.log.replicated
     assert two.copying.entries == shared.tables.entries
 
 
-def test_segments_that_go_go_from_the_copies_too() -> None:
-    shared = SimDatabase()
+def test_segments_that_go_go_from_the_copies_too(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     for _ in range(60):
-        one.send(size=500, gone=True)
-        one.step()
+        write(one, size=500, gone=True)
     assert len(one.log.segments()) < 4
     two.copying.follow()
     two.copying.tidy()
@@ -95,15 +112,13 @@ def test_segments_that_go_go_from_the_copies_too() -> None:
     assert not two.failures
 
 
-def test_what_grows_is_read_on() -> None:
+def test_what_grows_is_read_on(shared: SimDatabase) -> None:
     """A standby that reads the journal as it comes has what one has that reads it at the end."""
-    shared = SimDatabase()
     one, two = owner(shared), follower(shared)
     rounds = iter(range(40))
 
     def more() -> bool:
-        one.send(2, size=300)
-        one.step()
+        write(one, n=2, size=300)
         two.copying.follow()
         return next(rounds, None) is not None
 
@@ -126,8 +141,7 @@ def begin_second_segment(one: Replica, two: Replica) -> None:
     """The first one is still needed, and the copy has some of the second one."""
     one.send()
     while two.copying.end.segment < 2:
-        one.send(size=500, gone=True)
-        one.step()
+        write(one, size=500, gone=True)
         two.copying.follow()
 
 
@@ -135,12 +149,10 @@ def trim_first_segment(one: Replica) -> None:
     """Nothing needs it any more."""
     one.journal.space.release(1, 1)
     while 1 in one.log.segments():
-        one.send(size=500, gone=True)
-        one.step()
+        write(one, size=500, gone=True)
 
 
-def test_a_segment_stays_until_the_copy_knows_that_it_has_gone() -> None:
-    shared = SimDatabase()
+def test_a_segment_stays_until_the_copy_knows_that_it_has_gone(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     begin_second_segment(one, two)
     trim_first_segment(one)
@@ -153,37 +165,33 @@ def test_a_segment_stays_until_the_copy_knows_that_it_has_gone() -> None:
     assert read(two)
 
 
-def test_a_copy_that_was_away_while_segments_went_is_not_read_before_it_knows() -> None:
-    shared = SimDatabase()
+def test_a_copy_that_was_away_while_segments_went_is_not_read_before_it_knows(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     begin_second_segment(one, two)
     files = two.end()
     trim_first_segment(one)
     two = follower(shared, files=files)
     before = two.copying.coherent
-    shared.connect().renew_lease("one", one.log.owner.epoch, 5_000, one.log.replicated)
+    renew(shared, one)
     two.copying.follow()
     assert (before, two.copying.coherent) == (False, True)
     assert 1 not in two.log.segments()
     assert read(two)
 
 
-def test_a_copy_that_missed_some_of_the_log_says_so() -> None:
+def test_a_copy_that_missed_some_of_the_log_says_so(shared: SimDatabase) -> None:
     """What a reader has of it is no longer right: the end of a message may have been in what was missed."""
-    shared = SimDatabase()
     one, two = owner(shared), follower(shared)
     begin_second_segment(one, two)
     assert two.copying.gaps == 0
     one.journal.space.release(1, 1)
     while 2 in one.log.segments():
-        one.send(size=500, gone=True)
-        one.step()
-    one.send()
-    one.step()
+        write(one, size=500, gone=True)
+    write(one)
     two.copying.follow()
     assert two.copying.end.segment > 2
     assert two.copying.gaps == 1
-    shared.connect().renew_lease("one", one.log.owner.epoch, 5_000, one.log.replicated)
+    renew(shared, one)
     two.copying.follow()
     assert two.copying.coherent
     two.copying.tidy()
@@ -249,8 +257,7 @@ def test_large_bodies_are_in_the_database_and_in_the_copies() -> None:
     assert two.log.bodies.sizes() == one.log.bodies.sizes() == {}
 
 
-def test_an_upload_that_is_given_up_leaves_nothing() -> None:
-    shared = SimDatabase()
+def test_an_upload_that_is_given_up_leaves_nothing(shared: SimDatabase) -> None:
     one = owner(shared)
     coming = one.journal.bodies.begin(lambda: None, durable=True)
     one.journal.bodies.write(coming, bytes(3 << 20))
@@ -261,8 +268,7 @@ def test_an_upload_that_is_given_up_leaves_nothing() -> None:
     assert not shared.tables.chunks
 
 
-def test_the_body_of_what_is_not_durable_stays_here() -> None:
-    shared = SimDatabase()
+def test_the_body_of_what_is_not_durable_stays_here(shared: SimDatabase) -> None:
     one = owner(shared)
     coming = one.journal.bodies.begin(lambda: None, durable=False)
     one.journal.bodies.write(coming, bytes(3 << 20), last=True)
@@ -271,8 +277,7 @@ def test_the_body_of_what_is_not_durable_stays_here() -> None:
     assert not shared.tables.chunks
 
 
-def test_a_body_that_was_cut_in_the_copy_is_fetched_again() -> None:
-    shared = SimDatabase()
+def test_a_body_that_was_cut_in_the_copy_is_fetched_again(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     body = upload(one, bytes(range(256)) * 8192)
     two.copying.fetch_bodies()
@@ -285,21 +290,17 @@ def test_a_body_that_was_cut_in_the_copy_is_fetched_again() -> None:
 # -- fencing -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_zombie_appends_nothing() -> None:
-    shared = SimDatabase()
+def test_a_zombie_appends_nothing(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
-    one.send()
-    one.step()
+    write(one)
     two.take_over()
     before = shared.connect().head()
-    one.send()
-    one.step()
+    write(one)
     assert isinstance(one.failures[0], LogFenced)
     assert shared.connect().head() == before
 
 
-def test_a_zombie_begins_and_trims_nothing() -> None:
-    shared = SimDatabase()
+def test_a_zombie_begins_and_trims_nothing(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     two.take_over()
     before = shared.connect().head(), shared.connect().segments()
@@ -330,8 +331,7 @@ def test_an_append_under_way_when_another_takes_over_is_there_or_refused() -> No
 # -- outcomes that are not known ---------------------------------------------------------------------------------------
 
 
-def test_what_shows_but_is_not_replicated_is_not_confirmed_until_it_is() -> None:
-    shared = SimDatabase()
+def test_what_shows_but_is_not_replicated_is_not_confirmed_until_it_is(shared: SimDatabase) -> None:
     one = owner(shared)
     one.send()
     shared.standby = False
@@ -341,11 +341,9 @@ def test_what_shows_but_is_not_replicated_is_not_confirmed_until_it_is() -> None
     assert len(one.troubles) > 5
 
 
-def test_what_the_database_loses_was_not_confirmed() -> None:
-    shared = SimDatabase()
+def test_what_the_database_loses_was_not_confirmed(shared: SimDatabase) -> None:
     one = owner(shared)
-    first = one.send()
-    one.step()
+    first = write(one)
     one.send()
     shared.standby = False
     one.step()
@@ -356,31 +354,25 @@ def test_what_the_database_loses_was_not_confirmed() -> None:
     assert two.found == first == one.confirmed()
 
 
-def test_a_database_that_lost_what_was_confirmed_is_told() -> None:
-    shared = SimDatabase()
+def test_a_database_that_lost_what_was_confirmed_is_told(shared: SimDatabase) -> None:
     one = owner(shared)
-    one.send()
-    one.step()
+    write(one)
     files = one.end()
     old = deepcopy(shared.tables)
     one = owner(shared, files=files)
-    one.send()
-    one.step()
+    write(one)
     files = one.end()
     shared.tables = old
     with pytest.raises(CopyAhead):
         follower(shared, "one", files)
 
 
-def test_an_owner_learns_that_the_database_lost_what_was_confirmed() -> None:
-    shared = SimDatabase()
+def test_an_owner_learns_that_the_database_lost_what_was_confirmed(shared: SimDatabase) -> None:
     one = owner(shared)
     old = deepcopy(shared.tables)
-    one.send()
-    one.step()
+    write(one)
     shared.tables = old
-    one.send()
-    one.step()
+    write(one)
     assert isinstance(one.failures[0], LogFailed)
     assert "confirmed" in str(one.failures[0])
 
@@ -388,8 +380,7 @@ def test_an_owner_learns_that_the_database_lost_what_was_confirmed() -> None:
 def test_another_brokers_copy_is_refused() -> None:
     shared, other = SimDatabase(), SimDatabase()
     one = owner(shared)
-    one.send()
-    one.step()
+    write(one)
     files = one.end()
     stranger = owner(other)
     for row in other.tables.rows.values():
@@ -400,12 +391,9 @@ def test_another_brokers_copy_is_refused() -> None:
         follower(other, "one", files)
 
 
-def test_a_segment_that_goes_while_it_is_compared_is_let_go() -> None:
-    shared = SimDatabase()
+def test_a_segment_that_goes_while_it_is_compared_is_let_go(shared: SimDatabase) -> None:
     one = owner(shared)
-    while one.journal.segment < 3:
-        one.send(size=500)
-        one.step()
+    fill(one, segment=3)
     two = follower(shared)
     two.copying.fetch(one.log.replicated)
     again = Replica(shared, "two", two.end())
@@ -439,9 +427,8 @@ def test_a_copy_is_not_taken_for_a_log_in_files() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_copy_that_lost_its_power_is_made_good(seed: int) -> None:
+def test_a_copy_that_lost_its_power_is_made_good(shared: SimDatabase, seed: int) -> None:
     """Its files were never synced: whatever the disk kept of them, what the database has is what counts."""
-    shared = SimDatabase()
     one = owner(shared, files=SimFiles(seed))
     ids = []
     for n in range(30):
@@ -460,9 +447,7 @@ def test_a_copy_that_lost_its_power_is_made_good(seed: int) -> None:
 def written(shared: SimDatabase, segments: int = 3) -> tuple[Replica, SimFiles]:
     """An owner that has written so many segments, and the disk of a standby that has copied all of them."""
     one = owner(shared)
-    while one.journal.segment < segments:
-        one.send(size=500)
-        one.step()
+    fill(one, segment=segments)
     two = follower(shared)
     two.copying.fetch(one.log.replicated)
     return one, two.end()
@@ -470,8 +455,7 @@ def written(shared: SimDatabase, segments: int = 3) -> tuple[Replica, SimFiles]:
 
 @pytest.mark.parametrize("damaged", [b"", b"BARTLEBY", bytes(200), b"no header at all" * 10])
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_segment_without_a_header_is_fetched_again(damaged: bytes, number: int) -> None:
-    shared = SimDatabase()
+def test_a_segment_without_a_header_is_fetched_again(shared: SimDatabase, damaged: bytes, number: int) -> None:
     one, files = written(shared)
     files.put(f"{DIRECTORY}/{number:010d}.journal", damaged)
     two = follower(shared, "two", files)
@@ -480,8 +464,7 @@ def test_a_segment_without_a_header_is_fetched_again(damaged: bytes, number: int
     assert same(one, two)
 
 
-def test_a_segment_that_is_damaged_in_the_middle_is_fetched_from_there() -> None:
-    shared = SimDatabase()
+def test_a_segment_that_is_damaged_in_the_middle_is_fetched_from_there(shared: SimDatabase) -> None:
     one, files = written(shared)
     files.flip(f"{DIRECTORY}/0000000002.journal", 1500, 0x10)
     two = follower(shared, "two", files)
@@ -490,8 +473,7 @@ def test_a_segment_that_is_damaged_in_the_middle_is_fetched_from_there() -> None
     assert any("/torn/" in path for path in files.paths()), "what was there is kept"
 
 
-def test_a_segment_that_is_not_needed_goes_whatever_it_is() -> None:
-    shared = SimDatabase()
+def test_a_segment_that_is_not_needed_goes_whatever_it_is(shared: SimDatabase) -> None:
     one, files = written(shared)
     assert shared.connect().trim(one.log.owner.epoch, [1])
     files.put(f"{DIRECTORY}/0000000001.journal", b"nothing of it was kept")
@@ -500,11 +482,9 @@ def test_a_segment_that_is_not_needed_goes_whatever_it_is() -> None:
 
 
 @pytest.mark.parametrize("lost", ["the last row", "the last segment", "another row in its place"])
-def test_a_copy_that_has_more_than_the_database_is_told(lost: str) -> None:
-    shared = SimDatabase()
+def test_a_copy_that_has_more_than_the_database_is_told(shared: SimDatabase, lost: str) -> None:
     one, files = written(shared)
-    one.send()
-    one.step()
+    write(one)
     two = follower(shared, "two", files)
     two.copying.fetch(one.log.replicated)
     files = two.end()
@@ -526,22 +506,18 @@ def test_a_copy_that_has_more_than_the_database_is_told(lost: str) -> None:
     }, "nothing was changed"
 
 
-def test_a_copy_is_no_log_for_an_empty_database() -> None:
-    shared = SimDatabase()
+def test_a_copy_is_no_log_for_an_empty_database(shared: SimDatabase) -> None:
     one = owner(shared)
-    one.send()
-    one.step()
+    write(one)
     files = one.end()
     with pytest.raises(CopyAhead, match=r"but the log in the database is empty \(is it another database or schema"):
         follower(SimDatabase(), "one", files)
 
 
-def test_a_standby_is_told_as_well() -> None:
-    shared = SimDatabase()
+def test_a_standby_is_told_as_well(shared: SimDatabase) -> None:
     one = owner(shared)
     old = deepcopy(shared.tables)
-    one.send()
-    one.step()
+    write(one)
     two = follower(shared)
     two.copying.fetch(one.log.replicated)
     shared.tables = old
@@ -550,12 +526,10 @@ def test_a_standby_is_told_as_well() -> None:
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_damaged_row_is_not_copied(which: int) -> None:
+def test_a_damaged_row_is_not_copied(shared: SimDatabase, which: int) -> None:
     """The header, or a batch of entries."""
-    shared = SimDatabase()
     one = owner(shared)
-    one.send()
-    one.step()
+    write(one)
     [rows] = shared.tables.rows.values()
     damaged = bytearray(rows[which].data)
     damaged[20] ^= 1
@@ -565,12 +539,10 @@ def test_a_damaged_row_is_not_copied(which: int) -> None:
         two.copying.fetch(one.log.replicated)
 
 
-def test_a_row_that_is_missing_is_waited_for_in_vain() -> None:
-    shared = SimDatabase()
+def test_a_row_that_is_missing_is_waited_for_in_vain(shared: SimDatabase) -> None:
     one = owner(shared)
     for _ in range(3):
-        one.send()
-        one.step()
+        write(one)
     [rows] = shared.tables.rows.values()
     del rows[2]
     two = follower(shared)
@@ -581,8 +553,7 @@ def test_a_row_that_is_missing_is_waited_for_in_vain() -> None:
     assert two.copying.end == end
 
 
-def test_the_disk_fails_while_a_body_is_fetched() -> None:
-    shared = SimDatabase()
+def test_the_disk_fails_while_a_body_is_fetched(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     body = upload(one, bytes(400_000))
     two.files.plan(3, Fault.EIO, sticky=True)
@@ -593,8 +564,7 @@ def test_the_disk_fails_while_a_body_is_fetched() -> None:
     assert two.log.bodies.sizes() == {body.reference.id: 400_000}
 
 
-def test_a_body_that_goes_while_it_is_fetched_is_not_kept() -> None:
-    shared = SimDatabase()
+def test_a_body_that_goes_while_it_is_fetched_is_not_kept(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     body = upload(one, bytes(3 << 20))
     del shared.tables.chunks[body.reference.id, 2]
@@ -622,8 +592,7 @@ def test_large_bodies_come_along_from_a_log_in_files() -> None:
     assert b"".join(shared.connect().read_body(id)) == bytes(range(256)) * 9000
 
 
-def test_what_a_copy_answers() -> None:
-    shared = SimDatabase()
+def test_what_a_copy_answers(shared: SimDatabase) -> None:
     one, files = written(shared)
     assert one.log.directory == DIRECTORY
     assert one.log.path(3) == f"{DIRECTORY}/0000000003.journal"
@@ -635,8 +604,7 @@ def test_what_a_copy_answers() -> None:
     assert follower(shared, "two", files).log.copy_name() == "two"
 
 
-def test_a_segment_that_cannot_go_now_goes_with_the_next() -> None:
-    shared = SimDatabase()
+def test_a_segment_that_cannot_go_now_goes_with_the_next(shared: SimDatabase) -> None:
     one, _ = written(shared, 4)
     shared.plan(shared.changes + 1, "busy")
     one.log.trim([1])
@@ -645,15 +613,13 @@ def test_a_segment_that_cannot_go_now_goes_with_the_next() -> None:
     assert shared.connect().segments() == one.log.segments() == [3, 4]
 
 
-def test_what_grows_may_be_damaged_or_gone() -> None:
-    shared = SimDatabase()
+def test_what_grows_may_be_damaged_or_gone(shared: SimDatabase) -> None:
     one, files = written(shared, 1)
     two = follower(shared, "two", files)
     source = UpTo(two.files, DIRECTORY, lambda: two.copying.end)
 
     def damaged() -> bool:
-        one.send()
-        one.step()
+        write(one)
         two.copying.fetch(one.log.replicated)
         path = two.log.path(two.copying.end.segment)
         damaged = bytearray(files.read(path))
@@ -672,9 +638,8 @@ def test_what_grows_may_be_damaged_or_gone() -> None:
 
 
 @pytest.mark.parametrize("segments", [1, 5])
-def test_records_that_go_before_they_are_read_are_missed(segments: int) -> None:
+def test_records_that_go_before_they_are_read_are_missed(shared: SimDatabase, segments: int) -> None:
     """With them what they took away: a reader that went on without them would bring it back."""
-    shared = SimDatabase()
     one, two = owner(shared), follower(shared)
     begin_second_segment(one, two)
 
@@ -682,8 +647,7 @@ def test_records_that_go_before_they_are_read_are_missed(segments: int) -> None:
         newest = two.copying.end.segment
         one.journal.space.release(1, 1)
         while newest in two.log.segments() or two.copying.end.segment < newest + segments:
-            one.send(size=500, gone=True)
-            one.step()
+            write(one, size=500, gone=True)
             two.copying.fetch(one.log.replicated)
             two.copying.tidy()
         return False
@@ -694,8 +658,7 @@ def test_records_that_go_before_they_are_read_are_missed(segments: int) -> None:
     assert read(two)
 
 
-def test_what_is_still_to_be_read_stays() -> None:
-    shared = SimDatabase()
+def test_what_is_still_to_be_read_stays(shared: SimDatabase) -> None:
     one, two = owner(shared), follower(shared)
     begin_second_segment(one, two)
     newest = two.copying.end.segment
@@ -705,8 +668,7 @@ def test_what_is_still_to_be_read_stays() -> None:
     def more() -> bool:
         two.copying.read_to = Place(two.copying.end.segment, 0)
         for _ in range(30):
-            one.send(size=500, gone=True)
-            one.step()
+            write(one, size=500, gone=True)
             two.copying.fetch(one.log.replicated)
             two.copying.tidy()
         return next(passes, None) is not None
@@ -752,8 +714,7 @@ def test_whatever_goes_wrong_nothing_confirmed_is_lost_and_nobody_else_writes(se
             if zombies and random.random() < 0.3:
                 zombie = random.choice(zombies)
                 if not zombie.failures:
-                    zombie.send()
-                    zombie.step()
+                    write(zombie)
                     assert isinstance(zombie.failures[0], LogFenced)
                 assert set(zombie.confirmed()) <= set(replica.found), f"seed {seed}: a zombie"
             if replica.failures:

@@ -50,6 +50,17 @@ def journal(files: SimFiles, segments: int = 5, *, a_day: int = 2, retention: Re
     return log
 
 
+def reopened(
+    files: SimFiles, *trims: list[int], days: int = 0, retention: RetentionSettings = ON, **given: Any
+) -> FileLog:
+    """The log of `journal` after these trims, opened again so many days later, with other settings."""
+    log = journal(files, **given)
+    for segments in trims:
+        log.trim(segments)
+    log.close()
+    return open_log(files, retention, [EPOCH + days * DAY])
+
+
 def lines(files: SimFiles, day: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in files.read(f"{ROOT}/{day}/{MANIFEST}").splitlines()]
 
@@ -74,8 +85,7 @@ def test_the_manifest_of_a_day_says_what_is_in_its_segments(files: SimFiles) -> 
 def test_a_segment_of_an_earlier_run_is_read_for_its_line() -> None:
     known, read = SimFiles(), SimFiles()
     journal(known).trim([1, 2])
-    journal(read).close()
-    open_log(read, ON, [EPOCH]).trim([1, 2])
+    reopened(read).trim([1, 2])
     assert lines(read, DAYS[0]) == lines(known, DAYS[0])
 
 
@@ -121,10 +131,7 @@ def test_a_day_goes_with_its_last_segment(files: SimFiles) -> None:
 
 
 def test_age_is_told_before_the_segments_of_a_day_go(files: SimFiles) -> None:
-    log = journal(files, retention=ON)
-    log.trim([1, 2])
-    log.close()
-    log = open_log(files, RetentionSettings(enabled=True, age_days=0), [EPOCH + 3 * DAY])
+    log = reopened(files, [1, 2], days=3, retention=RetentionSettings(enabled=True, age_days=0))
     before = len(files.history)
     log.trim([])
     steps = [step.split()[0] for step in files.history[before:]]
@@ -136,11 +143,8 @@ def test_age_is_told_before_the_segments_of_a_day_go(files: SimFiles) -> None:
 @pytest.mark.parametrize(("age_days", "stays"), [(-1, True), (5, True), (0, False)])
 def test_a_day_that_misses_a_segment_stays_until_it_is_too_old(files: SimFiles, age_days: int, stays: bool) -> None:
     """Somebody else removed the segment: the manifest is what tells."""
-    log = journal(files)
-    log.trim([1])
-    log.close()
+    log = reopened(files, [1], days=2, retention=RetentionSettings(enabled=True, age_days=age_days))
     files.remove(f"{ROOT}/{DAYS[0]}/0000000001.journal")
-    log = open_log(files, RetentionSettings(enabled=True, age_days=age_days), [EPOCH + 2 * DAY])
     log.trim([])
     assert (DAYS[0] in files.list_dir(ROOT)) is stays
     assert read_manifests(files, HOME).expected == ({1} if stays else set())
@@ -148,25 +152,19 @@ def test_a_day_that_misses_a_segment_stays_until_it_is_too_old(files: SimFiles, 
 
 def test_a_day_without_a_manifest_goes_too(files: SimFiles) -> None:
     """Kept by an earlier version."""
-    log = journal(files)
-    log.trim([1])
-    log.close()
+    log = reopened(files, [1], days=1, retention=RetentionSettings(enabled=True, bytes_max=0))
     files.remove(f"{ROOT}/{DAYS[0]}/{MANIFEST}")
-    log = open_log(files, RetentionSettings(enabled=True, bytes_max=0), [EPOCH + DAY])
     log.trim([])
     assert files.list_dir(ROOT) == []
 
 
 def test_a_line_about_what_went_stays_as_long_as_anything_older(files: SimFiles) -> None:
     """A day without segments, but with a line about another's, is between days with some."""
-    log = journal(files, 7)
-    log.trim([1, 3, 5])
-    log.close()
+    log = reopened(files, [1, 3, 5], segments=7, retention=RetentionSettings(enabled=True, bytes_max=SIZE))
     for path in kept(files, HOME)[1:]:
         files.remove(path)
     append(files, f"{ROOT}/{DAYS[1]}", [removed_line(3, BYTES)])
     append(files, f"{ROOT}/{DAYS[2]}", [removed_line(5, BYTES), removed_line(4, OFF)])
-    log = open_log(files, RetentionSettings(enabled=True, bytes_max=SIZE), [EPOCH])
     log.trim([])
     assert files.list_dir(ROOT) == DAYS[:3]
     log.close()
@@ -209,10 +207,7 @@ def test_without_retention_nothing_is_written(files: SimFiles) -> None:
 
 
 def test_switched_off_the_newest_day_tells_what_was_not_kept(files: SimFiles) -> None:
-    log = journal(files)
-    log.trim([1, 3])
-    log.close()
-    open_log(files, RetentionSettings(), [EPOCH]).trim([2, 4])
+    reopened(files, [1, 3], retention=RetentionSettings()).trim([2, 4])
     files.crash(0.0)
     assert lines(files, DAYS[1])[1:] == [{"segment": 2, "removed": "off"}, {"segment": 4, "removed": "off"}]
     assert kept_numbers(files, HOME) == [1, 3]
@@ -222,10 +217,7 @@ def test_switched_off_the_newest_day_tells_what_was_not_kept(files: SimFiles) ->
 
 
 def test_a_limit_makes_the_room_to_tell_what_it_took(files: SimFiles) -> None:
-    log = journal(files, a_day=5)
-    log.trim([1, 2, 3])
-    log.close()
-    log = open_log(files, RetentionSettings(enabled=True, bytes_max=2 * SIZE), [EPOCH])
+    log = reopened(files, [1, 2, 3], a_day=5, retention=RetentionSettings(enabled=True, bytes_max=2 * SIZE))
     files.capacity = files.used()
     log.trim([])
     assert kept_numbers(files, HOME) == [2, 3]
@@ -233,10 +225,7 @@ def test_a_limit_makes_the_room_to_tell_what_it_took(files: SimFiles) -> None:
 
 
 def test_a_limit_goes_on_while_keeping_waits(files: SimFiles) -> None:
-    log = journal(files, a_day=5)
-    log.trim([1, 2, 3])
-    log.close()
-    log = open_log(files, RetentionSettings(enabled=True, bytes_max=2 * SIZE), [EPOCH])
+    log = reopened(files, [1, 2, 3], a_day=5, retention=RetentionSettings(enabled=True, bytes_max=2 * SIZE))
     files.capacity = files.used()
     log.trim([4])
     assert (kept_numbers(files, HOME), log.segments()) == ([2, 3], [4, 5])
@@ -246,10 +235,7 @@ def test_a_limit_goes_on_while_keeping_waits(files: SimFiles) -> None:
 
 
 def test_what_retention_does_not_keep_makes_the_room_to_tell_it(files: SimFiles) -> None:
-    log = journal(files, a_day=5)
-    log.trim([1])
-    log.close()
-    log = open_log(files, RetentionSettings(), [EPOCH])
+    log = reopened(files, [1], a_day=5, retention=RetentionSettings())
     files.capacity = files.used()
     log.trim([2])
     assert lines(files, DAYS[0])[-1] == {"segment": 2, "removed": "off"}
@@ -258,10 +244,7 @@ def test_what_retention_does_not_keep_makes_the_room_to_tell_it(files: SimFiles)
 
 @pytest.mark.parametrize("settings", [RetentionSettings(), RetentionSettings(enabled=True, age_days=0)])
 def test_removing_does_not_fail_for_want_of_room_to_tell_it(files: SimFiles, settings: RetentionSettings) -> None:
-    log = journal(files, a_day=5)
-    log.trim([1])
-    log.close()
-    log = open_log(files, settings, [EPOCH + 2 * DAY])
+    log = reopened(files, [1], a_day=5, days=2, retention=settings)
     files.plan(1, Fault.ENOSPC, sticky=True)
     log.trim([] if settings.enabled else [2])
     assert files.faults >= 2, "tried twice"
@@ -273,10 +256,7 @@ def test_on_a_full_disk_too_a_disk_that_fails_stops_the_log() -> None:
     outcomes = []
     for at in range(1, 30):
         files = SimFiles(at)
-        log = journal(files, a_day=5)
-        log.trim([1])
-        log.close()
-        log = open_log(files, RetentionSettings(), [EPOCH])
+        log = reopened(files, [1], a_day=5, retention=RetentionSettings())
         files.capacity = files.used()
         files.plan(at, Fault.EIO)
         try:
