@@ -40,6 +40,7 @@ WRONG: list[tuple[bytes, str]] = [
     (DEEP, "nested too deep"),
     (b'{"kind": ' + b"9" * 5_000 + b"}", "too many digits"),
     (b'{"kind": []}', "kind [] is unknown"),
+    (b'{"kind":"other"}', 'kind "other" is unknown'),
     (b"{}", "kind null is unknown"),
     (changed(ADDRESS, name=...), "name is missing"),
     (changed(ADDRESS, name=5), "name is a text, not 5"),
@@ -119,8 +120,14 @@ def test_a_wrong_line_is_told_and_changes_nothing(tmp_path: Path, line: bytes, w
 
 
 def test_the_first_line(tmp_path: Path) -> None:
-    for line in (b"[]", b'{"kind":"journal","version":2}', b'{"kind":"journal"}', EXPORT[1]):
-        with stopped(config(tmp_path), report) as broker, pytest.raises(BadLine, match=r"^line 1: "):
+    for line, what in (
+        (b"no json", "it is not JSON"),
+        (b"[]", "it is not an object"),
+        (b'{"kind":"journal","version":2}', "this is not an export of version 1"),
+        (b'{"kind":"journal"}', "this is not an export"),
+        (EXPORT[1], "this is not an export"),
+    ):
+        with stopped(config(tmp_path), report) as broker, pytest.raises(BadLine, match=f"^line 1: {what}"):
             import_lines(broker, [line])
 
 

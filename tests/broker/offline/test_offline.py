@@ -229,25 +229,6 @@ def test_beside_a_running_broker(tmp_path: Path) -> None:
             pass
 
 
-@pytest.mark.parametrize(
-    ("lines", "what"),
-    [
-        ([b"no json"], "line 1: it is not JSON"),
-        ([b"[]"], "line 1: it is not an object"),
-        ([b'{"kind":"journal","version":2}'], "line 1: this is not an export of version 1"),
-        ([b'{"kind":"other"}'], 'line 2: kind "other" is unknown'),
-        ([b'{"kind":"queue","name":"q"}'], "line 2: address is missing"),
-        ([b'{"kind":"message","queues":[{"name":"q"}]}'], "line 2: address is missing"),
-        ([b'{"kind":"message","queues":[]}'], "line 2: address is missing"),
-    ],
-)
-def test_lines_that_are_wrong(tmp_path: Path, lines: list[bytes], what: str) -> None:
-    if b"kind" not in lines[0] or b"journal" not in lines[0]:
-        lines = lines if what.startswith("line 1") else [b'{"kind":"journal","version":1}', *lines]
-    with stopped(config(tmp_path), report) as broker, pytest.raises(BadLine, match=what):
-        import_lines(broker, lines)
-
-
 def test_the_commands(tmp_path: Path) -> None:
     old, new, file = tmp_path / "old", tmp_path / "new", tmp_path / "lines"
     within(old, filled)

@@ -12,7 +12,7 @@ from broker.sessions.login import Peer
 from tests.support.sim_gate import cheap_user, outcome
 
 BOB = cheap_user("secret", "clerks")
-
+CLERK = Identity("bob", frozenset({"clerks"}))
 
 Result = TypeVar("Result")
 
@@ -46,6 +46,12 @@ class Bench:
     def login(self, name: str = "bob", password: bytes = b"secret", origin: str = "1.1.1.1") -> Peer:
         peer = Peer(f"{origin}:1", origin)
         self.gate.login(peer, name, password, self.told.append)
+        return peer
+
+    def enter(self, name: str = "bob", password: bytes = b"secret", origin: str = "1.1.1.1") -> Peer:
+        """A login that the threads check at once."""
+        peer = self.login(name, password, origin)
+        self.hash()
         return peer
 
     def hash(self) -> None:

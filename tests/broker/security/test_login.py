@@ -18,7 +18,7 @@ from broker.security.throttle import WAIT_MS_MAX, Throttle, block
 from broker.security.users_file import StoredUser, UnusableFile, read_users, with_password, write_users
 from broker.sessions.login import Peer, tell_all
 from broker.sessions.sasl import SCRAMS, Answer, Challenge, Granted, begin
-from tests.broker.security.logins import BOB, Bench
+from tests.broker.security.logins import BOB, CLERK, Bench
 from tests.support.sim_gate import cheap_user
 
 
@@ -26,12 +26,11 @@ def test_nobody_is_told_before_the_hash_is_done_and_then_it_is_remembered(bench:
     bench.login()
     assert bench.told == []
     bench.hash()
-    assert bench.told == [Identity("bob", frozenset({"clerks"}))]
+    assert bench.told == [CLERK]
     bench.login()
     assert len(bench.told) == 2, "the second time at once"
     bench.gate.change(Policy({"bob": cheap_user("other", "clerks")}))
-    bench.login()
-    bench.hash()
+    bench.enter()
     assert bench.told[2] is None, "what was remembered does not outlive a change"
 
 
@@ -40,7 +39,7 @@ def test_the_same_login_many_times_is_one_hash(bench: Bench) -> None:
         bench.login()
     assert len(bench.work) == 1
     bench.hash()
-    assert bench.told == [Identity("bob", frozenset({"clerks"}))] * 100
+    assert bench.told == [CLERK] * 100
 
 
 def test_hashes_that_wait_are_bounded(bench: Bench) -> None:
@@ -61,14 +60,11 @@ def test_an_old_password_does_not_join_a_hash_from_before_the_change(bench: Benc
     """The first login began with the old hash; a verdict about that one says nothing about the new one."""
     bench.login()
     bench.gate.change(Policy({"bob": cheap_user("new", "clerks")}))
-    bench.login()
-    bench.hash()
+    bench.enter()
     assert bench.told == [None, None]
-    bench.login()
-    bench.hash()
+    bench.enter()
     assert bench.told == [None] * 3, "nor is it remembered"
-    bench.login(password=b"new")
-    bench.hash()
+    bench.enter(password=b"new")
     assert bench.told[-1] is not None
 
 
@@ -134,11 +130,9 @@ def test_a_connection_that_logs_in_again_has_one_place() -> None:
     for name in ("bob", "bob", "eve"):
         bench.gate.login(peer, name, b"secret", bench.told.append)
         bench.hash()
-    bench.login()
-    bench.hash()
+    bench.enter()
     assert None not in bench.told
-    bench.login("eve")
-    bench.hash()
+    bench.enter("eve")
     assert bench.told[-1] is None
 
 
@@ -159,8 +153,7 @@ def test_half_a_login_is_refused_without_a_hash(bench: Bench, name: str, passwor
 def test_failed_logins_make_their_origin_wait_and_nobody_else() -> None:
     bench = Bench(delay=100)
     for expected in (100, 200, 400):
-        bench.login(password=b"wrong")
-        bench.hash()
+        bench.enter(password=b"wrong")
         [(ms, call)] = bench.waiting
         assert ms == expected
         bench.waiting.clear()
@@ -178,8 +171,7 @@ def test_failed_logins_make_their_origin_wait_and_nobody_else() -> None:
     assert bench.told.count(None) > 90, "who would wait too long is refused unseen"
     bench.now += 10 * 60_000 + 1
     bench.waiting.clear()
-    bench.login()
-    bench.hash()
+    bench.enter()
     assert bench.told[-1] is not None, "after a while all is forgotten"
 
 
@@ -209,8 +201,7 @@ def test_whose_an_address_is(address: str, whose: str) -> None:
 def test_connections_of_one_user_are_counted() -> None:
     bench = Bench(per_user=2)
     first = bench.login()
-    bench.login()
-    bench.hash()
+    bench.enter()
     bench.login()
     assert [identity is not None for identity in bench.told] == [True, True, False]
     assert "login.too_many" in bench.reports
@@ -224,14 +215,12 @@ def test_a_user_with_another_number_of_connections() -> None:
     bench = Bench(per_user=0)
     bench.gate.change(Policy({"bob": BOB, "eve": BOB}, per_user=0, allowed={"bob": 1}))
     for name in ("bob", "bob", "eve"):
-        bench.login(name)
-        bench.hash()
+        bench.enter(name)
     assert [identity is not None for identity in bench.told] == [True, False, False]
 
 
 def test_who_is_gone(bench: Bench) -> None:
-    peer = bench.login()
-    bench.hash()
+    peer = bench.enter()
     assert not bench.gate.gone(peer)
     bench.gate.change(Policy({"bob": StoredUser()}))
     assert not bench.gate.gone(peer)
@@ -361,15 +350,13 @@ def test_a_hash_that_fails_refuses_all_who_wait_for_it(monkeypatch: pytest.Monke
     assert bench.told == [None] * 3
     assert bench.reports == ["login.failed"] + ["login.refused"] * 3
     assert bench.waiting == [], "it is nobody's failed login"
-    bench.login()
-    bench.hash()
-    assert bench.told[3:] == [Identity("bob", frozenset({"clerks"}))], "the next one does not wait for it"
+    bench.enter()
+    assert bench.told[3:] == [CLERK], "the next one does not wait for it"
 
 
 def test_a_hash_that_cannot_be_read_is_no_wrong_password(bench: Bench) -> None:
     bench.gate.change(Policy({"bob": StoredUser(frozenset(), "$argon2id$v=19$m=8,t=1,p=1$!!!!$!!!!")}))
-    bench.login()
-    bench.hash()
+    bench.enter()
     assert (bench.told, bench.reports) == ([None], ["login.failed", "login.refused"])
 
 
@@ -382,7 +369,7 @@ def test_one_who_fails_when_told_does_not_keep_the_others_from_it(bench: Bench) 
     bench.login()
     with pytest.raises(RuntimeError, match="planted"):
         bench.hash()
-    assert bench.told == [Identity("bob", frozenset({"clerks"}))] * 2
+    assert bench.told == [CLERK] * 2
     bench.login()
     assert len(bench.told) == 3, "it is remembered, and nothing waits"
 

@@ -34,7 +34,7 @@ from broker.security.tokens import (
 )
 from broker.sessions.login import Peer
 from broker.sessions.sasl import OAUTHBEARER, PLAIN, XOAUTH2, Granted, begin
-from tests.broker.security.logins import BOB, Bench
+from tests.broker.security.logins import BOB, CLERK, Bench
 from tests.support.issuer import AUDIENCE, ISSUER, key_set, private_key, public_jwk, token
 from tests.support.sim_gate import outcome
 
@@ -262,8 +262,7 @@ CHANGES: list[tuple[Tokens | None, bool]] = [
 @pytest.mark.parametrize(("checks", "stays"), CHANGES)
 def test_who_came_by_a_token_goes_with_its_key_and_its_rules(checks: Tokens | None, stays: bool) -> None:
     bench = gate()
-    peer = bench.login("", token())
-    bench.hash()
+    peer = bench.enter("", token())
     bench.gate.change(Policy({}, tokens=checks))
     assert bench.gate.gone(peer) is not stays
 
@@ -285,8 +284,7 @@ def test_keys_that_change_on_their_own() -> None:
     keys = KEYS
     bench = Bench()
     bench.gate.change(Policy({}, tokens=Tokens(RULES, lambda: keys, lambda: NOW)))
-    peer = bench.login("", token())
-    bench.hash()
+    peer = bench.enter("", token())
     assert bench.gate.any_withdrawn()
     assert not bench.gate.any_withdrawn(), "told once"
     assert not bench.gate.gone(peer)
@@ -307,24 +305,21 @@ def test_keys_that_change_on_their_own() -> None:
 )
 def test_a_token_that_does_not_count(name: str, given: bytes) -> None:
     bench = gate()
-    bench.login(name, given)
-    bench.hash()
+    bench.enter(name, given)
     assert bench.told == [None]
     assert "login.refused" in bench.reports
 
 
 def test_wrong_tokens_slow_their_origin() -> None:
     bench = gate(delay=100)
-    bench.login("", token(aud="x"))
-    bench.hash()
+    bench.enter("", token(aud="x"))
     assert [ms for ms, _ in bench.waiting] == [100]
 
 
 def test_passwords_still_work_and_without_an_issuer_a_token_is_one() -> None:
     bench = gate()
-    bench.login()
-    bench.hash()
-    assert bench.told == [Identity("bob", frozenset({"clerks"}))]
+    bench.enter()
+    assert bench.told == [CLERK]
     bench = Bench()
     bench.login("bob", token())
     bench.login("", token())
@@ -483,8 +478,7 @@ def test_a_token_whose_check_fails_is_refused(monkeypatch: pytest.MonkeyPatch) -
     assert bench.told == [None] * HASHES_WAITING_MAX
     assert bench.reports == ["login.failed", "login.refused"] * HASHES_WAITING_MAX
     assert bench.waiting == []
-    bench.login("", token())
-    bench.hash()
+    bench.enter("", token())
     assert bench.told[-1] == ALICE
 
 
@@ -494,20 +488,17 @@ def test_a_key_that_is_new_lets_its_token_in() -> None:
     bench = Bench()
     checks = Tokens(RULES, lambda: away.keys.present, lambda: NOW)
     bench.gate.change(Policy({}, tokens=checks, renew=away.keys.renew))
-    bench.login("", token())
-    bench.hash()
+    bench.enter("", token())
     assert bench.told == []
     away.land()
     bench.hash()
     assert bench.told == [ALICE]
     away.answer = key_set(public_jwk("ES256", "1"), public_jwk("ES384", "2"))
     away.now = UNKNOWN_MS
-    bench.login("", token("ES384", id="2"))
-    bench.hash()
+    bench.enter("", token("ES384", id="2"))
     away.land()
     bench.hash()
-    bench.login("", token(id="3"))
-    bench.hash()
+    bench.enter("", token(id="3"))
     bench.hash()
     assert bench.told == [ALICE, ALICE, None]
     assert away.fetches == 2
