@@ -21,7 +21,7 @@ from broker.engine import DivertRouting
 from broker.engine.model import annotation
 from broker.engine.model.attributes import FIELDS, parse
 from broker.engine.model.errors import EngineError
-from broker.engine.model.message import ORIG_MESSAGE_ID, Format, Message, MessageHeader, RoutingType
+from broker.engine.model.message import NUMBERS, ORIG_MESSAGE_ID, Format, Message, MessageHeader, RoutingType
 from broker.engine.model.names import check_name, check_queue_name
 from broker.engine.model.row import kebab
 
@@ -214,7 +214,7 @@ TypedNote = Annotated[dict[Text, Text | int], Field(min_length=1, max_length=1)]
 def _notes(values: dict[str, Any]) -> dict[str, Any]:
     for name, value in _encodable(values).items():
         number = next(iter(value.values())) if isinstance(value, dict) else value
-        if name in annotation.NUMBERS and not isinstance(number, int):
+        if name in NUMBERS and not isinstance(number, int):
             raise ValueError(f"has something other than a number for {name}")
         if isinstance(number, int) and not -(1 << 63) <= number < 1 << 64:
             raise ValueError(f"has for {name} a number of more than 64 bits")

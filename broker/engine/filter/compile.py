@@ -50,11 +50,10 @@ _CALCULATE: Final[dict[str, Callable[[Number, Number], Number]]] = {
 
 
 class Compiler:
-    """One filter being compiled. `names` gathers the identifiers that it reads."""
+    """One filter being compiled."""
 
     def __init__(self, *, convert: bool) -> None:
         self._convert = convert
-        self.names: set[str] = set()
 
     def judge(self, part: Truth) -> Judge:
         """The condition as a function: True, False, or None for unknown."""
@@ -71,7 +70,7 @@ class Compiler:
         return lambda properties: value
 
     def _property(self, part: Property) -> Evaluate:
-        name = self._named(part.name)
+        name = part.name
         return lambda properties: properties.get(name)
 
     def _negative(self, part: Negative) -> Evaluate:
@@ -92,7 +91,7 @@ class Compiler:
         return lambda properties: value
 
     def _truth_of_property(self, part: TruthOfProperty) -> Judge:
-        name = self._named(part.name)
+        name = part.name
 
         def truth(properties: Properties) -> bool | None:
             value = properties.get(name)
@@ -125,7 +124,7 @@ class Compiler:
         return lambda properties: equal(left(properties), right(properties), convert)
 
     def _equals_text(self, part: Property, text: str) -> Judge:
-        name = self._named(part.name)
+        name = part.name
 
         def equals_text(properties: Properties) -> bool | None:
             value = properties.get(name)
@@ -169,17 +168,13 @@ class Compiler:
         return like
 
     def _in(self, part: In) -> Judge:
-        name, options, inside = self._named(part.name), part.options, part.inside
+        name, options, inside = part.name, part.options, part.inside
 
         def among(properties: Properties) -> bool | None:
             value = properties.get(name)
             return (value in options) is inside if isinstance(value, str) else None
 
         return among
-
-    def _named(self, name: str) -> str:
-        self.names.add(name)
-        return name
 
 
 def _first_of(deciding: bool, judges: list[Judge]) -> Judge:

@@ -1,8 +1,4 @@
-"""Filters of queues and consumers, compiled to functions of a message's properties (JMS selectors, as Artemis's).
-
-A filter reads properties by name. Some names stand for what the broker knows without parsing a message (BROKER_NAMES);
-they come through the same mapping as the rest, and `Filter.identifiers` lists the names that a filter asks for.
-"""
+"""Filters of queues and consumers, compiled to functions of a message's properties (JMS selectors, as Artemis's)."""
 
 from __future__ import annotations
 
@@ -13,20 +9,6 @@ from typing import Final
 from broker.engine.filter.errors import EvaluationError
 from broker.engine.filter.limits import CACHE_FILTERS_MAX, FilterLimits
 from broker.engine.filter.values import Judge, Properties
-
-BROKER_NAMES: Final = frozenset(
-    {
-        "AMQPriority",  # 0..9
-        "AMQExpiration",  # ms since the epoch, 0: none
-        "AMQDurable",  # 'DURABLE' or 'NON_DURABLE'
-        "AMQTimestamp",  # ms since the epoch
-        "AMQSize",  # encoded size, bytes
-        "AMQUserID",  # 'ID:...'
-        "AMQAddress",
-        "AMQGroupID",
-        "AMQHops",  # brokers that it passed, over links between them; 0: it was published here
-    }
-)
 
 _CONVERT: Final = "convert_string_expressions:"
 _HYPHENATED: Final = "hyphenated_props:"
@@ -41,14 +23,13 @@ logger = logging.getLogger(__name__)
 class Filter:
     """A compiled filter. Its expression is immutable, so it can be shared; equal to another with the same text.
 
-    text: as given, without surrounding space; identifiers: the names it reads; failures: how often it failed.
+    text: as given, without surrounding space; failures: how often it failed.
     """
 
-    __slots__ = ("_judge", "failures", "identifiers", "text")
+    __slots__ = ("_judge", "failures", "text")
 
-    def __init__(self, text: str, identifiers: frozenset[str], judge: Judge) -> None:
+    def __init__(self, text: str, judge: Judge) -> None:
         self.text = text
-        self.identifiers = identifiers
         self.failures = 0
         self._judge = judge
 
@@ -86,9 +67,7 @@ def _compiled(text: str, limits: FilterLimits) -> Filter:
 
     start, options = _prefixes(text)
     parsed = parse(text, start, hyphenated=options[_HYPHENATED], limits=limits)
-    compiler = Compiler(convert=options[_CONVERT])
-    judge = compiler.judge(parsed)
-    return Filter(text, frozenset(compiler.names), judge)
+    return Filter(text, Compiler(convert=options[_CONVERT]).judge(parsed))
 
 
 def _prefixes(text: str) -> tuple[int, dict[str, bool]]:

@@ -19,7 +19,6 @@ from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedToken
 
 from broker.engine.filter.errors import InvalidFilter
-from broker.engine.filter.like import like_pattern
 from broker.engine.filter.limits import NODES_PER_SEARCH, FilterLimits
 from broker.engine.filter.syntax import (
     AllOf,
@@ -42,6 +41,8 @@ from broker.engine.filter.syntax import (
     TruthConstant,
     TruthOfProperty,
 )
+from broker.engine.model.pattern import Pattern, Wild
+from broker.engine.model.pattern import Token as PatternToken
 
 _GRAMMAR: Final = r"""
 start: any_of
@@ -102,6 +103,7 @@ _KEYWORDS: Final = {
     "FALSE": "BOOLEAN",
     "NULL": "NULL",
 }
+_WILDS: Final[dict[str, Wild]] = {"%": Wild.RUN, "_": Wild.ONE}
 _UNSUPPORTED: Final = frozenset({"XPATH", "XQUERY"})
 _INTEGER_MAX: Final = 1 << 63  # one more than a long holds, because the sign of the least long is an operator
 
@@ -167,6 +169,18 @@ def _measure(*operands: Expression) -> tuple[int, int, int]:
     """Position, depth and number of nodes of a part with these operands."""
     depth = max(operand.depth for operand in operands)
     return operands[0].position, depth + 1, sum(operand.nodes for operand in operands) + 1
+
+
+def like_pattern(text: str, escape: str | None) -> Pattern:
+    """The pattern of a LIKE. The escape character escapes `%`, `_` and itself; before anything else it means itself."""
+    tokens: list[PatternToken] = []
+    places = iter(range(len(text)))
+    for place in places:
+        if text[place] == escape and text[place + 1 : place + 2] in ("%", "_", escape):
+            tokens.append(text[next(places)])
+        else:
+            tokens.append(_WILDS.get(text[place], text[place]))
+    return Pattern(tokens)
 
 
 def _not(part: Truth) -> Not:

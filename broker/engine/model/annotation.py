@@ -8,45 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Final
 
-from broker.engine.model.message import (
-    ACTUAL_EXPIRY,
-    DL_ATTEMPTS,
-    DL_COUNT,
-    DL_FIRST_MESSAGE_ID,
-    DL_FIRST_TIME,
-    DL_HOPS,
-    DL_ORIG_EXPIRATION,
-    DL_ORIG_TIMESTAMP,
-    DL_RETRIES,
-    DL_TIME,
-    INGRESS_TIMESTAMP,
-    ORIG_MESSAGE_ID,
-    ORIG_ROUTING_TYPE,
-    REPLAY_TIME,
-)
 from store.record import encode_json
-
-#: The broker's own annotations that are numbers.
-NUMBERS: Final = frozenset(
-    {
-        ACTUAL_EXPIRY,
-        DL_ATTEMPTS,
-        DL_COUNT,
-        DL_FIRST_MESSAGE_ID,
-        DL_FIRST_TIME,
-        DL_HOPS,
-        DL_ORIG_EXPIRATION,
-        DL_ORIG_TIMESTAMP,
-        DL_RETRIES,
-        DL_TIME,
-        INGRESS_TIMESTAMP,
-        ORIG_MESSAGE_ID,
-        ORIG_ROUTING_TYPE,
-        REPLAY_TIME,
-    }
-)
 
 
 class TypedInt(int):

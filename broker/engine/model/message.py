@@ -64,6 +64,26 @@ DL_FIRST_MESSAGE_ID: Final = "_AMQ_DL_FIRST_MESSAGE_ID"
 DL_FIRST_REASON: Final = "_AMQ_DL_FIRST_REASON"
 DL_FIRST_TIME: Final = "_AMQ_DL_FIRST_TIME"
 
+#: Those of them that are numbers.
+NUMBERS: Final = frozenset(
+    {
+        ACTUAL_EXPIRY,
+        DL_ATTEMPTS,
+        DL_COUNT,
+        DL_FIRST_MESSAGE_ID,
+        DL_FIRST_TIME,
+        DL_HOPS,
+        DL_ORIG_EXPIRATION,
+        DL_ORIG_TIMESTAMP,
+        DL_RETRIES,
+        DL_TIME,
+        INGRESS_TIMESTAMP,
+        ORIG_MESSAGE_ID,
+        ORIG_ROUTING_TYPE,
+        REPLAY_TIME,
+    }
+)
+
 #: Prefixes of names that only the broker writes, or ActiveMQ Artemis does: set by a client, they would be mistaken for
 #: the broker's own.  Sessions drop them from arriving messages and accept the rest, so a tool may send a dead letter
 #: back with the headers it came with.
@@ -206,18 +226,11 @@ class MessageHeader:
 
     def copy(self, address: str, annotations: Annotations) -> MessageHeader:
         """The header of a message moved to `address`: no expiration, no schedule, no routing type."""
-        return MessageHeader(
-            address,
-            self.format,
-            durable=self.durable,
-            priority=self.priority,
-            timestamp=self.timestamp,
-            user=self.user,
-            origin=self.origin,
-            annotations=annotations,
-            group=self.group,
-            closes_group=self.closes_group,
-        )
+        moved = copy(self)
+        moved.address, moved.annotations = address, annotations
+        moved.expiration = moved.expiry_source = moved.scheduled = 0
+        moved.routing_type, moved.attempts = None, NEW
+        return moved
 
     def in_group(self, group: str, *, closes: bool) -> MessageHeader:
         """The same header for another group of messages."""

@@ -53,7 +53,7 @@ class _WildcardMatch:
         self._any_words = characters[-1] == syntax.any_words
         self._fits_all = len(characters) == 1 and self._any_words
         words = _words(text, syntax, any_words=self._any_words)
-        self._words = [_word_fits(word, syntax) for word in words]
+        self._words = [word_fits(word, syntax) for word in words]
         length = -len(text) if self._any_words else 0
         self.order = (self._any_words, length, [word == syntax.single_word for word in words], len(text), text)
 
@@ -73,7 +73,8 @@ def _words(text: str, syntax: WildcardSyntax, *, any_words: bool) -> list[str]:
     return syntax.words(text[:-1].removesuffix(syntax.delimiter) if any_words else text)
 
 
-def _word_fits(word: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
+def word_fits(word: str, syntax: WildcardSyntax) -> Callable[[str], bool]:
+    """A test of whether a word of a name fits a word of a match (rule 2)."""
     if word == syntax.single_word:
         return bool
     if not syntax.is_wildcard(word):

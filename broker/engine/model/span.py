@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from broker.engine.model.names import WildcardSyntax
-from broker.engine.model.pattern import Pattern, Token, Wild
+from broker.engine.model.settings_match import word_fits
 
 
 class Span:
@@ -25,7 +25,7 @@ class Span:
         if syntax.any_words in begin or (not self._any and syntax.any_words in wildcard):
             return False
         return all(
-            mine == syntax.single_word or (word != syntax.single_word and self._fits(mine, word))
+            mine == syntax.single_word or (word != syntax.single_word and word_fits(mine, syntax)(word))
             for mine, word in zip(own, begin, strict=True)
         )
 
@@ -51,12 +51,4 @@ class Span:
         return end in reached
 
     def _meet(self, mine: str, word: str) -> bool:
-        return self._syntax.single_word in (mine, word) or self._fits(mine, word)
-
-    def _fits(self, mine: str, word: str) -> bool:
-        if not self._syntax.is_wildcard(mine):
-            return mine == word
-        tokens: list[Token] = []
-        for character in self._syntax.characters(mine):
-            tokens += (Wild.ONE, Wild.RUN) if character == self._syntax.single_word else character
-        return Pattern(tokens).matches(word)
+        return self._syntax.single_word in (mine, word) or word_fits(mine, self._syntax)(word)

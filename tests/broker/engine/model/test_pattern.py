@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from broker.engine.filter.like import like_pattern
+from broker.engine.filter.grammar import like_pattern
 from broker.engine.model.pattern import Pattern, Token, Wild
 
 TOKENS = st.lists(st.sampled_from(["a", "b", Wild.ONE, Wild.RUN]), max_size=10)
