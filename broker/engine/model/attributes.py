@@ -117,6 +117,19 @@ class QueueAttributes:
         """Whether messages of a group go to one consumer; not where one consumer, or each, gets everything anyway."""
         return self.group_buckets != 0 and not self.exclusive and not self.non_destructive
 
+    @property
+    def rules(self) -> bool:
+        """Whether a queue with these attributes needs rules that a plain queue does not have (`Kind`)."""
+        return bool(
+            self.key
+            or self.ring_size >= 0
+            or self.purge_on_no_consumers
+            or self.exclusive
+            or self.consumers_before_dispatch > 0
+            or self.group_rebalance
+            or self.group_first_key
+        )
+
 
 PLAIN: Final = QueueAttributes()
 

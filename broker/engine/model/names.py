@@ -113,11 +113,6 @@ class WildcardSyntax:
 DEFAULT_SYNTAX: Final = WildcardSyntax()
 
 
-def is_wildcard(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> bool:
-    """Whether the name is a pattern for other names."""
-    return syntax.is_wildcard(name)
-
-
 def split_fqqn(name: str) -> tuple[str, str | None]:
     """The parts of `address::queue`, or the name and None. Raises InvalidName if a part is missing or one too many."""
     address, separator, queue = name.partition(FQQN_SEPARATOR)

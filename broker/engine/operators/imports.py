@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from broker.engine.filter import compile_filter
 from broker.engine.model.errors import AddressFull
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.queues import arrival
@@ -33,7 +32,7 @@ class Imports:
         read = read_queue(journal.allocate_ids(1), definition)
         if read.address not in state.addresses:
             raise ValueError(f"queue {read.name} is on address {read.address}, which no line before defines")
-        queue = registry.restore_queue(state, read, compile_filter(read.filter))
+        queue = registry.restore_queue(state, read)
         journal.define(queue.id, queue_record(queue))
         registry.refresh(state)
 

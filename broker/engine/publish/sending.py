@@ -26,8 +26,7 @@ from broker.engine.moves import dead_letter, move
 from broker.engine.publish.send import Send, is_meant
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, Producer
-from broker.engine.queues.address_extras import AddressExtras
-from broker.engine.queues.diverts import Divert
+from broker.engine.queues.diverts import AddressExtras, Divert
 from broker.engine.queues.paging import admit
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
+from broker.engine.model.access import Access
 from broker.engine.model.message import Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
-from broker.engine.queues.address_extras import AddressExtras
+from broker.engine.queues.diverts import AddressExtras
 from broker.engine.queues.queue import Queue
 
 #: All possible sets of routing types, so that addresses share these objects.
@@ -44,88 +46,48 @@ class AttachedSender(Protocol):
         """The address, or a queue of it, was deleted by name."""
 
 
+@dataclass(slots=True, eq=False)
 class Address:
     """An address.  `size_bytes` and `size_messages` count each message once, however many queues it is on."""
 
-    __slots__ = (
-        "auto_created",
-        "blocked",
-        "bound_once",
-        "configured",
-        "dropped",
-        "extras",
-        "id",
-        "name",
-        "owned",
-        "paged_bytes",
-        "paged_messages",
-        "passing",
-        "paused",
-        "private_to",
-        "queues",
-        "routed",
-        "routing_types",
-        "sendable",
-        "settings",
-        "size_bytes",
-        "size_messages",
-        "swept",
-        "targets",
-        "targets_key",
-        "targets_version",
-        "turn",
-        "unbound_since",
-        "unpageable",
-        "unrouted",
-        "warned",
-    )
+    id: int
+    name: str
+    routing_types: AbstractSet[RoutingType]
+    settings: AddressSettings
+    _: KW_ONLY
+    auto_created: bool = False
+    configured: bool = False
+    paused: bool = False  # with all its queues
+    passing: bool = False  # not created in the broker: its messages reach no queue, and it is forgotten
+    sendable: bool = False  # its name was checked: clients may send to it
+    owned: bool = False  # a temporary destination whose owner is connected
+    private_to: Access | None = None  # its owner's, if that connection alone may consume from it
+    extras: AddressExtras | None = None
+    queues: list[Queue] = field(default_factory=list)
+    targets: Targets = field(default_factory=lambda: ([], []))  # with those of wildcard addresses
+    targets_version: int = -1
+    targets_key: tuple[int, int] = (0, 0)
+    turn: int = 0  # round-robin among several anycast queues
+    size_bytes: int = 0
+    size_messages: int = 0
+    paged_bytes: int = 0  # in the tails of its queues: on disk only
+    paged_messages: int = 0
+    unpageable: bool = False  # its policy is PAGE, but it has a queue that cannot page
+    routed: int = 0
+    unrouted: int = 0
+    dropped: int = 0
+    blocked: dict[Producer, None] = field(default_factory=dict)
+    warned: frozenset[str] = frozenset()
+    bound_once: bool = False
+    unbound_since: int = 0
+    swept: int = -1  # how much had been sent to it when the reaper last found it unused; -1: it did not
 
-    def __init__(
-        self,
-        id: int,
-        name: str,
-        routing_types: AbstractSet[RoutingType],
-        settings: AddressSettings,
-        *,
-        auto_created: bool = False,
-        configured: bool = False,
-        created: int = 0,
-        paused: bool = False,
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.routing_types = _KINDS[frozenset(routing_types)]
-        self.settings = settings
-        self.extras: AddressExtras | None = None
-        self.sendable = False  # its name was checked: clients may send to it
-        self.auto_created = auto_created
-        self.configured = configured
-        self.owned = False  # a temporary destination whose owner is connected
-        self.private_to: object = None  # the `Access` of the owner, if its connection alone may consume from it
-        self.passing = False  # not created in the broker: its messages reach no queue, and it is forgotten
-        self.paused = paused  # with all its queues
-        self.queues: list[Queue] = []
-        self.targets: Targets = ([], [])  # with those of wildcard addresses
-        self.targets_version = -1
-        self.targets_key = (0, 0)
-        self.turn = 0  # round-robin among several anycast queues
-        self.size_bytes = 0
-        self.size_messages = 0
-        self.paged_bytes = 0  # in the tails of its queues: on disk only
-        self.paged_messages = 0
-        self.unpageable = False  # its policy is PAGE, but it has a queue that cannot page
-        self.routed = 0
-        self.unrouted = 0
-        self.dropped = 0
-        self.blocked: dict[Producer, None] = {}
-        self.warned: frozenset[str] = frozenset()
-        self.bound_once = False
-        self.unbound_since = created
-        self.swept = -1  # how much had been sent to it when the reaper last found it unused; -1: it did not
+    def __post_init__(self) -> None:
+        self.routing_types = _KINDS[frozenset(self.routing_types)]
 
     def add_routing_type(self, routing_type: RoutingType) -> None:
         """Allow queues of this routing type on the address."""
-        self.routing_types = _KINDS[self.routing_types | {routing_type}]
+        self.routing_types = _KINDS[frozenset(self.routing_types | {routing_type})]
 
     @property
     def full(self) -> bool:

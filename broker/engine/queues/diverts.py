@@ -25,7 +25,9 @@ This module defines diverts; `sending` applies them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from enum import StrEnum
 from typing import Final
 
@@ -33,6 +35,7 @@ from broker.engine.filter import Filter, compile_filter
 from broker.engine.model.errors import AlreadyInUse, InvalidName, NotFound
 from broker.engine.model.message import RESERVED_PREFIXES, Message, PropertyView, RoutingType
 from broker.engine.model.names import WildcardSyntax
+from broker.engine.model.settings import AddressSettings
 from broker.engine.model.topics import Topics
 from store import record
 
@@ -57,50 +60,23 @@ class DivertRouting(StrEnum):
     MULTICAST = "MULTICAST"
 
 
+@dataclass(slots=True, eq=False)
 class Divert:
     """One divert.  `remove` and `add` transform the copy: properties to remove, then properties to set."""
 
-    __slots__ = (
-        "add",
-        "address",
-        "configured",
-        "exclusive",
-        "filter",
-        "forwarding",
-        "id",
-        "internal",
-        "name",
-        "remove",
-        "routing",
-        "taken",
-    )
-
-    def __init__(
-        self,
-        name: str,
-        address: str,
-        forwarding: tuple[str, ...],
-        *,
-        exclusive: bool = False,
-        filter: Filter | None = None,
-        routing: DivertRouting = DivertRouting.STRIP,
-        add: Mapping[str, str] | None = None,
-        remove: Iterable[str] = (),
-        configured: bool = False,
-        internal: bool = False,
-    ) -> None:
-        self.id = 0
-        self.name = name
-        self.address = address
-        self.forwarding = forwarding
-        self.exclusive = exclusive
-        self.filter = filter
-        self.routing = routing
-        self.add = dict(add or {})
-        self.remove = tuple(remove)
-        self.configured = configured
-        self.internal = internal  # made by the broker for a retroactive address
-        self.taken = 0  # messages, since the start
+    name: str
+    address: str
+    forwarding: tuple[str, ...]
+    _: KW_ONLY
+    exclusive: bool = False
+    filter: Filter | None = None
+    routing: DivertRouting = DivertRouting.STRIP
+    add: Mapping[str, str] = field(default_factory=dict)
+    remove: Sequence[str] = ()
+    configured: bool = False
+    internal: bool = False  # made by the broker for a retroactive address
+    id: int = 0
+    taken: int = 0  # messages, since the start
 
     def takes(self, message: Message) -> bool:
         """Whether a message matches the filter."""
@@ -123,7 +99,7 @@ class Divert:
             "exclusive": self.exclusive,
             "filter": self.filter.text if self.filter else "",
             "routing-type": self.routing.value,
-            "add-headers": self.add,
+            "add-headers": dict(self.add),
             "remove-headers": list(self.remove),
             "configured": self.configured,
             "internal": self.internal,
@@ -159,7 +135,7 @@ def read_divert(id: int, definition: Json) -> Divert:
     assert isinstance(forwarding, list)
     assert isinstance(add, dict)
     assert isinstance(remove, list)
-    divert = Divert(
+    return Divert(
         str(definition["name"]),
         str(definition["address"]),
         tuple(str(name) for name in forwarding),
@@ -170,14 +146,32 @@ def read_divert(id: int, definition: Json) -> Divert:
         remove=[str(name) for name in remove],
         configured=bool(definition["configured"]),
         internal=bool(definition["internal"]),
+        id=id,
     )
-    divert.id = id
-    return divert
 
 
 def divert_record(divert: Divert) -> bytes:
     """The DIVERT record of a divert."""
     return record.divert(divert.id, divert.definition())
+
+
+class AddressExtras:
+    """What an address does with its messages beside putting them on its queues: its diverts, and two of its settings.
+
+    Most addresses have none, and a send checks nothing more.  They are replaced whenever settings or diverts change.
+    `reach` are the addresses that its diverts lead to, directly or through others; `copies` is the most copies of a
+    message that this can make.
+    """
+
+    __slots__ = ("copies", "exclusive", "ingress", "no_route", "others", "reach")
+
+    def __init__(self, settings: AddressSettings, diverts: list[Divert], reach: tuple[str, ...], copies: int) -> None:
+        self.exclusive = [divert for divert in diverts if divert.exclusive]
+        self.others = [divert for divert in diverts if not divert.exclusive]
+        self.ingress = settings.enable_ingress_timestamp
+        self.no_route = settings.send_to_dla_on_no_route
+        self.reach = reach
+        self.copies = copies + self.no_route
 
 
 class Diverts:
@@ -228,3 +222,26 @@ class Diverts:
         if self._syntax.routing:
             found |= {divert.name: divert for divert in self._patterns.match(address)}
         return [found[name] for name in sorted(found)]
+
+    def extras(self, name: str, settings: AddressSettings) -> AddressExtras | None:
+        """The extras of an address; None: it has none."""
+        watching = self.of(name)
+        if not (watching or settings.enable_ingress_timestamp or settings.send_to_dla_on_no_route):
+            return None
+        return AddressExtras(settings, watching, *self._reach(watching))
+
+    def _reach(self, watching: list[Divert]) -> tuple[tuple[str, ...], int]:
+        """The addresses that diverts lead to, and the number of forwardings; a copy passes each divert once."""
+        reached: dict[str, None] = {}
+        passed = set(watching)
+        following = deque(watching)
+        copies = 0
+        while following:
+            divert = following.popleft()
+            for forward in divert.forwarding:
+                reached[forward] = None
+                copies += 1
+                more = [each for each in self.of(forward) if each not in passed]
+                passed.update(more)
+                following.extend(more)
+        return tuple(reached), copies

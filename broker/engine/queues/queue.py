@@ -19,6 +19,7 @@ from before the start (ids below `acquired_below`) may have been with any consum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -31,9 +32,8 @@ from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.queues.backlog import Backlog
 from broker.engine.queues.consumer import Consumer, Reservation
-from broker.engine.queues.selective import SelectiveBacklog
+from broker.engine.queues.selective import KeptBacklog, SelectiveBacklog
 from broker.engine.queues.types.grouped import GroupedBacklog
-from broker.engine.queues.types.kept import KeptBacklog
 
 if TYPE_CHECKING:
     from broker.engine.queues.address import Address
@@ -71,52 +71,34 @@ class DeliveryState:
 DELIVERED: Final = DeliveryState(0)
 
 
-#: The fields of Counters.
-COUNTED: Final = (
-    "acknowledged",
-    "added",
-    "dead_lettered",
-    "delivered",
-    "discarded",
-    "displaced",
-    "dropped",
-    "evicted",
-    "expired",
-    "forwarded",
-    "killed",
-    "moved",
-    "purged",
-    "redelivered",
-    "replaced",
-)
-
-
+@dataclass(slots=True, eq=False)
 class Counters:
     """Counts of messages that entered a queue and how they left it, since the start.  Each leaves in one way only."""
 
-    __slots__ = COUNTED
-
-    def __init__(self) -> None:
-        self.added = 0
-        self.delivered = 0
-        self.redelivered = 0
-        self.acknowledged = 0
-        self.dead_lettered = 0
-        self.discarded = 0
-        self.displaced = 0
-        self.dropped = 0
-        self.evicted = 0
-        self.expired = 0
-        self.forwarded = 0
-        self.killed = 0
-        self.moved = 0
-        self.purged = 0
-        self.replaced = 0
+    acknowledged: int = 0
+    added: int = 0
+    dead_lettered: int = 0
+    delivered: int = 0
+    discarded: int = 0
+    displaced: int = 0
+    dropped: int = 0
+    evicted: int = 0
+    expired: int = 0
+    forwarded: int = 0
+    killed: int = 0
+    moved: int = 0
+    purged: int = 0
+    redelivered: int = 0
+    replaced: int = 0
 
     def add(self, other: Counters) -> None:
         """Add the counts of another queue."""
         for name in COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+#: The fields of Counters.
+COUNTED: Final = tuple([each.name for each in fields(Counters)])
 
 
 #: The shared, empty `journalled` of queues that were never strict: an empty set takes 216 bytes.

@@ -17,7 +17,6 @@ from typing import Final, TypeVar
 
 from broker.engine.client_sessions.session_fold import SessionFold
 from broker.engine.client_sessions.sessions import StoredSessions
-from broker.engine.filter import compile_filter
 from broker.engine.model import names
 from broker.engine.model.message import Format, Message, MessageHeader
 from broker.engine.model.settings import AddressFullPolicy
@@ -368,7 +367,7 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     for queue_definitions, few in _together(fold):
         tail_restore.read_together(state, few, fold.pulled)
         for queue_definition in queue_definitions:
-            queue = registry.restore_queue(state, queue_definition, compile_filter(queue_definition.filter))
+            queue = registry.restore_queue(state, queue_definition)
             restored.queues += 1
             restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)

@@ -18,7 +18,7 @@ from broker.engine.queues.paging import depage
 from broker.engine.queues.paging.admit import may_page
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.types.factory import equip
+from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import address_record, queue_record
 
 #: Attributes that change how a queue's messages relate to each other and to consumers.

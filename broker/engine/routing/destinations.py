@@ -11,16 +11,14 @@ from typing import Final
 
 from broker.engine.model import names
 from broker.engine.model.access import UNRESTRICTED, Access
-from broker.engine.model.attributes import NOTHING_ASKED, Asked
-from broker.engine.model.errors import AlreadyInUse, NoQueue, NotFound, RoutingTypeMismatch
+from broker.engine.model.attributes import NOTHING_ASKED, Asked, differences
+from broker.engine.model.errors import AlreadyInUse, AttributesDiffer, NoQueue, NotFound, RoutingTypeMismatch
 from broker.engine.model.message import RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
-from broker.engine.queues.address_extras import extras_of
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
-from broker.engine.queues.types.factory import agreeing
 from broker.engine.routing import registry
 
 #: The most passing addresses cached: those not created because nothing is bound to them; some hundred bytes each.
@@ -117,7 +115,7 @@ def _equipped(
     if wanted is RoutingType.ANYCAST and not any(q.routing_type is wanted for q in address.queues):
         _auto_create_queue(state, address, address.name, RoutingType.ANYCAST, access, asked)
     elif asked and wanted is RoutingType.ANYCAST and address.name in state.queues:
-        agreeing(state.queues[address.name], asked)
+        _agreeing(state.queues[address.name], asked)
     return address
 
 
@@ -162,9 +160,8 @@ def _pass(state: State, name: str) -> Address:
         if len(state.passing) >= PASSING_MAX:
             state.passing.clear()
         settings = state.settings(name)
-        address = state.passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings)
-        address.passing = True
-        address.extras = extras_of(name, settings, state.diverts)
+        address = state.passing[name] = Address(0, name, {RoutingType.MULTICAST}, settings, passing=True)
+        address.extras = state.diverts.extras(name, settings)
     return address
 
 
@@ -193,7 +190,7 @@ def _named(
         named = state.queues.get(address_name)
         if named is not None and routing_type in (None, named.routing_type):
             access.require(permission, named.address.name, named.name, named=address_name)
-            return agreeing(named, asked)
+            return _agreeing(named, asked)
     access.require(permission, address_name)
     if address is None:
         address = _auto_create_address(
@@ -209,7 +206,7 @@ def _named(
         return address
     queue = _anycast_queue(state, address, access, asked)
     access.require(permission, address.name, queue.name)
-    return agreeing(queue, asked)
+    return _agreeing(queue, asked)
 
 
 def _anycast_queue(state: State, address: Address, access: Access, asked: Asked) -> Queue:
@@ -234,25 +231,26 @@ def _qualified(
             raise NotFound(f"queue {queue_name} is not on address {address_name}")
         if routing_type not in (None, queue.routing_type):
             raise RoutingTypeMismatch(f"queue {queue_name} is {queue.routing_type.name}")
-        return agreeing(queue, asked)
+        return _agreeing(queue, asked)
     access.require(Permission.CREATE_DURABLE_QUEUE, address_name, queue_name)
     state.quotas.check(access.user)
     with registry.undoing(state):
-        return _make_qualified(state, address_name, queue_name, routing_type, access, asked)
+        address = state.addresses.get(address_name)
+        if address is None:
+            address = _auto_create_address(state, address_name, routing_type, access)
+        if routing_type is None:
+            default = address.settings.default_queue_routing_type
+            routing_type = default if default in address.routing_types else next(iter(address.routing_types))
+        _admit_type(state, address, routing_type, access)
+        return _auto_create_queue(state, address, queue_name, routing_type, access, asked)
 
 
-def _make_qualified(
-    state: State, address_name: str, queue_name: str, routing_type: RoutingType | None, access: Access, asked: Asked
-) -> Queue:
-    address = state.addresses.get(address_name)
-    if address is None:
-        address = _auto_create_address(state, address_name, routing_type, access)
-    wanted = routing_type
-    if wanted is None:
-        default = address.settings.default_queue_routing_type
-        wanted = default if default in address.routing_types else next(iter(address.routing_types))
-    _admit_type(state, address, wanted, access)
-    return _auto_create_queue(state, address, queue_name, wanted, access, asked)
+def _agreeing(queue: Queue, asked: Asked) -> Queue:
+    """The queue, if it has the attributes asked for.  Raises AttributesDiffer."""
+    wrong = differences(queue.attributes, asked) if asked else []
+    if wrong:
+        raise AttributesDiffer(f"queue {queue.name} exists, and its {' and its '.join(wrong)}")
+    return queue
 
 
 def _admit_type(state: State, address: Address, routing_type: RoutingType, access: Access) -> None:

@@ -13,7 +13,7 @@ from functools import partial
 from operator import attrgetter
 from typing import Final
 
-from broker.engine.filter import Filter
+from broker.engine.filter import Filter, compile_filter
 from broker.engine.model import names
 from broker.engine.model.attributes import QueueAttributes
 from broker.engine.model.errors import AlreadyInUse, NotFound, TooManyAddresses
@@ -21,12 +21,11 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.settings_match import SettingsTable
 from broker.engine.queues import clearing
 from broker.engine.queues.address import Address, AttachedSender
-from broker.engine.queues.address_extras import extras_of
 from broker.engine.queues.diverts import Divert, divert_record
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import settle_acknowledged, unblock
 from broker.engine.queues.state import NO_WAY_BACK, State
-from broker.engine.queues.types.factory import equip
+from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
 from store import record
 
@@ -62,10 +61,10 @@ def create_address(
         state.settings(name),
         auto_created=auto_created,
         configured=configured,
-        created=state.now,
+        unbound_since=state.now,
     )
     _enter(state, address)
-    address.extras = extras_of(name, address.settings, state.diverts)
+    address.extras = state.diverts.extras(name, address.settings)
     state.journal.define(address.id, address_record(address))
     if state.made is not None:
         state.made.append(partial(_unmake_address, state, address))
@@ -254,22 +253,22 @@ def restore_address(state: State, definition: AddressDefinition) -> Address:
         state.settings(definition.name),
         auto_created=definition.auto_created,
         configured=definition.configured,
-        created=state.now,
+        unbound_since=state.now,
         paused=definition.paused,
+        bound_once=True,  # it may have been: the journal does not say
     )
-    address.bound_once = True  # it may have been: the journal does not say
     _enter(state, address)
     return address
 
 
-def restore_queue(state: State, definition: QueueDefinition, filter: Filter | None) -> Queue:
-    """Restore a durable queue from its definition in the journal."""
+def restore_queue(state: State, definition: QueueDefinition) -> Queue:
+    """Restore a durable queue from its definition in the journal.  Raises InvalidFilter."""
     queue = Queue(
         definition.id,
         definition.name,
         state.addresses[definition.address],
         definition.routing_type,
-        filter=filter,
+        filter=compile_filter(definition.filter),
         no_local=definition.no_local,
         auto_created=definition.auto_created,
         configured=definition.configured,
@@ -311,7 +310,7 @@ def _unmake_queue(state: State, queue: Queue) -> None:
         unbind(state, queue)
 
 
-def _unmake_types(state: State, address: Address, types: frozenset[RoutingType]) -> None:
+def _unmake_types(state: State, address: Address, types: AbstractSet[RoutingType]) -> None:
     address.routing_types = types
     state.journal.define(address.id, address_record(address))
 
@@ -366,7 +365,7 @@ def refresh(state: State) -> None:
     """Recompute the extras of each address after a change of settings or diverts."""
     state.passing.clear()
     for address in state.addresses.values():
-        address.extras = extras_of(address.name, address.settings, state.diverts)
+        address.extras = state.diverts.extras(address.name, address.settings)
 
 
 # -- diverts -----------------------------------------------------------------------------------------------------------

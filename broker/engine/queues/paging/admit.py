@@ -91,7 +91,12 @@ def enter(state: State, queue: Queue, messages: list[Message], landing: Landing 
     if not isinstance(messages[0].body, bytes):  # only its object keeps the body's file, and it costs little memory
         keep(state, queue, tail, messages[0])
         return
-    segment, offset, sizes = _written(state, header, messages) if landing is None else _place(landing)
+    if landing is None:
+        segment, offset, sizes = write_scratch(state, messages)
+        if not segment:
+            state.report("paging.scratch_failed", address=header.address)
+    else:
+        segment, offset, sizes = landing.segment, landing.offset, landing.sizes
     priority, expiration = header.priority, header.expiration
     for message, size in zip(messages, sizes, strict=True):
         chunk = tail.add(priority, message.id, segment, offset, size, expiration)
@@ -114,18 +119,14 @@ def keep(state: State, queue: Queue, tail: Tail, message: Message) -> None:
     chunk.keep(len(chunk.ids) - 1, message)
 
 
-def _place(landing: Landing) -> tuple[int, int, Sequence[int]]:
-    return landing.segment, landing.offset, landing.sizes
-
-
-def _written(state: State, header: MessageHeader, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
+def write_scratch(state: State, messages: list[Message]) -> tuple[int, int, Sequence[int]]:
     """Write a run to a scratch file; returns segment, offset and sizes, the first two 0 if that failed."""
+    header = messages[0].header
     parts: list[bytes] = []
     encoded = encode_facts(header, [])
     record.encode_messages(parts, encoded, record_flags(header), messages)
     place = state.pages.write(parts, len(messages))
     if place is None:
-        state.report("paging.scratch_failed", address=header.address)
         return 0, 0, [message.size for message in messages]
     fixed = record.MESSAGE_FIXED.size + len(encoded)
     return *place, [fixed + len(message.head) + len(message.body) for message in messages]

@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, compress
 from typing import Final
 
@@ -32,18 +32,21 @@ class Row:
     expiration: int
 
 
+@dataclass(slots=True, eq=False)
 class Rows:
     """Rows in parallel arrays, by rising ids; a size of 0 means that the row is gone."""
 
-    __slots__ = ("expirations", "ids", "offsets", "priorities", "segments", "sizes")
+    ids: array[int] = field(default_factory=lambda: array("Q"))
+    priorities: array[int] = field(default_factory=lambda: array("B"))
+    segments: array[int] = field(default_factory=lambda: array("I"))
+    offsets: array[int] = field(default_factory=lambda: array("I"))
+    sizes: array[int] = field(default_factory=lambda: array("I"))
+    expirations: array[int] = field(default_factory=lambda: array("q"))
 
-    def __init__(self) -> None:
-        self.ids: array[int] = array("Q")
-        self.priorities: array[int] = array("B")
-        self.segments: array[int] = array("I")
-        self.offsets: array[int] = array("I")
-        self.sizes: array[int] = array("I")
-        self.expirations: array[int] = array("q")
+    @property
+    def columns(self) -> tuple[array[int], ...]:
+        """The arrays, in the order of the fields, which are those of Row."""
+        return self.ids, self.priorities, self.segments, self.offsets, self.sizes, self.expirations
 
     def add(
         self, ids: list[int], offsets: list[int], sizes: list[int], *, segment: int, priority: int, expiration: int
@@ -59,40 +62,19 @@ class Rows:
 
     def row(self, at: int) -> Row:
         """A row as a value."""
-        return Row(
-            self.ids[at],
-            self.priorities[at],
-            self.segments[at],
-            self.offsets[at],
-            self.sizes[at],
-            self.expirations[at],
-        )
+        return Row(*[column[at] for column in self.columns])
 
     def part(self, start: int, stop: int) -> Rows:
         """The rows from `start` up to `stop`, excluded."""
         if start == 0 and stop >= len(self.ids):
             return self
-        part = Rows()
-        part.ids = self.ids[start:stop]
-        part.priorities = self.priorities[start:stop]
-        part.segments = self.segments[start:stop]
-        part.offsets = self.offsets[start:stop]
-        part.sizes = self.sizes[start:stop]
-        part.expirations = self.expirations[start:stop]
-        return part
+        return Rows(*[column[start:stop] for column in self.columns])
 
     def chosen(self, mask: Sequence[int]) -> Rows:
         """The rows for which the mask is not 0."""
         if all(mask):
             return self
-        chosen = Rows()
-        chosen.ids = array("Q", compress(self.ids, mask))
-        chosen.priorities = array("B", compress(self.priorities, mask))
-        chosen.segments = array("I", compress(self.segments, mask))
-        chosen.offsets = array("I", compress(self.offsets, mask))
-        chosen.sizes = array("I", compress(self.sizes, mask))
-        chosen.expirations = array("q", compress(self.expirations, mask))
-        return chosen
+        return Rows(*[array(column.typecode, compress(column, mask)) for column in self.columns])
 
     def by_priority(self) -> Iterator[tuple[int, Rows]]:
         """Each priority with its rows."""
@@ -110,17 +92,10 @@ def _merged(parts: list[Rows]) -> Rows:
         return parts[0]
     ids = array("Q", chain.from_iterable([part.ids for part in parts]))
     order = sorted(range(len(ids)), key=ids.__getitem__)
-    merged = Rows()
-    merged.ids = array("Q", map(ids.__getitem__, order))
-    merged.priorities = _sorted([part.priorities for part in parts], order)
-    merged.segments = _sorted([part.segments for part in parts], order)
-    merged.offsets = _sorted([part.offsets for part in parts], order)
-    merged.sizes = _sorted([part.sizes for part in parts], order)
-    merged.expirations = _sorted([part.expirations for part in parts], order)
-    return merged
+    return Rows(*[_sorted(columns, order) for columns in zip(*[part.columns for part in parts], strict=True)])
 
 
-def _sorted(columns: list[array[int]], order: list[int]) -> array[int]:
+def _sorted(columns: Sequence[array[int]], order: list[int]) -> array[int]:
     code = columns[0].typecode
     column = array(code, chain.from_iterable(columns))
     return array(code, map(column.__getitem__, order))

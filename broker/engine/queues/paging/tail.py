@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from broker.engine.model.message import Message
 from broker.engine.queues.backlog import PRIORITIES
+from broker.engine.queues.paging.fold import Rows
 from store.pages import SCRATCH_FIRST
 
 if TYPE_CHECKING:
@@ -80,15 +81,9 @@ class Chunk:
         self.count += 1
         self.bytes += size
 
-    def extend(
-        self,
-        ids: array[int],
-        segments: array[int],
-        offsets: array[int],
-        sizes: array[int],
-        expirations: array[int],
-    ) -> None:
+    def extend(self, rows: Rows) -> None:
         """Add rows for records in the journal, with rising ids."""
+        ids, segments, offsets, sizes = rows.ids, rows.segments, rows.offsets, rows.sizes
         self.youngest = max(self.youngest, ids[-1])
         self.oldest = min(self.oldest, ids[0]) if self.oldest else ids[0]
         if self.end >= 0:
@@ -98,10 +93,10 @@ class Chunk:
             self.end = offsets[-1] + sizes[-1] if follows else -1
         lowest = min(segments)
         self.lowest = min(self.lowest, lowest) if self.lowest else lowest
-        if self.expirations is None and any(expirations):
+        if self.expirations is None and any(rows.expirations):
             self.expirations = array("q", bytes(8 * len(self.ids)))
         if self.expirations is not None:
-            self.expirations.extend(expirations)
+            self.expirations.extend(rows.expirations)
         self.ids.extend(ids)
         self.segments.extend(segments)
         self.offsets.extend(offsets)
@@ -219,11 +214,6 @@ class Tail:
         high = self.high
         return self.levels[high][0] if high >= 0 else None
 
-    def second(self) -> Chunk | None:
-        """The chunk after it, of the same priority."""
-        high = self.high
-        return self.levels[high][1] if high >= 0 and len(self.levels[high]) > 1 else None
-
     def open_chunk(self, priority: int) -> Chunk:
         """The chunk for the next message of this priority."""
         level = self.levels[priority]
@@ -245,18 +235,10 @@ class Tail:
         self.counted(1, size)
         return chunk
 
-    def extend(
-        self,
-        priority: int,
-        ids: array[int],
-        segments: array[int],
-        offsets: array[int],
-        sizes: array[int],
-        expirations: array[int],
-    ) -> list[Chunk]:
+    def extend(self, priority: int, rows: Rows) -> list[Chunk]:
         """Add messages with rising ids, whose records are in the journal, as `add` does; returns their chunks."""
         chunks: list[Chunk] = []
-        start, count = 0, len(ids)
+        start, count, sizes = 0, len(rows.ids), rows.sizes
         while start < count:
             chunk = self.open_chunk(priority)
             stop = min(start + self._messages_max - len(chunk.ids), count)
@@ -264,8 +246,7 @@ class Tail:
             ends = [*accumulate(sizes[start:stop])]
             if ends[-1] > room:
                 stop = start + bisect_left(ends, room) + 1
-            part = slice(start, stop)
-            chunk.extend(ids[part], segments[part], offsets[part], sizes[part], expirations[part])
+            chunk.extend(rows.part(start, stop))
             chunks.append(chunk)
             start = stop
         self.counted(count, sum(sizes))
@@ -282,10 +263,7 @@ class Tail:
         """Remove a whole chunk."""
         if not chunk.count:
             return
-        if chunk in self.damaged:
-            self.damaged.remove(chunk)
-        else:
-            self._remove(chunk)
+        self._remove(chunk)
         self.counted(-chunk.count, -chunk.bytes)
         chunk.sizes = array("I", bytes(4 * len(chunk.sizes)))
         chunk.count = chunk.bytes = 0
@@ -305,14 +283,13 @@ class Tail:
         chunk.bytes -= nbytes
         self.counted(-len(rows), -nbytes)
         if not chunk.count:
-            if chunk in self.damaged:
-                self.damaged.remove(chunk)
-            else:
-                self._remove(chunk)
+            self._remove(chunk)
 
     def _remove(self, chunk: Chunk) -> None:
         level = self.levels[chunk.priority]
-        if level[0] is chunk:
+        if chunk in self.damaged:
+            self.damaged.remove(chunk)
+        elif level[0] is chunk:
             level.popleft()
         else:
             level.remove(chunk)

@@ -5,9 +5,10 @@ Until the new record is durable it cannot be read: the message is kept in memory
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from broker.engine.model.message import Message
+from broker.engine.queues.paging.admit import write_scratch
 from broker.engine.queues.paging.rows import Row, read
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
@@ -96,22 +97,14 @@ def _copy(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int
 
 def _to_scratch(state: State, queue: Queue, chunk: Chunk, run: list[Row], segment: int) -> bool:
     """Move rows of a non-durable queue to a scratch file: no restart restores them.  False if that failed."""
-    header = run[0][1].header
-    messages = [message for _, message in run]
-    parts: list[bytes] = []
-    encoded = encode_facts(header, [])
-    record.encode_messages(parts, encoded, record_flags(header), messages)
-    place = state.pages.write(parts, len(messages))
-    if place is None:
-        return False
-    fixed = record.MESSAGE_FIXED.size + len(encoded)
-    sizes = [fixed + len(message.head) + len(message.body) for message in messages]
-    _moved(queue, chunk, run, *place, sizes)
-    state.journal.space.release(segment, len(messages))
-    return True
+    place, offset, sizes = write_scratch(state, [message for _, message in run])
+    if place:
+        _moved(queue, chunk, run, place, offset, sizes)
+        state.journal.space.release(segment, len(run))
+    return bool(place)
 
 
-def _moved(queue: Queue, chunk: Chunk, run: list[Row], segment: int, offset: int, sizes: list[int]) -> None:
+def _moved(queue: Queue, chunk: Chunk, run: list[Row], segment: int, offset: int, sizes: Sequence[int]) -> None:
     """Update the rows' places in the tail."""
     assert queue.tail is not None, "its chunk is carried"
     before = chunk.bytes

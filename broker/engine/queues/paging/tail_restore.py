@@ -127,5 +127,5 @@ def revive(state: State, queue: Queue, places: Places, kept: Iterable[Message]) 
 
 def _append(state: State, queue: Queue, tail: Tail, rows: Rows) -> None:
     for priority, same in rows.by_priority():
-        for chunk in tail.extend(priority, same.ids, same.segments, same.offsets, same.sizes, same.expirations):
+        for chunk in tail.extend(priority, same):
             watch(state, queue, chunk, chunk.next_expiration())

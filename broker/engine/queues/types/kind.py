@@ -26,6 +26,11 @@ from broker.engine.queues.types.last_value import LastValues
 from store.record import RemovalReason
 
 
+def equip(queue: Queue) -> None:
+    """Set `queue.kind` as its attributes require."""
+    queue.kind = Kind(queue) if queue.attributes.rules else None
+
+
 class Kind:
     """The rules of one queue, as its attributes require."""
 

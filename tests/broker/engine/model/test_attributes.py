@@ -22,7 +22,6 @@ from broker.engine.model.attributes import (
 from broker.engine.model.errors import InvalidAttribute
 from broker.engine.model.row import kebab
 from broker.engine.model.settings import from_mapping
-from broker.engine.queues.types.factory import has_rules
 
 numbers = st.integers(-1, NUMBER_MAX)
 attributes = st.builds(
@@ -41,7 +40,7 @@ def test_json_and_back(made: QueueAttributes) -> None:
 
 def test_a_plain_queue_says_nothing() -> None:
     assert as_json(PLAIN) == {}
-    assert not has_rules(PLAIN)
+    assert not PLAIN.rules
     assert from_json({"a-later-version": 1}) == PLAIN
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from dataclasses import fields
 
 from hypothesis import given
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from broker.engine.model.message import RoutingType
 from broker.engine.model.settings import AddressSettings
 from broker.engine.queues.address import Address
+from broker.engine.queues.paging.fold import Rows
 from broker.engine.queues.paging.tail import CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, Chunk, Tail
 
 
@@ -133,16 +133,14 @@ def test_many_rows_at_once_are_as_one_after_the_other(
             paged.add(4, 1 + number, 1, number, 1)
     id = offset = earlier
     for priority, rows in parts:
-        columns = [array(code) for code in "QIIIq"]
+        added = Rows()
         for gap, size, segment, expiration in rows:
             id += 1
             offset += gap
             one.add(priority, id, segment, offset, size, expiration)
-            for column, value in zip(columns, (id, segment, offset, size, expiration), strict=True):
-                column.append(value)
+            added.add([id], [offset], [size], segment=segment, priority=priority, expiration=expiration)
             offset += size
-        ids, segments, offsets, sizes, expirations = columns
-        chunks = many.extend(priority, ids, segments, offsets, sizes, expirations)
+        chunks = many.extend(priority, added)
         assert [chunk for chunk in many.levels[priority] if chunk.ids[-1] > id - len(rows)] == chunks
     assert [state(chunk) for chunk in many.chunks()] == [state(chunk) for chunk in one.chunks()]
     assert (many.messages, many.bytes) == (one.messages, one.bytes)
