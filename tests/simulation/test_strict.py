@@ -162,7 +162,7 @@ def test_what_never_left_has_not_failed(how: str) -> None:
     assert taker.bodies() == [b"got"]
     queue = broker.engine.queue("orders")
     assert counts(broker, "orders") == {b"got": int(how != "unsubscribe"), b"never left": 0}
-    assert [body_of(message) for message in queue.waiting()] == (
+    assert [body_of(message) for message in queue.backlog] == (
         [b"never left"] if how == "drop" else [b"got", b"never left"]
     )
     broker.files.crash(0.0)

@@ -362,7 +362,7 @@ class StoredSessions:
         unsettled, self._unsettled = self._unsettled, []
         for queue, message in unsettled:
             arrival.unwatch(self._state, queue, [message])
-            queue.discard(message)
+            queue.backlog.discard(message)
             queue.counters.acknowledged += 1
             remove(self._state, queue, [message], RemovalReason.CONSUMED)
         return len(unsettled)

@@ -121,7 +121,7 @@ def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
         return _serve_in_turn(state, queue, takers)
     consumer = takers[0]
     count, size = consumer.room()
-    run = queue.backlog.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
+    run = queue.plain.pop_run(min(count, RUN_MESSAGES_MAX), min(size, RUN_BYTES_MAX))
     _deliver(state, queue, consumer, run)
     return bool(run) and consumer.credit > 0
 
@@ -156,7 +156,7 @@ def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     hands = _hands(queue, takers)
     open_hands = hands.copy()
     given = at = 0
-    pop = queue.backlog.pop
+    pop = queue.plain.pop
     while open_hands and given < RUN_MESSAGES_MAX:
         message = pop()
         if message is None:
@@ -265,14 +265,14 @@ def release(state: State, held: Held) -> None:
 def take(state: State, consumer: Consumer, messages: list[Message]) -> list[Message]:
     """Make ready messages the consumer's deliveries without passing them to its sink; returns those."""
     queue = consumer.queue
-    ready = {message.id for message in queue.waiting()}
+    ready = {message.id for message in queue.backlog}
     taken = [message for message in messages if message.id in ready]
     consumer.take(taken)
     if queue.non_destructive:
         return taken
     arrival.unwatch(state, queue, taken)
     for message in taken:
-        queue.discard(message)
+        queue.backlog.discard(message)
     queue.delivering += len(taken)
     if queue.kind is not None:
         queue.kind.delivered(taken)
@@ -289,7 +289,7 @@ def _show(state: State, queue: Queue, consumer: Consumer, run: list[Message]) ->
     if late:
         expired = arrival.unwatch(state, queue, late)
         for message in expired:
-            queue.discard(message)
+            queue.backlog.discard(message)
         arrival.keep_for_later(state, queue, expiry.expire(state, queue, expired))
         run = [m for m in run if not 0 < m.header.expiration <= now]
     if run:

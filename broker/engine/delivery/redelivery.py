@@ -256,7 +256,7 @@ def requeue(state: State, queue: Queue, messages: list[Message], *, delayed: boo
         if queue.kind is not None:
             messages = queue.kind.fitting(state, messages)
         if messages:
-            queue.put_back(messages)
+            queue.backlog.put_back(messages)
             arrival.watch(state, queue, messages)
         return
     by_due: dict[int, list[int]] = {}
@@ -316,7 +316,7 @@ def release_due(state: State, limit: int) -> bool:
     for queue, messages in by_queue.items():
         if queue.kind is not None:
             messages = queue.kind.due(state, messages)
-        queue.put_back(messages)
+        queue.backlog.put_back(messages)
         arrival.watch(state, queue, messages)
         state.dirty[queue] = None
     return len(due) == limit

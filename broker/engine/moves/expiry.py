@@ -111,7 +111,7 @@ def expire_due(state: State, limit: int) -> bool:
     due = state.expiries.pop_due(state.now, limit)
     by_queue: dict[Queue, list[Message]] = {}
     for queue, message in due:
-        queue.discard(message)
+        queue.backlog.discard(message)
         queue.expiring -= 1
         by_queue.setdefault(queue, []).append(message)
     for queue, messages in by_queue.items():

@@ -166,7 +166,7 @@ class Retained:
     def _discard(self, queue: Queue, message: Message, reason: RemovalReason) -> None:
         """Remove a message that is no longer in the trie from the queue."""
         arrival.unwatch(self._state, queue, [message])
-        queue.discard(message)
+        queue.backlog.discard(message)
         if reason is RemovalReason.PURGED:
             queue.counters.purged += 1
         else:
@@ -239,7 +239,7 @@ class Retained:
         if queue is None:
             return 0
         self._own(queue)
-        for message in queue.waiting():
+        for message in queue.backlog:
             self._state.uncharge(message.header.address, message.size, 1)  # restoring the queue charged it
             queue.address.charge([message])
             self.messages += 1

@@ -308,7 +308,7 @@ def keep(state: State, queue: Queue, message: Message) -> None:
     _store(state, header, [queue.id], [message])
     queue.counters.added += 1
     queue.stored += 1
-    queue.append([message], header.priority)
+    queue.backlog.append([message], header.priority)
     watch(state, queue, [message])
 
 
@@ -376,7 +376,7 @@ def land(state: State, queue: Queue, messages: list[Message], *, paged: bool = F
     else:
         if queue.kind is not None:
             messages = queue.kind.arrived(state, messages)
-        queue.append(messages, header.priority)
+        queue.backlog.append(messages, header.priority)
         if header.expiration:
             watch(state, queue, messages)
     state.dirty[queue] = None
@@ -415,7 +415,7 @@ def take_out(state: State, queue: Queue, message: Message) -> None:
         state.schedule.remove(waiting[0], (queue.id, message.id))
     else:
         unwatch(state, queue, [message])
-        queue.discard(message)
+        queue.backlog.discard(message)
 
 
 def keep_for_later(state: State, queue: Queue, messages: list[Message]) -> None:

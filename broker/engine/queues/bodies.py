@@ -6,7 +6,8 @@ that (`changed`), then publishes.  No other client waits meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from broker.engine.model.errors import DiskFull
@@ -55,34 +56,32 @@ class Stream:
 
     def read(self, nbytes: int = PIECE_BYTES) -> bytes:
         """The next bytes.  Raises Unreadable, also before the last bytes of a body whose checksum is wrong."""
-        try:
+        with _reading():
             piece = self._body.read(self._at, min(nbytes, self.left))
             if self._checksum is not None:
                 self._checksum.passed(piece)
-        except BodyUnreadable as error:
-            raise _unreadable(error) from error
         self._at += len(piece)
         return piece
 
 
 def read_body(body: LargeBody, offset: int, nbytes: int) -> bytes:
     """Bytes of a body.  Raises Unreadable."""
-    try:
+    with _reading():
         return body.read(offset, nbytes)
-    except BodyUnreadable as error:
-        raise _unreadable(error) from error
 
 
 def read_whole_body(body: LargeBody) -> bytes:
     """All of a body.  Raises Unreadable."""
-    try:
+    with _reading():
         return body.whole()
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    try:
+        yield
     except BodyUnreadable as error:
-        raise _unreadable(error) from error
-
-
-def _unreadable(error: BodyUnreadable) -> Unreadable:
-    return Unreadable(f"the body of a message cannot be read: {error}", passing=error.passing)
+        raise Unreadable(f"the body of a message cannot be read: {error}", passing=error.passing) from error
 
 
 class Uploads:

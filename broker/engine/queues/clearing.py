@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from itertools import islice
-from typing import Final
 
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
@@ -13,11 +11,7 @@ from broker.engine.queues.paging import depage, upkeep
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
-from store.errors import JournalFull
 from store.record import RemovalReason
-
-#: Messages removed in one step when a queue is purged or deleted: bounds the size of one record.
-REMOVE_RUN_MAX: Final = 8192
 
 
 def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURGED) -> int:
@@ -33,7 +27,7 @@ def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURG
             depage.set_floors(queue, queue.tail)
         else:
             depage.drop(state, queue)
-    messages = queue.take_head(most - purged) if purged < most else []
+    messages = queue.backlog.take_head(most - purged) if purged < most else []
     arrival.unwatch(state, queue, messages)
     for id in list(islice(queue.scheduled, max(most - purged - len(messages), 0))):
         due, message = queue.scheduled.pop(id)
@@ -100,10 +94,7 @@ def _empty(state: State, queue: Queue) -> list[Message]:
 
 
 def _remove(state: State, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:
-    for start in range(0, len(messages), REMOVE_RUN_MAX):
-        run = messages[start : start + REMOVE_RUN_MAX]
-        if queue.durable and not state.atomic:
-            # Reserved only so that a long entry ends here: a removal is never refused.
-            with suppress(JournalFull):
-                state.journal.reserve(8 * len(run), essential=True)
+    for start in range(0, len(messages), upkeep.REMOVE_RUN_MAX):
+        run = messages[start : start + upkeep.REMOVE_RUN_MAX]
+        upkeep.begin_removals(state, queue, len(run))
         remove(state, queue, run, reason)

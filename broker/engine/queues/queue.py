@@ -123,7 +123,6 @@ class Queue:
         "ahead",
         "attributes",
         "auto_created",
-        "backlog",
         "configured",
         "consumers",
         "counters",
@@ -149,6 +148,7 @@ class Queue:
         "open",
         "overflowing",
         "paused",
+        "plain",
         "reader",
         "reservations",
         "reserved",
@@ -195,8 +195,8 @@ class Queue:
         self.temporary = temporary  # deleted with its last consumer
         self.configured = configured
         self.creator = creator  # the user who created it; empty: none did
-        self.backlog = Backlog()
-        self.selective: SelectiveBacklog | None = None  # replaces the backlog while a consumer has a selector
+        self.plain = Backlog()
+        self.selective: SelectiveBacklog | None = None  # replaces the plain backlog, while a consumer has a selector
         self.landing = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
         self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
         self.tail: Tail | None = None
@@ -247,7 +247,7 @@ class Queue:
     @property
     def ready(self) -> int:
         """Messages in memory that a consumer could get now."""
-        return len(self.backlog) if self.selective is None else len(self.selective)
+        return len(self.plain) if self.selective is None else len(self.selective)
 
     def ready_for(self, consumers: Iterable[Consumer]) -> int:
         """Messages in memory, 0 if none of them is for these consumers."""
@@ -297,31 +297,12 @@ class Queue:
         attributes = self.attributes
         return attributes.enabled and attributes.purge_on_no_consumers and not self.consumers
 
-    # -- the backlog, plain or selective ---------------------------------------------------------------------------
+    # -- the backlog -----------------------------------------------------------------------------------------------
 
-    def append(self, messages: list[Message], priority: int) -> None:
-        """Make new messages of one priority ready."""
-        backlog = self.backlog if self.selective is None else self.selective
-        backlog.append(messages, priority)
-
-    def put_back(self, messages: list[Message]) -> None:
-        """Make messages ready again, at the head."""
-        backlog = self.backlog if self.selective is None else self.selective
-        backlog.put_back(messages)
-
-    def discard(self, message: Message) -> None:
-        """Remove a ready message from the backlog."""
-        backlog = self.backlog if self.selective is None else self.selective
-        backlog.discard(message)
-
-    def take_head(self, count: int) -> list[Message]:
-        """Remove and return `count` ready messages, those that would be delivered next."""
-        backlog = self.backlog if self.selective is None else self.selective
-        return backlog.take_head(count)
-
-    def unordered(self) -> Iterator[Message]:
-        """The ready messages in memory, in no particular order."""
-        return (self.backlog if self.selective is None else self.selective).unordered()
+    @property
+    def backlog(self) -> Backlog | SelectiveBacklog:
+        """The ready messages in memory."""
+        return self.plain if self.selective is None else self.selective
 
     def begin_groups(self) -> None:
         """Switch to a backlog with groups, for the first message of a group."""
@@ -330,7 +311,7 @@ class Queue:
 
     def rebuild(self) -> None:
         """Replace the backlog by one that attributes, messages and consumers need, with the same ready messages."""
-        ready = self.backlog.clear() if self.selective is None else self.selective.clear()
+        ready = self.backlog.clear()
         attributes = self.attributes
         if attributes.non_destructive:
             self.selective = KeptBacklog(ready)
@@ -341,14 +322,10 @@ class Queue:
             self.selective = SelectiveBacklog(ready)
         else:
             self.selective = None
-            self.backlog.put_back(ready)
+            self.plain.put_back(ready)
             return
         for consumer in self.consumers:
             self.selective.attach(consumer.id, consumer.predicate)
-
-    def waiting(self) -> Iterator[Message]:
-        """The ready messages in memory, in the order of delivery."""
-        return iter(self.backlog if self.selective is None else self.selective)
 
     def elsewhere(self) -> Iterator[tuple[Message, str]]:
         """All messages that landed, are in no transaction and not ready, each with its place: scheduled, delivering."""
@@ -371,7 +348,7 @@ class Queue:
 
     def older(self, bound: int) -> list[Message]:
         """All messages in memory that landed and are in no transaction, with ids below `bound`."""
-        found = list((self.backlog if self.selective is None else self.selective).older(bound))
+        found = list(self.backlog.older(bound))
         found += [m for _, m in self.scheduled.values() if m.id < bound]
         for consumer in () if self.non_destructive else self.holders():
             found += [m for m in consumer.unacked.values() if m.id < bound]
@@ -382,7 +359,7 @@ class Queue:
 
         Visits all scheduled messages.
         """
-        found = (self.backlog if self.selective is None else self.selective).between(after, below, most)
+        found = self.backlog.between(after, below, most)
         if self.scheduled:
             found += [m for _, m in self.scheduled.values() if after < m.id < below]
             found = nsmallest(most, found, key=_ID)
@@ -391,7 +368,7 @@ class Queue:
     def clear(self) -> list[Message]:
         """Remove and return all ready messages in memory."""
         self.expiring = 0
-        return self.backlog.clear() if self.selective is None else self.selective.clear()
+        return self.backlog.clear()
 
     # -- consumers -------------------------------------------------------------------------------------------------
 

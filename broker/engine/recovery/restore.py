@@ -440,7 +440,7 @@ def _fill(state: State, queue: Queue, held: dict[int, Message], counts: dict[int
             run = _not_scheduled(state, queue, run, due)
         ready.setdefault(header.priority, []).extend(run)
     for priority, messages in ready.items():
-        queue.append(messages, priority)
+        queue.backlog.append(messages, priority)
         arrival.watch(state, queue, messages)
     queue.counters.added += len(held)
     queue.stored = len(held)

@@ -147,7 +147,7 @@ def test_a_delivery_that_fails_and_a_dead_letter() -> None:
     assert told["messaging.bartleby.dead_letter.attempts"] == 2
     assert told["messaging.bartleby.moved.address"] == "dead"
     assert told["messaging.message.id"] == attributes(spans[0])["messaging.message.id"]
-    [letter] = traced.broker.engine.queue("dead").waiting()
+    [letter] = traced.broker.engine.queue("dead").backlog
     assert told["messaging.bartleby.moved.message.id"] == str(letter.id)
     assert told["messaging.client.id"] == "shop"
 

@@ -98,7 +98,7 @@ def drop(state: State, queue: Queue) -> None:
     """Drop an empty tail: the queue is wholly in memory again."""
     queue.tail = None
     del state.paged[queue]
-    queue.backlog.floor = 0
+    queue.plain.floor = 0
     if queue.selective is not None:
         for consumer in queue.consumers:
             queue.selective.set_floor(consumer.id, 0)
@@ -127,7 +127,7 @@ def take_head(state: State, queue: Queue, count: int) -> list[Message]:
     tail = queue.tail
     if tail is not None:
         set_floors(queue, tail)
-    taken = queue.take_head(count)
+    taken = queue.backlog.take_head(count)
     while len(taken) < count and tail is not None and not tail.failing and (chunk := tail.first()) is not None:
         try:
             load(state, queue, chunk)
@@ -135,7 +135,7 @@ def take_head(state: State, queue: Queue, count: int) -> list[Message]:
             _try_later(state, queue, tail, error)
             break
         set_floors(queue, tail)
-        taken += queue.take_head(count - len(taken))
+        taken += queue.backlog.take_head(count - len(taken))
     arrival.unwatch(state, queue, taken)
     return taken
 
@@ -168,7 +168,7 @@ def _is_enough(queue: Queue, chunk: Chunk, *, parts: int) -> bool:
 def _has(queue: Queue, consumer: Consumer, priority: int) -> bool:
     """Whether there is a message for the consumer in memory that comes before the tail."""
     if queue.selective is None:
-        return queue.backlog.has(priority)
+        return queue.plain.has(priority)
     return queue.selective.has_for(consumer.id, priority)
 
 
@@ -183,7 +183,7 @@ def load(state: State, queue: Queue, chunk: Chunk) -> list[Message]:
 def _append(state: State, queue: Queue, messages: list[Message], chunk: Chunk) -> None:
     if not queue.grouped and queue.attributes.groups and any(message.header.group for message in messages):
         queue.begin_groups()
-    queue.append(messages, chunk.priority)
+    queue.backlog.append(messages, chunk.priority)
     if chunk.expirations is not None:
         arrival.watch(state, queue, messages)
 
@@ -234,7 +234,7 @@ def set_floors(queue: Queue, tail: Tail) -> None:
     """Set the priority below which each consumer gets nothing from memory, as the tail has or may have higher ones."""
     grouped = isinstance(queue.selective, GroupedBacklog)
     high = max(tail.high, 0)
-    queue.backlog.floor = high
+    queue.plain.floor = high
     if queue.selective is None:
         return
     for consumer in queue.consumers:

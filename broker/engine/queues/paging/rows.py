@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Final
 
 from broker.engine.model.errors import NotReadable
-from broker.engine.model.message import Message, MessageHeader, size_of
+from broker.engine.model.message import Message, MessageHeader
 from broker.engine.queues.paging.tail import Chunk
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.state import State
@@ -33,7 +33,7 @@ def read(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> list[Row]
     if len(found) < len(wanted):
         _set_aside(state, queue, chunk, [row for row, m in zip(wanted, messages, strict=True) if m is None])
     if kept:
-        found = sorted(found + [(row, kept[row]) for row in rows if row in kept], key=_row)
+        found = sorted(found + [(row, kept[row]) for row in rows if row in kept], key=itemgetter(0))
     return found
 
 
@@ -105,10 +105,6 @@ def _read_whole(state: State, chunk: Chunk) -> list[Found] | None:
     return None if data is None else [(data, 0, len(chunk.ids))]
 
 
-def _row(found: Row) -> int:
-    return found[0]
-
-
 def _set_aside(state: State, queue: Queue, chunk: Chunk, rows: list[int]) -> None:
     assert queue.tail is not None, "its chunk is looked at"
     first = chunk.ids[rows[0]]
@@ -154,12 +150,8 @@ def _leave(state: State, queue: Queue, chunk: Chunk) -> None:
 def _own(state: State, chunk: Chunk, rows: list[int], messages: list[Message]) -> None:
     """Charge messages that enter memory, and release the scratch records of their rows."""
     for name, run in _by_address(messages):
-        size = size_of(run)
-        state.usage.bytes += size
+        state.usage.bytes += state.charged(name).charge(run)
         state.usage.messages += len(run)
-        address = state.charged(name)
-        address.size_bytes += size
-        address.size_messages += len(run)
     scratch: dict[int, int] = {}
     for row in rows if chunk.volatile else ():
         segment = chunk.segments[row]

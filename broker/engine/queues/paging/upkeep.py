@@ -6,6 +6,7 @@ import heapq
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from operator import itemgetter
 from typing import Final
 
 from broker.engine.model.message import Message
@@ -20,9 +21,8 @@ from store.errors import JournalFull
 from store.pages import SCRATCH_FIRST
 from store.record import RemovalReason
 
-#: The most messages in one record of removals, as in `clearing`.
+#: The most messages in one record of removals.
 REMOVE_RUN_MAX: Final = 8192
-
 
 #: Messages in memory that a step looks at for each on disk: one on disk costs some five times as much.
 MEMORY_PART: Final = 4
@@ -37,7 +37,7 @@ def waiting(state: State, queue: Queue) -> Iterator[Message]:
     The iterator covers the messages present at its first step and may continue in later ticks: those read back to
     memory since then are found there, and those that left are skipped.  Raises NotReadable, which ends it.
     """
-    in_memory = list(queue.waiting())
+    in_memory = list(queue.backlog)
     if queue.tail is None:
         yield from in_memory
         return
@@ -47,7 +47,7 @@ def waiting(state: State, queue: Queue) -> Iterator[Message]:
             yield in_memory.pop()
         found = read(state, queue, chunk, [row for row in rows if chunk.sizes[row]])
         if len(found) < len(rows):
-            found = sorted(found + _in_memory(queue, chunk, rows), key=_row)
+            found = sorted(found + _in_memory(queue, chunk, rows), key=itemgetter(0))
         for _, message in found:
             yield message
     while in_memory:
@@ -62,14 +62,10 @@ def _rows_of(chunk: Chunk) -> Sequence[int]:
 def _in_memory(queue: Queue, chunk: Chunk, rows: Sequence[int]) -> list[Row]:
     """Those of the rows that left the tail whose messages are ready or in delivery now."""
     gone = {chunk.ids[row]: row for row in rows if not chunk.sizes[row]}
-    found = {gone[message.id]: message for message in queue.unordered() if message.id in gone}
+    found = {gone[message.id]: message for message in queue.backlog.unordered() if message.id in gone}
     for consumer in queue.holders():
         found |= {gone[id]: message for id, message in consumer.unacked.items() if id in gone}
     return list(found.items())
-
-
-def _row(found: Row) -> int:
-    return found[0]
 
 
 def first(state: State, queue: Queue) -> Message | None:
@@ -77,7 +73,7 @@ def first(state: State, queue: Queue) -> Message | None:
 
     Raises NotReadable.
     """
-    message = next(queue.waiting(), None)
+    message = next(iter(queue.backlog), None)
     if message is not None or queue.tail is None:
         return message
     for chunk in list(queue.tail.chunks()):
@@ -115,14 +111,10 @@ def between(state: State, queue: Queue, after: int, below: int, most: int) -> li
         return found
     tail.looked.clear()
     rows = _rows_between(tail, after, below, most)
-    by_chunk: dict[Chunk, list[int]] = {}
     bound = found[-1].id if len(found) == most else below
-    for id, chunk, row in rows:
-        if id < bound:
-            by_chunk.setdefault(chunk, []).append(row)
     cut = rows[-1][0] if len(rows) == most else below
-    for chunk, chosen in by_chunk.items():
-        for row, message in read(state, queue, chunk, sorted(chosen)):
+    for chunk, chosen in _by_chunk([each for each in rows if each[0] < bound]):
+        for row, message in read(state, queue, chunk, chosen):
             tail.looked[message.id] = (chunk, row)
             found.append(message)
     found.sort(key=lambda message: message.id)
@@ -160,12 +152,9 @@ class NotesReader:
         if len(rows) == most:
             last = rows[-1][0]
             in_memory = [message for message in in_memory if message.id <= last]
-        by_chunk: dict[Chunk, list[int]] = {}
-        for _, chunk, row in rows:
-            by_chunk.setdefault(chunk, []).append(row)
         found = [noted_in_memory(message) for message in in_memory]
-        for chunk, chosen in by_chunk.items():
-            found += read_notes(state, chunk, sorted(chosen))
+        for chunk, chosen in _by_chunk(rows):
+            found += read_notes(state, chunk, chosen)
         self.unreadable += len(in_memory) + len(rows) - len(found)
         self._at += len(in_memory)
         self._after = last
@@ -208,9 +197,17 @@ def _rows_between(tail: Tail, after: int, below: int, most: int) -> list[tuple[i
             break
         ids = chunk.ids
         rows += [(ids[row], chunk, row) for row in chunk.rows() if after < ids[row] < below]
-        rows.sort(key=lambda found: found[0])
+        rows.sort(key=itemgetter(0))
         del rows[most:]
     return rows
+
+
+def _by_chunk(rows: list[tuple[int, Chunk, int]]) -> list[tuple[Chunk, list[int]]]:
+    """The chunks of these rows, each with its own, in order."""
+    found: dict[Chunk, list[int]] = {}
+    for _, chunk, row in rows:
+        found.setdefault(chunk, []).append(row)
+    return [(chunk, sorted(chosen)) for chunk, chosen in found.items()]
 
 
 def take(state: State, queue: Queue, message: Message) -> bool:
@@ -246,11 +243,15 @@ def clear(state: State, queue: Queue, reason: RemovalReason, most: int | None = 
     return before - tail.messages
 
 
-def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
+def begin_removals(state: State, queue: Queue, count: int) -> None:
+    """Let a long journal entry end before this number of removals."""
     if queue.durable and not state.atomic:
-        # Reserved only so that a long entry ends here: a removal is never refused.
-        with suppress(JournalFull):
-            state.journal.reserve(8 * sum([chunk.count for chunk in run]), essential=True)
+        with suppress(JournalFull):  # a removal is never refused
+            state.journal.reserve(8 * count, essential=True)
+
+
+def _clear_run(state: State, queue: Queue, tail: Tail, run: list[Chunk], reason: RemovalReason) -> None:
+    begin_removals(state, queue, sum([chunk.count for chunk in run]))
     ids: list[int] = []
     by_segment: dict[int, int] = {}
     kept: list[Message] = []

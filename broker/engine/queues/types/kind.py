@@ -140,7 +140,7 @@ class Kind:
         excess = self._queue.ready - size
         if size < 0 or excess <= 0:
             return
-        oldest = self._queue.take_head(excess if everything else min(excess, added))
+        oldest = self._queue.backlog.take_head(excess if everything else min(excess, added))
         arrival.unwatch(state, self._queue, oldest)
         self._evict(state, oldest)
 
@@ -158,12 +158,12 @@ class Kind:
             return
         queue = self._queue
         for message in in_flight:
-            queue.discard(message)
+            queue.backlog.discard(message)
         if self.values is not None:
             self.enter_all(state, in_flight)
         self.cut(state, everything=True)
         if in_flight:
-            queue.put_back(in_flight)
+            queue.backlog.put_back(in_flight)
 
     def enter_all(self, state: State, in_flight: list[Message]) -> None:
         """Learn the keys of all messages on the queue, and remove those replaced by others."""
@@ -172,7 +172,7 @@ class Kind:
         away = {message.id: message for message in in_flight}
         for holder in queue.holders():
             away |= holder.unacked
-        present = [*queue.unordered(), *away.values()]
+        present = [*queue.backlog.unordered(), *away.values()]
         present += [m for due, m in queue.scheduled.values() if due != m.header.scheduled]  # waiting for redelivery
         present.sort(key=lambda message: message.id)
         losers: list[Message] = []

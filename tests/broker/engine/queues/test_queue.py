@@ -36,7 +36,7 @@ def test_what_it_lets_in() -> None:
 
 def test_every_place_counts() -> None:
     made = queue()
-    made.append([message(1), message(2)], 4)
+    made.backlog.append([message(1), message(2)], 4)
     made.landing = 1
     made.scheduled[4] = (99, message(4))
     made.delivering = 2
@@ -45,7 +45,7 @@ def test_every_place_counts() -> None:
 
 def test_the_backlog_changes_its_kind_with_the_first_selector_and_back_with_the_last() -> None:
     made = queue()
-    made.append([message(n) for n in range(1, 5)], 4)
+    made.backlog.append([message(n) for n in range(1, 5)], 4)
     plain, choosy = consumer(made, 1), consumer(made, 2, even=True)
     made.attach(plain)
     assert not is_selective(made)
@@ -59,8 +59,8 @@ def test_the_backlog_changes_its_kind_with_the_first_selector_and_back_with_the_
     made.attach(third)
     made.detach(choosy, 77)
     assert not is_selective(made)
-    made.put_back([taken])
-    assert ids(list(made.waiting())) == [1, 2, 3, 4]
+    made.backlog.put_back([taken])
+    assert ids(list(made.backlog)) == [1, 2, 3, 4]
     made.detach(plain, 78)
     made.detach(third, 79)
     assert made.unused_since == 79
@@ -71,10 +71,10 @@ def test_discard_and_clear_on_both_kinds() -> None:
     for choosy in (False, True):
         made = queue()
         messages = [message(n) for n in range(1, 5)]
-        made.append(messages, 4)
+        made.backlog.append(messages, 4)
         if choosy:
             made.attach(consumer(made, 1, even=True))
-        made.discard(messages[1])
+        made.backlog.discard(messages[1])
         made.expiring = 3
         assert ids(made.clear()) == [1, 3, 4]
         assert (made.ready, made.expiring) == (0, 0)

@@ -210,7 +210,7 @@ def test_what_is_too_large_for_a_client_is_a_dead_letter(sim: SimWorld, qos: int
     other = sim.connect("other")
     other.post("a", [b"small", b"x" * 256, b"small too"], qos)
     assert client.payloads() == [b"small", b"small too"]
-    [letter] = dead_letters(sim).waiting()
+    [letter] = dead_letters(sim).backlog
     assert letter.body == b"x" * 256
     assert letter.header.annotations is not None
     assert letter.header.annotations["_AMQ_DL_REASON"] == "too-large"
@@ -250,7 +250,7 @@ def test_what_a_client_refuses_is_a_dead_letter_at_once(sim: SimWorld, qos: int,
     [following] = client.take()
     assert (following.payload, following.dup) == (b"y", False), "the quota is free again"
     client.ack(packet, following.packet_id, reason=0x80)
-    first, second = [letter.header.annotations or {} for letter in dead_letters(sim).waiting()]
+    first, second = [letter.header.annotations or {} for letter in dead_letters(sim).backlog]
     assert (first["_AMQ_DL_REASON"], first["_AMQ_DL_ATTEMPTS"]) == ("rejected", 1)
     assert str(first["_AMQ_DL_TEXT"]).endswith(": 0x83 implementation specific error: cannot read it")
     assert str(second["_AMQ_DL_TEXT"]).endswith(": 0x80 unspecified error")

@@ -475,7 +475,7 @@ def test_the_user_is_noted_and_the_origin_is_the_client() -> None:
     client.subscribe("a", qos=1)
     client.drop()
     sim.connect("d", user_name="alice", password=b"right").publish("a", b"x", 1)
-    [found] = queues(sim)["c.a"].waiting()
+    [found] = queues(sim)["c.a"].backlog
     assert isinstance(found, Message)
     assert (found.header.user, found.header.origin, found.header.address) == ("alice", "d", "a")
 
