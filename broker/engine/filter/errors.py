@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from broker.engine.model.errors import InvalidSelector
-
-_SHOWN: Final = 75  # characters of the text in a message: enough to recognise the filter, short enough for one log line
+from broker.engine.model.names import shown
 
 
 class InvalidFilter(InvalidSelector):
@@ -19,8 +16,7 @@ class InvalidFilter(InvalidSelector):
         self.text = text
         self.position = position
         self.reason = reason
-        shown = text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
-        super().__init__(f"invalid filter: {reason} (character {position + 1} of {shown!r})")
+        super().__init__(f"invalid filter: {reason} (character {position + 1} of {shown(text)})")
 
 
 class EvaluationError(Exception):

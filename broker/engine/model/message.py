@@ -10,7 +10,7 @@ asks the encoding's `Format` when a filter needs a name that the header does not
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from enum import IntEnum
 from typing import Final, Protocol
@@ -378,11 +378,7 @@ class PropertyView(Mapping[str, Value]):
         return self._message
 
 
-class _BrokerName(Protocol):
-    def __call__(self, view: PropertyView, /) -> Value: ...
-
-
-_BROKER_NAMES: Final[dict[str, _BrokerName]] = {
+_BROKER_NAMES: Final[dict[str, Callable[[PropertyView], Value]]] = {
     "AMQPriority": lambda view: view.message.header.priority,
     "AMQExpiration": lambda view: view.message.header.expiration,
     "AMQDurable": lambda view: "DURABLE" if view.message.header.durable else "NON_DURABLE",
@@ -395,7 +391,7 @@ _BROKER_NAMES: Final[dict[str, _BrokerName]] = {
 }
 
 #: JMS's names for the same, as in ActiveMQ Artemis; headers and properties with these names take precedence.
-_JMS_NAMES: Final[dict[str, _BrokerName]] = {
+_JMS_NAMES: Final[dict[str, Callable[[PropertyView], Value]]] = {
     "JMSPriority": _BROKER_NAMES["AMQPriority"],
     "JMSExpiration": _BROKER_NAMES["AMQExpiration"],
     "JMSTimestamp": _BROKER_NAMES["AMQTimestamp"],

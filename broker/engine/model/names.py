@@ -119,11 +119,11 @@ def split_fqqn(name: str) -> tuple[str, str | None]:
     if not separator:
         return name, None
     if not address:
-        raise InvalidName(f"no address before {FQQN_SEPARATOR} in {_shown(name)}")
+        raise InvalidName(f"no address before {FQQN_SEPARATOR} in {shown(name)}")
     if not queue:
-        raise InvalidName(f"no queue name after {FQQN_SEPARATOR} in {_shown(name)}")
+        raise InvalidName(f"no queue name after {FQQN_SEPARATOR} in {shown(name)}")
     if FQQN_SEPARATOR in queue:
-        raise InvalidName(f"more than one {FQQN_SEPARATOR} in {_shown(name)}")
+        raise InvalidName(f"more than one {FQQN_SEPARATOR} in {shown(name)}")
     return address, queue
 
 
@@ -156,7 +156,7 @@ def internal_prefix(syntax: WildcardSyntax) -> str:
 def check_public(name: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> None:
     """Refuse the broker's own names to clients and operators. Raises InvalidName."""
     if name.startswith(internal_prefix(syntax)):
-        raise InvalidName(f"{_shown(name)} is the broker's own: it holds the messages of a retroactive address")
+        raise InvalidName(f"{shown(name)} is the broker's own: it holds the messages of a retroactive address")
     if name == RETAINED:
         raise InvalidName(f"{name} is the broker's own: it holds the retained messages")
 
@@ -167,7 +167,7 @@ def check_sendable(address: str, syntax: WildcardSyntax = DEFAULT_SYNTAX) -> Non
     check_public(address, syntax)
     if syntax.routes(address):
         raise InvalidName(
-            f"address {_shown(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be consumed"
+            f"address {shown(address)} has a wildcard ({syntax.single_word} or {syntax.any_words}): it can be consumed"
             f" from, not sent to; a wildcard character that is part of a name is written {ESCAPE}{syntax.single_word}"
         )
 
@@ -184,11 +184,9 @@ def _check(kind: str, name: str) -> None:
     if not name:
         raise InvalidName(f"the {kind} name is empty")
     if FQQN_SEPARATOR in name:
-        raise InvalidName(
-            f"the {kind} name {_shown(name)} contains {FQQN_SEPARATOR}, which separates address and queue"
-        )
+        raise InvalidName(f"the {kind} name {shown(name)} contains {FQQN_SEPARATOR}, which separates address and queue")
     if _size(name) > NAME_BYTES_MAX:
-        raise InvalidName(f"the {kind} name {_shown(name)} is longer than {NAME_BYTES_MAX} bytes")
+        raise InvalidName(f"the {kind} name {shown(name)} is longer than {NAME_BYTES_MAX} bytes")
 
 
 def _size(name: str) -> int:
@@ -197,11 +195,12 @@ def _size(name: str) -> int:
     try:
         return len(name.encode())
     except UnicodeEncodeError:
-        raise InvalidName(f"the name {_shown(name)} is not valid Unicode") from None
+        raise InvalidName(f"the name {shown(name)} is not valid Unicode") from None
 
 
 _SHOWN: Final = 75  # characters of a name in an error message
 
 
-def _shown(name: str) -> str:
+def shown(name: str) -> str:
+    """A name, or another text that a client chose, as an error message shows it."""
     return repr(name if len(name) <= _SHOWN else name[:_SHOWN] + "...")

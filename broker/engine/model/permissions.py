@@ -15,12 +15,13 @@ An entry has a match, written like that of an address setting, and the roles tha
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from typing import Final
 
 from broker.engine.model.names import DEFAULT_SYNTAX, ESCAPE, FQQN_SEPARATOR, WildcardSyntax
-from broker.engine.model.settings_match import InvalidMatch, SettingsTable
+from broker.engine.model.settings_match import SettingsTable
 from broker.engine.model.span import Span
 
 
@@ -46,6 +47,7 @@ Entry = tuple[str, Mapping[Permission, Roles]]
 
 USER: Final = "%u"
 CLIENT: Final = "%c"
+_MARKS: Final = re.compile(f"{USER}|{CLIENT}")
 
 #: Tables cached for matches with `%u` or `%c`, one for each user and client id: a few KiB each.
 TABLES_MAX: Final = 1_000
@@ -93,19 +95,10 @@ class PermissionTable:
         return entries
 
     def _fill_in(self, template: str, user: str, client_id: str) -> str | None:
-        pieces = []
-        for at, piece in enumerate(template.split(USER)):
-            if at:
-                pieces.append(user)
-                if not self._is_literal(user):
-                    return None
-            for also, part in enumerate(piece.split(CLIENT)):
-                if also:
-                    pieces.append(client_id)
-                    if not self._is_literal(client_id):
-                        return None
-                pieces.append(part)
-        return "".join(pieces)
+        names = {USER: user, CLIENT: client_id}
+        if any(mark in template and not self._is_literal(name) for mark, name in names.items()):
+            return None
+        return _MARKS.sub(lambda mark: names[mark[0]], template)
 
     def _is_literal(self, name: str) -> bool:
         special = (self._syntax.any_words, self._syntax.single_word, ESCAPE, FQQN_SEPARATOR)
@@ -160,6 +153,3 @@ class _Rights:
 def _has(fields: Mapping[str, object], permission: Permission, roles: Roles) -> bool:
     granted = fields.get(permission)
     return isinstance(granted, frozenset) and not granted.isdisjoint(roles)
-
-
-__all__ = ["CLIENT", "USER", "Entry", "InvalidMatch", "Permission", "PermissionTable", "Roles"]

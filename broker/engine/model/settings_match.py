@@ -104,9 +104,9 @@ class SettingsTable:
         "_exact",
         "_literal",
         "_markers",
-        "_syntax",
         "_wildcards",
         "qualified",
+        "syntax",
     )
 
     def __init__(
@@ -121,20 +121,15 @@ class SettingsTable:
         if len(literal_markers) not in (0, 2):
             raise InvalidMatch(f"literal-match-markers must be two characters, not {literal_markers!r}")
         self._defaults = dict(defaults)
-        self._syntax = syntax
+        self.syntax = syntax
         self._markers = literal_markers
         self._cache: dict[tuple[str, ...], Fields] = {}
         self._cache_max = cache_max
         self.replace(matches)
 
-    @property
-    def syntax(self) -> WildcardSyntax:
-        """The characters of names."""
-        return self._syntax
-
     def matcher(self, match: str) -> Callable[[str], bool]:
         """A test of whether a name fits a match, with this table's syntax.  Raises InvalidMatch."""
-        return matcher(match, syntax=self._syntax, literal_markers=self._markers)
+        return matcher(match, syntax=self.syntax, literal_markers=self._markers)
 
     def replace(self, matches: Iterable[tuple[str, Fields]]) -> None:
         """Replace all matches, or, on an error, none. Raises InvalidMatch."""
@@ -148,8 +143,8 @@ class SettingsTable:
                 raise InvalidMatch(f"match {match!r} appears twice")
             if name is not None:
                 literal[name] = dict(fields)
-            elif self._syntax.is_wildcard(match) and FQQN_SEPARATOR not in match:
-                wildcards[match] = _WildcardMatch(match, dict(fields), self._syntax)
+            elif self.syntax.is_wildcard(match) and FQQN_SEPARATOR not in match:
+                wildcards[match] = _WildcardMatch(match, dict(fields), self.syntax)
             else:
                 exact[match] = dict(fields)
         self._exact, self._literal = exact, literal
@@ -178,7 +173,7 @@ class SettingsTable:
                 layers.append((candidate, self._exact[candidate]))
             if candidate in self._literal:
                 layers.append((f"{self._markers[0]}{candidate}{self._markers[1]}", self._literal[candidate]))
-        words = self._syntax.words(address)
+        words = self.syntax.words(address)
         layers += [(match.text, match.fields) for match in self._wildcards if match.fits(words)]
         return layers
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from broker.engine.model.access import Access
 from broker.engine.model.message import Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy, AddressSettings, PageFullPolicy
 from broker.engine.queues.diverts import AddressExtras
-from broker.engine.queues.queue import Queue
+
+if TYPE_CHECKING:
+    from broker.engine.queues.queue import Queue
 
 #: All possible sets of routing types, so that addresses share these objects.
 _KINDS: Final = {
@@ -25,7 +27,7 @@ _KINDS: Final = {
 
 
 #: The queues that messages of an address may enter: anycast queues, multicast queues.
-Targets = tuple[list[Queue], list[Queue]]
+Targets: TypeAlias = "tuple[list[Queue], list[Queue]]"
 
 
 class Producer(Protocol):

@@ -6,6 +6,7 @@ split a run; then the messages are grouped by the queues that accept them.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue
@@ -386,6 +387,15 @@ def schedule(state: State, queue: Queue, message: Message, due: int) -> None:
     """Hold a message back until `due` (ms since the epoch)."""
     queue.scheduled[message.id] = (due, message)
     state.schedule.add(due, (queue.id, message.id), (queue, message))
+
+
+def unschedule(state: State, queue: Queue, most: int) -> list[Message]:
+    """Take at most `most` messages out of the schedule, whatever their time; returns them."""
+    taken = list(islice(queue.scheduled.values(), max(most, 0)))
+    for due, message in taken:
+        del queue.scheduled[message.id]
+        state.schedule.remove(due, (queue.id, message.id))
+    return [message for _, message in taken]
 
 
 def watch(state: State, queue: Queue, messages: list[Message]) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
 from broker.engine.model.message import Message
 from broker.engine.queues import arrival
 from broker.engine.queues.consumer import Consumer
@@ -29,10 +27,7 @@ def purge(state: State, queue: Queue, reason: RemovalReason = RemovalReason.PURG
             depage.drop(state, queue)
     messages = queue.backlog.take_head(most - purged) if purged < most else []
     arrival.unwatch(state, queue, messages)
-    for id in list(islice(queue.scheduled, max(most - purged - len(messages), 0))):
-        due, message = queue.scheduled.pop(id)
-        state.schedule.remove(due, (queue.id, id))
-        messages.append(message)
+    messages += arrival.unschedule(state, queue, most - purged - len(messages))
     _remove(state, queue, messages, reason)
     queue.counters.purged += purged + len(messages)
     return purged + len(messages)
@@ -86,11 +81,7 @@ def _empty(state: State, queue: Queue) -> list[Message]:
     for message in messages:
         if message.header.expiration:
             state.expiries.remove(message.header.expiration, (queue.id, message.id))
-    for id, (due, message) in queue.scheduled.items():
-        state.schedule.remove(due, (queue.id, id))
-        messages.append(message)
-    queue.scheduled.clear()
-    return messages
+    return messages + arrival.unschedule(state, queue, len(queue.scheduled))
 
 
 def _remove(state: State, queue: Queue, messages: list[Message], reason: RemovalReason) -> None:

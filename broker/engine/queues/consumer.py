@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, field
 from enum import Enum
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.message import Message, size_of
 from broker.engine.model.notes import Notes
-
-if TYPE_CHECKING:
-    from broker.engine.queues.queue import Queue
+from broker.engine.queues.queue import Queue
 
 #: Credit of a consumer without a window: more bytes than any queue will ever hold.
 UNLIMITED: Final = 1 << 62
@@ -82,6 +81,7 @@ class AckMode(Enum):
     INDIVIDUAL = "client-individual"
 
 
+@dataclass(slots=True, eq=False)
 class Consumer:
     """One subscription to one queue.
 
@@ -92,86 +92,39 @@ class Consumer:
     consumers, whose acknowledgements cover a prefix.
     """
 
-    __slots__ = (
-        "access",
-        "ack_mode",
-        "away",
-        "browse",
-        "client_id",
-        "closed",
-        "counted",
-        "credit",
-        "excluded",
-        "forwards",
-        "held",
-        "id",
-        "link",
-        "on_demand",
-        "order",
-        "paused",
-        "predicate",
-        "priority",
-        "queue",
-        "remote",
-        "reservation",
-        "revoked",
-        "selector",
-        "settled",
-        "sink",
-        "unacked",
-        "user",
-        "window",
-    )
+    id: int
+    queue: Queue
+    sink: Sink
+    _: KW_ONLY
+    ack_mode: AckMode
+    window: int
+    counted: bool = False
+    priority: int = 0
+    predicate: Callable[[Message], bool] | None = None
+    selector: str = ""
+    client_id: str = ""
+    remote: str = ""
+    user: str = ""
+    access: Access = UNRESTRICTED
+    forwards: bool = False  # messages it acknowledges are with another broker now: they leave as FORWARDED
+    link: str = ""  # the name of the link that it reads for
+    on_demand: bool = False  # another broker's link, which fetches for consumers waiting there
+    credit: int = 0
+    settled: int = 0  # messages acknowledged
+    excluded: set[int] | None = None  # ids of messages that it must not get again
+    reservation: Reservation | None = None
+    revoked: bool = False  # closed because its client lost the permission to consume
+    paused: bool = False
+    away: bool = False  # its client is not connected; it stays, with the client's messages in flight
+    closed: bool = False
+    unacked: dict[int, Message] = field(default_factory=dict)
+    held: int = 0  # how many of `unacked`, the youngest, await the journal and are not with the sink (strict mode)
+    order: deque[int] | None = None
 
-    def __init__(
-        self,
-        id: int,
-        queue: Queue,
-        sink: Sink,
-        *,
-        ack_mode: AckMode,
-        window: int,
-        counted: bool = False,
-        priority: int = 0,
-        predicate: Callable[[Message], bool] | None = None,
-        selector: str = "",
-        browse: bool = False,
-        client_id: str = "",
-        remote: str = "",
-        user: str = "",
-        access: Access = UNRESTRICTED,
-        forwards: bool = False,
-        link: str = "",
-        on_demand: bool = False,
-    ) -> None:
-        self.id = id
-        self.queue = queue
-        self.sink = sink
-        self.ack_mode = ack_mode
-        self.settled = 0  # messages acknowledged
-        self.window = window
-        self.counted = counted
-        self.credit = max(window, 1) if window >= 0 else 0 if counted else UNLIMITED
-        self.priority = priority
-        self.excluded: set[int] | None = None  # ids of messages that it must not get again
-        self.predicate = predicate
-        self.selector = selector
-        self.browse = browse
-        self.client_id = client_id
-        self.remote = remote
-        self.user = user
-        self.access = access
-        self.forwards = forwards  # messages it acknowledges are with another broker now: they leave as FORWARDED
-        self.link = link  # the name of the link that it reads for
-        self.on_demand = on_demand  # another broker's link, which fetches for consumers waiting there
-        self.reservation: Reservation | None = None
-        self.revoked = False  # closed because its client lost the permission to consume
-        self.paused = False
-        self.away = False  # its client is not connected; it stays, with the client's messages in flight
-        self.closed = False
-        self.unacked: dict[int, Message] = {}
-        self.held = 0  # how many of `unacked`, the youngest, await the journal and are not with the sink (strict mode)
-        self.order: deque[int] | None = deque() if ack_mode is AckMode.CUMULATIVE else None
+    def __post_init__(self) -> None:
+        self.credit = max(self.window, 1) if self.window >= 0 else 0 if self.counted else UNLIMITED
+        if self.ack_mode is AckMode.CUMULATIVE:
+            self.order = deque()
 
     def take(self, messages: list[Message]) -> None:
         """Add deliveries: they use credit and await settlement."""

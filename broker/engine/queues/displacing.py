@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import islice
-
-from broker.engine.queues import waiting
+from broker.engine.queues import arrival, waiting
 from broker.engine.queues.paging import depage
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
@@ -23,10 +21,7 @@ def displace(state: State, queue: Queue) -> None:
     left = -free - len(displaced)
     if queue.tail is not None and queue.tail.failing:
         left = 0  # older ones are on disk, and leave when they can be read
-    for id in list(islice(queue.scheduled, left)):
-        due, message = queue.scheduled.pop(id)
-        state.schedule.remove(due, (queue.id, id))
-        displaced.append(message)
+    displaced += arrival.unschedule(state, queue, left)
     if displaced:
         queue.counters.displaced += len(displaced)
         if not queue.overflowing:

@@ -19,7 +19,7 @@ from before the start (ids below `acquired_below`) may have been with any consum
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import KW_ONLY, dataclass, field, fields
 from heapq import nsmallest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, Protocol
@@ -30,13 +30,13 @@ from broker.engine.model.attributes import PLAIN, QueueAttributes
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.model.message import Message, PropertyView, RoutingType
 from broker.engine.model.permissions import Permission
+from broker.engine.queues.address import Address
 from broker.engine.queues.backlog import Backlog
-from broker.engine.queues.consumer import Consumer, Reservation
 from broker.engine.queues.selective import KeptBacklog, SelectiveBacklog
 from broker.engine.queues.types.grouped import GroupedBacklog
 
 if TYPE_CHECKING:
-    from broker.engine.queues.address import Address
+    from broker.engine.queues.consumer import Consumer, Reservation
     from broker.engine.queues.paging.tail import Tail
     from broker.engine.queues.types.kind import Kind
 
@@ -108,6 +108,7 @@ _NEVER_STRICT: Final[set[int]] = set()
 _NOT_RESERVED: Final[dict[int, Reservation]] = {}
 
 
+@dataclass(slots=True, eq=False)
 class Queue:
     """One queue.  Its identity is `id`: a queue deleted and created again under the same name is another one.
 
@@ -116,120 +117,67 @@ class Queue:
     before they are sent.
     """
 
-    __slots__ = (
-        "acquired",
-        "acquired_below",
-        "address",
-        "ahead",
-        "attributes",
-        "auto_created",
-        "configured",
-        "consumers",
-        "counters",
-        "creator",
-        "deleted",
-        "delivering",
-        "drop_oldest",
-        "durable",
-        "durable_only",
-        "expiring",
-        "filter",
-        "grouped",
-        "id",
-        "internal_owner",
-        "journalled",
-        "kind",
-        "landing",
-        "messages_max",
-        "name",
-        "next_consumer",
-        "no_local",
-        "non_destructive",
-        "open",
-        "overflowing",
-        "paused",
-        "plain",
-        "reader",
-        "reservations",
-        "reserved",
-        "routing_type",
-        "scheduled",
-        "selective",
-        "states",
-        "stopped",
-        "stored",
-        "strict",
-        "swept",
-        "tail",
-        "temporary",
-        "unused_since",
-        "used",
-    )
+    id: int
+    name: str
+    address: Address
+    routing_type: RoutingType
+    _: KW_ONLY
+    durable: bool = True
+    filter: Filter | None = None
+    no_local: str = ""  # messages of this origin do not enter
+    auto_created: bool = False
+    temporary: bool = False  # deleted with its last consumer
+    configured: bool = False
+    attributes: QueueAttributes = PLAIN
+    paused: bool = False  # by an operator; its address may be paused too
+    creator: str = ""  # the user who created it; empty: none did
+    messages_max: int = -1  # how many may wait, -1: no limit
+    drop_oldest: bool = False  # whether the oldest leave to make room for new ones (`waiting`)
+    unused_since: int = 0
+    used: bool = False
+    swept: bool = False
+    deleted: bool = False
+    kind: Kind | None = None
+    internal_owner: InternalOwner | None = None  # the part of the broker that owns this queue
+    reader: Access | None = None  # its only subscriber's: messages that it may not read do not enter
+    durable_only: bool = False  # accepts only durable messages: its client is away
 
-    def __init__(
-        self,
-        id: int,
-        name: str,
-        address: Address,
-        routing_type: RoutingType,
-        *,
-        durable: bool = True,
-        filter: Filter | None = None,
-        no_local: str = "",
-        auto_created: bool = False,
-        temporary: bool = False,
-        configured: bool = False,
-        created: int = 0,
-        attributes: QueueAttributes = PLAIN,
-        paused: bool = False,
-        creator: str = "",
-    ) -> None:
-        self.id = id
-        self.name = name
-        self.address = address
-        self.routing_type = routing_type
-        self.durable = durable
-        self.filter = filter
-        self.no_local = no_local  # messages of this origin do not enter
-        self.auto_created = auto_created
-        self.temporary = temporary  # deleted with its last consumer
-        self.configured = configured
-        self.creator = creator  # the user who created it; empty: none did
-        self.plain = Backlog()
-        self.selective: SelectiveBacklog | None = None  # replaces the plain backlog, while a consumer has a selector
-        self.landing = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
-        self.scheduled: dict[int, tuple[int, Message]] = {}  # id -> (due, message)
-        self.tail: Tail | None = None
-        self.expiring = 0  # messages in the backlog that have an expiration
-        self.delivering = 0
-        self.consumers: list[Consumer] = []
-        self.next_consumer = 0
-        self.states: dict[int, DeliveryState] = {}
-        self.acquired: dict[int, None] = {}  # an empty set takes more memory, and this is nearly always empty
-        self.acquired_below = 0
-        self.journalled = _NEVER_STRICT  # deliveries whose count is already in the journal (strict mode)
-        self.reservations: tuple[Reservation, ...] = ()  # of links that read here, or for which messages are reserved
-        self.reserved = _NOT_RESERVED  # messages that such links hold, or that are reserved for them
-        self.ahead = 0  # the last tick in which messages became ready before they were durable (`arrival.stored`)
-        self.stored = 0  # messages of this queue in the journal, including the open entry, and not removed
-        self.internal_owner: InternalOwner | None = None  # the part of the broker that owns this queue
-        self.reader: Access | None = None  # its only subscriber's: messages that it may not read do not enter
-        self.durable_only = False  # accepts only durable messages: its client is away
-        self.messages_max = -1  # how many may wait, -1: no limit
-        self.drop_oldest = False  # whether the oldest leave to make room for new ones (`waiting`)
-        self.overflowing = False  # it is over its limit, and that was reported
-        self.counters = Counters()
-        self.deleted = False
-        self.unused_since = created
-        self.used = False
-        self.swept = False
-        self.kind: Kind | None = None
-        self.paused = paused  # by an operator; its address may be paused too
-        self.grouped = False  # it has had a message of a group
-        self.attributes = PLAIN if attributes == PLAIN else attributes  # one shared object for nearly all queues
-        self.non_destructive = attributes.non_destructive
-        self.open = True
-        self.stopped = False
+    # Derived from these (`refresh`).
+    non_destructive: bool = False
+    open: bool = True
+    stopped: bool = False
+    strict: bool = False
+
+    # Its messages.
+    plain: Backlog = field(default_factory=Backlog)
+    selective: SelectiveBacklog | None = None  # replaces the plain backlog, while a consumer has a selector
+    landing: int = 0  # how many; the messages are in the work of their tick (`State.landing_on`)
+    scheduled: dict[int, tuple[int, Message]] = field(default_factory=dict)  # id -> (due, message)
+    tail: Tail | None = None
+    delivering: int = 0
+    expiring: int = 0  # messages in the backlog that have an expiration
+    stored: int = 0  # messages of this queue in the journal, including the open entry, and not removed
+    ahead: int = 0  # the last tick in which messages became ready before they were durable (`arrival.stored`)
+    states: dict[int, DeliveryState] = field(default_factory=dict)
+    acquired: dict[int, None] = field(default_factory=dict)  # an empty set takes more memory; this is mostly empty
+    acquired_below: int = 0
+    #: Deliveries whose count is already in the journal (strict mode).
+    journalled: set[int] = field(default_factory=lambda: _NEVER_STRICT)
+    grouped: bool = False  # it has had a message of a group
+    overflowing: bool = False  # it is over its limit, and that was reported
+    counters: Counters = field(default_factory=Counters)
+
+    # Its consumers.
+    consumers: list[Consumer] = field(default_factory=list)
+    next_consumer: int = 0
+    reservations: tuple[Reservation, ...] = ()  # of links that read here, or for which messages are reserved
+    #: Messages that such links hold, or that are reserved for them.
+    reserved: dict[int, Reservation] = field(default_factory=lambda: _NOT_RESERVED)
+
+    def __post_init__(self) -> None:
+        if self.attributes == PLAIN:
+            self.attributes = PLAIN  # one shared object for nearly all queues
+        self.non_destructive = self.attributes.non_destructive
         self.refresh()
         if self.non_destructive:
             self.rebuild()

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from functools import partial
-from operator import attrgetter
-from typing import Final
 
 from broker.engine.filter import Filter, compile_filter
 from broker.engine.model import names
@@ -28,8 +26,6 @@ from broker.engine.queues.state import NO_WAY_BACK, State
 from broker.engine.queues.types.kind import equip
 from broker.engine.routing.definitions import AddressDefinition, QueueDefinition, address_record, queue_record
 from store import record
-
-_NAME: Final[Callable[[Queue], str]] = attrgetter("name")
 
 
 def create_address(
@@ -178,7 +174,7 @@ def create_queue(
         auto_created=auto_created,
         temporary=temporary,
         configured=configured,
-        created=state.now,
+        unused_since=state.now,
         attributes=state.attributes(address, name) if attributes is None else attributes,
         creator=creator,
     )
@@ -272,13 +268,14 @@ def restore_queue(state: State, definition: QueueDefinition) -> Queue:
         no_local=definition.no_local,
         auto_created=definition.auto_created,
         configured=definition.configured,
-        created=state.now,
+        unused_since=state.now,
         attributes=definition.attributes,
         paused=definition.paused,
         creator=definition.creator,
+        messages_max=definition.messages_max,
+        drop_oldest=definition.drop_oldest,
     )
     equip(queue)
-    queue.messages_max, queue.drop_oldest = definition.messages_max, definition.drop_oldest
     bind(state, queue)
     return queue
 
@@ -345,7 +342,7 @@ def dead_letter_queues(state: State) -> list[Queue]:
     """The queues of all dead-letter and expiry addresses, by name."""
     names = state.settings_table.values("dead_letter_address", "expiry_address")
     addresses = [state.addresses[name] for name in names if isinstance(name, str) and name in state.addresses]
-    return sorted([queue for address in addresses for queue in address.queues], key=_NAME)
+    return sorted([queue for address in addresses for queue in address.queues], key=lambda queue: queue.name)
 
 
 def change_settings(state: State, settings: SettingsTable) -> None:

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from broker.engine.model.names import DEFAULT_SYNTAX
-from broker.engine.model.permissions import InvalidMatch, Permission, PermissionTable
+from broker.engine.model.permissions import Permission, PermissionTable
+from broker.engine.model.settings_match import InvalidMatch
 from broker.engine.model.topics import Topics
 
 CONSUME, SEND = Permission.CONSUME, Permission.SEND
