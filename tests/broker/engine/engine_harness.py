@@ -15,11 +15,11 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
-from broker.engine.routing import destinations
+from broker.engine.routing import alter, destinations
 from store.record import RecordType
 from store.segment import SEGMENT_HEADER_BYTES, decode_header, scan
 from store.segment_directory import raw_records
-from tests.simulation.world import SEGMENT_BYTES, journal_directory, small
+from tests.simulation.world import SEGMENT_BYTES, check_accounts, check_counters, journal_directory, reasons, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 
@@ -197,17 +197,74 @@ class Bench:
         self.enter().consumers.close(taker.consumer, how)
         self.run()
 
+    def begin(self) -> Transaction:
+        """A transaction."""
+        return self.enter().transactions.begin()
+
+    def commit(self, tx: Transaction) -> None:
+        """Commit, and everything that follows."""
+        self.enter().transactions.commit(tx)
+        self.run()
+
+    def roll_back(self, tx: Transaction) -> None:
+        """Roll back, and everything that follows."""
+        self.enter().transactions.rollback(tx)
+        self.run()
+
+    def declare(
+        self,
+        name: str = "q",
+        address: str = "",
+        *,
+        routing_type: RoutingType = RoutingType.ANYCAST,
+        durable: bool = True,
+        selector: str = "",
+        **attributes: object,
+    ) -> Queue:
+        """A queue with these attributes, on an address of its own name unless one is given."""
+        configuration = self.enter().configuration
+        home = configuration.declare(address or name, {routing_type})
+        configuration.declare_queue(home, name, routing_type, durable=durable, selector=selector, asked=attributes)
+        self.run()
+        return self.queue(name)
+
+    def change(self, name: str, **attributes: object) -> bool:
+        """Change attributes of a queue, and everything that follows; whether anything changed."""
+        changed = alter.change(self.enter()._state, self.queue(name), attributes)
+        self.run()
+        return changed
+
+    def purge(self, name: str) -> int:
+        """Purge a queue, and everything that follows; how many messages that was."""
+        purged = self.enter().messages.purge(self.queue(name))
+        self.run()
+        return purged
+
     def queue(self, name: str) -> Queue:
         """A queue."""
         return self.engine.queue(name)
 
-    def bodies(self, name: str) -> list[bytes]:
+    def messages(self, name: str) -> list[Message]:
         """What lies on a queue, wherever on it."""
-        return [body_of(message) for message, _ in self.engine.messages.browse(self.queue(name))]
+        return [message for message, _ in self.engine.messages.browse(self.queue(name))]
+
+    def bodies(self, name: str) -> list[bytes]:
+        """The bodies of the same."""
+        return [body_of(message) for message in self.messages(name)]
 
     def places(self, name: str) -> dict[bytes, str]:
         """Where each message of a queue is."""
         return {body_of(message): place for message, place in self.engine.messages.browse(self.queue(name))}
+
+    def check(self) -> None:
+        """Check the books, from the disk and in memory."""
+        check_accounts(self.broker)
+        check_counters(self.broker)
+
+    def left(self, name: str) -> dict[str, int]:
+        """How many messages left a queue by which way, after the books were checked."""
+        self.check()
+        return {reason.word: count for reason, count in reasons(check_accounts(self.broker)[name]).items()}
 
 
 def section(address: str, forwarding: str, **more: Any) -> DivertSection:

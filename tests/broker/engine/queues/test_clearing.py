@@ -10,7 +10,7 @@ from broker.engine.queues.paging import upkeep
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import PAGING, settled
-from tests.simulation.world import accounts, check_accounts, check_counters, journal_directory, reasons
+from tests.simulation.world import accounts, check_counters, journal_directory, reasons
 
 
 def scene(**limits: int) -> Bench:
@@ -32,11 +32,9 @@ def scene(**limits: int) -> Bench:
 
 def test_purge_takes_what_waits() -> None:
     bench = scene()
-    assert bench.enter().messages.purge(bench.queue("a")) == 3
-    bench.run()
+    assert bench.purge("a") == 3
     assert bench.places("a") == {b"failed": "delivering"}
-    check_counters(bench.broker)
-    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.PURGED: 3}
+    assert bench.left("a") == {"purged": 3}
     bench = bench.restart()
     bench.broker.advance(200_000)
     assert bench.bodies("a") == [b"failed"]
@@ -47,8 +45,7 @@ def test_purge_of_more_than_one_record() -> None:
     count = 2 * upkeep.REMOVE_RUN_MAX + 1
     bench = Bench(segment_bytes=4 << 20, engine_limits={"purge_step_max": count})
     bench.sent("a", *[b"x"] * count)
-    assert bench.enter().messages.purge(bench.queue("a")) == count
-    bench.run()
+    assert bench.purge("a") == count
     assert bench.restart().bodies("a") == []
 
 
@@ -106,7 +103,7 @@ def test_purging_step_by_step() -> None:
         check_counters(bench.broker)
     assert steps == [2, 1, 0]
     assert bench.places("a") == {b"failed": "delivering"}
-    assert reasons(check_accounts(bench.broker)["a"]) == {RemovalReason.PURGED: 3}
+    assert bench.left("a") == {"purged": 3}
     assert len(bench.engine._state.expiries) == 0
 
 

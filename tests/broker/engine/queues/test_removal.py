@@ -45,9 +45,9 @@ def test_what_a_link_passed_on_was_not_consumed(bench: Bench) -> None:
     consumers = bench.enter().consumers
     consumers.acknowledge_run(link.consumer, [message.id for message in link.taken[1:3]])
     bench.run()
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(link, link.taken[3], tx=tx)
-    bench.enter().transactions.commit(tx)
+    bench.commit(tx)
     bench.ack(client, *client.taken)
     bench.enter().consumers.acknowledge_all(link.consumer)
     bench.run()
@@ -122,10 +122,9 @@ def test_what_is_said_about_a_message_stays_as_long_as_the_message(what: str, st
     elif what in ("failed", "delayed"):
         bench.nack(taker, subject)
     elif what == "tx":
-        tx = bench.enter().transactions.begin()
+        tx = bench.begin()
         bench.ack(taker, subject, tx=tx)
-        bench.enter().transactions.commit(tx)
-        bench.run()
+        bench.commit(tx)
     traffic(bench)
     if what != "held":
         bench.close(taker, redelivery.CLOSED)
@@ -159,7 +158,6 @@ def test_what_a_transaction_settles_after_its_queue_was_deleted() -> None:
         if commit:
             bench.enter().transactions.commit(tx)
         else:
-            bench.enter().transactions.rollback(tx)
-        bench.run()
+            bench.roll_back(tx)
         assert engine.usage.messages == 0
         assert "a" not in bench.restart().engine.queues

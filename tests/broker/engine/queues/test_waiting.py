@@ -10,9 +10,8 @@ from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from broker.engine.queues.paging.depage import RETRY_MS
 from broker.engine.routing import alter, registry
-from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, Producing, Taker
-from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.simulation.world import check_counters
 from tests.support.sim_files import refusing
 
 MULTICAST = RoutingType.MULTICAST
@@ -35,8 +34,7 @@ def sent(bench: Bench, *bodies: bytes, **more: object) -> None:
 
 
 def check(bench: Bench) -> None:
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -52,7 +50,7 @@ def test_new_ones_are_dropped_from_the_limit_on(durable: bool) -> None:
     assert bench.queue("q").counters.dropped == 1
     check(bench)
     if durable:
-        assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.DROPPED: 1}
+        assert bench.left("q") == {"dropped": 1}
 
 
 @pytest.mark.parametrize("durable", [True, False])
@@ -66,7 +64,7 @@ def test_the_oldest_leave(durable: bool) -> None:
     assert bench.queue("q").counters.displaced == 2
     check(bench)
     if durable:
-        assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.DISPLACED: 2}
+        assert bench.left("q") == {"displaced": 2}
 
 
 @pytest.mark.parametrize("drop_oldest", [True, False])
@@ -136,8 +134,7 @@ def test_it_is_reported_once_until_there_is_room_again(drop_oldest: bool) -> Non
     for n in range(8):
         sent(bench, b"%d" % n)
     assert bench.broker.reported(code) == [{"queue": "q", "messages": 4}]
-    bench.enter().messages.purge(bench.queue("q"))
-    bench.run()
+    bench.purge("q")
     for n in range(8):
         sent(bench, b"%d" % n)
     assert len(bench.broker.reported(code)) == 2

@@ -10,7 +10,6 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.names import TEMPORARY
 from tests.broker.engine.engine_harness import Bench, Producing
-from tests.simulation.world import check_accounts, check_counters
 
 MULTICAST = RoutingType.MULTICAST
 PERIOD = 30_000
@@ -45,8 +44,7 @@ def check_nothing_left(bench: Bench) -> None:
         assert (address.size_messages, address.size_bytes) == (0, 0), address.name
         assert (address.paged_messages, address.paged_bytes) == (0, 0), address.name
     assert not bench.engine._state.departed
-    check_counters(bench.broker)
-    check_accounts(bench.broker)
+    bench.check()
 
 
 @pytest.mark.parametrize("restart", [False, True])

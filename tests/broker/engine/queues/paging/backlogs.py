@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from store.pages import Pages
 from tests.broker.engine.engine_harness import Bench
-from tests.simulation.world import check_accounts, check_counters
 
 #: Addresses `q...` page beyond two messages, and read back one at a time.
 PAGING: dict[str, object] = {
@@ -46,5 +45,4 @@ def settled(bench: Bench) -> None:
     assert isinstance(state.pages, Pages)
     assert not any(state.pages._needed.values())
     assert sum(path.endswith(".scratch") for path in bench.broker.files.paths()) <= 1
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()

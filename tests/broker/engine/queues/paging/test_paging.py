@@ -8,7 +8,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import RoutingType
 from tests.broker.engine.engine_harness import Bench, Taker
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
-from tests.broker.engine.queues.types.queues import declared, grouped
+from tests.broker.engine.queues.types.queues import grouped
 from tests.simulation.world import check_accounts
 
 MULTICAST = RoutingType.MULTICAST
@@ -111,8 +111,8 @@ def test_a_message_of_several_queues_is_paged_for_each(bench: Bench) -> None:
 
 @pytest.mark.parametrize("durable", [True, False])
 def test_a_queue_that_cannot_page_keeps_its_messages_while_its_neighbour_pages(bench: Bench, durable: bool) -> None:
-    plain = declared(bench, "plain", "q", routing_type=MULTICAST)
-    ring = declared(bench, "ring", "q", routing_type=MULTICAST, ring_size=100)
+    plain = bench.declare("plain", "q", routing_type=MULTICAST)
+    ring = bench.declare("ring", "q", routing_type=MULTICAST, ring_size=100)
     for n in range(6):
         bench.sent("q", b"%d" % n, routing_type=MULTICAST, durable=durable)
     assert plain.paged > 0

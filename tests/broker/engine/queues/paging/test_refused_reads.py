@@ -88,13 +88,11 @@ def test_cleaning_comes_again(bench: Bench) -> None:
     with refusing(bench.broker.files, errno.EMFILE):
         for _ in range(600):
             bench.sent("load", b"x" * 300)
-            bench.enter().messages.purge(bench.queue("load"))
-            bench.run()
+            bench.purge("load")
         bench.broker.advance(5_000)
         assert bench.queue("q").paged == 1
     bench.broker.advance(60_000)
     assert bench.bodies("q") == bodies(0, 1, 2)
     assert not bench.broker.reported("paging.unreadable")
-    bench.enter().messages.purge(bench.queue("q"))
-    bench.run()
+    bench.purge("q")
     settled(bench)

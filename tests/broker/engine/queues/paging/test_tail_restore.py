@@ -8,7 +8,6 @@ from broker.engine.model.message import MESSAGE_OVERHEAD_BYTES, RoutingType
 from broker.engine.recovery import restore
 from tests.broker.engine.engine_harness import Bench
 from tests.broker.engine.queues.paging.backlogs import bodies, filled, paging, settled
-from tests.simulation.world import check_accounts, check_counters
 from tests.support.sim_files import SimFiles
 
 MULTICAST = RoutingType.MULTICAST
@@ -87,9 +86,7 @@ def test_a_message_of_several_short_queues_is_one_object() -> None:
     bench.sent("a", b"1", routing_type=None)
     bench.sent("a", b"2", routing_type=None)
     bench = bench.restart()
-    first, second, third = (
-        [m for m, _ in bench.engine.messages.browse(bench.queue(name))] for name in ("q1", "q2", "q3")
-    )
+    first, second, third = (bench.messages(name) for name in ("q1", "q2", "q3"))
     assert [id(message) for message in first] == [id(message) for message in second] == [id(m) for m in third]
     assert [message.refs for message in first] == [3, 3]
     assert bench.engine.usage.messages == 2
@@ -97,8 +94,7 @@ def test_a_message_of_several_short_queues_is_one_object() -> None:
         taker = bench.take(f"a::{name}", None)
         bench.ack(taker, *taker.taken)
     assert (bench.engine.usage.messages, bench.engine.usage.bytes) == (0, 0)
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 def test_queues_with_few_messages_are_read_together(monkeypatch: pytest.MonkeyPatch) -> None:

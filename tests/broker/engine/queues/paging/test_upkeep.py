@@ -13,12 +13,11 @@ from broker.engine.model.message import RoutingType
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.paging import upkeep
 from broker.engine.routing import alter
-from store.record import RemovalReason
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench, Producing
 from tests.broker.engine.queues.paging.backlogs import PAGING, bodies, filled, paging, settled
-from tests.broker.engine.queues.types.queues import declared, put
-from tests.simulation.world import check_accounts, check_counters, journal_directory, reasons
+from tests.broker.engine.queues.types.queues import put
+from tests.simulation.world import check_accounts, journal_directory
 from tests.support.sim_files import Fault, refusing
 
 MULTICAST = RoutingType.MULTICAST
@@ -46,8 +45,7 @@ def test_paged_messages_expire_when_their_time_comes(durable: bool) -> None:
     bench.broker.advance(100)
     assert bench.queue("q").counters.expired == 10
     assert len(bench.engine._state.paged_expiries) == 0
-    bench.enter().messages.purge(bench.queue("ExpiryQueue"))
-    bench.run()
+    bench.purge("ExpiryQueue")
     settled(bench)
 
 
@@ -63,11 +61,10 @@ def test_expirations_outlive_a_restart(bench: Bench) -> None:
 def test_purging_takes_what_is_paged_too_and_reads_nothing(bench: Bench, durable: bool) -> None:
     filled(bench, 10, durable=durable, expiration=bench.broker.now + 1000)
     reads = sum("read_range" in step for step in bench.broker.files.history)
-    assert bench.enter().messages.purge(bench.queue("q")) == 10
-    bench.run()
+    assert bench.purge("q") == 10
     assert sum("read_range" in step for step in bench.broker.files.history) == reads
     if durable:
-        assert reasons(check_accounts(bench.broker)["q"]) == {RemovalReason.PURGED: 10}
+        assert bench.left("q") == {"purged": 10}
     settled(bench)
 
 
@@ -97,8 +94,7 @@ def test_an_operator_moves_paged_messages_step_by_step() -> None:
     assert (moved, steps) == (5, 4)
     assert bench.bodies("q") == bodies(0, 2, 4, 6, 8)
     assert sorted(bench.bodies("other")) == bodies(1, 3, 5, 7, 9)
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
     check_accounts(bench.restart().broker)
 
 
@@ -109,15 +105,14 @@ def test_an_operator_removes_chosen_ones(bench: Bench) -> None:
     bench.run()
     assert (step.moved, step.complete) == (4, True)
     assert bench.bodies("q") == bodies(0, 2, 4, 6)
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 def test_one_message_is_found_by_its_id() -> None:
     bench = paging({"match": "other"})
     filled(bench, 6)
     taker = bench.take("q", window=1)
-    ids = [message.id for message, _ in bench.engine.messages.browse(bench.queue("q"))]
+    ids = [message.id for message in bench.messages("q")]
     queue = bench.queue("q")
     paged = next(message for message in upkeep.waiting(bench.engine._state, queue) if message.body == b"4")
     step = bench.enter().messages.move(queue, "other", MessageRange(ids=(paged.id,)))
@@ -213,8 +208,7 @@ def test_damaged_messages_are_purged_with_the_rest(bench: Bench) -> None:
     with refusing(bench.broker.files, errno.ENOENT):
         assert bench.bodies("q") == bodies(0, 1)
     assert bench.broker.reported("paging.unreadable")
-    assert bench.enter().messages.purge(bench.queue("q")) == 4
-    bench.run()
+    assert bench.purge("q") == 4
     settled(bench)
 
 
@@ -237,7 +231,7 @@ def test_without_room_for_scratch_files_messages_stay_in_memory_and_senders_wait
 
 
 def test_a_queue_that_must_know_its_messages_makes_its_senders_wait(bench: Bench) -> None:
-    queue = declared(bench, "q", last_value=True)
+    queue = bench.declare("q", last_value=True)
     for n in range(4):
         put(bench, "q", b"%d" % n, key=str(n))
     assert (queue.ready, queue.paged) == (4, 0)
@@ -251,7 +245,7 @@ def test_a_queue_that_must_know_its_messages_makes_its_senders_wait(bench: Bench
 
 
 def test_a_ring_has_its_own_bound(bench: Bench) -> None:
-    queue = declared(bench, "q", ring_size=3)
+    queue = bench.declare("q", ring_size=3)
     filled(bench, 6)
     assert (queue.ready, queue.paged) == (3, 0)
     assert not bench.enter().block_if_full(queue.address, Producing())
@@ -261,8 +255,7 @@ def test_a_ring_has_its_own_bound(bench: Bench) -> None:
 def test_a_queue_that_becomes_a_ring_has_all_in_memory(bench: Bench) -> None:
     filled(bench, 6)
     queue = bench.queue("q")
-    alter.change(bench.enter()._state, queue, {"ring_size": 4})
-    bench.run()
+    bench.change("q", ring_size=4)
     assert (queue.ready, queue.paged) == (6, 0)
     bench.sent("q", b"6")
     assert bench.bodies("q") == bodies(1, 2, 3, 4, 5, 6)
@@ -300,8 +293,7 @@ def test_what_is_about_to_be_paged_stays_in_memory_when_the_queue_becomes_one_of
     put(bench, "q", b"3", key="k")
     queue = bench.queue("q")
     assert queue.tail is not None
-    alter.change(bench.enter()._state, queue, {"last_value": True})
-    bench.run()
+    bench.change("q", last_value=True)
     bench.broker.release_disk()
     assert (queue.ready, queue.paged) == (1, 0)
     put(bench, "q", b"4", key="k")
@@ -330,7 +322,7 @@ def test_page_limits_fail() -> None:
     with pytest.raises(AddressFull, match=r"2 messages of .* wait on disk"):
         bench.send("q", b"4")
     bench.run()
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.send("q", b"4", tx=tx)
     with pytest.raises(AddressFull):
         bench.engine.transactions.commit(tx)
@@ -383,8 +375,7 @@ def test_removals_of_what_was_paged_stay_as_long_as_its_segment(bench: Bench) ->
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
     purged_in = bench.engine.journal.segment
-    bench.enter().messages.purge(bench.queue("q"))
-    bench.run()
+    bench.purge("q")
     bench = bench.restart()
     space = bench.engine.journal.space
     assert space.live(1) == 1
@@ -396,8 +387,7 @@ def test_a_purge_notes_of_which_segments_it_speaks(bench: Bench) -> None:
     bench.sent("other", b"keeps the segment")
     bench = bench.restart()
     purged_in = bench.engine.journal.segment
-    bench.enter().messages.purge(bench.queue("q"))
-    bench.run()
+    bench.purge("q")
     assert purged_in not in bench.engine.journal.space.take_dead(purged_in + 1)
 
 

@@ -9,13 +9,13 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.errors import AlreadyInUse, NoQueue, TooManyConsumers
 from broker.engine.routing import alter, registry
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import MULTICAST, declared, left, put
+from tests.broker.engine.queues.types.queues import MULTICAST, put
 
 # -- exclusive ---------------------------------------------------------------------------------------------------------
 
 
 def test_an_exclusive_queue_has_one_consumer_at_a_time(bench: Bench) -> None:
-    declared(bench, exclusive=True)
+    bench.declare(exclusive=True)
     first, second = bench.take("q", window=0), bench.take("q")
     put(bench, "q", b"1", b"2", b"3")
     assert (first.take(), second.take()) == ([b"1"], []), "the others wait though the first has no credit"
@@ -24,7 +24,7 @@ def test_an_exclusive_queue_has_one_consumer_at_a_time(bench: Bench) -> None:
 
 
 def test_the_next_one_is_the_first_of_the_highest_priority(bench: Bench) -> None:
-    declared(bench, exclusive=True)
+    bench.declare(exclusive=True)
     first = bench.take("q")
     put(bench, "q", b"1")
     low, high, late = bench.take("q"), bench.take("q", priority=5), bench.take("q", priority=5)
@@ -34,20 +34,19 @@ def test_the_next_one_is_the_first_of_the_highest_priority(bench: Bench) -> None
 
 
 def test_the_next_one_waits_for_what_is_in_a_transaction(bench: Bench) -> None:
-    declared(bench, exclusive=True)
+    bench.declare(exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     put(bench, "q", b"1", b"2")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(first, first.taken[0], tx=tx)
     bench.close(first, CLOSED)
     assert second.take() == []
-    bench.enter().transactions.commit(tx)
-    bench.run()
+    bench.commit(tx)
     assert second.take() == [b"2"]
 
 
 def test_a_consumer_that_had_nothing_leaves(bench: Bench) -> None:
-    declared(bench, exclusive=True)
+    bench.declare(exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     first.consumer.paused = True
     put(bench, "q", b"1")
@@ -56,10 +55,10 @@ def test_a_consumer_that_had_nothing_leaves(bench: Bench) -> None:
 
 
 def test_a_queue_becomes_exclusive(bench: Bench) -> None:
-    queue = declared(bench)
+    bench.declare()
     first, second = bench.take("q"), bench.take("q")
     put(bench, "q", b"1", b"2")
-    alter.change(bench.enter()._state, queue, {"exclusive": True})
+    bench.change("q", exclusive=True)
     put(bench, "q", b"3")
     assert (first.take(), second.take()) == ([b"1"], [b"2"]), "what is in delivery comes first"
     bench.ack(second, *second.consumer.unacked.values())
@@ -71,7 +70,7 @@ def test_a_queue_becomes_exclusive(bench: Bench) -> None:
 
 @pytest.mark.parametrize("most", [0, 1, 2])
 def test_at_most_so_many_consumers(bench: Bench, most: int) -> None:
-    declared(bench, max_consumers=most)
+    bench.declare(max_consumers=most)
     takers = [bench.take("q") for _ in range(most)]
     with pytest.raises(TooManyConsumers, match=f"max-consumers \\({most}\\)"):
         bench.take("q")
@@ -99,7 +98,7 @@ def test_shared_subscriptions_have_a_limit_too() -> None:
 
 
 def test_a_queue_that_keeps_nothing_without_consumers(bench: Bench) -> None:
-    queue = declared(bench, purge_on_no_consumers=True)
+    queue = bench.declare(purge_on_no_consumers=True)
     put(bench, "q", b"too early")
     assert queue.address.unrouted == 1
     taker = bench.take("q", window=0)
@@ -111,12 +110,12 @@ def test_a_queue_that_keeps_nothing_without_consumers(bench: Bench) -> None:
     put(bench, "q", b"too late")
     assert queue.address.unrouted == 2
     assert queue.counters.purged == 6
-    assert left(bench, "q") == {"purged": 6}
+    assert bench.left("q") == {"purged": 6}
     assert bench.take("q").take() == []
 
 
 def test_it_is_not_purged_while_another_consumer_is_there(bench: Bench) -> None:
-    declared(bench, purge_on_no_consumers=True)
+    bench.declare(purge_on_no_consumers=True)
     first, second = bench.take("q"), bench.take("q", window=0)
     put(bench, "q", b"1")
     bench.close(first, redelivery.LOST)
@@ -125,33 +124,32 @@ def test_it_is_not_purged_while_another_consumer_is_there(bench: Bench) -> None:
 
 def test_what_comes_back_later_is_purged_too() -> None:
     bench = Bench({"match": "q", "redelivery-delay": 1000})
-    declared(bench, purge_on_no_consumers=True)
+    bench.declare(purge_on_no_consumers=True)
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(taker, taker.taken[0], tx=tx)
     bench.nack(taker, taker.taken[1])
     bench.close(taker, CLOSED)
     assert bench.bodies("q") == []
-    bench.enter().transactions.rollback(tx)
-    bench.run()
+    bench.roll_back(tx)
     assert bench.bodies("q") == []
-    assert left(bench, "q") == {"purged": 2}
+    assert bench.left("q") == {"purged": 2}
 
 
 def test_dead_letters_die_first() -> None:
     bench = Bench({"match": "q", "max-delivery-attempts": 1})
-    declared(bench, purge_on_no_consumers=True)
+    bench.declare(purge_on_no_consumers=True)
     taker = bench.take("q")
     put(bench, "q", b"1")
     bench.close(taker, redelivery.LOST)
     assert bench.bodies("DLQ") == [b"1"]
-    assert left(bench, "q") == {"dead-lettered": 1}
+    assert bench.left("q") == {"dead-lettered": 1}
 
 
 def test_what_was_on_its_way_to_the_disk_is_purged_as_it_lands() -> None:
     bench = Bench(lazy_disk=True)
-    declared(bench, purge_on_no_consumers=True)
+    bench.declare(purge_on_no_consumers=True)
     bench.broker.step()
     taker = bench.take("q")
     bench.sent("q", b"1")
@@ -159,21 +157,21 @@ def test_what_was_on_its_way_to_the_disk_is_purged_as_it_lands() -> None:
     for _ in range(3):
         bench.broker.step()
     assert bench.bodies("q") == []
-    assert left(bench, "q") == {"purged": 1}
+    assert bench.left("q") == {"purged": 1}
 
 
 def test_a_restart_leaves_no_consumers(bench: Bench) -> None:
-    declared(bench, purge_on_no_consumers=True)
+    bench.declare(purge_on_no_consumers=True)
     bench.take("q", window=0)
     put(bench, "q", b"1", b"2")
     bench = bench.restart()
     assert bench.bodies("q") == []
-    assert left(bench, "q") == {"purged": 2}
+    assert bench.left("q") == {"purged": 2}
 
 
 def test_other_subscribers_get_their_copies(bench: Bench) -> None:
-    declared(bench, "keeps", "t", routing_type=MULTICAST)
-    declared(bench, "purges", "t", routing_type=MULTICAST, purge_on_no_consumers=True)
+    bench.declare("keeps", "t", routing_type=MULTICAST)
+    bench.declare("purges", "t", routing_type=MULTICAST, purge_on_no_consumers=True)
     put(bench, "t", b"1", routing_type=MULTICAST)
     assert (bench.bodies("keeps"), bench.bodies("purges")) == ([b"1"], [])
 
@@ -183,7 +181,7 @@ def test_dead_letters_are_kept_though_their_address_purges() -> None:
         {"match": "q", "dead-letter-address": "dead", "max-delivery-attempts": 1},
         {"match": "dead", "default-purge-on-no-consumers": True},
     )
-    declared(bench)
+    bench.declare()
     taker = bench.take("q")
     put(bench, "q", b"1")
     bench.nack(taker, taker.taken[0])
@@ -194,7 +192,7 @@ def test_dead_letters_are_kept_though_their_address_purges() -> None:
 
 
 def test_dispatch_waits_for_so_many_consumers(bench: Bench) -> None:
-    declared(bench, consumers_before_dispatch=2)
+    bench.declare(consumers_before_dispatch=2)
     put(bench, "q", b"1", b"2", b"3", b"4")
     first = bench.take("q")
     bench.broker.advance(3_600_000)
@@ -206,7 +204,7 @@ def test_dispatch_waits_for_so_many_consumers(bench: Bench) -> None:
 
 
 def test_dispatch_begins_after_the_delay_though_there_are_too_few(bench: Bench) -> None:
-    declared(bench, consumers_before_dispatch=3, delay_before_dispatch=5000)
+    bench.declare(consumers_before_dispatch=3, delay_before_dispatch=5000)
     put(bench, "q", b"1")
     first = bench.take("q")
     bench.broker.advance(4999)
@@ -216,7 +214,7 @@ def test_dispatch_begins_after_the_delay_though_there_are_too_few(bench: Bench) 
 
 
 def test_the_gate_closes_when_all_have_left(bench: Bench) -> None:
-    declared(bench, consumers_before_dispatch=2, delay_before_dispatch=1000)
+    bench.declare(consumers_before_dispatch=2, delay_before_dispatch=1000)
     first = bench.take("q")
     bench.broker.advance(1000)
     put(bench, "q", b"1")
@@ -231,10 +229,10 @@ def test_the_gate_closes_when_all_have_left(bench: Bench) -> None:
 
 
 def test_the_gate_stays_open_while_something_is_in_delivery(bench: Bench) -> None:
-    declared(bench, consumers_before_dispatch=2)
+    bench.declare(consumers_before_dispatch=2)
     takers = [bench.take("q"), bench.take("q")]
     put(bench, "q", b"1", b"2", b"3")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(takers[0], takers[0].taken[0], tx=tx)
     for taker in takers:
         bench.close(taker, CLOSED)
@@ -242,24 +240,23 @@ def test_the_gate_stays_open_while_something_is_in_delivery(bench: Bench) -> Non
 
 
 def test_a_delay_of_nothing_is_no_gate(bench: Bench) -> None:
-    declared(bench, consumers_before_dispatch=2, delay_before_dispatch=0)
+    bench.declare(consumers_before_dispatch=2, delay_before_dispatch=0)
     put(bench, "q", b"1")
     assert bench.take("q").take() == [b"1"]
 
 
 def test_a_gate_that_is_set_later_begins_with_the_next_first_consumer(bench: Bench) -> None:
-    queue = declared(bench)
+    bench.declare()
     taker = bench.take("q")
-    alter.change(bench.enter()._state, queue, {"consumers_before_dispatch": 2})
+    bench.change("q", consumers_before_dispatch=2)
     put(bench, "q", b"1")
     assert taker.take() == [b"1"]
-    alter.change(bench.enter()._state, queue, {"exclusive": True})
+    bench.change("q", exclusive=True)
     put(bench, "q", b"2")
     assert taker.take() == [b"2"]
     bench.close(taker, CLOSED)
     assert bench.take("q").take() == []
-    alter.change(bench.enter()._state, queue, {"consumers_before_dispatch": 0})
-    bench.run()
+    bench.change("q", consumers_before_dispatch=0)
     assert len(bench.bodies("q")) == 2
     assert all(place == "delivering" for place in bench.places("q").values())
 
@@ -268,20 +265,20 @@ def test_a_gate_that_is_set_later_begins_with_the_next_first_consumer(bench: Ben
 
 
 def test_a_disabled_queue_takes_nothing_and_is_consumed(bench: Bench) -> None:
-    queue = declared(bench)
+    bench.declare()
     put(bench, "q", b"1")
-    alter.change(bench.enter()._state, queue, {"enabled": False})
+    bench.change("q", enabled=False)
     with pytest.raises(NoQueue):
         put(bench, "q", b"2")
     bench = bench.restart()
     assert bench.take("q").take() == [b"1"]
-    alter.change(bench.enter()._state, bench.queue("q"), {"enabled": True})
+    bench.change("q", enabled=True)
     put(bench, "q", b"3")
     assert b"3" in bench.bodies("q")
 
 
 def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered(bench: Bench) -> None:
-    queue = declared(bench)
+    queue = bench.declare()
     taker = bench.take("q")
     assert alter.pause(bench.enter()._state, queue, paused=True)
     assert not alter.pause(bench.enter()._state, queue, paused=True)
@@ -299,11 +296,11 @@ def test_a_paused_queue_takes_messages_which_expire_and_are_not_delivered(bench:
 
 
 def test_a_paused_address_pauses_its_queues_also_future_ones(bench: Bench) -> None:
-    declared(bench, "a", "t", routing_type=MULTICAST)
+    bench.declare("a", "t", routing_type=MULTICAST)
     address = bench.engine.addresses["t"]
     takers = [bench.take("t::a", MULTICAST)]
     assert alter.pause_address(bench.enter()._state, address, paused=True)
-    declared(bench, "b", "t", routing_type=MULTICAST)
+    bench.declare("b", "t", routing_type=MULTICAST)
     takers.append(bench.take("t::b", MULTICAST))
     takers.append(bench.take("t", MULTICAST))
     put(bench, "t", b"1", routing_type=MULTICAST)
@@ -327,7 +324,7 @@ def test_a_paused_address_pauses_its_queues_also_future_ones(bench: Bench) -> No
 
 def test_seeds_4_4_two_queues_share_an_address_evenly(bench: Bench) -> None:
     for name in ("q1", "q2"):
-        declared(bench, name, "address.foo")
+        bench.declare(name, "address.foo")
     put(bench, "address.foo", *[b"%d" % n for n in range(10)])
     assert (len(bench.bodies("q1")), len(bench.bodies("q2"))) == (5, 5)
     takers = [bench.take("address.foo::q1"), bench.take("address.foo::q1")]
@@ -339,7 +336,7 @@ def test_seeds_4_4_two_queues_share_an_address_evenly(bench: Bench) -> None:
 
 def test_a_paused_queue_is_as_one_without_consumers(bench: Bench) -> None:
     for name in ("q1", "q2"):
-        declared(bench, name, "a")
+        bench.declare(name, "a")
     takers = {name: bench.take(f"a::{name}") for name in ("q1", "q2")}
     alter.pause(bench.enter()._state, bench.queue("q1"), paused=True)
     put(bench, "a", b"1", b"2")
@@ -347,7 +344,7 @@ def test_a_paused_queue_is_as_one_without_consumers(bench: Bench) -> None:
 
 
 def test_seeds_4_5_point_to_point_and_publish_subscribe_together(bench: Bench) -> None:
-    declared(bench, "orders", "foo.orders")
+    bench.declare("orders", "foo.orders")
     state = bench.enter()._state
     registry.add_routing_type(state, state.addresses["foo.orders"], MULTICAST)
     topic = bench.take("foo.orders", MULTICAST)
@@ -360,8 +357,8 @@ def test_seeds_4_5_point_to_point_and_publish_subscribe_together(bench: Bench) -
 
 
 def test_nothing_changed(bench: Bench) -> None:
-    queue = declared(bench, ring_size=3)
-    assert not alter.change(bench.enter()._state, queue, {"ring_size": 3})
+    bench.declare(ring_size=3)
+    assert not bench.change("q", ring_size=3)
     bench.take("q")
     with pytest.raises(AlreadyInUse):
-        alter.change(bench.enter()._state, queue, {"last_value": True})
+        bench.change("q", last_value=True)

@@ -6,9 +6,9 @@ from broker.config import Config
 from broker.config.addresses import AddressSection, Queue
 from broker.daemon.wiring import declare, settings_table
 from broker.engine.delivery.redelivery import CLOSED
-from broker.engine.routing import alter, registry
+from broker.engine.routing import registry
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import left, put
+from tests.broker.engine.queues.types.queues import put
 from tests.simulation.world import small
 
 
@@ -42,7 +42,7 @@ def test_a_reload_resizes_a_ring() -> None:
     reload(bench, configured())
     put(bench, "q", b"6")
     assert len(bench.bodies("q")) == 6
-    assert left(bench, "q") == {"evicted": 1}
+    assert bench.left("q") == {"evicted": 1}
 
 
 def test_a_queue_that_does_not_say_follows_the_settings() -> None:
@@ -54,7 +54,7 @@ def test_a_queue_that_does_not_say_follows_the_settings() -> None:
 
 def test_an_operators_change_lasts_until_the_reload_and_whether_it_is_enabled_stays() -> None:
     bench = started(configured(ring_size=5))
-    alter.change(bench.enter()._state, bench.queue("q"), {"ring_size": 2, "enabled": False})
+    bench.change("q", ring_size=2, enabled=False)
     reload(bench, configured(ring_size=5))
     attributes = bench.queue("q").attributes
     assert (attributes.ring_size, attributes.enabled) == (5, False)
@@ -74,14 +74,13 @@ def test_a_plain_queue_becomes_a_last_value_queue_and_back() -> None:
     reload(bench, configured())
     put(bench, "q", b"b3", key="b")
     assert bench.bodies("q") == [b"a", b"plain", b"b2", b"b3"]
-    assert left(bench, "q") == {"replaced": 2}
+    assert bench.left("q") == {"replaced": 2}
 
 
 def test_after_a_restart_the_configuration_holds() -> None:
     bench = started(configured(ring_size=5, last_value=True))
     assert bench.queue("q").attributes.last_value
-    alter.change(bench.enter()._state, bench.queue("q"), {"ring_size": 2})
-    bench.run()
+    bench.change("q", ring_size=2)
     bench = bench.restart()
     assert bench.queue("q").attributes.ring_size == 5
 

@@ -8,10 +8,10 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.queues.types.grouped import ENTERED_MAX, GroupedBacklog, bucket
-from broker.engine.routing import alter, destinations
+from broker.engine.routing import destinations
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import declared, grouped, put
-from tests.simulation.world import check_accounts, check_counters
+from tests.broker.engine.queues.types.queues import grouped, put
+from tests.simulation.world import check_accounts
 
 
 def properties(message: Message) -> dict[str, object]:
@@ -20,7 +20,7 @@ def properties(message: Message) -> dict[str, object]:
 
 
 def test_a_group_stays_with_its_consumer_and_others_flow(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     first, second = bench.take("q"), bench.take("q")
     for n in range(6):
         grouped(bench, "q", "AB"[n % 2], b"%s%d" % (b"AB"[n % 2 : n % 2 + 1], n))
@@ -30,7 +30,7 @@ def test_a_group_stays_with_its_consumer_and_others_flow(bench: Bench) -> None:
 
 
 def test_a_consumer_without_credit_holds_up_its_groups_only(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     narrow, wide = bench.take("q", window=0), bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1", b"A2")
     grouped(bench, "q", "B", b"B0", b"B1")
@@ -41,7 +41,7 @@ def test_a_consumer_without_credit_holds_up_its_groups_only(bench: Bench) -> Non
 
 @pytest.mark.parametrize("count", [3, ENTERED_MAX + 5])
 def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(bench: Bench, count: int) -> None:
-    declared(bench)
+    bench.declare()
     first, second = bench.take("q", window=0), bench.take("q")
     grouped(bench, "q", "A", *[b"%d" % n for n in range(count)])
     assert (first.take(), second.take()) == ([b"0"], [])
@@ -50,7 +50,7 @@ def test_the_groups_of_a_consumer_that_leaves_go_to_others_in_order(bench: Bench
 
 
 def test_a_group_is_closed_by_its_last_message(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     first, second = bench.take("q", window=0), bench.take("q", window=0)
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "A", b"A1", closes=True)
@@ -61,7 +61,7 @@ def test_a_group_is_closed_by_its_last_message(bench: Bench) -> None:
 
 
 def test_the_first_of_a_group_says_so(bench: Bench) -> None:
-    declared(bench, group_first_key="JMSXFirst")
+    bench.declare(group_first_key="JMSXFirst")
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1")
     grouped(bench, "q", "B", b"B0")
@@ -79,7 +79,7 @@ def test_the_first_of_a_group_says_so(bench: Bench) -> None:
 
 def test_the_first_of_a_group_with_counted_deliveries() -> None:
     bench = Bench({"match": "q", "delivery-count-persistence": "strict"})
-    declared(bench, group_first_key="first")
+    bench.declare(group_first_key="first")
     taker = bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1")
     assert [properties(m).get("first") for m in taker.taken] == ["true", None]
@@ -89,7 +89,7 @@ def test_the_first_of_a_group_with_counted_deliveries() -> None:
 def test_the_next_of_a_group_is_its_first_if_the_first_expires_as_it_is_handed_out(apart: bool) -> None:
     section = Bench().broker.config.broker
     bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
-    declared(bench, group_first_key="first")
+    bench.declare(group_first_key="first")
     grouped(bench, "q", "A", b"A0", expiration=bench.broker.now + 10)
     bench.broker.now += 20
     if not apart:
@@ -101,7 +101,7 @@ def test_the_next_of_a_group_is_its_first_if_the_first_expires_as_it_is_handed_o
 
 
 def test_buckets(bench: Bench) -> None:
-    declared(bench, group_buckets=1)
+    bench.declare(group_buckets=1)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "B", b"B0")
@@ -109,7 +109,7 @@ def test_buckets(bench: Bench) -> None:
 
 
 def test_no_buckets_no_groups(bench: Bench) -> None:
-    queue = declared(bench, group_buckets=0)
+    queue = bench.declare(group_buckets=0)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0", b"A1")
     assert (first.take(), second.take()) == ([b"A0"], [b"A1"])
@@ -124,7 +124,7 @@ def test_a_bucket_is_the_same_in_every_run() -> None:
 def test_a_new_consumer_gets_nothing_of_known_groups_unless_they_are_dealt_out_anew() -> None:
     for rebalance in (False, True):
         bench = Bench()
-        declared(bench, group_rebalance=rebalance)
+        bench.declare(group_rebalance=rebalance)
         first = bench.take("q")
         for group in ("A", "B"):
             grouped(bench, "q", group, group.encode())
@@ -136,7 +136,7 @@ def test_a_new_consumer_gets_nothing_of_known_groups_unless_they_are_dealt_out_a
 
 
 def test_rebalance_waits_for_what_is_in_delivery(bench: Bench) -> None:
-    declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
+    bench.declare(group_rebalance=True, group_rebalance_pause_dispatch=True)
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0")
     second = bench.take("q")
@@ -149,21 +149,20 @@ def test_rebalance_waits_for_what_is_in_delivery(bench: Bench) -> None:
 
 
 def test_rebalance_waits_for_a_transaction(bench: Bench) -> None:
-    declared(bench, group_rebalance=True, group_rebalance_pause_dispatch=True)
+    bench.declare(group_rebalance=True, group_rebalance_pause_dispatch=True)
     first = bench.take("q")
     grouped(bench, "q", "A", b"A0")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(first, first.taken[0], tx=tx)
     second = bench.take("q")
     grouped(bench, "q", "A", b"A1")
     assert first.take() + second.take() == [b"A0"]
-    bench.enter().transactions.commit(tx)
-    bench.run()
+    bench.commit(tx)
     assert first.take() + second.take() == [b"A1"]
 
 
 def test_messages_that_the_owner_of_a_group_does_not_take(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     low = bench.take("q", selector="AMQPriority < 5")
     anything = bench.take("q", window=0)
     grouped(bench, "q", "A", b"low", priority=1)
@@ -175,7 +174,7 @@ def test_messages_that_the_owner_of_a_group_does_not_take(bench: Bench) -> None:
 
 
 def test_a_consumer_that_must_not_get_a_message_again(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     first, second = bench.take("q"), bench.take("q")
     (message,) = grouped(bench, "q", "A", b"A0")
     bench.enter().consumers.exclude(first.consumer, message.id)
@@ -186,7 +185,7 @@ def test_a_consumer_that_must_not_get_a_message_again(bench: Bench) -> None:
 
 
 def test_redelivery_keeps_the_order(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     taker, idle = bench.take("q"), bench.take("q")
     messages = grouped(bench, "q", "A", b"A0", b"A1", b"A2")
     taker.take()
@@ -198,7 +197,7 @@ def test_redelivery_keeps_the_order(bench: Bench) -> None:
 
 
 def test_groups_survive_a_restart(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     for n in range(6):
         grouped(bench, "q", f"g{n % 3}", b"%d" % n)
     grouped(bench, "q", "later", b"later", scheduled=bench.broker.now + 1000)
@@ -210,12 +209,11 @@ def test_groups_survive_a_restart(bench: Bench) -> None:
         for message in taker.taken:
             assert owners.setdefault(message.header.group, at) == at
     assert set(owners) == {"g0", "g1", "g2", "later"}
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 def test_groups_that_close_survive_a_restart(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     grouped(bench, "q", "A", b"A0", closes=True)
     bench = bench.restart()
     taker = bench.take("q")
@@ -233,7 +231,7 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
     engine.publish([Send(address, queue, None, messages)]).check()
     bench.run()
     bench = bench.restart()
-    found = [m.header for m, _ in bench.engine.messages.browse(bench.queue("q"))]
+    found = [m.header for m in bench.messages("q")]
     assert [(header.group, INGRESS_TIMESTAMP in (header.annotations or {})) for header in found] == [
         ("a", True),
         ("b", True),
@@ -241,7 +239,7 @@ def test_every_group_of_a_run_is_told_when_it_arrived() -> None:
 
 
 def test_an_exclusive_queue_knows_no_groups(bench: Bench) -> None:
-    queue = declared(bench, exclusive=True)
+    queue = bench.declare(exclusive=True)
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "B", b"B0")
@@ -250,19 +248,19 @@ def test_an_exclusive_queue_knows_no_groups(bench: Bench) -> None:
 
 
 def test_buckets_may_change_while_messages_wait(bench: Bench) -> None:
-    queue = declared(bench)
+    bench.declare()
     grouped(bench, "q", "A", b"A0")
     grouped(bench, "q", "B", b"B0")
-    alter.change(bench.enter()._state, queue, {"group_buckets": 1})
+    bench.change("q", group_buckets=1)
     first, second = bench.take("q"), bench.take("q")
     assert (first.take(), second.take()) == ([b"A0", b"B0"], [])
-    alter.change(bench.enter()._state, queue, {"group_buckets": 0})
+    bench.change("q", group_buckets=0)
     grouped(bench, "q", "A", b"A1", b"A2")
     assert [len(taker.take()) for taker in (first, second)] == [1, 1]
 
 
 def test_groups_beyond_the_limit_choose_anew(bench: Bench) -> None:
-    queue = declared(bench)
+    queue = bench.declare()
     first, second = bench.take("q"), bench.take("q")
     grouped(bench, "q", "A", b"A0")
     assert isinstance(queue.selective, GroupedBacklog)
@@ -276,7 +274,7 @@ def test_groups_beyond_the_limit_choose_anew(bench: Bench) -> None:
 
 
 def test_priorities_within_groups(bench: Bench) -> None:
-    declared(bench)
+    bench.declare()
     grouped(bench, "q", "A", b"low", priority=1)
     grouped(bench, "q", "A", b"high", priority=9)
     put(bench, "q", b"middle", priority=5)
@@ -285,7 +283,7 @@ def test_priorities_within_groups(bench: Bench) -> None:
 
 
 def test_purging_and_expiry(bench: Bench) -> None:
-    queue = declared(bench)
+    queue = bench.declare()
     grouped(bench, "q", "A", b"A0", expiration=bench.broker.now + 10)
     grouped(bench, "q", "A", b"A1")
     bench.broker.advance(60_000)
@@ -294,14 +292,13 @@ def test_purging_and_expiry(bench: Bench) -> None:
     bench.run()
     grouped(bench, "q", "A", b"A2")
     assert bench.take("q").take() == [b"A2"]
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 def test_sharded_queues_keep_a_group_on_one_of_them(bench: Bench) -> None:
     """The seeds' 4.8: an anycast address on several queues, messages tied to one by their group."""
     for name in ("q1", "q2", "q3"):
-        declared(bench, name, "sharded")
+        bench.declare(name, "sharded")
     for n in range(60):
         grouped(bench, "sharded", f"g{n % 10}", b"%d" % (n % 10))
     found = {name: set(bench.bodies(name)) for name in ("q1", "q2", "q3")}

@@ -8,13 +8,12 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.errors import AlreadyInUse
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues.consumer import AckMode
-from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import declared, grouped, left, put
+from tests.broker.engine.queues.types.queues import grouped, put
 
 
 def test_everybody_gets_everything_once_and_it_stays(bench: Bench) -> None:
-    queue = declared(bench, non_destructive=True)
+    queue = bench.declare(non_destructive=True)
     put(bench, "q", b"1", b"2")
     first = bench.take("q")
     assert first.take() == [b"1", b"2"]
@@ -24,14 +23,14 @@ def test_everybody_gets_everything_once_and_it_stays(bench: Bench) -> None:
     assert (first.take(), second.take()) == ([b"3", b"4"], [b"4"])
     assert bench.places("q") == {b"1": "ready", b"2": "ready", b"3": "ready", b"4": "ready"}
     assert queue.delivering == 0
-    assert left(bench, "q") == {}
+    assert bench.left("q") == {}
     assert bench.take("q").take() == [b"4", b"1", b"2", b"3"]
 
 
 @pytest.mark.parametrize("ack_mode", list(AckMode))
 def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
     bench = Bench({"match": "q", "max-delivery-attempts": 1})
-    queue = declared(bench, non_destructive=True)
+    queue = bench.declare(non_destructive=True)
     taker = bench.take("q", ack_mode=ack_mode)
     messages = put(bench, "q", *[b"%d" % n for n in range(6)])
     engine = bench.enter()
@@ -43,19 +42,18 @@ def test_what_consumers_say_changes_nothing(ack_mode: AckMode) -> None:
         bench.nack(taker, messages[2], requeue=False)
     tx = engine.transactions.begin()
     bench.ack(taker, messages[3], tx=tx)
-    bench.enter().transactions.commit(tx)
-    tx = bench.enter().transactions.begin()
+    bench.commit(tx)
+    tx = bench.begin()
     bench.ack(taker, messages[4], tx=tx)
-    bench.enter().transactions.rollback(tx)
-    bench.run()
+    bench.roll_back(tx)
     bench.close(taker, redelivery.LOST)
     assert len(bench.bodies("q")) == 6
     assert queue.counters.acknowledged == 0
-    assert left(bench, "q") == {}
+    assert bench.left("q") == {}
 
 
 def test_what_a_consumer_wants_no_more_brings_the_others_not_again(bench: Bench) -> None:
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     taker = bench.take("q", window=600)
     messages = put(bench, "q", b"1", b"2", b"3", b"4")
     assert taker.take() == [b"1", b"2", b"3"]
@@ -66,7 +64,7 @@ def test_what_a_consumer_wants_no_more_brings_the_others_not_again(bench: Bench)
 
 
 def test_the_window_opens_with_acknowledgements(bench: Bench) -> None:
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     taker = bench.take("q", window=0)
     put(bench, "q", b"1", b"2")
     assert taker.take() == [b"1"]
@@ -76,7 +74,7 @@ def test_the_window_opens_with_acknowledgements(bench: Bench) -> None:
 
 
 def test_messages_leave_by_expiry_and_by_an_operator(bench: Bench) -> None:
-    queue = declared(bench, non_destructive=True)
+    queue = bench.declare(non_destructive=True)
     taker = bench.take("q")
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
     (kept,) = put(bench, "q", b"kept")
@@ -89,19 +87,19 @@ def test_messages_leave_by_expiry_and_by_an_operator(bench: Bench) -> None:
     bench.enter().messages.purge(queue)
     bench.run()
     assert bench.bodies("q") == []
-    assert left(bench, "q") == {"expired": 1, "purged": 2}
+    assert bench.left("q") == {"expired": 1, "purged": 2}
 
 
 def test_a_message_that_has_expired_is_not_shown() -> None:
     section = Bench().broker.config.broker
     bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
     put(bench, "q", b"kept")
     bench.broker.now += 20
     assert bench.take("q").take() == [b"kept"]
     assert bench.take("q").take() == [b"kept"]
-    assert left(bench, "q") == {"expired": 1}
+    assert bench.left("q") == {"expired": 1}
 
 
 @pytest.mark.parametrize("others", [b"", b"kept"])
@@ -109,7 +107,7 @@ def test_a_message_that_has_expired_is_shown_to_none_of_several(others: bytes) -
     """It is in the run of each, and expires once."""
     section = Bench().broker.config.broker
     bench = Bench(broker=section.model_copy(update={"message_expiry_scan_period": -1}))
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     put(bench, "q", b"brief", expiration=bench.broker.now + 10)
     if others:
         put(bench, "q", others, expiration=bench.broker.now + 1_000)
@@ -117,13 +115,13 @@ def test_a_message_that_has_expired_is_shown_to_none_of_several(others: bytes) -
     takers = [bench.attach(Taker(), "q") for _ in range(2)]
     bench.run()
     assert [taker.take() for taker in takers] == [[others] if others else []] * 2
-    assert left(bench, "q") == {"expired": 1}
+    assert bench.left("q") == {"expired": 1}
     assert bench.queue("q").expiring == bool(others)
 
 
 def test_last_values_that_stay(bench: Bench) -> None:
     """The seeds' 4.9.6: everybody always finds the newest value of every key."""
-    declared(bench, non_destructive=True, last_value=True)
+    bench.declare(non_destructive=True, last_value=True)
     taker = bench.take("q")
     for n in range(3):
         put(bench, "q", b"a%d" % n, key="a")
@@ -132,26 +130,26 @@ def test_last_values_that_stay(bench: Bench) -> None:
     assert bench.take("q").take() == [b"a2", b"b2"]
     bench = bench.restart()
     assert bench.take("q").take() == [b"a2", b"b2"]
-    assert left(bench, "q") == {"replaced": 4}
+    assert bench.left("q") == {"replaced": 4}
 
 
 def test_a_ring_that_stays(bench: Bench) -> None:
-    declared(bench, non_destructive=True, ring_size=2)
+    bench.declare(non_destructive=True, ring_size=2)
     first = bench.take("q", window=0)
     for n in range(4):
         put(bench, "q", b"%d" % n)
     assert (first.take(), bench.take("q").take()) == ([b"0"], [b"2", b"3"])
     bench.ack(first, first.consumer.unacked[min(first.consumer.unacked)])
     assert first.take() == [b"2"]
-    assert left(bench, "q") == {"evicted": 2}
+    assert bench.left("q") == {"evicted": 2}
 
 
 def test_exclusive_and_groups(bench: Bench) -> None:
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     takers = [bench.take("q"), bench.take("q")]
     grouped(bench, "q", "A", b"A0")
     assert [taker.take() for taker in takers] == [[b"A0"], [b"A0"]], "everybody gets everything, groups or not"
-    declared(bench, "x", non_destructive=True, exclusive=True)
+    bench.declare("x", non_destructive=True, exclusive=True)
     takers = [bench.take("x"), bench.take("x")]
     put(bench, "x", b"1")
     assert [taker.take() for taker in takers] == [[b"1"], []]
@@ -161,7 +159,7 @@ def test_exclusive_and_groups(bench: Bench) -> None:
 
 def test_many_messages_in_runs() -> None:
     bench = Bench(segment_bytes=4 << 20)
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     takers = [bench.take("q", priority=n) for n in range(3)]
     bodies = [b"%d" % n for n in range(5000)]
     put(bench, "q", *bodies, durable=False)
@@ -170,7 +168,7 @@ def test_many_messages_in_runs() -> None:
 
 def test_no_counts_in_the_strict_mode() -> None:
     bench = Bench({"match": "q", "delivery-count-persistence": "strict"})
-    declared(bench, non_destructive=True)
+    bench.declare(non_destructive=True)
     put(bench, "q", b"1")
     assert bench.take("q").take() == [b"1"]
     bench = bench.restart()
@@ -178,7 +176,7 @@ def test_no_counts_in_the_strict_mode() -> None:
 
 
 def test_deleting_it_with_consumers(bench: Bench) -> None:
-    queue = declared(bench, non_destructive=True)
+    queue = bench.declare(non_destructive=True)
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
     bench.enter().delete_queue(queue)
@@ -188,31 +186,30 @@ def test_deleting_it_with_consumers(bench: Bench) -> None:
 
 
 def test_moving_messages_away(bench: Bench) -> None:
-    declared(bench, non_destructive=True)
-    declared(bench, "other")
+    bench.declare(non_destructive=True)
+    bench.declare("other")
     taker = bench.take("q")
     put(bench, "q", b"1", b"2")
     assert bench.enter().messages.move(bench.queue("q"), "other", MessageRange()).moved == 2
     bench.run()
     bench.ack(taker, *taker.taken)
     assert bench.bodies("other") == [b"1", b"2"]
-    assert left(bench, "q") == {"moved": 2}
+    assert bench.left("q") == {"moved": 2}
 
 
 def test_it_changes_only_while_nobody_consumes(bench: Bench) -> None:
-    queue = declared(bench)
+    bench.declare()
     put(bench, "q", b"1")
     taker = bench.take("q")
     with pytest.raises(AlreadyInUse, match="is in use"):
-        alter.change(bench.enter()._state, queue, {"non_destructive": True})
+        bench.change("q", non_destructive=True)
     bench.close(taker, redelivery.CLOSED)
-    assert alter.change(bench.enter()._state, queue, {"non_destructive": True})
+    assert bench.change("q", non_destructive=True)
     takers = [bench.take("q"), bench.take("q")]
     assert [taker.take() for taker in takers] == [[b"1"], [b"1"]]
     for taker in takers:
         bench.close(taker, redelivery.CLOSED)
-    assert alter.change(bench.enter()._state, queue, {"non_destructive": False})
-    bench.run()
+    assert bench.change("q", non_destructive=False)
     taker = bench.take("q")
     bench.ack(taker, *taker.taken)
-    assert left(bench, "q") == {"consumed": 1}
+    assert bench.left("q") == {"consumed": 1}

@@ -17,7 +17,6 @@ from broker.engine.delivery.transaction import Transaction
 from broker.engine.model.message import Message
 from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench, Taker
-from tests.broker.engine.queues.types.queues import declared
 from tests.simulation.world import SCALE, check_accounts, check_counters
 from tests.support.bodies import body_of
 
@@ -216,7 +215,7 @@ class Run:
 
     def __init__(self, attributes: dict[str, object]) -> None:
         self.bench = Bench({"match": "q", "redelivery-delay": DELAY, "max-delivery-attempts": -1})
-        declared(self.bench, **attributes)  # type: ignore[arg-type]
+        self.bench.declare(**attributes)  # type: ignore[arg-type]
         self.model = Model(
             last_value=bool(attributes.get("last_value")),
             ring=int(str(attributes.get("ring_size", -1))),
@@ -362,7 +361,7 @@ class Run:
         number = self._one(a)
         for message in self._held(number, b):
             if not self.txs:
-                self.txs.append((self.bench.enter().transactions.begin(), []))
+                self.txs.append((self.bench.begin(), []))
             copies = self._copies([message])
             self.bench.ack(self.takers[number], message, tx=self.txs[0][0])
             self.txs[0][1].append((number, message))

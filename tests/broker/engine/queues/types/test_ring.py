@@ -6,40 +6,39 @@ import pytest
 
 from broker.engine.delivery.dispatch import RUN_MESSAGES_MAX
 from broker.engine.delivery.redelivery import CLOSED
-from broker.engine.routing import alter
 from tests.broker.engine.engine_harness import Bench
-from tests.broker.engine.queues.types.queues import declared, left, put
+from tests.broker.engine.queues.types.queues import put
 
 
 def test_the_oldest_leaves_for_the_newest(bench: Bench) -> None:
     """The seeds' example: A, B, C and D on a ring of three."""
-    declared(bench, ring_size=3)
+    bench.declare(ring_size=3)
     for body in (b"A", b"B", b"C"):
         put(bench, "q", body)
     assert bench.bodies("q") == [b"A", b"B", b"C"]
     put(bench, "q", b"D")
     assert bench.bodies("q") == [b"B", b"C", b"D"]
-    assert left(bench, "q") == {"evicted": 1}
+    assert bench.left("q") == {"evicted": 1}
 
 
 def test_a_run_longer_than_the_ring(bench: Bench) -> None:
-    declared(bench, ring_size=3)
+    bench.declare(ring_size=3)
     put(bench, "q", b"0")
     put(bench, "q", *[b"%d" % n for n in range(1, 8)])
     assert bench.bodies("q") == [b"5", b"6", b"7"]
 
 
 def test_what_consumers_take_at_once_is_not_evicted(bench: Bench) -> None:
-    declared(bench, ring_size=2)
+    bench.declare(ring_size=2)
     taker = bench.take("q")
     bodies = [b"%d" % n for n in range(50)]
     put(bench, "q", *bodies)
     assert taker.take() == bodies
-    assert left(bench, "q") == {}
+    assert bench.left("q") == {}
 
 
 def test_the_head_of_the_line_is_what_would_be_delivered_next(bench: Bench) -> None:
-    declared(bench, ring_size=2)
+    bench.declare(ring_size=2)
     put(bench, "q", b"low", priority=1)
     put(bench, "q", b"high", priority=9)
     put(bench, "q", b"low again", priority=1)
@@ -47,7 +46,7 @@ def test_the_head_of_the_line_is_what_would_be_delivered_next(bench: Bench) -> N
 
 
 def test_seeds_4_12_2_1_in_delivery_messages_and_rollbacks(bench: Bench) -> None:
-    queue = declared(bench, ring_size=3)
+    queue = bench.declare(ring_size=3)
     taker = bench.take("q")
     for n in range(1, 4):
         put(bench, "q", b"%d" % n)
@@ -56,11 +55,11 @@ def test_seeds_4_12_2_1_in_delivery_messages_and_rollbacks(bench: Bench) -> None
     assert (queue.message_count, queue.delivering) == (4, 4)
     bench.close(taker, CLOSED)
     assert bench.bodies("q") == [b"2", b"3", b"4"]
-    assert left(bench, "q") == {"evicted": 1}
+    assert bench.left("q") == {"evicted": 1}
 
 
 def test_seeds_4_12_2_2_scheduled_messages(bench: Bench) -> None:
-    queue = declared(bench, ring_size=3)
+    queue = bench.declare(ring_size=3)
     minute = 60_000
     put(bench, "q", b"A", scheduled=bench.broker.now + 5 * minute)
     assert (queue.message_count, len(queue.scheduled)) == (1, 1)
@@ -70,11 +69,11 @@ def test_seeds_4_12_2_2_scheduled_messages(bench: Bench) -> None:
         assert (queue.message_count, len(queue.scheduled)) == (n, 1)
     bench.broker.advance(2 * minute)
     assert bench.bodies("q") == [b"B", b"C", b"D"]
-    assert left(bench, "q") == {"evicted": 1}
+    assert bench.left("q") == {"evicted": 1}
 
 
 def test_the_vector_m1_to_m5_with_m1_in_delivery(bench: Bench) -> None:
-    declared(bench, ring_size=3)
+    bench.declare(ring_size=3)
     taker = bench.take("q", window=0)
     for n in range(1, 6):
         put(bench, "q", b"m%d" % n)
@@ -85,36 +84,34 @@ def test_the_vector_m1_to_m5_with_m1_in_delivery(bench: Bench) -> None:
 
 
 def test_rollback_of_a_transaction(bench: Bench) -> None:
-    declared(bench, ring_size=2)
+    bench.declare(ring_size=2)
     taker = bench.take("q", window=0)
     put(bench, "q", b"1")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(taker, taker.taken[0], tx=tx)
     taker.consumer.paused = True
     put(bench, "q", b"2", b"3")
-    bench.enter().transactions.rollback(tx)
-    bench.run()
+    bench.roll_back(tx)
     assert bench.places("q") == {b"2": "ready", b"3": "ready"}
-    assert left(bench, "q") == {"evicted": 1}
+    assert bench.left("q") == {"evicted": 1}
 
 
 @pytest.mark.parametrize("crash", [True, False])
 def test_after_a_restart(bench: Bench, crash: bool) -> None:
-    declared(bench, ring_size=3)
+    bench.declare(ring_size=3)
     taker = bench.take("q")
     for n in range(1, 6):
         put(bench, "q", b"%d" % n)
     assert taker.take()
     bench = bench.restart(crash=crash)
     assert bench.bodies("q") == [b"3", b"4", b"5"]
-    assert left(bench, "q") == {"evicted": 2}
+    assert bench.left("q") == {"evicted": 2}
 
 
 def test_a_smaller_ring_does_not_shrink_the_queue_at_once(bench: Bench) -> None:
-    queue = declared(bench, ring_size=5)
+    bench.declare(ring_size=5)
     put(bench, "q", *[b"%d" % n for n in range(5)])
-    alter.change(bench.enter()._state, queue, {"ring_size": 2})
-    bench.run()
+    bench.change("q", ring_size=2)
     assert len(bench.bodies("q")) == 5
     put(bench, "q", b"5")
     assert bench.bodies("q") == [b"1", b"2", b"3", b"4", b"5"]
@@ -129,16 +126,16 @@ def test_a_smaller_ring_does_not_shrink_the_queue_at_once(bench: Bench) -> None:
 
 
 def test_a_larger_ring_holds_more_at_once(bench: Bench) -> None:
-    queue = declared(bench, ring_size=1)
+    bench.declare(ring_size=1)
     put(bench, "q", b"1", b"2")
-    alter.change(bench.enter()._state, queue, {"ring_size": 3})
+    bench.change("q", ring_size=3)
     put(bench, "q", b"3", b"4", b"5")
     assert bench.bodies("q") == [b"3", b"4", b"5"]
 
 
 def test_with_selectors_and_many_messages() -> None:
     bench = Bench(segment_bytes=4 << 20)
-    queue = declared(bench, ring_size=100)
+    queue = bench.declare(ring_size=100)
     taker = bench.take("q", selector="AMQPriority = 9")
     count = RUN_MESSAGES_MAX + 10
     put(bench, "q", *[b"%d" % n for n in range(count)], durable=False)
@@ -149,19 +146,19 @@ def test_with_selectors_and_many_messages() -> None:
 
 
 def test_expiring_messages_are_evicted_without_trace(bench: Bench) -> None:
-    queue = declared(bench, ring_size=1)
+    queue = bench.declare(ring_size=1)
     soon = bench.broker.now + 50
     put(bench, "q", b"1", expiration=soon)
     put(bench, "q", b"2", expiration=soon)
     assert queue.expiring == 1
     bench.broker.advance(60_000)
-    assert left(bench, "q") == {"evicted": 1, "expired": 1}
+    assert bench.left("q") == {"evicted": 1, "expired": 1}
     assert queue.expiring == 0
 
 
 def test_a_ring_of_last_values(bench: Bench) -> None:
-    declared(bench, ring_size=2, last_value=True)
+    bench.declare(ring_size=2, last_value=True)
     for key in ("a", "b", "a", "c", "b"):
         put(bench, "q", key.encode(), key=key)
     assert bench.bodies("q") == [b"c", b"b"]
-    assert left(bench, "q") == {"evicted": 2, "replaced": 1}
+    assert bench.left("q") == {"evicted": 2, "replaced": 1}
