@@ -9,7 +9,6 @@ from broker.config import AmqpAcceptor, Config, MessagingAcceptor, MqttAcceptor,
 from broker.config.sections import host_and_port
 from broker.engine import NEVER_EXPIRES
 from broker.net.listener import MakeSession
-from broker.sessions.amqp.containers import Containers
 from broker.sessions.amqp.session import AmqpSession
 from broker.sessions.amqp.terms import AmqpOptions
 from broker.sessions.detect import DetectingSession
@@ -40,7 +39,7 @@ class Accepting:
         self._config = config
         self._tick = tick
         self._gate = gate
-        self._containers = Containers()
+        self._containers: set[str] = set()  # the ids of AMQP containers that may have only one connection
         self.mqtt_sessions = MqttSessions(tick.engine, __version__, sys_interval=_sys_interval(config))
 
     def restore(self) -> None:

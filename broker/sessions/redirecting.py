@@ -13,8 +13,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from broker.sessions import sasl
-from broker.sessions.amqp.containers import REFUSED
-from broker.sessions.amqp.terms import PRODUCT
+from broker.sessions.amqp.terms import NOT_ESTABLISHED, PRODUCT
 from broker.sessions.mqtt.connect import use_another_server
 from broker.sessions.stomp.connect import moved
 from protocols.amqp.connection import AmqpConnection
@@ -134,7 +133,7 @@ def redirecting_amqp(connect_bytes_max: int, container_id: str, properties: dict
                     wanted = event.mechanism == sasl.ANONYMOUS
                     codec.send_sasl(SaslOutcome(SaslCode.OK if wanted else SaslCode.AUTH))
                 elif isinstance(event, Open):
-                    codec.send_open(properties={"product": PRODUCT} | REFUSED | properties)
+                    codec.send_open(properties={"product": PRODUCT} | NOT_ESTABLISHED | properties)
                     codec.send_close(told)
         if codec.error is not None:
             codec.send_close(codec.error)

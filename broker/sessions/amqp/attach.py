@@ -23,22 +23,14 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.model.permissions import Permission
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.coordinator import CoordinatorLink
-from broker.sessions.amqp.dynamic import Nodes, check_properties, lasting, properties
+from broker.sessions.amqp.dynamic import COPY, Nodes, check_properties, lasting, properties
 from broker.sessions.amqp.incoming import IncomingLink, Peer, Place, SendTarget, check_temporary
 from broker.sessions.amqp.link_encoder import Stamp
 from broker.sessions.amqp.link_id import LINK_CAPABILITY
 from broker.sessions.amqp.link_owner import LinkOwner
 from broker.sessions.amqp.outgoing import BrowsingLink, OutgoingLink
 from broker.sessions.amqp.outgoing_links import Outgoing
-from broker.sessions.amqp.source import (
-    found_again,
-    granted,
-    is_browser,
-    read_filters,
-    request,
-    reserve,
-    subscription_name,
-)
+from broker.sessions.amqp.source import found_again, granted, read_filters, request, subscription_name
 from broker.sessions.amqp.terms import TEMPORARY_QUEUE, TEMPORARY_TOPIC, TOPIC, offered, stated_routing
 from broker.sessions.amqp.transactions import Transactions
 from protocols.amqp.errors import INVALID_FIELD, NOT_IMPLEMENTED, link_error
@@ -130,16 +122,8 @@ class Attacher:
             raise link_error(INVALID_FIELD, "attach: a receiver names its source.")
         filters = read_filters(source.filter)
         owner = self._owner
-        wanted = request(
-            attach,
-            source,
-            filters,
-            owner.options,
-            container=owner.container,
-            origin=owner.origin,
-            access=owner.access,
-        )
-        if is_browser(source) and not wanted.name:
+        wanted = request(attach, source, filters, owner)
+        if source.distribution_mode == COPY and not wanted.name:
             browsed = self._browse(wanted, filters.selector)
             if browsed is not None:  # None: a topic, whose subscribers get copies anyway
                 self._answer(link, attach, granted(source, filters, copies=True, stays=False), settled=True)
@@ -149,9 +133,6 @@ class Attacher:
         if LINK_CAPABILITY in attach.desired_capabilities:
             stamp = Stamp(owner.options.container_id, attach.name, owner.engine.journal.broker_id)
         made = OutgoingLink(owner, link, settled=settled, default=source.default_outcome, stamp=stamp)
-        forwards = stamp is not None and not settled
-        reserved = reserve(attach.properties, owner.access) if forwards else None
-        wanted = replace(wanted, ack_mode=made.mode, remote=owner.remote, forwards=forwards, reserve=reserved)
         made.subscribe(wanted)
         if wanted.name:
             self._subscriptions[link] = wanted.name, False

@@ -18,7 +18,7 @@ from broker.engine.model.names import is_temporary
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.link_id import TOO_MANY_HOPS, hops_of, take_link_id
 from broker.sessions.amqp.link_owner import LinkOwner
-from broker.sessions.amqp.message import BrokerAnnotations, make_facts, take_apart
+from broker.sessions.amqp.message import BrokerAnnotations, Unacceptable, make_facts, take_apart
 from broker.sessions.amqp.refusals import Refusals
 from broker.sessions.amqp.terms import refused
 from broker.sessions.amqp.transactions import OpenTransaction
@@ -251,7 +251,7 @@ class IncomingLink:
     def check_hops(self, head: bytes) -> None:
         """Check that a message has not passed too many brokers.  Raises DecodeError."""
         if self.hops_max and (hops := len(hops_of(head))) > self.hops_max:
-            raise _TooManyHops(hops, self.hops_max)
+            raise Unacceptable(TOO_MANY_HOPS, str(TooManyHops(hops, self.hops_max)))
 
     def publish_large(self, run: _Run, message: Message, link_id: bytes | None, event: Portion) -> None:
         """Publish a run of one message, whose body is in a file."""
@@ -275,7 +275,7 @@ class IncomingLink:
         encoded = Encoded(payload)
         to = encoded.properties.to
         if not to:
-            raise _NoAddress()
+            raise Unacceptable(INVALID_FIELD, "A message to the anonymous relay needs properties.to.")
         asked, temporary = self._target.asked, False
         if asked is None and payload.find(_JMS_NOTED, 0, encoded.body_at) >= 0:
             kind = encoded.message_annotations.get(_JMS_DESTINATION)
@@ -400,17 +400,3 @@ def check_temporary(engine: Engine, name: str, *, stated: bool) -> None:
     address = engine.addresses.get(name)
     if (stated and address is None) or (is_temporary(name) and (address is None or not address.owned)):
         raise NotFound(f"the temporary destination {name} is gone")
-
-
-class _TooManyHops(DecodeError):
-    def __init__(self, hops: int, most: int) -> None:
-        super().__init__(0, "")
-        self.condition = TOO_MANY_HOPS
-        self.description = str(TooManyHops(hops, most))
-
-
-class _NoAddress(DecodeError):
-    def __init__(self) -> None:
-        super().__init__(0, "")
-        self.condition = INVALID_FIELD
-        self.description = "A message to the anonymous relay needs properties.to."

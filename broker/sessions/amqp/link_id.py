@@ -105,9 +105,3 @@ def _decoded_hops(head: bytes) -> list[str]:
     except DecodeError:
         return []
     return [str(each) for each in found] if isinstance(found, list) else []
-
-
-def passed(head: bytes, broker: str) -> bool:
-    """Whether a message has passed through the broker of this name."""
-    name = _word(broker)
-    return any(each.split(" ", 1)[0] == name for each in hops_of(head))

@@ -11,7 +11,6 @@ from broker.engine.model.errors import EngineError
 from broker.sessions.amqp.answers import Answer, Parting, Settlement, send
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.incoming_links import IncomingLinks
-from broker.sessions.amqp.login import report_error
 from broker.sessions.amqp.outgoing_links import OutgoingLinks
 from broker.sessions.amqp.terms import AmqpOptions, refused
 from broker.sessions.amqp.transactions import OpenTransaction
@@ -20,7 +19,7 @@ from broker.sessions.confirmations import Confirmations
 from broker.sessions.login import Peer
 from broker.sessions.tick import Tick, Transport
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.errors import AmqpError
+from protocols.amqp.errors import AmqpError, FrameTooLarge
 from protocols.amqp.events import Detached
 from protocols.amqp.link import Channel, Link
 from protocols.amqp.performatives import DeliveryState, Error
@@ -71,7 +70,9 @@ class LinkOwner(BaseSession):
 
     def report_error(self, error: AmqpError) -> None:
         """Log an error of the peer."""
-        report_error(self.report, error, first=not self.established)
+        early = isinstance(error, FrameTooLarge) and not self.established
+        code = "login.too_large" if early else "amqp.error"
+        self.report(code, condition=error.condition, detail=error.description)
 
     # -- ending links ----------------------------------------------------------------------------------------------
 

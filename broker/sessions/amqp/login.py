@@ -8,22 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from broker.engine.model.access import Identity
-from broker.engine.model.report import Report
 from broker.sessions import sasl
 from broker.sessions.login import Gate, Peer
 from broker.sessions.reading import LOGIN, Reading
 from protocols.amqp.connection import AmqpConnection
-from protocols.amqp.errors import AmqpError, FrameTooLarge
 from protocols.amqp.performatives import SaslChallenge, SaslCode, SaslInit, SaslOutcome, SaslResponse
-
-
-def report_error(report: Report, error: AmqpError, *, first: bool) -> None:
-    """Log an error of the peer; `first`: before its OPEN is answered."""
-    report(
-        "login.too_large" if first and isinstance(error, FrameTooLarge) else "amqp.error",
-        condition=error.condition,
-        detail=error.description,
-    )
 
 
 class Login:

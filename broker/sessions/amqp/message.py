@@ -73,14 +73,13 @@ ANNOTATIONS_CHARS_MAX: Final = 65_536
 GROUP_CLOSED: Final = 0xFFFF_FFFF
 
 
-class _Repeats(DecodeError):
-    def __init__(self, annotation: str) -> None:
+class Unacceptable(DecodeError):
+    """A message that is encoded correctly, and is refused for what it says."""
+
+    def __init__(self, condition: str, description: str) -> None:
         super().__init__(0, "")
-        self.condition = NOT_IMPLEMENTED
-        self.description = (
-            f"{annotation} asks for repeated delivery, which is not supported; a message is delivered once, after"
-            f" {DELIVERY_DELAY} or at {DELIVERY_TIME}."
-        )
+        self.condition = condition
+        self.description = description
 
 
 class BrokerAnnotations:
@@ -162,7 +161,8 @@ def _obey(broker_annotations: BrokerAnnotations, annotations: dict[object, objec
     """
     for name in _REPEATING:
         if annotations.get(name):
-            raise _Repeats(name)
+            why = f"{name} asks for repeated delivery, which is not supported; a message is delivered once, after"
+            raise Unacceptable(NOT_IMPLEMENTED, f"{why} {DELIVERY_DELAY} or at {DELIVERY_TIME}.")
     time, delay = (annotations.get(name) for name in _SCHEDULES)
     if isinstance(time, int):
         broker_annotations.scheduled_time = min(max(time, 0), TIME_MAX)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import chain, islice
 from typing import Final
 
-from broker.engine import AckMode, Consumer, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
+from broker.engine import Consumer, DeliveryOutcome, SubscribeRequest, Unreadable, redelivery
 from broker.engine.model.errors import EngineError, UnknownDelivery
 from broker.engine.model.message import Message, size_of
 from broker.sessions.amqp import outcomes
@@ -26,7 +26,7 @@ from broker.sessions.browsing import shown
 from broker.sessions.convert import ConversionError
 from broker.sessions.unsendable import report_render_fault
 from protocols.amqp.errors import RESOURCE_DELETED, UNAUTHORIZED_ACCESS
-from protocols.amqp.events import Credit, Dispositions
+from protocols.amqp.events import Dispositions
 from protocols.amqp.performatives import SENDER, Accepted, Error, Released, TransactionalState
 from protocols.amqp.sender import Sender
 from protocols.amqp.serial import following
@@ -77,23 +77,12 @@ class OutgoingLink:
         return self._owner.engine.consumers.kept_for(self.attached)
 
     @property
-    def mode(self) -> AckMode:
-        """The acknowledgement mode: deliveries sent settled count as consumed once they are flushed."""
-        return AckMode.AUTO if self._settled else AckMode.INDIVIDUAL
-
-    @property
     def attached(self) -> Consumer:
         """The engine's consumer."""
         assert self.consumer is not None
         return self.consumer
 
     # -- credit ----------------------------------------------------------------------------------------------------
-
-    def credit(self, event: Credit) -> None:
-        """Use new credit of the receiver, which may ask to drain it."""
-        self.more_room()
-        if self.link.drain:
-            self._owner.outgoing.drain_later(self)
 
     def more_room(self) -> None:
         """Send waiting messages, and grant the engine the credit that is left."""
@@ -273,11 +262,6 @@ class BrowsingLink:
         self.large: LargeOut | None = None
         self._encoder = Encoder(owner.options.of_replies)
         self._paused = False
-
-    def credit(self, event: Credit) -> None:
-        self.more_room()
-        if self.link.drain:
-            self._owner.outgoing.drain_later(self)
 
     def more_room(self) -> None:
         try:

@@ -19,11 +19,8 @@ class Outgoing(Protocol):
 
     link: Sender
 
-    def credit(self, event: Credit) -> None:
-        """Use new credit of the receiver."""
-
     def more_room(self) -> None:
-        """Continue to send: the session's window, or the span of unsettled ids, has room again."""
+        """Continue to send: there is credit, or room in the session's window or in the span of unsettled ids."""
 
     def settle(self, event: Dispositions) -> None:
         """Apply the receiver's outcome of deliveries.  Raises AmqpError."""
@@ -75,10 +72,12 @@ class OutgoingLinks:
     # -- frames from the peer --------------------------------------------------------------------------------------
 
     def credit(self, event: Credit) -> None:
-        """Pass new credit to its link."""
+        """Let a link use new credit of its receiver, which may ask to drain it when the tick ends."""
         made = self.by_link.get(event.link)
         if made is not None:
-            made.credit(event)
+            made.more_room()
+            if event.link.drain:
+                self._draining[made] = self._owner.engine.ticks.number
 
     def window_opened(self, event: WindowOpened) -> None:
         """Let the links of a session continue, as its window has room again."""
@@ -101,10 +100,6 @@ class OutgoingLinks:
         """Note that messages of a link are sent with this tick."""
         self._sending[made] = None
         self._owner.sent(nbytes)
-
-    def drain_later(self, made: Outgoing) -> None:
-        """Call `finish_drain` of a link when the tick ends."""
-        self._draining[made] = self._owner.engine.ticks.number
 
     def forget(self) -> None:
         """Forget the drains that are not finished."""

@@ -7,15 +7,22 @@ from typing import Final
 from broker.engine import DeliveryOutcome, redelivery
 from broker.engine.model.errors import EngineError
 from broker.sessions import sasl
-from broker.sessions.amqp import containers as amqp_containers
 from broker.sessions.amqp.attach import Attacher, refuse
-from broker.sessions.amqp.containers import Containers
 from broker.sessions.amqp.coordinator import CoordinatorLink
 from broker.sessions.amqp.endpoint import SHARED, AmqpEndpoint, Handlers
 from broker.sessions.amqp.incoming import IncomingLink
 from broker.sessions.amqp.login import Login
 from broker.sessions.amqp.outgoing import OutgoingLink
-from broker.sessions.amqp.terms import OFFERED, PRODUCT, SOLE_CONNECTION, AmqpOptions, refused
+from broker.sessions.amqp.terms import (
+    CLASH,
+    NOT_ESTABLISHED,
+    OFFERED,
+    PRODUCT,
+    SOLE,
+    SOLE_CONNECTION,
+    AmqpOptions,
+    refused,
+)
 from broker.sessions.amqp.transactions import OpenTransaction, Transactions
 from broker.sessions.login import Gate, Peer
 from broker.sessions.tick import Tick, Transport
@@ -44,7 +51,7 @@ class AmqpSession(AmqpEndpoint):
         connection_id: str,
         peer: Peer,
         gate: Gate,
-        containers: Containers,
+        containers: set[str],
     ) -> None:
         codec = AmqpConnection(
             limits,
@@ -71,7 +78,7 @@ class AmqpSession(AmqpEndpoint):
         if self._attacher is not None:
             self._attacher.release_all()
         if self._sole:
-            self._containers.release(self.container)
+            self._containers.discard(self.container)
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -90,14 +97,15 @@ class AmqpSession(AmqpEndpoint):
         self.access = self.engine.security.access(identity, event.container_id)
         self.origin = event.container_id or self.id
         if SOLE_CONNECTION in event.desired_capabilities:
-            self._sole = self._containers.take(event.container_id)
-            if not self._sole:
-                self._send_open(amqp_containers.REFUSED)
-                self.codec.send_close(Error(INVALID_FIELD, "container-id is in use", amqp_containers.CLASH))
+            if event.container_id in self._containers:
+                self._send_open(NOT_ESTABLISHED)
+                self.codec.send_close(Error(INVALID_FIELD, "container-id is in use", CLASH))
                 self.end(redelivery.CLOSED)
                 return
+            self._containers.add(event.container_id)
+            self._sole = True
         self._attacher = Attacher(self, self._transactions)
-        self._send_open(amqp_containers.GRANTED if self._sole else {})
+        self._send_open(SOLE if self._sole else {})
         self.opened("AMQP", self.access)
 
     def _send_open(self, properties: dict[str, object]) -> None:

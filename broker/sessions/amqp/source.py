@@ -20,10 +20,11 @@ from broker.engine.model.message import RoutingType
 from broker.engine.model.names import LINK_SESSIONS
 from broker.engine.model.query import split_query
 from broker.sessions.amqp.dynamic import COPY, MOVE, lasting, properties
-from broker.sessions.amqp.link_id import ON_DEMAND, RESERVE_MS, RESERVE_NAME, RESERVE_PART
-from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, AmqpOptions, offered, stated_routing
+from broker.sessions.amqp.link_id import LINK_CAPABILITY, ON_DEMAND, RESERVE_MS, RESERVE_NAME, RESERVE_PART
+from broker.sessions.amqp.link_owner import LinkOwner
+from broker.sessions.amqp.terms import GLOBAL, SHARED, TOPIC, offered, stated_routing
 from protocols.amqp.errors import INVALID_FIELD, link_error, shown
-from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, Source, TerminusDurability
+from protocols.amqp.performatives import LINK_DETACH, NEVER, Attach, SenderSettleMode, Source, TerminusDurability
 from protocols.amqp.types import Described
 
 #: Supported filters, by both forms of their descriptor (apache.org registry).
@@ -66,11 +67,6 @@ def read_filters(filters: dict[str, object] | None) -> Filters:
     return found
 
 
-def is_browser(source: Source) -> bool:
-    """Whether the receiver asks for copies only."""
-    return source.distribution_mode == COPY
-
-
 def subscription_name(attach: Attach, source: Source, container: str) -> str:
     """Return the name of a durable or shared subscription; empty for one that is neither."""
     shared, everywhere = SHARED in source.capabilities, GLOBAL in source.capabilities
@@ -85,29 +81,22 @@ def subscription_name(attach: Attach, source: Source, container: str) -> str:
     return f"{name}:global" if everywhere else name
 
 
-def request(
-    attach: Attach,
-    source: Source,
-    filters: Filters,
-    options: AmqpOptions,
-    *,
-    container: str,
-    origin: str,
-    access: Access,
-) -> SubscribeRequest:
-    """Return the request to the engine.  Raises InvalidAttribute."""
+def request(attach: Attach, source: Source, filters: Filters, owner: LinkOwner) -> SubscribeRequest:
+    """Return the request to the engine.  Raises AmqpError, InvalidAttribute."""
     assert source.address is not None
-    address, stated = options.split(source.address)
+    address, stated = owner.options.split(source.address)
     address, query = split_query(address)
     routing = stated_routing(source.capabilities)
     if routing is None:
         routing = query.routing_type
-    name = subscription_name(attach, source, container)
+    name = subscription_name(attach, source, owner.container)
     if name and routing is None and stated is None:
         routing = RoutingType.MULTICAST
     shared = SHARED in source.capabilities
     told = attach.properties or {}
     priority = told.get("priority", query.priority)
+    settled = attach.snd_settle_mode == SenderSettleMode.SETTLED
+    forwards = LINK_CAPABILITY in attach.desired_capabilities and not settled
     return SubscribeRequest(
         address,
         routing if stated is None else stated,
@@ -117,21 +106,23 @@ def request(
         exclusive=bool(name) and not shared,
         renewable=True,
         selector=filters.selector,
-        no_local=origin if filters.no_local else "",
-        ack_mode=AckMode.INDIVIDUAL,
+        no_local=owner.origin if filters.no_local else "",
+        ack_mode=AckMode.AUTO if settled else AckMode.INDIVIDUAL,  # settled ones count as consumed once flushed
         counted=True,
         priority=int(priority) if isinstance(priority, int) else 0,
-        client_id=container,
-        user=access.user,
-        access=access,
+        client_id=owner.container,
+        remote=owner.remote,
+        user=owner.access.user,
+        access=owner.access,
         asked=query.asked,
+        forwards=forwards,
+        reserve=_reserve(told, owner.access) if forwards else None,
         on_demand=told.get(ON_DEMAND) is True,
     )
 
 
-def reserve(properties: dict[str, object] | None, access: Access) -> Reserve | None:
+def _reserve(told: dict[str, object], access: Access) -> Reserve | None:
     """Return the reservation that a link asks for, None if it asks for none.  Raises AmqpError."""
-    told = properties or {}
     name, ms = told.get(RESERVE_NAME), told.get(RESERVE_MS)
     if name is None:
         return None

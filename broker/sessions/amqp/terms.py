@@ -31,6 +31,7 @@ from protocols.amqp.errors import (
     UNAUTHORIZED_ACCESS,
 )
 from protocols.amqp.performatives import Error
+from protocols.amqp.types import Symbol, UInt
 
 QUEUE: Final = "queue"
 TOPIC: Final = "topic"
@@ -48,6 +49,15 @@ PRODUCT: Final = "bartleby"
 ANONYMOUS_RELAY: Final = "ANONYMOUS-RELAY"
 SOLE_CONNECTION: Final = "sole-connection-for-container"
 OFFERED: Final = (SOLE_CONNECTION, "DELAYED_DELIVERY", "SHARED-SUBS", ANONYMOUS_RELAY)
+
+#: Properties of OPEN for the only connection of a container, and for a connection that CLOSE follows at once.  The weak
+#: detection policy: connections of the same container that do not ask to be the only one are accepted.  A peer has to
+#: assume the strong one unless the broker states it (AMQP 1.0 Enforcing Connection Uniqueness, 2).
+SOLE: Final[dict[str, object]] = {"sole-connection-detection-policy": UInt(1)}
+NOT_ESTABLISHED: Final[dict[str, object]] = {"amqp:connection-establishment-failed": True}
+
+#: The information of CLOSE for a container that has another connection.
+CLASH: Final[dict[str, object]] = {"invalid-field": Symbol("container-id")}
 
 _ROUTING: Final = {
     QUEUE: RoutingType.ANYCAST,

@@ -32,7 +32,7 @@ from broker.sessions.links.model import State, has_come
 from broker.sessions.links.standing import Standing
 from broker.sessions.unsendable import Unsendable
 from protocols.amqp.errors import AmqpError
-from protocols.amqp.events import Credit, Dispositions, Transfers
+from protocols.amqp.events import Dispositions, Transfers
 from protocols.amqp.performatives import SENDER, Accepted, Error, Modified, Rejected, Released
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.sender import Sender
@@ -209,10 +209,6 @@ class SendingRoute(OutgoingLink):
 
     def _apply_pause(self) -> None:
         super().pause(self._full or self.route.state is not State.RUNNING)
-
-    def credit(self, event: Credit) -> None:
-        super().credit(event)
-        self._apply_pause()
 
     def blame(self, text: str) -> bool:
         """Handle an error that ended the AMQP link or session: if a single message is in flight, it is the cause.
