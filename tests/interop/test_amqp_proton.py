@@ -1,4 +1,4 @@
-"""Qpid Proton for Python: what a sender is told, who settles last, and links of one name."""
+"""Qpid Proton for Python: messages both ways, what a sender is told, who settles last, and links of one name."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import httpx
 import pytest
-from proton import Link, Message
+from proton import Link, Message, symbol
 from proton.handlers import MessagingHandler
-from proton.reactor import Container
+from proton.reactor import AtLeastOnce, AtMostOnce, Container, LinkOption
 from proton.utils import LinkDetached
 
 from tests.support.daemon import DaemonProcess
@@ -48,6 +48,54 @@ def test_the_producer_settles_last(broker: DaemonProcess) -> None:
     assert handler.sender.remote_rcv_settle_mode == Link.RCV_SECOND
     assert handler.outcomes == [("accepted", False)] * 3
     assert broker.queue("proton.second")["messages"] == 3
+
+
+@pytest.mark.parametrize("nbytes", [100, 131_072, 300_000, 2_000_000])
+@pytest.mark.parametrize("frame_bytes", [512, 65_536])
+def test_messages_in_many_frames(broker: DaemonProcess, nbytes: int, frame_bytes: int) -> None:
+    sent = Message(bytes(number % 251 for number in range(nbytes)), annotations={symbol("x-opt-a"): 1}, id=7)
+    with connected(broker.ports["amqp"], max_frame_size=frame_bytes) as connection:
+        connection.create_sender("queue://proton.frames").send(sent)
+        receiver = connection.create_receiver("queue://proton.frames")
+        message = receiver.receive()
+        assert (message.body, message.annotations, message.id) == (sent.body, sent.annotations, 7)
+        receiver.accept()
+
+
+@pytest.mark.parametrize("option", [AtMostOnce(), AtLeastOnce()])
+def test_settled_or_not(broker: DaemonProcess, option: LinkOption) -> None:
+    with connected(broker.ports["amqp"]) as connection:
+        sender = connection.create_sender("queue://proton.settled", options=option)
+        for number in range(150):
+            sender.send(Message(number))
+        receiver = connection.create_receiver("queue://proton.settled", credit=3, options=option)
+        for number in range(150):
+            assert receiver.receive().body == number
+            if isinstance(option, AtLeastOnce):
+                receiver.accept()
+    assert broker.queue("proton.settled")["messages"] == 0
+
+
+def test_a_released_message_comes_again(broker: DaemonProcess) -> None:
+    with connected(broker.ports["amqp"]) as connection:
+        connection.create_sender("queue://proton.released").send(Message("once"))
+        receiver = connection.create_receiver("queue://proton.released", credit=1)
+        for _ in range(3):
+            assert receiver.receive().body == "once"
+            receiver.release(delivered=False)
+        assert receiver.receive().body == "once"
+        receiver.accept()
+
+
+def test_drain(broker: DaemonProcess) -> None:
+    with connected(broker.ports["amqp"]) as connection:
+        connection.create_sender("queue://proton.drained").send(Message("only"))
+        receiver = connection.create_receiver("queue://proton.drained", credit=0)
+        receiver.link.drain(7)
+        assert receiver.receive().body == "only"
+        connection.wait(lambda: receiver.link.credit == 0, msg="the credit to be used up")
+        assert not receiver.link.draining()
+        receiver.accept()
 
 
 def test_a_sender_hears_that_its_queue_was_deleted(broker: DaemonProcess) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from proton import Message
+from proton import ConnectionException, Message
 from stomp.exception import ConnectFailedException
 
 from tests.support.daemon import DaemonProcess, running
@@ -92,6 +92,8 @@ def by_amqp(broker: DaemonProcess, text: str) -> None:
 
 def test_proton(broker: DaemonProcess) -> None:
     by_amqp(broker, fresh_token())
+    with pytest.raises(ConnectionException):
+        by_amqp(broker, "x")
 
 
 def by_mqtt(broker: DaemonProcess, text: str, version: str) -> None:

@@ -9,6 +9,7 @@ from hypothesis import given
 
 from protocols.amqp.decode import decode
 from protocols.amqp.encode import encode
+from protocols.amqp.types import NAMES as TYPE_NAMES
 from protocols.amqp.types import (
     Array,
     Byte,
@@ -28,45 +29,14 @@ from protocols.amqp.types import (
     ULong,
     UShort,
 )
-from tests.protocols.amqp.values import typed, values
+from tests.protocols.amqp.values import SIMPLE, typed, values
 
-TYPES: dict[type, Any] = {
-    UByte: proton.ubyte,
-    UShort: proton.ushort,
-    UInt: proton.uint,
-    ULong: proton.ulong,
-    Byte: proton.byte,
-    Short: proton.short,
-    Int: proton.int32,
-    Float: proton.float32,
-    Char: proton.char,
-    Timestamp: proton.timestamp,
-    Symbol: proton.symbol,
+TYPES: dict[type, Any] = {Int: proton.int32, Float: proton.float32} | {
+    kind: getattr(proton, kind.__name__.lower())
+    for kind in (UByte, UShort, UInt, ULong, Byte, Short, Char, Timestamp, Symbol)
 }
 CODES = {
-    "null": proton.Data.NULL,
-    "boolean": proton.Data.BOOL,
-    "ubyte": proton.Data.UBYTE,
-    "ushort": proton.Data.USHORT,
-    "uint": proton.Data.UINT,
-    "ulong": proton.Data.ULONG,
-    "byte": proton.Data.BYTE,
-    "short": proton.Data.SHORT,
-    "int": proton.Data.INT,
-    "long": proton.Data.LONG,
-    "float": proton.Data.FLOAT,
-    "double": proton.Data.DOUBLE,
-    "decimal32": proton.Data.DECIMAL32,
-    "decimal64": proton.Data.DECIMAL64,
-    "decimal128": proton.Data.DECIMAL128,
-    "char": proton.Data.CHAR,
-    "timestamp": proton.Data.TIMESTAMP,
-    "uuid": proton.Data.UUID,
-    "binary": proton.Data.BINARY,
-    "string": proton.Data.STRING,
-    "symbol": proton.Data.SYMBOL,
-    "list": proton.Data.LIST,
-    "map": proton.Data.MAP,
+    name: getattr(proton.Data, {"boolean": "BOOL"}.get(name, name.upper())) for name in SIMPLE.keys() | {"list", "map"}
 }
 NAMES = {code: name for name, code in CODES.items()}
 
@@ -110,36 +80,24 @@ def put_all(data: proton.Data, items: list[Any]) -> None:
 
 def get(data: proton.Data) -> object:
     """Read the current node as a value of ours."""
-    kind = data.type()
-    assert kind is not None
-    readers: dict[int, Any] = {
-        proton.Data.NULL: lambda: None,
-        proton.Data.BOOL: data.get_bool,
-        proton.Data.UBYTE: lambda: UByte(data.get_ubyte()),
-        proton.Data.USHORT: lambda: UShort(data.get_ushort()),
-        proton.Data.UINT: lambda: UInt(data.get_uint()),
-        proton.Data.ULONG: lambda: ULong(data.get_ulong()),
-        proton.Data.BYTE: lambda: Byte(data.get_byte()),
-        proton.Data.SHORT: lambda: Short(data.get_short()),
-        proton.Data.INT: lambda: Int(data.get_int()),
-        proton.Data.LONG: lambda: int(data.get_long()),
-        proton.Data.FLOAT: lambda: Float(data.get_float()),
-        proton.Data.DOUBLE: lambda: float(data.get_double()),
-        proton.Data.DECIMAL32: lambda: Decimal32(int(data.get_decimal32()).to_bytes(4, "big")),
-        proton.Data.DECIMAL64: lambda: Decimal64(int(data.get_decimal64()).to_bytes(8, "big")),
-        proton.Data.DECIMAL128: lambda: Decimal128(bytes(data.get_decimal128())),
-        proton.Data.CHAR: lambda: Char(data.get_char()),
-        proton.Data.TIMESTAMP: lambda: Timestamp(data.get_timestamp()),
-        proton.Data.UUID: data.get_uuid,
-        proton.Data.BINARY: lambda: bytes(data.get_binary()),
-        proton.Data.STRING: lambda: str(data.get_string()),
-        proton.Data.SYMBOL: lambda: Symbol(data.get_symbol()),
+    code = data.type()
+    assert code is not None
+    compound: dict[int, Any] = {
         proton.Data.LIST: lambda: get_all(data),
         proton.Data.MAP: lambda: get_map(data),
         proton.Data.DESCRIBED: lambda: Described(*get_all(data)),
         proton.Data.ARRAY: lambda: get_array(data),
+        proton.Data.NULL: lambda: None,
+        proton.Data.BOOL: data.get_bool,
+        proton.Data.UUID: data.get_uuid,
+        proton.Data.DECIMAL32: lambda: Decimal32(int(data.get_decimal32()).to_bytes(4, "big")),
+        proton.Data.DECIMAL64: lambda: Decimal64(int(data.get_decimal64()).to_bytes(8, "big")),
     }
-    return readers[kind]()
+    if code in compound:
+        return compound[code]()
+    name = NAMES[code]
+    [kind] = [kind for kind, its in TYPE_NAMES.items() if its == name]
+    return kind(getattr(data, f"get_{name}")())
 
 
 def get_all(data: proton.Data) -> list[Any]:
