@@ -103,12 +103,7 @@ class AmqpConnection:
         self._transport = Transport(limits)
         self._input = Input()
         self._handshake = Handshake(
-            self._body_limits,
-            self._transport.out,
-            server=server,
-            mechanisms=mechanisms,
-            sasl=bool(mechanisms),
-            required=sasl_required and bool(mechanisms),
+            self._body_limits, self._transport.out, server=server, mechanisms=mechanisms, required=sasl_required
         )
         self._channels = Channels(self._transport)
         self._server = server

@@ -148,10 +148,12 @@ _READERS_TO: Final[dict[str, Callable[[bytes, int, int], object]]] = {
 _FIXED_READERS: Final = {code: (width, _READERS[code]) for code, (_, width) in FIXED.items()}
 _VARIABLE_READERS: Final = {code: (width, _READERS_TO[name]) for code, (name, width) in VARIABLE.items()}
 
-_WIDTHS: Final = {code: width for code, (_, width) in FIXED.items()}
-_SIZE_WIDTHS: Final = {code: width for code, (_, width) in VARIABLE.items()}
 _COUNT_WIDTHS: Final = {code: width for code, (_, width) in COMPOUND.items()}
-_NAMES: Final = {code: name for table in (FIXED, VARIABLE, COMPOUND) for code, (name, _) in table.items()}
+#: The least bytes of data of each format code.
+_LEAST: Final = {code: width for code, (_, width) in (FIXED | VARIABLE).items()} | {
+    code: 2 * width for code, width in _COUNT_WIDTHS.items()
+}
+_NAMES: Final = {code: name for code, (name, _) in (FIXED | VARIABLE | COMPOUND).items()}
 
 #: Bytes of the data of any format code, even an unknown one, by its upper half.
 _CATEGORY_WIDTHS: Final = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
@@ -292,7 +294,7 @@ class Decoder:
         name = _NAMES.get(code)
         if name is None:
             raise DecodeError(self.at - 1, f"0x{code:02X} is no format code")
-        least = _WIDTHS[code] if code in _WIDTHS else _least(code)
+        least = _LEAST[code]
         if least and count > (self._end - self.at) // least:
             raise DecodeError(self.at, f"{count} values of {least} bytes cannot be in {self._end - self.at} bytes")
         self._values_left -= count
@@ -334,11 +336,6 @@ class Decoder:
 def _may_collide(pairs: list[tuple[object, object]]) -> bool:
     """Whether a dict of them might take quadratic time: a peer can choose the hash of a UUID, as 2^67 share each."""
     return len(pairs) > _UUID_KEYS_MAX and any(type(key) is UUID for key, _ in pairs)
-
-
-def _least(code: int) -> int:
-    """The least bytes of data of this format code."""
-    return _SIZE_WIDTHS[code] if code in _SIZE_WIDTHS else 2 * _COUNT_WIDTHS[code]
 
 
 def decode(raw: bytes, limits: Limits = DEFAULT_LIMITS) -> object:

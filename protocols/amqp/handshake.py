@@ -57,23 +57,22 @@ _NO_TLS: Final = "TLS does not begin with a protocol header here: connect with T
 class Handshake:
     """The part of a connection that ends with the AMQP protocol headers.
 
-    `mechanisms` are the server's, empty without SASL; `sasl`: whether a client uses SASL.
+    `mechanisms` are the server's; without any there is no SASL, in either role.
     """
 
     def __init__(
-        self, limits: Limits, out: list[bytes], *, server: bool, mechanisms: Sequence[str], sasl: bool, required: bool
+        self, limits: Limits, out: list[bytes], *, server: bool, mechanisms: Sequence[str], required: bool
     ) -> None:
         self.state: SaslState | None = None  # without SASL, or before it
         self._limits = limits
         self._out = out
         self._server = server
         self._mechanisms = tuple(mechanisms)
-        self._sasl = sasl
-        self._required = required
+        self._required = required and bool(mechanisms)
         self._rounds = 0
-        self.amqp_sent = not server and not sasl
+        self.amqp_sent = not server and not mechanisms
         if not server:
-            out.append(SASL_HEADER if sasl else AMQP_HEADER)
+            out.append(SASL_HEADER if mechanisms else AMQP_HEADER)
 
     @property
     def waits(self) -> bool:
@@ -117,10 +116,9 @@ class Handshake:
 
     def _answered(self, header: bytes) -> bool:
         """Handle the server's header, which should equal ours."""
-        sasl = self._sasl and self.state is not SaslState.DONE
+        sasl = bool(self._mechanisms) and self.state is not SaslState.DONE
         if header != (SASL_HEADER if sasl else AMQP_HEADER):
-            text = f"The server wants to speak {shown(header)}."
-            raise connection_error(NOT_IMPLEMENTED, text)
+            raise connection_error(NOT_IMPLEMENTED, f"The server wants to speak {shown(header)}.")
         if sasl:
             self.state = SaslState.BEGUN
         return not sasl

@@ -15,13 +15,12 @@ from protocols.amqp.transfers import Prefix
 
 
 class Streaming:
-    """A message that is sent part by part, while it is read."""
+    """A message that is sent in several frames, perhaps part by part while it is read."""
 
-    def __init__(self, link: Sender, *, settled: bool) -> None:
-        delivery_id = link.session.next_delivery_id
+    def __init__(self, link: Sender, delivery_id: int, *, settled: bool, state: DeliveryState | None = None) -> None:
         self._link = link
         self._id = delivery_id
-        self._transfer = Transfer(link.handle, delivery_id, delivery_id.to_bytes(4), 0, settled)
+        self._transfer = Transfer(link.handle, delivery_id, delivery_id.to_bytes(4), 0, settled, state=state)
         self._begins = True
 
     @property
@@ -47,7 +46,8 @@ class Streaming:
             part = payload[at : at + bytes_max - len(head)]
             session.send_transfer(link, frame(session.channel, head + part), begins=self._begins)
             at += len(part)
-            self._next()
+            self._begins = False
+            self._transfer = Transfer(link.handle, self._id)
             if ends:
                 break
         if last:
@@ -61,11 +61,6 @@ class Streaming:
         link.session.send_transfer(link, frame(link.session.channel, transfer.encode()), begins=self._begins)
         link.session.outgoing.remove(self._id, 1)
         link.streaming = None
-
-    def _next(self) -> None:
-        if self._begins:
-            self._begins = False
-            self._transfer = Transfer(self._link.handle, self._id)
 
 
 @dataclass(slots=True)
@@ -170,9 +165,7 @@ class Sender(SendingLink):
             session.sent(count)
         else:
             for at, payload in enumerate(payloads):
-                delivery_id = add(first, at)
-                transfer = Transfer(self.handle, delivery_id, delivery_id.to_bytes(4), 0, settled, state=state)
-                self._send_parts(transfer, payload)
+                Streaming(self, add(first, at), settled=settled, state=state).send(payload, last=True)
         self._sent(first, contexts, settled=settled)
         return first
 
@@ -185,29 +178,9 @@ class Sender(SendingLink):
         if not settled:
             session.outgoing.add(self, first, contexts)
 
-    def _send_parts(self, transfer: Transfer, payload: bytes) -> None:
-        """Send one message in as many frames as it needs."""
-        session = self.session
-        bytes_max = session.transport.frame_bytes_max - FRAME_HEADER_BYTES
-        at = 0
-        begins = True
-        while True:
-            transfer.more = False
-            body = transfer.encode()
-            if len(body) + len(payload) - at > bytes_max:
-                transfer.more = True
-                body = transfer.encode()
-            part = payload[at : at + bytes_max - len(body)]
-            session.send_transfer(self, frame(session.channel, body + part), begins=begins)
-            if not transfer.more:
-                return
-            at += len(part)
-            begins = False
-            transfer = Transfer(self.handle, transfer.delivery_id, state=transfer.state)
-
     def stream(self, context: object, *, settled: bool = False) -> Streaming:
         """Begin to send a message part by part; no other is sent on this link before its last part."""
         assert self.room, "there is room for it"
-        self.streaming = Streaming(self, settled=settled)
+        self.streaming = Streaming(self, self.session.next_delivery_id, settled=settled)
         self._sent(self.session.next_delivery_id, [context], settled=settled)
         return self.streaming

@@ -117,10 +117,6 @@ class Unsettled(Generic[Owner]):
         self._stretches = kept
         self.count = sum(len(stretch.contexts) for stretch in kept)
 
-    def of(self, owner: Owner) -> list[Run[Owner]]:
-        """The runs of a link."""
-        return [run for stretch in self._stretches for run in stretch.runs() if run.owner is owner]
-
     def _remove(self, first: int, length: int) -> list[_Stretch[Owner]]:
         stretches = self._stretches
         if stretches and stretches[0].first == first and length <= len(stretches[0].contexts):  # in order: usual

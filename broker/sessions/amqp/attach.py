@@ -234,16 +234,11 @@ def _consumed(queue: Queue) -> AlreadyInUse:
 
 def _granted(target: Target, address: Address | None) -> Target:
     """Return the target for the answer: the actual properties, not the requested ones (3.5.4)."""
-    node = address is not None and target.dynamic
-    return Target(
-        address.name if address is not None and node else target.address,
-        expiry_policy=lasting(target) if node else LINK_DETACH,
-        dynamic=node,
-        dynamic_node_properties=properties(topic=RoutingType.MULTICAST in address.routing_types)
-        if address is not None and node
-        else None,
-        capabilities=offered(target.capabilities),
-    )
+    capabilities = offered(target.capabilities)
+    if address is None or not target.dynamic:
+        return Target(target.address, expiry_policy=LINK_DETACH, capabilities=capabilities)
+    node = properties(topic=RoutingType.MULTICAST in address.routing_types)
+    return Target(address.name, 0, lasting(target), 0, True, node, capabilities)
 
 
 def refuse(link: Link, error: Error) -> None:

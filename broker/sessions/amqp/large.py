@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final
 
-from broker.engine import PIECE_BYTES, Checksum, DeadLetterReason, Stream, Unreadable
+from broker.engine import PIECE_BYTES, Checksum, DeadLetterReason, Stream
 from broker.engine.model.message import Message
 from broker.sessions.amqp.format import AMQP_FORMAT
 from broker.sessions.amqp.message import DeliveryHistory, Encoder
@@ -98,45 +98,3 @@ def begin_large(
         text = f"{large.nbytes} bytes, but the receiver accepts {most}"
         return ConversionError(text, DeadLetterReason.TOO_LARGE)
     return LargeOut(link, large, settled=settled)
-
-
-class Puller(Protocol):
-    """A link that can send large messages."""
-
-    large: LargeOut | None
-
-    def large_out(self, message: Message, error: Unreadable | None) -> None:
-        """The message is sent, or could not be read to its end."""
-
-
-class Pulling:
-    """The links of a connection that are sending large messages, in turn a piece each."""
-
-    def __init__(self) -> None:
-        self.links: dict[Puller, None] = {}
-
-    def add(self, link: Puller) -> None:
-        """Add a link that has begun to send one."""
-        self.links[link] = None
-
-    def pull(self) -> None:
-        """Send a piece on each link that has room, and remove links that are gone or done."""
-        for link in list(self.links):
-            large = link.large
-            error: Unreadable | None = None
-            if large is not None and large.room:
-                try:
-                    if not large.pull():
-                        continue
-                except Unreadable as unreadable:
-                    large.abort()
-                    error = unreadable
-                link.large = None
-                link.large_out(large.message, error)
-            if link.large is None:
-                self.links.pop(link, None)
-
-    @property
-    def ready(self) -> bool:
-        """Whether a piece can be sent now."""
-        return any([link.large is not None and link.large.room for link in self.links])

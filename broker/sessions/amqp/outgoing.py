@@ -146,7 +146,7 @@ class OutgoingLink:
             owner.unsendable.add(consumer, message, begun)
         else:
             self.large = begun
-            owner.outgoing.pulling.add(self)
+            owner.outgoing.pulling[self] = None
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:
         consumer = self.attached
@@ -305,7 +305,7 @@ class BrowsingLink:
             report_render_fault(engine, message, begun)
         else:
             self.large = begun
-            outgoing.pulling.add(self)
+            outgoing.pulling[self] = None
             outgoing.sent(self, message.size)
 
     def large_out(self, message: Message, error: Unreadable | None) -> None:

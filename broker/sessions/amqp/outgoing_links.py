@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from broker.engine import DeliveryOutcome
-from broker.sessions.amqp.large import Pulling
+from broker.engine import DeliveryOutcome, Unreadable
+from broker.engine.model.message import Message
+from broker.sessions.amqp.large import LargeOut
 from broker.sessions.base import BaseSession
 from protocols.amqp.errors import AmqpError
 from protocols.amqp.events import Credit, Dispositions, WindowOpened
@@ -18,12 +19,16 @@ class Outgoing(Protocol):
     """A consumer's link, or a browser's."""
 
     link: Sender
+    large: LargeOut | None  # the large message that it is sending
 
     def more_room(self) -> None:
         """Continue to send: there is credit, or room in the session's window or in the span of unsettled ids."""
 
     def settle(self, event: Dispositions) -> None:
         """Apply the receiver's outcome of deliveries.  Raises AmqpError."""
+
+    def large_out(self, message: Message, error: Unreadable | None) -> None:
+        """Continue after a large message, which is sent, or could not be read to its end."""
 
     def finish_drain(self, tick: int) -> bool:
         """Answer a drain if all messages up to this tick are sent.  Returns whether that is done."""
@@ -39,13 +44,16 @@ class Outgoing(Protocol):
 
 
 class OutgoingLinks:
-    """The sending links of one connection; `lose` ends a link that violates a rule.  `pulling`: large messages."""
+    """The sending links of one connection; `lose` ends a link that violates a rule.
+
+    `pulling` are the links that send large messages, in turn a piece each.
+    """
 
     __slots__ = ("_draining", "_lose", "_owner", "_sending", "by_link", "pulling")
 
     def __init__(self, owner: BaseSession, lose: Callable[[Link, AmqpError], None]) -> None:
         self.by_link: dict[Link, Outgoing] = {}
-        self.pulling = Pulling()
+        self.pulling: dict[Outgoing, None] = {}
         self._owner = owner
         self._lose = lose
         self._draining: dict[Outgoing, int] = {}  # and the tick of the request
@@ -107,20 +115,37 @@ class OutgoingLinks:
 
     def finish(self) -> None:
         """End of a tick: send more of the large messages, and answer drains."""
-        if self.pulling.links and not self._owner.window.socket_full:
+        if self.pulling and not self._owner.window.socket_full:
             self._owner.tick.enter()
-            self.pulling.pull()
+            self._pull()
         if self._draining:
             self._draining = {made: tick for made, tick in self._draining.items() if not made.finish_drain(tick)}
             if self._draining:  # there is more to send first: try again after the next tick
                 self._owner.touch()
+
+    def _pull(self) -> None:
+        """Send a piece on each link that has room, and remove links that are gone or done."""
+        for made in list(self.pulling):
+            large = made.large
+            error: Unreadable | None = None
+            if large is not None and large.room:
+                try:
+                    if not large.pull():
+                        continue
+                except Unreadable as unreadable:
+                    large.abort()
+                    error = unreadable
+                made.large = None
+                made.large_out(large.message, error)
+            if made.large is None:
+                self.pulling.pop(made, None)
 
     def flushed(self) -> None:
         """Note that the operating system has all bytes."""
         sending, self._sending = self._sending, {}
         for made in sending:
             made.flushed()
-        if self.pulling.links and self.pulling.ready:
+        if any([made.large is not None and made.large.room for made in self.pulling]):
             self._owner.touch()
 
     def pause(self, paused: bool) -> None:

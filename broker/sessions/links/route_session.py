@@ -170,7 +170,7 @@ class RouteSession:
             self.running = None
 
     def over(self) -> None:
-        """The other broker has ended the session, or violated a rule of it."""
+        """Forget the session: it has ended, or the other broker has violated a rule of it."""
         self.running = None
         if self._session is not None:
             del self._sessions[self._session]
@@ -179,9 +179,8 @@ class RouteSession:
     def end(self, text: str) -> None:
         """End the session; with a text the route waits."""
         session = self._session
+        self.over()
         if session is not None:
-            del self._sessions[session]
-            self._session = None
             session.send_end()
         if text:
             self.standing.wait(text)

@@ -55,6 +55,13 @@ def failure(codec: AmqpConnection) -> AmqpError | None:
     return codec.error
 
 
+def failed(codec: AmqpConnection) -> AmqpError:
+    """What was wrong, as something was."""
+    error = codec.error
+    assert error is not None
+    return error
+
+
 def frames(*bodies: Composite, channel: int = 0) -> bytes:
     """Frames as a peer sends them."""
     return b"".join([frame(channel, body.encode()) for body in bodies])
@@ -161,6 +168,16 @@ def server_with_link(role: bool, limits: Limits = LIMITS) -> tuple[AmqpConnectio
         link.send_credit(100)
     server.data_to_send()
     return server, link
+
+
+def another_receiver(codec: AmqpConnection, handle: int, credit: int = 9, *, channel: int = 0) -> Receiver:
+    """One more link of a server's, on which it takes messages."""
+    raw = frames(Attach(f"{channel} {handle}", handle, SENDER, initial_delivery_count=0), channel=channel)
+    link = only(receive(codec, raw), Attached).link
+    assert isinstance(link, Receiver)
+    link.send_attach()
+    link.send_credit(credit)
+    return link
 
 
 def receiving_server(limits: Limits = LIMITS) -> tuple[AmqpConnection, Receiver]:

@@ -47,6 +47,7 @@ from tests.protocols.amqp.peer import (
     WINDOW,
     begun,
     drain,
+    failed,
     failure,
     frames,
     of,
@@ -189,8 +190,7 @@ MALFORMED = [
 def test_malformed(raw: bytes, condition: str, text: str) -> None:
     codec = open_server()
     assert receive(codec, raw) == []
-    error = failure(codec)
-    assert error is not None
+    error = failed(codec)
     assert (error.condition, error.description, error.scope) == (condition, text, Scope.CONNECTION)
     codec.send_close(error)
     assert sent_by(codec) == [Close(Error(condition, text))]
@@ -210,9 +210,7 @@ def test_eof_in_a_frame() -> None:
     codec = open_server()
     receive(codec, frames(BEGIN)[:-1])
     codec.receive_eof()
-    error = failure(codec)
-    assert error is not None
-    assert error.description == "The connection ended in the middle of a frame."
+    assert failed(codec).description == "The connection ended in the middle of a frame."
 
 
 def test_eof_before_the_events_are_asked_for() -> None:
@@ -296,8 +294,7 @@ def test_open_comes_on_channel_0_and_first() -> None:
     ):
         codec = waiting()
         assert receive(codec, raw) == []
-        error = failure(codec)
-        assert error is not None
+        error = failed(codec)
         assert error.condition == condition
         codec.send_close(error)
         assert [type(event) for event in receive_as_client(codec)] == [Open, Close]
@@ -464,9 +461,7 @@ def test_the_peers_channel_max() -> None:
     receive(codec, frames(Open("c", None, 512, 1)) + b"".join([frames(BEGIN, channel=n) for n in range(3)]))
     codec.send_open()
     assert len(drain(codec)) == 2
-    error = failure(codec)
-    assert error is not None
-    assert error.description == "begin: the peer takes channels up to 1."
+    assert failed(codec).description == "begin: the peer takes channels up to 1."
 
 
 def test_a_channel_has_one_session() -> None:

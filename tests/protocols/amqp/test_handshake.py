@@ -31,7 +31,7 @@ from protocols.amqp.performatives import (
     SaslResponse,
 )
 from protocols.amqp.state import SASL, ConnectionState, SaslState
-from tests.protocols.amqp.peer import Pair, drain, failure, frames, of, only, receive
+from tests.protocols.amqp.peer import Pair, drain, failed, failure, frames, of, only, receive
 from tests.support.wire import check_codec, check_malformed
 
 MECHANISMS = ("SCRAM-SHA-256", "PLAIN")
@@ -105,8 +105,7 @@ REFUSED = [
 def test_refused_headers(mechanisms: tuple[str, ...], header: bytes, answer: bytes, condition: str, text: str) -> None:
     codec = server(*mechanisms)
     assert receive(codec, header) == []
-    error = failure(codec)
-    assert error is not None
+    error = failed(codec)
     assert (error.condition, error.description) == (condition, text)
     codec.send_close(error)
     assert codec.data_to_send() == answer
@@ -132,9 +131,7 @@ def test_sasl_comes_once() -> None:
     codec.send_sasl(SaslOutcome(SaslCode.OK))
     codec.data_to_send()
     assert receive(codec, SASL_HEADER) == []
-    error = failure(codec)
-    assert error is not None
-    assert error.description == "SASL comes once."
+    assert failed(codec).description == "SASL comes once."
     assert codec.data_to_send() == AMQP_HEADER
 
 
@@ -236,8 +233,7 @@ MALFORMED = [
 def test_malformed(raw: bytes, condition: str, text: str) -> None:
     codec = asked()
     assert receive(codec, raw) == []
-    error = failure(codec)
-    assert error is not None
+    error = failed(codec)
     assert (error.condition, error.description) == (condition, text)
     codec.send_close(error)
     assert codec.data_to_send() == b""
@@ -284,8 +280,7 @@ def test_headers_of_a_client() -> None:
     for mechanisms, header in ((), SASL_HEADER), (("PLAIN",), AMQP_HEADER), ((), b"AMQP\0\2\0\0"):
         codec = client(*mechanisms)
         receive(codec, header)
-        error = failure(codec)
-        assert error is not None
+        error = failed(codec)
         assert error.condition == NOT_IMPLEMENTED
         assert error.description.startswith("The server wants to speak 'AMQP")
 
@@ -293,9 +288,7 @@ def test_headers_of_a_client() -> None:
 def test_a_client_reads_no_clients_frames() -> None:
     codec = client("PLAIN")
     receive(codec, SASL_HEADER + sasl(SaslInit("PLAIN")))
-    error = failure(codec)
-    assert error is not None
-    assert error.condition == NOT_ALLOWED
+    assert failed(codec).condition == NOT_ALLOWED
 
 
 # -- the table ---------------------------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer
 from tests.protocols.amqp.peer import (
     FIRST_ID,
+    another_receiver,
     drain,
     failure,
     frames,
@@ -84,10 +85,7 @@ def test_a_message_in_many_frames() -> None:
 
 def test_messages_of_two_links_may_be_interleaved() -> None:
     codec, link = receiving_server()
-    other = only(receive(codec, frames(Attach("o", 1, SENDER, initial_delivery_count=0))), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(9)
+    other = another_receiver(codec, 1)
     raw = transfer(0, b"a", more=True) + transfer(1, b"A", more=True, handle=1)
     raw += frame(0, Transfer(0).encode() + b"b") + frame(0, Transfer(1).encode() + b"B")
     events = of(receive(codec, raw), Transfers)
@@ -97,10 +95,7 @@ def test_messages_of_two_links_may_be_interleaved() -> None:
 def test_a_link_that_has_failed_does_not_set_the_ids_of_others_back() -> None:
     """Proton repeats the id in each frame of a delivery; between them others may come, on other links."""
     codec, _ = receiving_server()
-    other = only(receive(codec, frames(Attach("o", 1, SENDER, initial_delivery_count=0))), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(9)
+    another_receiver(codec, 1)
 
     raw = transfer(0, more=True) + transfer(1, b"A", handle=1) + transfer(0, more=True, message_format=5)
     raw += transfer(2, b"B", handle=1) + transfer(0, more=True) + transfer(3, b"C", handle=1)
@@ -210,10 +205,7 @@ def test_message_size(beyond: int) -> None:
 @pytest.mark.parametrize("beyond", [0, 1])
 def test_bytes_of_all_messages_in_part(beyond: int) -> None:
     codec, _ = receiving_server(Limits(partial_bytes_max=500))
-    other = only(receive(codec, frames(Attach("o", 1, SENDER, initial_delivery_count=0))), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(9)
+    another_receiver(codec, 1)
     raw = transfer(0, b"x" * 300, more=True) + transfer(1, b"x" * (200 + beyond), more=True, handle=1)
     receive(codec, raw)
     error = failure(codec)
@@ -313,10 +305,7 @@ def test_messages_the_wrong_way() -> None:
 
 def test_after_a_failed_link_others_go_on() -> None:
     codec, link = receiving_server()
-    other = only(receive(codec, frames(Attach("o", 1, SENDER, initial_delivery_count=0))), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(9)
+    another_receiver(codec, 1)
     raw = transfer(0, delivery_tag=None, more=True) + frames(Transfer(0)) + transfer(1, b"ok", handle=1)
     failed, good = receive(codec, raw)
     assert isinstance(failed, LinkFailed)

@@ -9,14 +9,14 @@ import pytest
 
 from protocols.amqp.connection import AmqpConnection
 from protocols.amqp.errors import INVALID_FIELD, MESSAGE_SIZE_EXCEEDED, TRANSFER_LIMIT_EXCEEDED
-from protocols.amqp.events import Attached, Began, Event, LinkFailed, SessionFailed, Transfers
+from protocols.amqp.events import Began, Event, LinkFailed, SessionFailed, Transfers
 from protocols.amqp.frames import frame
 from protocols.amqp.limits import Limits
-from protocols.amqp.performatives import SENDER, Attach, Begin, Detach, Disposition, TransactionalState, Transfer
+from protocols.amqp.performatives import SENDER, Begin, Detach, Disposition, TransactionalState, Transfer
 from protocols.amqp.receiver import Receiver
 from protocols.amqp.serial import add
 from tests.protocols.amqp.deliveries import told, transfer
-from tests.protocols.amqp.peer import FIRST_ID, frames, of, only, receive, receiving_server
+from tests.protocols.amqp.peer import FIRST_ID, another_receiver, frames, of, only, receive, receiving_server
 
 UINT: dict[str, Callable[[int], bytes]] = {
     "small": lambda n: b"\x52%c" % n if n else b"\x43",
@@ -89,10 +89,7 @@ def two_links(credit: int = 1000, limits: Limits | None = None) -> tuple[AmqpCon
     """The same with another link, whose handle is 7; the order of the two does not matter."""
     codec, link = receiving_server() if limits is None else receiving_server(limits)
     link.send_credit(100_000)
-    other = only(receive(codec, frames(Attach("other", 7, SENDER, initial_delivery_count=0))), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(credit)
+    other = another_receiver(codec, 7, credit)
     link.order, other.order = "a", "b"
     codec.data_to_send()
     return codec, link, other
@@ -118,7 +115,7 @@ def test_runs_on_several_links(first: int, settled: bool) -> None:
         assert [payload for event in mine for payload in event.payloads] == [b"%d" % at for at in range(number, 500, 2)]
         assert [tag for event in mine for tag in event.tags] == [b"%04d" % at for at in range(number, 500, 2)]
         assert its.delivery_count == 250
-        held = link.session.incoming.of(its)
+        held = [run for run in link.session.incoming.look(first, 500) if run.owner is its]
         assert [tag for run in held for tag in run.contexts] == ([] if settled else [t for e in mine for t in e.tags])
     assert link.session.incoming.count == (0 if settled else 500)
     assert link.session.next_incoming_delivery == add(first, 500)
@@ -153,10 +150,7 @@ def test_a_run_has_the_deliveries_of_one_session() -> None:
     codec, link = client_link()
     begun = only(receive(codec, frames(Begin(None, 0, 2048, 5), channel=1)), Began).session
     begun.send_begin()
-    other = only(receive(codec, frames(Attach("b", 0, SENDER, initial_delivery_count=0), channel=1)), Attached).link
-    assert isinstance(other, Receiver)
-    other.send_attach()
-    other.send_credit(100)
+    other = another_receiver(codec, 0, 100, channel=1)
     raw = [frame(at % 2, Transfer(0, 1000 + at - (at > 1), b"t", 0).encode()) for at in range(4)]
     receive(codec, raw[0] + raw[1])  # learned: 1000 and 1001
     assert [event.ids for event in of(receive(codec, raw[2] + raw[3]), Transfers)] == [[1001], [1002]]
@@ -197,10 +191,7 @@ def test_links_whose_messages_keep_their_places_among_each_other(orders: tuple[s
 def test_a_link_of_another_order_runs_on_beside_those_that_take_turns() -> None:
     """Of three links, two share an order: each change between them ends the run, the third one's do not."""
     codec, link, other = two_links()
-    third = only(receive(codec, frames(Attach("third", 8, SENDER, initial_delivery_count=0))), Attached).link
-    assert isinstance(third, Receiver)
-    third.send_attach()
-    third.send_credit(1000)
+    third = another_receiver(codec, 8, 1000)
     other.order, third.order = "a", "b"
     handles = [0, 8, 0, 8, 7, 8, 7, 8, 0, 8]
     for first in (1000, 1010):
