@@ -25,7 +25,7 @@ from random import Random
 
 from broker.engine.client_sessions.expiry import SessionExpiry
 from broker.engine.client_sessions.sessions import StoredSessions
-from broker.engine.delivery import revocation, subscribe
+from broker.engine.delivery import closing, subscribe
 from broker.engine.delivery.client_subscriptions import ClientSubscriptions
 from broker.engine.delivery.consumers import Consumers
 from broker.engine.delivery.transaction import Transactions
@@ -289,7 +289,7 @@ class Engine:
     def secure(self, table: PermissionTable | None) -> int:
         """Replace the permissions or, with None, note that roles changed; returns how many consumers that closed."""
         self.security.change(table)
-        return revocation.revoke(self._state)
+        return closing.revoke(self._state)
 
     def balance(self) -> tuple[int, list[tuple[Queue, int]]]:
         """The journal's next position, and for each queue how many messages entered and did not leave before it.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from broker.engine.client_sessions.sessions import StoredSessions
-from broker.engine.delivery import closing, dispatch, redelivery, revocation, subscribe
+from broker.engine.delivery import closing, dispatch, redelivery, subscribe
 from broker.engine.delivery.redelivery import DeliveryOutcome
 from broker.engine.delivery.reservations import Reservations
 from broker.engine.delivery.subscribe import SubscribeRequest
@@ -214,7 +214,7 @@ class Consumers:
 
     def recheck(self, consumer: Consumer, access: Access) -> bool:
         """Whether a consumer may continue with its client's present permissions; if not, close it and tell its sink."""
-        return revocation.recheck(self._state, consumer, access)
+        return closing.recheck(self._state, consumer, access)
 
     def abandon(self, transport: object) -> None:
         """Close all consumers of a connection that was lost because its session failed.
