@@ -115,9 +115,7 @@ def _by_priority(takers: list[Consumer]) -> list[list[Consumer]]:
 
 def _serve_group(state: State, queue: Queue, takers: list[Consumer]) -> bool:
     """Serve consumers of one priority.  True if they got something and some still have credit."""
-    if queue.selective is not None:
-        return _serve_selective(state, queue, takers)
-    if len(takers) > 1:
+    if len(takers) > 1 or queue.selective is not None:
         return _serve_in_turn(state, queue, takers)
     consumer = takers[0]
     count, size = consumer.room()
@@ -145,43 +143,19 @@ class _Hand:
         return self._count > 0 and self._bytes > 0
 
 
-def _hands(queue: Queue, takers: list[Consumer]) -> list[_Hand]:
-    """The hands of consumers, beginning with the one whose turn it is."""
-    turn = queue.next_consumer % len(takers)
-    return [_Hand(consumer) for consumer in takers[turn:] + takers[:turn]]
-
-
 def _serve_in_turn(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Serve several consumers, one message each in turn.  True if they got something and some still have credit."""
-    hands = _hands(queue, takers)
+    """Serve consumers, one message each in turn, with selectors each from its own view of the queue.
+
+    True if they got something and some still have credit.
+    """
+    first = queue.next_consumer % len(takers)
+    hands = [_Hand(consumer) for consumer in takers[first:] + takers[:first]]
     open_hands = hands.copy()
     given = at = 0
-    pop = queue.plain.pop
-    while open_hands and given < RUN_MESSAGES_MAX:
-        message = pop()
-        if message is None:
-            break
-        at %= len(open_hands)
-        given += 1
-        if open_hands[at].give(message):
-            at += 1
-        else:
-            del open_hands[at]
-    queue.next_consumer += given
-    for hand in hands:
-        _deliver(state, queue, hand.consumer, hand.run)
-    return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
-
-
-def _serve_selective(state: State, queue: Queue, takers: list[Consumer]) -> bool:
-    """Serve consumers with selectors, one message each in turn, each from its own view of the queue."""
-    assert queue.selective is not None
-    hands = _hands(queue, takers)
-    open_hands = hands.copy()
-    given = at = 0
+    pop, selective = queue.plain.pop, queue.selective
     while open_hands and given < RUN_MESSAGES_MAX:
         at %= len(open_hands)
-        message = queue.selective.pop_for(open_hands[at].consumer.id)
+        message = pop() if selective is None else selective.pop_for(open_hands[at].consumer.id)
         if message is None:
             del open_hands[at]
             continue
@@ -190,7 +164,7 @@ def _serve_selective(state: State, queue: Queue, takers: list[Consumer]) -> bool
             at += 1
         else:
             del open_hands[at]
-    queue.next_consumer += 1
+    queue.next_consumer += given if selective is None else 1
     for hand in hands:
         _deliver(state, queue, hand.consumer, hand.run)
     return given > 0 and any([hand.consumer.credit > 0 for hand in hands])
