@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from broker.engine.model.message import Message
+from broker.engine.filter import compile_filter
+from broker.engine.model.errors import InvalidName
+from broker.engine.model.message import ORIG_ADDRESS, Message
 from broker.engine.model.notes import NOTIFICATIONS, Note
 from broker.engine.model.settings import AddressSettings
-from broker.engine.moves import dead_letter_queues, move
+from broker.engine.moves import move
 from broker.engine.queues.address import Address
 from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
@@ -59,17 +61,7 @@ def send_to_dla(
             staying.append(message)  # the dead-letter addresses form a circle
             continue
         target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
-        attempts = queue.delivery_count(message.id)
-        annotations = move.annotate(
-            message,
-            queue,
-            reason=reason.word,
-            text=text,
-            now=state.now,
-            attempts=attempts,
-            client=consumer.client_id if consumer else "",
-            remote=consumer.remote if consumer else "",
-        )
+        annotations = move.annotate(message, queue, reason=reason.word, text=text, now=state.now, consumer=consumer)
         placed = move.place_at(state, target, message, annotations)
         if placed is None:
             staying.append(message)
@@ -82,7 +74,7 @@ def send_to_dla(
             queue=queue.name,
             address=target.name,
             reason=reason.word,
-            attempts=attempts,
+            attempts=queue.delivery_count(message.id),
         )
         death = partial(_record_death, state, queue, reason=reason, text=text, consumer=consumer)
         move.move(state, queue, [placed], RemovalReason.DEAD_LETTERED, death)
@@ -102,8 +94,8 @@ def keeps(state: State, settings: AddressSettings, home: str, message: Message) 
     source = message.header.address
     if not name or name in (home, source):
         return False
-    if settings.auto_create_dead_letter_resources and dead_letter_queues.is_missing(state, source, expiry=False):
-        return True
+    if settings.auto_create_dead_letter_resources and _queue_name(state, source, expiry=False) not in state.queues:
+        return True  # that queue will be created
     return move.keeps(state, name, message)
 
 
@@ -118,9 +110,7 @@ def send_unrouted_to_dla(state: State, address: Address, queue: Queue | None, me
         return False
     reason, text = _why_unrouted(state, address, queue)
     target = target_of(state, name, message, automatic=settings.auto_create_dead_letter_resources, expiry=False)
-    annotations = move.annotate(
-        message, queue, reason=reason.word, text=text, now=state.now, attempts=0, client="", remote=""
-    )
+    annotations = move.annotate(message, queue, reason=reason.word, text=text, now=state.now)
     placed = move.place_at(state, target, message, annotations)
     if placed is None:
         return False
@@ -144,7 +134,7 @@ def kill(
 ) -> None:
     """Remove a dead message that has no dead-letter address, by name."""
     queue.counters.killed += 1
-    _record_death(state, queue, message, reason=reason, text=text, consumer=consumer)
+    _record_death(state, queue, message, None, reason=reason, text=text, consumer=consumer)
     note(state, "MESSAGE_DEAD_LETTERED", queue, message, "", reason.word, text)
     state.report(
         "message.killed",
@@ -159,14 +149,14 @@ def kill(
 def _record_death(
     state: State,
     queue: Queue | None,
-    death: move.Placed | Message,
+    message: Message,
+    copy: Message | None,
     *,
     reason: DeadLetterReason,
     text: str,
     consumer: Consumer | None,
 ) -> None:
-    """Record the death of a message that was placed elsewhere or, without a place, killed; `queue`: None if on none."""
-    message, copy = (death, None) if isinstance(death, Message) else (death.message, death.copy)
+    """Record the death of a message that was placed elsewhere or, without a copy, killed; `queue`: None if on none."""
     if state.tracer is not None:
         state.tracer.died(message, copy, queue, reason=reason.word, text=text, consumer=consumer)
     tried = None
@@ -217,5 +207,25 @@ def target_of(state: State, name: str, message: Message, *, automatic: bool, exp
     """The dead-letter or expiry address, created if missing, with a queue for the message's address if `automatic`."""
     target = registry.ensure_address(state, name)
     if automatic and message.header.address != name:
-        dead_letter_queues.ensure_queue(state, target, message.header.address, expiry=expiry)
+        ensure_queue(state, target, message.header.address, expiry=expiry)
     return target
+
+
+def ensure_queue(state: State, target: Address, source: str, *, expiry: bool) -> None:
+    """Create the queue on a dead-letter or expiry address for messages of `source`, unless it exists."""
+    name = _queue_name(state, source, expiry=expiry)
+    if name in state.queues:
+        return
+    literal = source.replace("'", "''")
+    filter = compile_filter(f"{ORIG_ADDRESS} = '{literal}'")
+    try:
+        move.create_queue(state, target, name, target.settings.default_queue_routing_type, filter)
+    except InvalidName as invalid:
+        state.report("move.queue_refused", queue=name, error=str(invalid))
+
+
+def _queue_name(state: State, source: str, *, expiry: bool) -> str:
+    settings = state.settings(source)
+    if expiry:
+        return f"{settings.expiry_queue_prefix}{source}{settings.expiry_queue_suffix}"
+    return f"{settings.dead_letter_queue_prefix}{source}{settings.dead_letter_queue_suffix}"

@@ -28,6 +28,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
     A message that expires on the expiry address itself is removed, by name like any other.
     """
     staying: list[Message] = []
+    expired = DeadLetterReason.EXPIRED.word
     for message in messages:
         home = state.charged(message.header.address)
         name = home.settings.expiry_address
@@ -42,16 +43,7 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
             target = dead_letter.target_of(
                 state, name, message, automatic=home.settings.auto_create_expiry_resources, expiry=True
             )
-            annotations = move.annotate(
-                message,
-                queue,
-                reason=DeadLetterReason.EXPIRED.word,
-                text=text,
-                now=state.now,
-                attempts=queue.delivery_count(message.id),
-                client="",
-                remote="",
-            )
+            annotations = move.annotate(message, queue, reason=expired, text=text, now=state.now)
             annotations[ACTUAL_EXPIRY] = state.now
             placed = move.place_at(state, target, message, annotations)
             if placed is None:
@@ -62,11 +54,11 @@ def expire(state: State, queue: Queue, messages: list[Message]) -> list[Message]
             state.report("message.expired_unkept", queue=queue.name, message=message.id)
         queue.counters.expired += 1
         target_name = placed.address.name if placed is not None else ""
-        dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target_name, DeadLetterReason.EXPIRED.word, text)
+        dead_letter.note(state, "MESSAGE_EXPIRED", queue, message, target_name, expired, text)
         if placed is not None:
             move.move(state, queue, [placed], RemovalReason.EXPIRED, partial(_record_expiry, state, queue))
         else:
-            _record_expiry(state, queue, message)
+            _record_expiry(state, queue, message, None)
             remove(state, queue, [message], RemovalReason.EXPIRED)
     return staying
 
@@ -83,9 +75,8 @@ def _end_circle(state: State, queue: Queue, message: Message) -> list[Message]:
     return []
 
 
-def _record_expiry(state: State, queue: Queue, expired: move.Placed | Message) -> None:
-    """Record the expiry of a message that was placed elsewhere or, without a place, is removed."""
-    message, copy = (expired, None) if isinstance(expired, Message) else (expired.message, expired.copy)
+def _record_expiry(state: State, queue: Queue, message: Message, copy: Message | None) -> None:
+    """Record the expiry of a message that was placed elsewhere or, without a copy, is removed."""
     if state.tracer is not None:
         state.tracer.expired(message, copy, queue)
     if not (message.segment and queue.durable):

@@ -12,9 +12,10 @@ the journal has no room, the move is refused and the caller leaves the message w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from broker.engine.filter import Filter
 from broker.engine.model import annotation
 from broker.engine.model.edit import UNCHANGED, Edit
 from broker.engine.model.errors import DiskFull
@@ -45,12 +46,13 @@ from broker.engine.model.message import (
     Message,
     RoutingType,
 )
-from broker.engine.moves import dead_letter_queues
 from broker.engine.queues import arrival
 from broker.engine.queues.address import Address, Targets
+from broker.engine.queues.consumer import Consumer
 from broker.engine.queues.queue import Queue
 from broker.engine.queues.removal import remove
 from broker.engine.queues.state import State
+from broker.engine.routing import registry
 from store.record import RemovalReason
 
 #: Bytes stored of a reason's text: enough for a sentence and an exception's message, bounded because a client supplies
@@ -86,7 +88,7 @@ def origin(message: Message, queue: str) -> Annotations:
 
 
 def annotate(
-    message: Message, queue: Queue | None, *, reason: str, text: str, now: int, attempts: int, client: str, remote: str
+    message: Message, queue: Queue | None, *, reason: str, text: str, now: int, consumer: Consumer | None = None
 ) -> Annotations:
     """The annotations of a dead or expired message: origin, sender, reason, text, attempts, consumer, first origin."""
     header = message.header
@@ -94,14 +96,14 @@ def annotate(
     annotations[DL_REASON] = reason
     annotations[DL_TEXT] = clean_text(text)
     annotations[DL_TIME] = now
-    annotations[DL_ATTEMPTS] = attempts
+    annotations[DL_ATTEMPTS] = queue.delivery_count(message.id) if queue else 0
     count = annotations.get(DL_COUNT, 0)
     annotations[DL_COUNT] = int(count) + 1
     if count:
         annotations[DL_HOPS] = hops(message) + 1
     known: tuple[tuple[str, str | int], ...] = (
-        (DL_CLIENT, client),
-        (DL_CLIENT_ADDRESS, remote),
+        (DL_CLIENT, consumer.client_id if consumer else ""),
+        (DL_CLIENT_ADDRESS, consumer.remote if consumer else ""),
         (DL_ORIG_USER, header.user),
         (DL_ORIG_CLIENT, header.origin),
         (DL_ORIG_TIMESTAMP, header.timestamp),
@@ -219,12 +221,12 @@ def move(
     queue: Queue,
     run: Sequence[Placed],
     reason: RemovalReason,
-    tell: Callable[[Placed], None] | None = None,
+    tell: Callable[[Message, Message], None] | None = None,
 ) -> None:
     """Move messages of a queue, already taken out of its containers: the only way from queue to queue.
 
-    The copies, what `tell` records of each, and the removal of the originals are in one journal entry, for which there
-    must be room (promise P2).
+    The copies, what `tell` records of each message and its copy, and the removal of the originals are in one journal
+    entry, for which there must be room (promise P2).
     """
     entry = state.journal.ticket
     bring(state, run, tell)
@@ -232,22 +234,32 @@ def move(
     assert state.journal.ticket == entry, "a move is one journal entry"
 
 
-def bring(state: State, run: Iterable[Placed], tell: Callable[[Placed], None] | None = None) -> None:
+def bring(state: State, run: Iterable[Placed], tell: Callable[[Message, Message], None] | None = None) -> None:
     """Put copies of messages that are on no queue in their places.  There must be room in the journal."""
     for placed in run:
         arrival.publish(state, placed.address, [placed.copy], placed.targets, checked=False)
         if tell is not None:
-            tell(placed)
+            tell(placed.message, placed.copy)
 
 
 def _keep(state: State, target: Address, copy: Message) -> Targets | None:
     """A durable anycast queue with the target's name, beside the multicast queues that get the copy anyway."""
     queue = state.queues.get(target.name)
     if queue is None:
-        queue = dead_letter_queues.create_queue(state, target, target.name, RoutingType.ANYCAST)
+        queue = create_queue(state, target, target.name, RoutingType.ANYCAST)
         state.report("move.queue_created", address=target.name, queue=queue.name)
     if queue.address is target and queue.accepts(copy):
         multicast = state.bindings.targets(target)[1]
         return ([] if queue in multicast else [queue]), multicast
     state.report("move.no_queue", address=target.name, message=copy.id)
     return None
+
+
+def create_queue(
+    state: State, target: Address, name: str, routing_type: RoutingType, filter: Filter | None = None
+) -> Queue:
+    """Create a queue that keeps its messages even without consumers.  Raises InvalidName, AlreadyInUse."""
+    attributes = replace(state.attributes(target, name), purge_on_no_consumers=False)
+    return registry.create_queue(
+        state, target, name, routing_type, durable=True, filter=filter, auto_created=True, attributes=attributes
+    )

@@ -12,9 +12,10 @@ from broker.engine.model.message import Message, MessageHeader, RoutingType
 from broker.engine.moves import move
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.queues import arrival
+from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.state import State
 from broker.sessions.stomp.format import StompFormat
-from tests.broker.engine.engine_harness import Bench, entries_with, fill
+from tests.broker.engine.engine_harness import Bench, Taker, entries_with, fill
 from tests.broker.engine.queues.parts import queue
 from tests.simulation.world import check_counters, small
 from tests.support.sim_broker import SimBroker
@@ -23,19 +24,19 @@ from tests.support.sim_files import SimFiles
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
-def annotated(message: Message, **more: object) -> dict[str, str | int]:
-    values = {"reason": "rejected", "text": "t", "now": 9, "attempts": 2, "client": "", "remote": ""} | more
-    return move.annotate(message, queue(), **values)  # type: ignore[arg-type]
+def annotated(message: Message, reason: str, now: int, consumer: Consumer | None = None) -> dict[str, str | int]:
+    return move.annotate(message, queue(), reason=reason, text="t", now=now, consumer=consumer)
 
 
 def test_the_last_origin_is_overwritten_and_the_first_is_kept() -> None:
     first = Message(MessageHeader("a", StompFormat(), expiration=77, routing_type=ANYCAST), b"", b"")
     first.id = 5
-    once = annotated(first, client="c", remote="r")
+    clerk = Consumer(1, queue(), Taker(), ack_mode=AckMode.AUTO, window=-1, client_id="c", remote="r")
+    once = annotated(first, "rejected", 9, clerk)
     second = Message(MessageHeader("b", StompFormat(), annotations={**once, "_AMQ_ACTUAL_EXPIRY": 3}), b"", b"")
     second.id = 6
-    twice = annotated(second, reason="expired", now=10)
-    assert once["_AMQ_DL_COUNT"] == 1
+    twice = annotated(second, "expired", 10)
+    assert (once["_AMQ_DL_COUNT"], once["_AMQ_DL_CLIENT"], once["_AMQ_DL_CLIENT_ADDRESS"]) == (1, "c", "r")
     assert twice["_AMQ_DL_COUNT"] == 2
     assert (twice["_AMQ_ORIG_ADDRESS"], twice["_AMQ_ORIG_MESSAGE_ID"], twice["_AMQ_DL_REASON"]) == ("b", 6, "expired")
     assert (twice["_AMQ_DL_FIRST_ADDRESS"], twice["_AMQ_DL_FIRST_MESSAGE_ID"]) == ("a", 5)

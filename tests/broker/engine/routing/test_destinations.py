@@ -6,7 +6,7 @@ import pytest
 
 from broker.engine.model.errors import AlreadyInUse, EngineError, InvalidName, NoQueue, NotFound, RoutingTypeMismatch
 from broker.engine.model.message import RoutingType
-from broker.engine.moves.dead_letter_queues import ensure_queue
+from broker.engine.moves.dead_letter import ensure_queue
 from broker.engine.queues.address import Address
 from broker.engine.queues.queue import Queue
 from broker.engine.routing import destinations, registry
