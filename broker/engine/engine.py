@@ -189,9 +189,9 @@ class Engine:
         messages = sends[0].messages if arrived is None else arrived
         return publish.publish(self._state, sends, messages, producer=producer, stop=stop)
 
-    def check_routed(self, address: Address, messages: list[Message]) -> None:
-        """Raises NoQueue if messages with the same header, sent to an address, would be refused for lack of a queue."""
-        sending.check_routed(self._state, address, None, None, messages)
+    def check_routed(self, send: Send) -> None:
+        """Raises NoQueue if messages of a send would be refused for lack of a queue."""
+        sending.check_routed(self._state, send, send.messages)
 
     def block_if_full(self, address: Address | None, producer: Producer) -> bool:
         """Whether a producer must stop sending to an address (None: to any), until its `unblock` is called."""

@@ -154,7 +154,7 @@ def _commit(state: State, transaction: Transaction) -> None:
     for send in transaction.sends:
         sending.check(state, send.address)
         sending.check_new(state, send, seen)
-        sending.check_routed(state, send.address, send.queue, send.routing_type, send.messages)
+        sending.check_routed(state, send, send.messages)
         if send.messages[0].header.durable:
             need += sending.needed(send.address, send.messages)
     if need:

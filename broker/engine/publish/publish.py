@@ -107,7 +107,7 @@ def _may_be_refused(state: State, sends: Sequence[Send]) -> bool:
     try:
         for send in sends:
             sending.check(state, send.address)
-            sending.check_routed(state, send.address, send.queue, send.routing_type, send.messages)
+            sending.check_routed(state, send, send.messages)
             if sending.fills_up(state, send.address, send.messages):
                 return True
     except (AddressFull, NoQueue):

@@ -52,7 +52,7 @@ def publish(state: State, send: Send, messages: list[Message]) -> int:
     fresh = messages
     if send.link_ids is not None or address.settings.id_cache_size > 0:
         fresh, ids, _ = state.duplicates.split(address, messages, send.link_ids)
-    routed = _publish_fresh(state, address, queue, routing_type, fresh, ids) if fresh else 0
+    routed = _publish_fresh(state, send, fresh, ids) if fresh else 0
     known = len(messages) - len(fresh)
     if known:
         state.duplicates.refused += known
@@ -60,25 +60,17 @@ def publish(state: State, send: Send, messages: list[Message]) -> int:
     return routed + known
 
 
-def _publish_fresh(
-    state: State,
-    address: Address,
-    queue: Queue | None,
-    routing_type: RoutingType | None,
-    messages: list[Message],
-    ids: list[tuple[Message, bytes]],
-) -> int:
+def _publish_fresh(state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]]) -> int:
     """Publish messages that are not duplicates, and store their duplicate ids, in one entry."""
-    extras = None if queue is not None else address.extras
     if state.atomic:
-        return _perform(state, address, queue, routing_type, messages, extras, ids)
-    check(state, address)
-    check_routed(state, address, queue, routing_type, messages)
+        return _perform(state, send, messages, ids)
+    check(state, send.address)
+    check_routed(state, send, messages)
     if messages[0].header.durable:
-        arrival.reserve_bytes(state, needed(address, messages), essential=False)
+        arrival.reserve_bytes(state, needed(send.address, messages), essential=False)
     state.atomic = True
     try:
-        return _perform(state, address, queue, routing_type, messages, extras, ids)
+        return _perform(state, send, messages, ids)
     finally:
         state.atomic = False
 
@@ -101,29 +93,24 @@ def check(state: State, address: Address) -> None:
                 arrival.check_admitted(state, forward)
 
 
-def check_routed(
-    state: State,
-    address: Address,
-    queue: Queue | None,
-    routing_type: RoutingType | None,
-    messages: list[Message],
-) -> None:
-    """Raises NoQueue for messages meant for a queue if none accepts them, here or by an exclusive divert.
+def check_routed(state: State, send: Send, messages: list[Message]) -> None:
+    """Raises NoQueue for messages of a send meant for a queue if none accepts them, here or by an exclusive divert.
 
     Those that the address would dead-letter (`send-to-dla-on-no-route`) are not refused.
     """
-    if not (messages[0].header.durable and is_meant(address, queue, routing_type)):
+    if not send.meant:
         return
-    targets = state.candidates(address, queue, routing_type)
+    address = send.address
+    targets = state.candidates(address, send.queue, send.routing_type)
     queues = targets[0] + targets[1]
     if any([each.accepts_all for each in queues]):
         return
     extras = address.extras
     left = [message for message in messages if not any([each.accepts(message) for each in queues])]
-    if extras is not None and extras.exclusive and queue is None:
+    if extras is not None and extras.exclusive and send.queue is None:
         left = [message for message in left if not _diverted(state, message, extras)]
     if extras is not None and extras.no_route:
-        left = [message for message in left if not _goes_to_dla(state, address, message)]
+        left = [message for message in left if not dead_letter.keeps(state, address.settings, address.name, message)]
     if left and not arrival.may_lose(address, targets):
         raise arrival.no_queue(address, targets, left)
 
@@ -136,11 +123,6 @@ def _diverted(state: State, message: Message, extras: AddressExtras) -> bool:
             if _leads(state, copies, frozenset({divert.name})):
                 return True
     return False
-
-
-def _goes_to_dla(state: State, address: Address, message: Message) -> bool:
-    """Whether the dead-letter address of an address would keep a message."""
-    return dead_letter.keeps(state, address.settings, address.name, message)
 
 
 def needed(address: Address, messages: list[Message]) -> int:
@@ -167,24 +149,17 @@ def check_new(state: State, send: Send, seen: set[tuple[int, bytes]]) -> None:
         seen.add((address.id, id))
 
 
-def _perform(
-    state: State,
-    address: Address,
-    queue: Queue | None,
-    routing_type: RoutingType | None,
-    messages: list[Message],
-    extras: AddressExtras | None,
-    ids: list[tuple[Message, bytes]],
-) -> int:
+def _perform(state: State, send: Send, messages: list[Message], ids: list[tuple[Message, bytes]]) -> int:
     """Do everything that the address does with messages, within one entry; returns how many reached a queue."""
-    if extras is None:
-        targets = state.candidates(address, queue, routing_type)
-        unrouted: list[Message] | None = [] if address.extras is not None and address.extras.no_route else None
-        meant = messages[0].header.durable and unrouted is None and is_meant(address, queue, routing_type)
+    address, extras = send.address, send.address.extras
+    if extras is None or send.queue is not None:
+        targets = state.candidates(address, send.queue, send.routing_type)
+        unrouted: list[Message] | None = [] if extras is not None and extras.no_route else None
+        meant = unrouted is None and send.meant
         routed = arrival.publish(state, address, messages, targets, meant=meant, unrouted=unrouted)
-        _send_to_dla(state, address, queue, unrouted or [])
+        _send_to_dla(state, address, send.queue, unrouted or [])
     else:
-        routed = _handle(state, address, routing_type, messages, extras, frozenset())
+        routed = _handle(state, address, send.routing_type, messages, extras, frozenset())
     accepted = [(message, id) for message, id in ids if message.id]  # not those that a full address dropped
     if accepted and not address.passing:
         state.duplicates.remember(address, accepted)

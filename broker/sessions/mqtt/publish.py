@@ -197,7 +197,7 @@ class Publisher:
         if retain:
             if send.queue is not None:
                 raise InvalidName(f"what is sent to the one queue {send.queue.name} cannot be retained")
-            engine.check_routed(send.address, send.messages)  # a refused message is not retained
+            engine.check_routed(send)  # a refused message is not retained
             self._retain(send.address, send.header, head, payload, told=qos > 0)
         result = engine.publish([send], producer=self._producer)
         self.blocked |= result.blocked
