@@ -101,19 +101,12 @@ def _insert_all(
             continue
         arrival.publish(state, state.addresses[message.header.address], [message], takers, checked=False)
         done.inserted += 1
-        if item.count is not None:
-            _note_count(state, message, takers, item.count)
+        queues = takers[0] + takers[1]
+        if item.count is not None and len(queues) == 1:  # else nothing says on which of them it failed
+            arrival.note_attempts(state, queues[0], [message], item.count)
         if last is None or message.header.durable or not last.header.durable:
             last = message
     return last
-
-
-def _note_count(state: State, message: Message, takers: Targets, count: int) -> None:
-    """Note failed deliveries, if one queue alone can have them."""
-    queues = takers[0] + takers[1]
-    if len(queues) != 1:
-        return
-    arrival.note_attempts(state, queues[0], [message], count)
 
 
 def check_room(state: State, address: Address) -> None:

@@ -93,25 +93,16 @@ class Verdict:
 
 @dataclass(slots=True)
 class Trial:
-    """What rules would do with some letters of a queue: counts by verdict, the ids of a few, and the last id examined.
+    """What rules would do with letters of a queue: counts by verdict, the ids of a few, and the last id examined.
 
-    `other`: the number of messages that are not dead letters.
+    `other`: the number of messages that are not dead letters; `complete`: whether all were examined.
     """
 
     counts: Counter[Verdict] = field(default_factory=Counter)
     examples: dict[Verdict, list[int]] = field(default_factory=dict)
     other: int = 0
     last: int = 0
-    complete: bool = True
-
-    def add(self, next: Trial) -> None:
-        """Add the trial of the next letters."""
-        self.counts.update(next.counts)
-        for verdict, ids in next.examples.items():
-            found = self.examples.setdefault(verdict, [])
-            found += ids[: EXAMPLES_MAX - len(found)]
-        self.other += next.other
-        self.last, self.complete = next.last, next.complete
+    complete: bool = False
 
 
 class DeadLetterRules(Watcher):
@@ -138,8 +129,7 @@ class DeadLetterRules(Watcher):
         """Replace the rules, and examine all dead letters anew."""
         self.rules = tuple(rules)
         self.done = {rule.name: self.done.get(rule.name, Counter()) for rule in self.rules}
-        self._watched.clear()
-        self.settle()
+        self.start_over()
 
     def settle(self) -> None:
         """Determine which queues to watch.  Call after a start and whenever settings have changed."""
@@ -385,15 +375,15 @@ class DeadLetterRules(Watcher):
 
     # -- trials ----------------------------------------------------------------------------------------------------
 
-    def attempt(self, queue: Queue, after: int = 0, rules: Sequence[DeadLetterRule] | None = None) -> Trial:
-        """Return what rules (default: those in force) would do with one step of a queue's messages, seen anew.
+    def attempt(self, queue: Queue, trial: Trial, rules: Sequence[DeadLetterRule] | None = None) -> None:
+        """Add what rules (default: those in force) would do with the next step of a queue's messages, seen anew.
 
-        Changes nothing.  `after`: the last id of the previous step.  Raises NotReadable.
+        Changes nothing else.  Raises NotReadable.
         """
         rules = self.rules if rules is None else rules
-        run, complete = self._between(queue, after, _NO_ID)
-        trial = Trial(last=run[-1].id if run else after, complete=complete)
+        run, trial.complete = self._between(queue, trial.last, _NO_ID)
         for message in run:
+            trial.last = message.id
             letter = dead_letter(queue.name, message, is_copy=self._has_copies(queue))
             if letter is None:
                 trial.other += 1
@@ -406,7 +396,6 @@ class DeadLetterRules(Watcher):
             examples = trial.examples.setdefault(verdict, [])
             if len(examples) < EXAMPLES_MAX:
                 examples.append(message.id)
-        return trial
 
 
 def _brought_back(rule: DeadLetterRule, message: Message, queue: str, destination: Destination) -> Annotations:

@@ -131,16 +131,6 @@ class MoveResult:
     looked_at: int = 0
     targets: dict[str, int] = field(default_factory=dict)
 
-    def add(self, next: MoveResult) -> None:
-        """Add the next step's result."""
-        self.below, self.last, self.complete = next.below, next.last, next.complete
-        self.moved += next.moved
-        self.looked_at += next.looked_at
-        for why, count in next.refused.items():
-            self.refused[why] = self.refused.get(why, 0) + count
-        for target, count in next.targets.items():
-            self.targets[target] = self.targets.get(target, 0) + count
-
 
 def retry(state: State, queue: Queue, selection: MessageRange, options: MoveOptions = AS_THEY_ARE) -> MoveResult:
     """Make one step of moving messages back to where they came from.  Raises NotReadable."""

@@ -56,13 +56,10 @@ class DeadLetterRuleCalls:
         except InvalidMatch as error:
             raise Refused("invalid-body", str(error)) from None
         key = place("dead-letter-rules", body.after, int)
-        whole = Trial(last=0 if key is None else int(key[0]), complete=False)
-        looked = 0
-        while not whole.complete and looked < LOOKED_AT_MAX:
+        trial = Trial(last=0 if key is None else int(key[0]))
+        while not trial.complete and trial.counts.total() + trial.other < LOOKED_AT_MAX:
             self._broker.tick.enter()
-            step = rules.attempt(queue, whole.last, chosen)
-            whole.add(step)
-            looked += step.counts.total() + step.other
+            rules.attempt(queue, trial, chosen)
             await asyncio.sleep(0)
-        next = None if whole.complete else cursor("dead-letter-rules", whole.last)
-        return tried(queue.name, whole, next)
+        next = None if trial.complete else cursor("dead-letter-rules", trial.last)
+        return tried(queue.name, trial, next)

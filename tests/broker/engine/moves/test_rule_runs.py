@@ -12,7 +12,7 @@ from broker.engine.model.message import RoutingType
 from broker.engine.moves import rule_runs
 from broker.engine.moves.dead_letter_rules import Action
 from broker.engine.moves.move import HOPS_MAX
-from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_AGAIN_MS, Verdict
+from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_AGAIN_MS, Trial, Verdict
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.operators.administration import NewQueue
 from store.record import RemovalReason
@@ -463,14 +463,15 @@ def test_a_trial_does_nothing_and_counts() -> None:
     die(b, "a", *[b"%d" % n for n in range(100)])
     b.sent("DLQ", b"sent there")
     rules = rules_of(configured(dead_letter_rules=sections(PARK | {"origin-address": "b"}, RETRY)))
-    first = b.engine.dead_letter_rules.attempt(b.queue("DLQ"), 0, rules)
-    then = b.engine.dead_letter_rules.attempt(b.queue("DLQ"), first.last, rules)
+    trial = Trial()
+    for complete in (False, True):
+        b.engine.dead_letter_rules.attempt(b.queue("DLQ"), trial, rules)
+        assert trial.complete is complete
     later = Verdict("retry-2", Action.RETRY, True)
-    assert (first.complete, then.complete) == (False, True)
-    assert first.counts[later] + then.counts[later] == 100
-    assert (first.other + then.other, len(first.examples[later])) == (1, EXAMPLES_MAX)
+    assert (trial.counts, trial.other, len(trial.examples[later])) == ({later: 100}, 1, EXAMPLES_MAX)
     assert len(b.bodies("DLQ")) == 101
-    none = b.engine.dead_letter_rules.attempt(b.queue("DLQ"), 0)
+    none = Trial()
+    b.engine.dead_letter_rules.attempt(b.queue("DLQ"), none)
     assert list(none.counts) == [Verdict("", Action.LEAVE, False)]
 
 
