@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from random import Random
 
-from broker.engine.client_sessions.expiry import SessionExpiry
+from broker.engine.client_sessions.client import SessionExpiry
 from broker.engine.client_sessions.sessions import StoredSessions
 from broker.engine.delivery import closing, subscribe
 from broker.engine.delivery.client_subscriptions import ClientSubscriptions

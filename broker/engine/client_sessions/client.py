@@ -1,4 +1,4 @@
-"""Clients that have sessions, their subscriptions, and the names of the subscriptions' queues."""
+"""Clients that have sessions, their subscriptions, the names of the subscriptions' queues, and the sessions' end."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Final
 from broker.engine.client_sessions.sessions import Definition
 from broker.engine.model.access import UNRESTRICTED, Access
 from broker.engine.model.names import NAME_BYTES_MAX
+from broker.engine.queues.alarms import Call
 from broker.engine.queues.consumer import Consumer
+from broker.engine.queues.state import State
 
 #: The expiry of a session that does not end.
 NEVER_EXPIRES: Final = 0xFFFF_FFFF
+
+_SECOND_MS: Final = 1_000
 
 #: The prefix of the names of shared subscriptions' queues; no other name begins with it.
 SHARED_PREFIX: Final = "$share."
@@ -118,6 +122,32 @@ class ClientSubscription:
     def origin(self) -> str:
         """The origin whose messages it does not want; empty: it wants all."""
         return self.client.id if self.no_local else ""
+
+
+class SessionExpiry:
+    """Times the end of the sessions of clients that are away, and their wills."""
+
+    __slots__ = ("_state",)
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def begin(self, client: Client, expired: Call, will_delay: int | None, will_due: Call) -> None:
+        """Begin for a client that has disconnected: call `expired` when its session ends, `will_due` before that.
+
+        `will_delay` in seconds, None: it has no will.  A will that would be due later goes with the session.
+        """
+        alarms, expiry = self._state.alarms, client.expiry
+        since = min(client.disconnected, self._state.now)  # the clock may have been set back meanwhile
+        if expiry != NEVER_EXPIRES:
+            alarms.at(("session", client.id), since + expiry * _SECOND_MS, expired)
+        if will_delay is not None and (expiry == NEVER_EXPIRES or will_delay < expiry):
+            alarms.at(("will", client.id), since + will_delay * _SECOND_MS, will_due)
+
+    def stop(self, client: Client) -> None:
+        """Stop for a client that has returned or whose session has ended; no effect if it was not away."""
+        self._state.alarms.cancel(("session", client.id))
+        self._state.alarms.cancel(("will", client.id))
 
 
 def queue_name(client_id: str, share: str | None, pattern: str) -> str:

@@ -34,8 +34,8 @@ class SessionFold:
     """The sessions while the records are read.
 
     What folds a record is told its segment, and where it is in a buffer.  Those of an undefined session, in a repaired
-    journal, are ignored.  `inflight` is by queue id and message id, like
-    all else known of a message: the code that folds a message's removal removes it there.
+    journal, are ignored.  `inflight` is by queue id and message id, like all else known of a message: the code that
+    folds a message's removal removes it there.
     """
 
     def __init__(self, space: Space) -> None:
@@ -79,21 +79,18 @@ class SessionFold:
 
     def release(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a RELEASED record."""
-        packets = decode.decode_packets(buffer, offset)
-        session = self._sessions.get(packets.session_id)
-        if session is not None:
-            self._owe(segment, packets, session.released)
+        self._owe(segment, decode.decode_packets(buffer, offset), received=False)
 
     def receive(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a RECEIVED record."""
-        packets = decode.decode_packets(buffer, offset)
+        self._owe(segment, decode.decode_packets(buffer, offset), received=True)
+
+    def _owe(self, segment: int, packets: decode.Packets, *, received: bool) -> None:
         session = self._sessions.get(packets.session_id)
         if session is not None:
-            self._owe(segment, packets, session.received)
-
-    def _owe(self, segment: int, packets: decode.Packets, held: dict[int, int]) -> None:
-        self._settle(segment, packets, held)
-        held.update(dict.fromkeys(packets.packet_ids, segment))
+            held = session.received if received else session.released
+            self._settle(segment, packets, held)
+            held.update(dict.fromkeys(packets.packet_ids, segment))
 
     def complete(self, segment: int, buffer: bytes, offset: int) -> None:
         """Fold a COMPLETED record."""

@@ -321,16 +321,13 @@ class StoredSessions:
         """A packet id in this segment is settled by the record just added."""
         self._state.journal.refer(segment, released=1)
 
-    def forward(self, segment: int) -> int:
-        """Write anew the packet ids in a segment, so that it can go; returns how many."""
-        count = 0
+    def forward(self, segment: int) -> None:
+        """Write anew the packet ids in a segment, so that it can go."""
         for session in self._by_name.values():
             for held, write in ((session.released, record.released), (session.received, record.received)):
                 ids = [id for id, holder in held.items() if holder == segment]
                 if ids:
                     self._hold(session, write(session.id, ids), held, ids)
-                    count += len(ids)
-        return count
 
     # -- after a restart -------------------------------------------------------------------------------------------
 
@@ -357,12 +354,11 @@ class StoredSessions:
                 found.setdefault(queue, []).append(message)
         return found
 
-    def settle_restored(self) -> int:
-        """Remove the messages that clients had before the restart (rule 1); returns how many.  The journal must run."""
+    def settle_restored(self) -> None:
+        """Remove the messages that clients had before the restart (rule 1).  The journal must run."""
         unsettled, self._unsettled = self._unsettled, []
         for queue, message in unsettled:
             arrival.unwatch(self._state, queue, [message])
             queue.backlog.discard(message)
             queue.counters.acknowledged += 1
             remove(self._state, queue, [message], RemovalReason.CONSUMED)
-        return len(unsettled)
