@@ -72,7 +72,6 @@ class LinkReservation:
 
     @property
     def whole(self) -> Consumer | None:
-        """See Reservation."""
         return next((consumer for consumer, whole in self.consumers.items() if whole), None)
 
     def restore(self, packets: dict[int, int], messages: list[Message]) -> None:
@@ -87,7 +86,6 @@ class LinkReservation:
     # -- deliveries ------------------------------------------------------------------------------------------------
 
     def delivered(self, messages: list[Message]) -> bool:
-        """See Reservation."""
         messages = messages[: RESERVED_MAX - len(self._packets)]
         packets = self._allocate(len(messages))
         ids = [message.id for message in messages]
@@ -105,11 +103,9 @@ class LinkReservation:
         return found
 
     def has_left(self, id: int) -> bool:
-        """See Reservation."""
         return id in self._earlier
 
     def keep(self, messages: list[Message]) -> None:
-        """See Reservation."""
         unacked = self.stand_in.unacked
         self.stand_in.take(messages)
         if len(unacked) > len(messages):  # restore their order: they may come from several consumers
@@ -117,7 +113,6 @@ class LinkReservation:
         self._earlier.update([message.id for message in messages])
 
     def returned(self, messages: list[Message]) -> None:
-        """See Reservation."""
         stored = [message for message in messages if message.segment]
         ids = [self._packets[message.id] for message in stored]
         self.settled([message.id for message in messages])
@@ -125,7 +120,6 @@ class LinkReservation:
             self._all.sessions.in_flight.returned(self.session, stored, ids)
 
     def settled(self, ids: list[int]) -> None:
-        """See Reservation."""
         pop = self._packets.pop
         self._free += [pop(id) for id in ids]
         if self._earlier:
@@ -147,7 +141,6 @@ class LinkReservation:
         self._all.state.alarms.cancel((RESERVED, self.name))
 
     def detached(self, consumer: Consumer) -> None:
-        """See Reservation."""
         del self.consumers[consumer]
         if self.consumers or self.queue.deleted:
             return
@@ -165,7 +158,6 @@ class LinkReservation:
         state.alarms.at((RESERVED, self.name), state.now + self.ms, lambda: self.release(text))
 
     def release(self, why: str) -> None:
-        """See Reservation."""
         state, queue = self._all.state, self.queue
         state.mark = NO_WAY_BACK
         messages = self.stand_in.settle_all()
@@ -177,7 +169,6 @@ class LinkReservation:
             self._end()
 
     def queue_gone(self) -> None:
-        """See Reservation."""
         self._end()
 
     def _end(self) -> None:
@@ -219,23 +210,18 @@ class Reservations:
         reservation.attach(consumer, whole=not asked.part)
 
     def _make(self, session: StoredSession, queue: Queue) -> LinkReservation:
-        self._by_name[session.name] = reservation = LinkReservation(
-            self, session, queue, self._stand_in(session, queue)
-        )
-        return reservation
-
-    def _stand_in(self, session: StoredSession, queue: Queue) -> Consumer:
-        sink = _Nowhere()
-        return Consumer(
+        stand_in = Consumer(
             self._number(),
             queue,
-            sink,
+            _Nowhere(),
             ack_mode=AckMode.INDIVIDUAL,
             window=-1,
             counted=True,
             client_id=session.name,
             forwards=True,
         )
+        self._by_name[session.name] = reservation = LinkReservation(self, session, queue, stand_in)
+        return reservation
 
     def forget(self, reservation: LinkReservation) -> None:
         """Forget a reservation that has ended."""
@@ -272,11 +258,9 @@ class _Nowhere:
     transport = None
 
     def records(self, consumer: Consumer) -> bool:
-        """See Sink."""
         return False
 
     def deliver(self, consumer: Consumer, messages: list[Message]) -> None:
-        """See Sink."""
         raise AssertionError("a stand-in is sent no messages")
 
     def consumer_closed(self, consumer: Consumer, reason: str) -> None:

@@ -166,7 +166,7 @@ class Tasks:
         """Resume running tasks after a restart, and fail those driven by clients."""
         for task in self._state.tasks.values():
             if task.request.kind.driven and not task.state.ended:
-                self._fail(task, _RESTARTED)
+                self._end(task, TaskState.FAILED, _RESTARTED)
             else:
                 self._plan(task)
 
@@ -218,12 +218,7 @@ class Tasks:
         if not task.request.kind.driven:
             raise InvalidTask(f"task {task.id} is run by the broker: wait until it ends, or cancel it")
         self.may_step(task, task.request.kind)
-        if error:
-            self._fail(task, error)
-            return
-        self._become(task, TaskState.COMPLETED)
-        self._tell_ended(task)
-        self._save(task)
+        self._end(task, TaskState.FAILED if error else TaskState.COMPLETED, error)
 
     def queue_of(self, task: Task) -> Queue:
         """The queue of a task that has one.  Raises NotFound."""
@@ -232,9 +227,9 @@ class Tasks:
             raise NotFound(f"queue {queue.name} was deleted, and another one has its name")
         return queue
 
-    def _fail(self, task: Task, why: str) -> None:
+    def _end(self, task: Task, state: TaskState, why: str) -> None:
         task.why = why
-        self._become(task, TaskState.FAILED)
+        self._become(task, state)
         self._tell_ended(task)
         self._save(task)
 
@@ -245,7 +240,8 @@ class Tasks:
         state, key = self._state, ("task", task.id)
         state.alarms.cancel(key)
         if task.request.kind.driven and not task.state.ended:
-            state.alarms.at(key, state.now + CLIENT_SILENCE_MS_MAX, lambda: self._fail(task, _CLIENT_GONE))
+            due = state.now + CLIENT_SILENCE_MS_MAX
+            state.alarms.at(key, due, lambda: self._end(task, TaskState.FAILED, _CLIENT_GONE))
             return
         if task.state is not TaskState.RUNNING:
             return

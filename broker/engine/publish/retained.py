@@ -230,14 +230,14 @@ class Retained:
         self.queue = queue
         return queue
 
-    def restore(self) -> int:
-        """Index the restored messages, after everything else was restored; returns how many there are.
+    def restore(self) -> None:
+        """Index the restored messages, after everything else was restored.
 
         There is one for each address, except in a repaired journal, where the removal of an older one may be lost.
         """
         queue = self._state.queues.get(RETAINED)
         if queue is None:
-            return 0
+            return
         self._own(queue)
         for message in queue.backlog:
             self._state.uncharge(message.header.address, message.size, 1)  # restoring the queue charged it
@@ -249,7 +249,6 @@ class Retained:
                 self._superseded.append(min(node.message, message, key=_ID))
                 message = max(node.message, message, key=_ID)
             node.message = message
-        return self.messages
 
     def settle_restored(self) -> None:
         """Remove messages that are not the last of their address.  The journal must be running."""

@@ -8,7 +8,7 @@ memory.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -41,11 +41,9 @@ from store.space import Space
 class Restored:
     """Numbers of what a restart restored."""
 
-    addresses: int = 0
     queues: int = 0
     messages: int = 0
     redelivered: int = 0
-    sessions: int = 0
 
 
 def _never(definition: definitions.QueueDefinition) -> bool:
@@ -118,7 +116,7 @@ class Fold:
         self.places: dict[int, Places | None] = {}  # of the messages of such queues, by queue id; None: another queue
         self.addresses: dict[int, definitions.AddressDefinition] = {}
         self.queues: dict[int, definitions.QueueDefinition] = {}
-        self.held: dict[int, dict[int, Message]] = {}
+        self.held: defaultdict[int, dict[int, Message]] = defaultdict(dict)
         self.counts: dict[int, dict[int, int]] = {}
         self.due: dict[int, dict[int, int]] = {}
         self.sessions = SessionFold(space)
@@ -185,13 +183,7 @@ class Fold:
                 continue
             if message is None:
                 message = self._stored.message(stored, segment)
-            self._held_by(queue_id)[stored.id] = message
-
-    def _held_by(self, queue_id: int) -> dict[int, Message]:
-        held = self.held.get(queue_id)
-        if held is None:
-            held = self.held[queue_id] = {}
-        return held
+            self.held[queue_id][stored.id] = message
 
     def _places_for(self, queue_id: int, stored: decode.Message | decode.Copied) -> Places | None:
         """Return where to record the place of a message; None if it has to be in memory."""
@@ -208,7 +200,7 @@ class Fold:
         for queue_id in stored.facts.queue_ids:
             places = self._places_for(queue_id, stored)
             if places is None:
-                run.held.append(self._held_by(queue_id))
+                run.held.append(self.held[queue_id])
             else:
                 run.places.append(places)
         if (kind if run.held else kind & ~_GROUPED) & KIND_MASK != UNGROUPED:
@@ -357,7 +349,6 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
     restored = Restored()
     for address_definition in fold.addresses.values():
         registry.restore_address(state, address_definition)
-        restored.addresses += 1
     for divert in fold.diverts.values():
         state.diverts.add(divert)
     state.tasks.update(fold.tasks)
@@ -371,7 +362,6 @@ def restore(state: State, sessions: StoredSessions, records: Iterable[RawRecord]
             restored.queues += 1
             restored.redelivered += _restore_messages(state, fold, queue)
     fold.sessions.finish(sessions, state.queues_by_id, fold.held)
-    restored.sessions = len(sessions.of_clients())
     restored.messages = state.usage.messages + sum([queue.paged for queue in state.paged])
     return restored
 
@@ -400,7 +390,7 @@ def _pages(state: State, definition: definitions.QueueDefinition) -> bool:
 
 def _restore_messages(state: State, fold: Fold, queue: Queue) -> int:
     """Put the messages of one queue into memory or its tail.  Returns how many have been delivered before."""
-    held = fold.held.setdefault(queue.id, {})
+    held = fold.held[queue.id]
     counts, due = fold.counts.get(queue.id, {}), fold.due.get(queue.id, {})
     places = fold.places.get(queue.id) or Places()
     redelivered = sum(1 for id in counts if id in held or id in places)
