@@ -248,6 +248,11 @@ class Bench:
         """What lies on a queue, wherever on it."""
         return [message for message, _ in self.engine.messages.browse(self.queue(name))]
 
+    def only(self, name: str) -> Message:
+        """The one message of a queue."""
+        (message,) = self.messages(name)
+        return message
+
     def bodies(self, name: str) -> list[bytes]:
         """The bodies of the same."""
         return [body_of(message) for message in self.messages(name)]
@@ -298,6 +303,11 @@ def _entry_starts(data: bytes, end: int) -> list[int]:
         length = int.from_bytes(data[at + 4 : at + 8], "little")
         at += -(-length // 8) * 8
     return starts
+
+
+def notes(message: Message) -> dict[str, str | int]:
+    """What the broker wrote on a message."""
+    return message.header.annotations or {}
 
 
 def fill(bench: Bench, queue: str) -> list[Message]:

@@ -123,24 +123,6 @@ def test_an_acknowledgement_is_confirmed_once_it_is_on_disk() -> None:
 # -- subscribing -------------------------------------------------------------------------------------------------------
 
 
-def test_a_selector_that_cannot_be_parsed_makes_nothing(bench: Bench) -> None:
-    with pytest.raises(InvalidSelector, match="colour ="):
-        bench.take("a", MULTICAST, selector="colour =")
-    assert "a" not in bench.engine.addresses
-
-
-def test_durable_subscriptions_are_found_again_and_only_as_they_were(bench: Bench) -> None:
-    arguments = {"durable_name": "c.d", "selector": "x = 'y'", "no_local": "c"}
-    bench.close(bench.take("a", MULTICAST, **arguments), redelivery.CLOSED)
-    queue = bench.queue("c.d")
-    assert bench.take("a", MULTICAST, **arguments).consumer.queue is queue
-    for changed in ({"selector": ""}, {"no_local": ""}):
-        with pytest.raises(AlreadyInUse, match="another selector or no-local"):
-            bench.take("a", MULTICAST, **(arguments | changed))
-    with pytest.raises(AlreadyInUse, match=r"c\.d is on a"):
-        bench.take("b", MULTICAST, **arguments)
-
-
 def test_a_temporary_queue_goes_with_its_last_consumer_and_says_what_became_of_its_messages(bench: Bench) -> None:
     taker = bench.take("a", MULTICAST)
     queue = taker.consumer.queue

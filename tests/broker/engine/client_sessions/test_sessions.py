@@ -471,7 +471,7 @@ def test_what_is_in_flight_is_looked_through_once_a_slice_of_copies() -> None:
 def test_who_sent_from_a_shared_queue_is_forgotten_with_his_session(bench: Bench) -> None:
     bench.sent("t.a::q", b"1")
     queue = bench.queue("q")
-    (message,) = [message for message, _ in bench.engine.messages.browse(queue)]
+    message = bench.only("q")
     for n in range(5 * ENDED_MAX):
         session = opened(bench, f"c{n}")
         bench.enter().sessions.in_flight.sending(session, queue, [message], [1], Waiting())

@@ -8,11 +8,10 @@ import pytest
 
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import DeliveryOutcome
-from broker.engine.model.message import RoutingType
 from broker.engine.queues.consumer import AckMode
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
-from tests.broker.engine.engine_harness import Bench
+from tests.broker.engine.engine_harness import Bench, notes
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons
 from tests.support.bodies import body_of
 
@@ -21,7 +20,7 @@ DELAY = {"match": "a", "redelivery-delay": 5000}
 
 def counted(bench: Bench, name: str = "a") -> dict[bytes, int]:
     queue = bench.queue(name)
-    return {body_of(message): queue.delivery_count(message.id) for message, _ in bench.engine.messages.browse(queue)}
+    return {body_of(message): queue.delivery_count(message.id) for message in bench.messages(name)}
 
 
 def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
@@ -35,12 +34,14 @@ def test_what_is_not_in_the_journal_comes_back_without_a_record() -> None:
     assert [each for each in found if isinstance(each, decode.Counts | decode.Scheduled)] == []
     bench.broker.advance(5000)
     assert taker.take() == [b"1", b"1"]
+    assert bench.restart().bodies("a") == []
+    check_counters(bench.broker)
 
 
 def redelivered(bench: Bench, name: str = "a") -> set[bytes]:
     """What says to its next consumer that it has been delivered before."""
     queue = bench.queue(name)
-    return {body_of(message) for message, _ in bench.engine.messages.browse(queue) if message.id in queue.states}
+    return {body_of(message) for message in bench.messages(name) if message.id in queue.states}
 
 
 @pytest.mark.parametrize("strict", [False, True])
@@ -210,18 +211,6 @@ def test_cumulative_refusal_refuses_all_before(bench: Bench) -> None:
     assert bench.places("a") == {b"3": "delivering"}
 
 
-def test_nothing_is_written_for_what_is_not_in_the_journal() -> None:
-    bench = Bench(DELAY)
-    (message,) = bench.sent("a", b"1", durable=False)
-    taker = bench.take("a")
-    bench.nack(taker, message)
-    assert counted(bench) == {b"1": 1}
-    bench.broker.advance(5000)
-    assert taker.take() == [b"1", b"1"]
-    assert bench.restart().bodies("a") == []
-    check_counters(bench.broker)
-
-
 def test_strict_counts_what_left_and_takes_back_what_was_not_meant() -> None:
     """A clean close corrects the count in the journal; a crash does not."""
     bench = Bench({"match": "a", "delivery-count-persistence": "strict"})
@@ -237,9 +226,7 @@ def test_strict_counts_what_left_and_takes_back_what_was_not_meant() -> None:
 
 def test_a_letter_that_must_stay_keeps_its_count_over_a_restart() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 2, "dead-letter-address": "nowhere"})
-    engine = bench.enter()
-    address = engine.configuration.declare("nowhere", set())
-    engine.configuration.declare_queue(address, "nowhere", RoutingType.ANYCAST, durable=True, selector="1 = 2")
+    bench.declare("nowhere", selector="1 = 2")
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
     bench.nack(taker, message)
@@ -262,17 +249,6 @@ def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
         assert bench.engine.usage.messages == 0
         assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
         assert bench.restart().engine.usage.messages == 0
-
-
-def test_released_ones_wait_and_do_not_count() -> None:
-    bench = Bench({"match": "a", "redelivery-delay": 1000})
-    (message,) = bench.sent("a", b"1")
-    taker = bench.take("a")
-    assert taker.take() == [b"1"]
-    bench.enter().consumers.give_back(taker.consumer, message.id, redelivery.RELEASED)
-    bench.run()
-    assert (taker.take(), bench.queue("a").delivery_count(message.id)) == ([], 0)
-    assert bench.places("a") == {b"1": "scheduled"}
 
 
 @pytest.mark.parametrize("selector", ["", "AMQPriority = 4"])
@@ -308,7 +284,7 @@ def test_a_link_says_why_a_message_is_a_dead_letter(committed: bool) -> None:
     if tx is not None:
         engine.transactions.commit(tx)
     bench.run()
-    found = [message.header.annotations or {} for message, _ in engine.messages.browse(bench.queue("DLQ"))]
+    found = [notes(message) for message in bench.messages("DLQ")]
     assert [each["_AMQ_DL_REASON"] for each in found] == ["link-hops", "rejected"]
     assert [each["_AMQ_DL_TEXT"] for each in found] == [
         "cannot be sent to link paris (amqp://paris:5672): it has passed 4 brokers",

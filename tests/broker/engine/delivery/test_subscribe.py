@@ -53,6 +53,15 @@ def test_an_exclusive_one_takes_one_consumer(bench: Bench) -> None:
     assert subscribed(bench, name="s", durable=True, exclusive=True).consumer.queue is first.consumer.queue
 
 
+def test_one_with_a_selector_is_found_again(bench: Bench) -> None:
+    request = {"name": "s", "durable": True, "selector": "x = 'y'", "no_local": "c"}
+    taker = subscribed(bench, **request)
+    bench.close(taker, CLOSED)
+    assert subscribed(bench, **request).consumer.queue is taker.consumer.queue
+    with pytest.raises(AlreadyInUse, match="another selector or no-local"):
+        subscribed(bench, **request | {"selector": ""})
+
+
 @pytest.mark.parametrize("changed", [{"selector": "a = 1"}, {"no_local": "me"}])
 def test_a_changed_one_is_made_anew_only_if_that_is_wished_and_nobody_consumes(
     bench: Bench, changed: dict[str, str]
@@ -80,6 +89,6 @@ def test_one_on_another_address_is_another_one(bench: Bench) -> None:
 
 
 def test_a_bad_selector_makes_nothing(bench: Bench) -> None:
-    with pytest.raises(InvalidSelector):
+    with pytest.raises(InvalidSelector, match="a ="):
         subscribed(bench, selector="a =")
     assert "news" not in bench.engine.addresses

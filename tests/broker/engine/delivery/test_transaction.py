@@ -7,7 +7,6 @@ import pytest
 from broker.engine.delivery import redelivery
 from broker.engine.delivery.redelivery import rejected
 from broker.engine.model.errors import AddressFull, DiskFull, NoQueue, TooLarge, TransactionClosed
-from broker.engine.model.message import RoutingType
 from tests.broker.engine.engine_harness import Bench, entries_with, fill
 from tests.simulation.world import check_accounts, check_counters, small
 from tests.support.sim_broker import SimBroker
@@ -182,9 +181,8 @@ def test_dead_letters_need_room_for_what_is_noted_of_their_death(requeue: bool) 
 
 def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
     bench = Bench({"match": "a", "auto-create-queues": False})
+    bench.declare("a")
     engine = bench.enter()
-    address = engine.configuration.declare("a", {RoutingType.ANYCAST})
-    engine.configuration.declare_queue(address, "a", RoutingType.ANYCAST, durable=True, selector="")
     tx = engine.transactions.begin()
     bench.send("a", b"1", tx=tx)
     bench.send("b", b"2", tx=tx)

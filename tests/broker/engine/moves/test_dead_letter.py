@@ -8,17 +8,12 @@ from broker.engine.delivery import redelivery
 from broker.engine.model.message import RoutingType
 from store import decode
 from store.record import DeadLetterReason, RemovalReason
-from tests.broker.engine.engine_harness import Bench, Taker, fill
+from tests.broker.engine.engine_harness import Bench, Taker, fill, notes
 from tests.simulation.world import check_accounts, check_counters, journal_records, reasons, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
 ONCE = {"match": "a", "max-delivery-attempts": 1}
-
-
-def letter_annotations(bench: Bench, queue: str) -> dict[str, str | int]:
-    (found,) = [message for message, _ in bench.engine.messages.browse(bench.queue(queue))]
-    return found.header.annotations or {}
 
 
 def die(bench: Bench, address: str = "a", **more: object) -> Taker:
@@ -38,15 +33,15 @@ def test_a_rejection_says_by_whom_and_why(known: bool, text: str) -> None:
     redelivery.reject(state, bench.queue("a"), [message], text, taker.consumer if known else None)
     bench.run()
     by = "rejected by clerk at 10.0.0.1:5" if known else "rejected"
-    assert letter_annotations(bench, "DLQ")["_AMQ_DL_TEXT"] == (f"{by}: {text}" if text else by)
+    assert notes(bench.only("DLQ"))["_AMQ_DL_TEXT"] == (f"{by}: {text}" if text else by)
 
 
 def test_what_a_dead_letter_carries() -> None:
     bench = Bench(ONCE)
     expiration = bench.broker.now + 10_000
     die(bench, user="u", priority=7, expiration=expiration, head=b"colour:red\n")
-    (letter,) = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
-    found = letter_annotations(bench, "DLQ")
+    letter = bench.only("DLQ")
+    found = notes(letter)
     text = found.pop("_AMQ_DL_TEXT")
     assert text == "delivered 1 time without success, last by clerk at 10.0.0.1:5: rejected by the consumer"
     assert found == {
@@ -83,7 +78,7 @@ def test_what_the_journal_knows_of_a_death() -> None:
     bench.broker.advance(50)
     bench.nack(taker, message)
     (death,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.DeadLettered)]
-    (letter,) = [m for m, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
+    letter = bench.only("DLQ")
     assert (death.queue_id, death.old_id, death.new_id) == (bench.queue("a").id, message.id, letter.id)
     assert (death.enqueued, death.first_failure, death.attempts) == (message.header.timestamp, first, 2)
     assert (death.reason, death.address, death.user) == (DeadLetterReason.MAX_DELIVERIES, "a", "u")
@@ -95,7 +90,7 @@ def test_what_the_journal_knows_of_an_expiry(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1", expiration=expiration, expiry_source=1)
     bench.broker.advance(1000)
     (expiry,) = [r for r in journal_records(bench.broker) if isinstance(r, decode.Expired)]
-    (copy,) = [m for m, _ in bench.engine.messages.browse(bench.queue("ExpiryQueue"))]
+    copy = bench.only("ExpiryQueue")
     assert (expiry.old_id, expiry.new_id, expiry.expiration, expiry.source) == (message.id, copy.id, expiration, 1)
     assert (expiry.consumers, expiry.attempts, expiry.address) == (0, 0, "a")
 
@@ -103,7 +98,7 @@ def test_what_the_journal_knows_of_an_expiry(bench: Bench) -> None:
 def test_an_expired_message_says_when_it_was_noticed_and_not_who_had_it(bench: Bench) -> None:
     bench.sent("a", b"1", expiration=bench.broker.now + 1000)
     bench.broker.advance(1000)
-    found = letter_annotations(bench, "ExpiryQueue")
+    found = notes(bench.only("ExpiryQueue"))
     assert (found["_AMQ_ACTUAL_EXPIRY"], found["_AMQ_DL_REASON"]) == (bench.broker.now, "expired")
     assert "_AMQ_DL_CLIENT" not in found
 
@@ -138,7 +133,7 @@ def test_a_dead_letter_queue_never_dead_letters_onto_itself() -> None:
     bench.nack(taker, taker.taken[-1], requeue=False)
     assert taker.take() == [b"1"] * 6, "a consumer that wants no redelivery gets none"
     assert bench.take("DLQ").take() == [b"1"], "another may take it"
-    found = letter_annotations(bench, "DLQ")
+    found = notes(bench.only("DLQ"))
     assert (found["_AMQ_ORIG_ADDRESS"], found["_AMQ_DL_COUNT"]) == ("a", 1)
     assert bench.engine.usage.messages == 1
 
@@ -146,10 +141,7 @@ def test_a_dead_letter_queue_never_dead_letters_onto_itself() -> None:
 def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_address() -> None:
     """A queue on `#` gets the dead letters too; what fails there again stays, instead of dying once more."""
     bench = Bench(ONCE, {"match": "DLQ", "max-delivery-attempts": 1})
-    engine = bench.enter()
-    engine.configuration.declare_queue(
-        engine.configuration.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
-    )
+    bench.declare("all", "*", routing_type=RoutingType.MULTICAST)
     taker = bench.take("*::all", None)
     bench.sent("b", b"1", routing_type=None)
     for _ in range(6):
@@ -164,10 +156,7 @@ def test_a_letter_does_not_breed_on_a_wildcard_queue_that_sees_the_dead_letter_a
 @pytest.mark.parametrize("expiry_delay", [None, 1000])
 def test_an_expired_copy_does_not_go_round_in_circles(expiry_delay: int | None) -> None:
     bench = Bench({"match": "ExpiryQueue", "expiry-delay": -1 if expiry_delay is None else expiry_delay})
-    engine = bench.enter()
-    engine.configuration.declare_queue(
-        engine.configuration.declare("*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
-    )
+    bench.declare("all", "*", routing_type=RoutingType.MULTICAST)
     bench.sent("b", b"1", routing_type=None, expiration=bench.broker.now + 10)
     bench.broker.advance(1000)
     assert bench.engine.usage.messages == 1
@@ -181,10 +170,7 @@ def test_the_dead_letter_address_is_the_queue_s_the_expiry_address_the_message_s
         {"match": "news.#", "dead-letter-address": "D1", "expiry-address": "E1", "max-delivery-attempts": 1},
         {"match": "news.eu", "dead-letter-address": "D2", "expiry-address": "E2"},
     )
-    engine = bench.enter()
-    engine.configuration.declare_queue(
-        engine.configuration.declare("news.*", set()), "all", RoutingType.MULTICAST, durable=True, selector=""
-    )
+    bench.declare("all", "news.*", routing_type=RoutingType.MULTICAST)
     (message,) = bench.sent("news.eu", b"dead", routing_type=None)
     taker = bench.take("news.*::all", None)
     bench.nack(taker, message)

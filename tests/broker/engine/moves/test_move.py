@@ -71,34 +71,23 @@ def test_a_dead_letter_and_an_expiry_are_one_entry_each() -> None:
         assert "REMOVED" in inside
 
 
-def test_several_queues_on_the_target_take_turns() -> None:
+@pytest.mark.parametrize(
+    ("lasting", "expected"), [(True, ([b"1", b"3"], [b"2", b"4"])), (False, ([b"1", b"2", b"3", b"4"], []))]
+)
+def test_several_queues_on_the_target_take_turns_but_those_that_would_forget_a_message(
+    lasting: bool, expected: tuple[list[bytes], list[bytes]]
+) -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
-    engine = bench.enter()
-    address = engine.configuration.declare("dead", set())
-    for name in ("d1", "d2"):
-        engine.configuration.declare_queue(address, name, ANYCAST, durable=True, selector="")
+    bench.declare("d1", "dead")
+    bench.declare("d2", "dead", durable=lasting)
     messages = bench.sent("a", b"1", b"2", b"3", b"4")
     bench.nack(bench.take("a"), *messages)
-    assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"3"], [b"2", b"4"])
-
-
-def test_of_several_queues_on_the_target_those_that_would_forget_a_message_get_none() -> None:
-    bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
-    engine = bench.enter()
-    address = engine.configuration.declare("dead", set())
-    for name in ("d1", "d2"):
-        engine.configuration.declare_queue(address, name, ANYCAST, durable=name == "d1", selector="")
-    messages = bench.sent("a", b"1", b"2", b"3")
-    bench.nack(bench.take("a"), *messages)
-    assert (bench.bodies("d1"), bench.bodies("d2")) == ([b"1", b"2", b"3"], [])
+    assert (bench.bodies("d1"), bench.bodies("d2")) == expected
 
 
 def test_a_topic_queue_of_the_targets_name_gets_a_message_once() -> None:
     bench = Bench({"match": "a", "max-delivery-attempts": 1, "dead-letter-address": "dead"})
-    engine = bench.enter()
-    engine.configuration.declare_queue(
-        engine.configuration.declare("dead", set()), "dead", MULTICAST, durable=False, selector=""
-    )
+    bench.declare("dead", routing_type=MULTICAST, durable=False)
     messages = bench.sent("a", b"1")
     bench.nack(bench.take("a"), *messages)
     assert bench.bodies("dead") == [b"1"]

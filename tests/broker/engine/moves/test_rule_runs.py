@@ -16,7 +16,7 @@ from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_A
 from broker.engine.moves.transfer import MessageRange
 from broker.engine.operators.administration import NewQueue
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, entries_with, fill
+from tests.broker.engine.engine_harness import Bench, entries_with, fill, notes
 from tests.simulation.random_work import PAGING
 from tests.simulation.world import check_accounts, check_counters, reasons, small
 from tests.support.rules import sections
@@ -54,12 +54,6 @@ def reject(bench: Bench, name: str) -> None:
     bench.close(taker, redelivery.CLOSED)
 
 
-def notes(bench: Bench, name: str) -> dict[str, str | int]:
-    """What the broker wrote on the one message of a queue."""
-    ((message, _),) = bench.engine.messages.browse(bench.queue(name))
-    return dict(message.header.annotations or {})
-
-
 def done(bench: Bench) -> dict[str, dict[str, int]]:
     """What rules did."""
     return {name: dict(counts) for name, counts in bench.engine.dead_letter_rules.done.items() if counts}
@@ -83,14 +77,14 @@ def test_a_retry_comes_every_so_often_and_so_many_times_across_restarts(crash: b
         assert (b.bodies("DLQ"), b.bodies("a")) == ([b"x"], [])
         b.broker.advance(1)
         assert (b.bodies("DLQ"), b.bodies("a")) == ([], [b"x"])
-        carried = notes(b, "a")
+        carried = notes(b.only("a"))
         assert (carried["_AMQ_DL_RETRIES"], carried["_AMQ_DL_RULE"]) == (trip, "retry-1")
         b = b.restart(crash=crash)
-        assert notes(b, "a")["_AMQ_DL_RETRIES"] == trip
+        assert notes(b.only("a"))["_AMQ_DL_RETRIES"] == trip
         reject(b, "a")
     b.broker.advance(1000)
     assert (b.bodies("DLQ"), b.bodies("a"), b.bodies("parking")) == ([], [], [b"x"])
-    assert notes(b, "parking")["_AMQ_DL_COUNT"] == 3
+    assert notes(b.only("parking"))["_AMQ_DL_COUNT"] == 3
     assert done(b) == {"move-2": {"moved": 1}}
     b.broker.advance(10_000_000)
     assert b.bodies("parking") == [b"x"]
@@ -106,7 +100,7 @@ def test_an_operator_ends_the_count() -> None:
     assert b.bodies("DLQ") == [b"x"]
     b.enter().messages.retry(b.queue("DLQ"), MessageRange())
     b.run()
-    assert "_AMQ_DL_RETRIES" not in notes(b, "a")
+    assert "_AMQ_DL_RETRIES" not in notes(b.only("a"))
     reject(b, "a")
     b.broker.advance(1000)
     assert b.bodies("a") == [b"x"]
@@ -167,7 +161,7 @@ def test_a_move_is_one_entry_and_goes_at_once() -> None:
     die(b, "orders.eu", b"x")
     die(b, "other", b"y")
     assert (b.bodies("parking"), b.bodies("DLQ")) == ([b"x"], [b"y"])
-    assert notes(b, "parking")["_AMQ_DL_RULE"] == "move-1"
+    assert notes(b.only("parking"))["_AMQ_DL_RULE"] == "move-1"
     entries = entries_with(b, "REMOVED")
     assert [entry.count("MESSAGE") for entry in entries] == [1, 1, 1], "two deaths and a move"
     sound(b)

@@ -14,7 +14,7 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.sessions.stomp.format import encode_head
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, entries_with, fill
+from tests.broker.engine.engine_harness import Bench, entries_with, fill, notes
 from tests.simulation.world import check_accounts, check_counters, reasons, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
@@ -43,18 +43,7 @@ def die(bench: Bench, name: str, *bodies: bytes, **more: Any) -> list[Message]:
     taker = bench.take(name)
     bench.nack(taker, *messages, requeue=False)
     bench.close(taker, redelivery.CLOSED)
-    return [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
-
-
-def only(bench: Bench, name: str) -> Message:
-    """The one message of a queue."""
-    ((message, _),) = bench.engine.messages.browse(bench.queue(name))
-    return message
-
-
-def notes(message: Message) -> dict[str, str | int]:
-    """What the broker wrote on a message."""
-    return message.header.annotations or {}
+    return bench.messages("DLQ")
 
 
 # -- back to where they came from --------------------------------------------------------------------------------------
@@ -67,10 +56,10 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
     bench.nack(taker, message)
     bench.nack(taker, message)
     bench.close(taker, redelivery.CLOSED)
-    dead = only(bench, "DLQ")
+    dead = bench.only("DLQ")
     step = retry(bench)
     assert (step.moved, step.refused, step.complete) == (1, {}, True)
-    back = only(bench, "a")
+    back = bench.only("a")
     assert bench.bodies("DLQ") == []
     assert back.id > dead.id
     assert bench.queue("a").delivery_count(back.id) == 0
@@ -87,7 +76,7 @@ def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Ben
     (dead,) = die(bench, "a", b"1")
     died = notes(dead)
     retry(bench)
-    back = only(bench, "a")
+    back = bench.only("a")
     assert notes(back)["_AMQ_ORIG_MESSAGE_ID"] == dead.id
     assert (notes(back)["_AMQ_ORIG_ADDRESS"], notes(back)["_AMQ_ORIG_QUEUE"]) == ("DLQ", "DLQ")
     assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(back), "it has the type itself"
@@ -95,7 +84,7 @@ def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Ben
     assert len(history) >= 10
     assert history.items() <= notes(back).items()
     bench.nack(bench.take("a"), back, requeue=False)
-    again = notes(only(bench, "DLQ"))
+    again = notes(bench.only("DLQ"))
     assert (again["_AMQ_DL_COUNT"], again["_AMQ_ORIG_QUEUE"], again["_AMQ_ORIG_MESSAGE_ID"]) == (2, "a", back.id)
     assert again["_AMQ_ORIG_ROUTING_TYPE"] == ANYCAST
     assert again["_AMQ_DL_FIRST_MESSAGE_ID"] == died["_AMQ_DL_FIRST_MESSAGE_ID"]
@@ -116,8 +105,8 @@ def test_an_expired_message_goes_back_without_its_expiration() -> None:
         bench.sent(name, b"1", expiration=bench.broker.now + 10)
     bench.broker.advance(10)
     assert retry(bench, "ExpiryQueue").moved == 2
-    assert (only(bench, "a").header.expiration, "_AMQ_ACTUAL_EXPIRY" in notes(only(bench, "a"))) == (0, False)
-    assert only(bench, "fresh").header.expiration == bench.broker.now + 5000, "what the address imposes"
+    assert (bench.only("a").header.expiration, "_AMQ_ACTUAL_EXPIRY" in notes(bench.only("a"))) == (0, False)
+    assert bench.only("fresh").header.expiration == bench.broker.now + 5000, "what the address imposes"
     bench.broker.advance(5000)
     assert (bench.bodies("fresh"), bench.bodies("ExpiryQueue")) == ([], [b"1"])
 
@@ -130,7 +119,7 @@ def test_only_the_subscription_where_it_died_gets_it_again(bench: Bench) -> None
     bench.nack(first, message, requeue=False)
     retry(bench)
     assert (bench.bodies("s1"), bench.bodies("s2")) == ([b"1"], [b"1"])
-    assert only(bench, "s1").header.routing_type is MULTICAST
+    assert bench.only("s1").header.routing_type is MULTICAST
 
 
 def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there(bench: Bench) -> None:
@@ -139,17 +128,14 @@ def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there(bench: Ben
     taker = bench.take("news.#", MULTICAST, durable_name="s")
     bench.nack(taker, message, requeue=False)
     retry(bench)
-    assert (only(bench, "s").header.address, bench.bodies("DLQ")) == ("news.eu", [])
+    assert (bench.only("s").header.address, bench.bodies("DLQ")) == ("news.eu", [])
     assert bench.engine.addresses["news.eu"].size_messages == 1
 
 
 def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     bench = Bench({"match": "fixed", "auto-create-queues": False})
     die(bench, "a", b"1")
-    bench.enter()
-    address = bench.engine.configuration.declare("fixed", {ANYCAST})
-    bench.engine.configuration.declare_queue(address, "fixed", ANYCAST, durable=True, selector="")
-    bench.run()
+    bench.declare("fixed")
     die(bench, "fixed", b"2")
     for name in ("a", "fixed"):
         bench.enter().delete_queue(bench.queue(name))
@@ -175,20 +161,17 @@ def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
     """Its sender did not say; a queue that bears its address's name is no subscription."""
     bench.sent("a", b"0")
     die(bench, "a", b"1", routing_type=None)
-    assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(only(bench, "DLQ"))
+    assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(bench.only("DLQ"))
     bench.enter().delete_queue(bench.queue("a"))
     bench.run()
     assert retry(bench).moved == 1
-    assert only(bench, "a").header.routing_type is None
+    assert bench.only("a").header.routing_type is None
 
 
 def test_another_queue_that_took_the_name_does_not_get_it(bench: Bench) -> None:
     die(bench, "a", b"1")
     bench.enter().delete_queue(bench.queue("a"))
-    bench.engine.configuration.declare_queue(
-        bench.engine.configuration.declare("b", {ANYCAST}), "a", ANYCAST, durable=True, selector=""
-    )
-    bench.run()
+    bench.declare("a", "b")
     assert retry(bench).refused == {"no-queue": 1}
     assert bench.bodies("a") == []
 
@@ -237,8 +220,7 @@ def test_move_to_an_address_that_is_made(bench: Bench) -> None:
     step = moved(bench, "a", "b")
     assert (step.moved, step.refused, step.complete) == (2, {}, True)
     assert (bench.bodies("a"), bench.bodies("b")) == ([], [b"1", b"2"])
-    first = next(bench.engine.messages.browse(bench.queue("b")))[0]
-    assert notes(first) == {
+    assert notes(bench.messages("b")[0]) == {
         "_AMQ_ORIG_ADDRESS": "a",
         "_AMQ_ORIG_QUEUE": "a",
         "_AMQ_ORIG_MESSAGE_ID": messages[0].id,
@@ -278,11 +260,8 @@ def test_move_to_a_topic_or_one_of_its_queues(bench: Bench, target: str) -> None
 def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
     fixed: list[dict[str, object]] = [{"match": name, "auto-create-addresses": False} for name in ("closed.#", "topic")]
     bench = Bench(*fixed)
-    engine = bench.enter()
-    engine.configuration.declare("topic", {MULTICAST})
-    engine.configuration.declare_queue(
-        engine.configuration.declare("w.#", {MULTICAST}), "wild", MULTICAST, durable=True, selector=""
-    )
+    bench.enter().configuration.declare("topic", {MULTICAST})
+    bench.declare("wild", "w.#", routing_type=MULTICAST)
     bench.sent("w.y", b"1", routing_type=MULTICAST)
     bench.sent("a", b"1")
     source = "wild" if target == "w.x" else "a"
@@ -295,10 +274,7 @@ def test_a_target_that_cannot_be(target: str, error: type[EngineError]) -> None:
 
 
 def test_a_message_that_no_queue_takes_stays(bench: Bench) -> None:
-    engine = bench.enter()
-    engine.configuration.declare_queue(
-        engine.configuration.declare("b", {ANYCAST}), "red", ANYCAST, durable=True, selector="colour = 'red'"
-    )
+    bench.declare("red", "b", selector="colour = 'red'")
     for colour in (b"red", b"blue"):
         bench.sent("a", colour, head=encode_head([(b"colour", colour)]))
     step = moved(bench, "a", "b")
@@ -343,8 +319,7 @@ def test_a_filter_chooses_by_what_the_broker_noted(bench: Bench) -> None:
 
 
 def test_one_id(bench: Bench) -> None:
-    die(bench, "a", b"1", b"2")
-    dead = [message for message, _ in bench.engine.messages.browse(bench.queue("DLQ"))]
+    dead = die(bench, "a", b"1", b"2")
     assert retry(bench, selection=MessageRange(ids=(dead[1].id,))).moved == 1
     assert (bench.bodies("DLQ"), bench.bodies("a")) == ([b"1"], [b"2"])
     assert retry(bench, selection=MessageRange(ids=(dead[1].id,))).refused == {"gone": 1}

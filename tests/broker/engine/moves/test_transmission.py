@@ -11,10 +11,9 @@ from random import Random
 import pytest
 
 from broker.engine.model.errors import AddressFull
-from broker.engine.model.message import Message
 from broker.engine.moves.transfer import MessageRange
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, Producing, section
+from tests.broker.engine.engine_harness import Bench, Producing, notes, section
 from tests.simulation.world import check_accounts, check_counters, reasons
 from tests.support.bodies import body_of
 
@@ -37,17 +36,13 @@ def started(*settings: dict[str, object], remote: str = "xy") -> Bench:
     return bench
 
 
-def held(bench: Bench, name: str) -> list[Message]:
-    return [message for message, _ in bench.engine.messages.browse(bench.queue(name))]
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_what_is_sent_to_a_remote_queue_waits_as_it_is(restart: bool) -> None:
     bench = started(X, OUT)
     bench.sent("x", b"1", b"2", head=b"colour:red\n", priority=7, expiration=bench.broker.now + 9_000)
     if restart:
         bench = linked(bench.restart())
-    *messages, _ = held(bench, "out")
+    *messages, _ = bench.messages("out")
     assert [body_of(each) for each in messages] == [b"1", b"2"]
     for each in messages:
         assert (each.header.address, each.header.annotations, each.header.priority) == ("x", None, 7)
@@ -71,9 +66,8 @@ def test_a_dead_message_goes_where_the_remote_queue_says() -> None:
     bench.nack(taker, failed)
     assert bench.bodies("x.dead") == [b"rejected", b"failed"]
     assert bench.bodies("out.dead") == [b"first"]
-    (dead, _) = held(bench, "x.dead")
-    notes = dead.header.annotations or {}
-    assert [notes[f"_AMQ_{name}"] for name in ("ORIG_ADDRESS", "ORIG_QUEUE", "DL_FIRST_ADDRESS")] == ["x", "out", "x"]
+    noted = notes(bench.messages("x.dead")[0])
+    assert [noted[f"_AMQ_{name}"] for name in ("ORIG_ADDRESS", "ORIG_QUEUE", "DL_FIRST_ADDRESS")] == ["x", "out", "x"]
 
 
 def test_an_expired_message_goes_where_the_remote_queue_says() -> None:
@@ -160,7 +154,7 @@ def test_a_transaction_sends_to_several_remote_queues() -> None:
     assert bench.bodies("out") == [b"first"]
     bench.enter().transactions.commit(tx)
     bench.run()
-    messages = held(linked(bench.restart()), "out")
+    messages = linked(bench.restart()).messages("out")
     assert [(each.header.address, body_of(each)) for each in messages[1:]] == [
         ("x", b"0"),
         ("y", b"1"),

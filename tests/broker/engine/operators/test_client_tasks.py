@@ -31,8 +31,7 @@ def step(bench: Bench, task: Task, moved: int, **refused: int) -> None:
     bench.run()
 
 
-def test_its_steps_are_counted_and_it_ends_when_its_client_says_so() -> None:
-    bench = Bench()
+def test_its_steps_are_counted_and_it_ends_when_its_client_says_so(bench: Bench) -> None:
     task = begun(bench, IMPORT, total=7, target="a")
     assert (task.state, task.progress.total) == (TaskState.RUNNING, 7)
     step(bench, task, 3)
@@ -53,8 +52,7 @@ def test_its_steps_are_counted_and_it_ends_when_its_client_says_so() -> None:
     assert (restored.request, restored.state, restored.progress) == (task.request, task.state, progress)
 
 
-def test_a_client_that_cannot_go_on_says_why() -> None:
-    bench = Bench()
+def test_a_client_that_cannot_go_on_says_why(bench: Bench) -> None:
     task = begun(bench, REPLAY)
     bench.enter().tasks.end(task, "its disk is full")
     assert (task.state, task.why) == (TaskState.FAILED, "its disk is full")
@@ -64,8 +62,7 @@ def test_a_client_that_cannot_go_on_says_why() -> None:
 
 @pytest.mark.parametrize("kind", [EXPORT, IMPORT, REPLAY])
 @pytest.mark.parametrize("crash", [True, False])
-def test_it_ends_with_the_broker_and_says_how_far_it_was(kind: TaskKind, *, crash: bool) -> None:
-    bench = Bench()
+def test_it_ends_with_the_broker_and_says_how_far_it_was(bench: Bench, kind: TaskKind, *, crash: bool) -> None:
     bench.sent("a", b"1", b"2")
     task = begun(bench, kind)
     step(bench, task, 1)
@@ -80,8 +77,7 @@ def test_it_ends_with_the_broker_and_says_how_far_it_was(kind: TaskKind, *, cras
     assert [found.state for found in again.restart().engine.tasks.all()] == [TaskState.FAILED] * 2
 
 
-def test_it_fails_when_its_client_makes_no_call_for_long() -> None:
-    bench = Bench()
+def test_it_fails_when_its_client_makes_no_call_for_long(bench: Bench) -> None:
     task = begun(bench, IMPORT)
     bench.broker.advance(CLIENT_SILENCE_MS_MAX - 1)
     step(bench, task, 1)
@@ -96,8 +92,7 @@ def test_it_fails_when_its_client_makes_no_call_for_long() -> None:
         bench.enter().tasks.may_step(task, IMPORT)
 
 
-def test_no_step_is_made_while_it_is_paused_and_its_client_is_told_of_the_end() -> None:
-    bench = Bench()
+def test_no_step_is_made_while_it_is_paused_and_its_client_is_told_of_the_end(bench: Bench) -> None:
     task = begun(bench, IMPORT)
     told: list[TaskState] = []
     with bench.engine.tasks.watched(task, lambda: told.append(task.state)):
@@ -114,8 +109,7 @@ def test_no_step_is_made_while_it_is_paused_and_its_client_is_told_of_the_end() 
         bench.enter().tasks.end(task, "")
 
 
-def test_a_rate_lets_its_client_wait() -> None:
-    bench = Bench()
+def test_a_rate_lets_its_client_wait(bench: Bench) -> None:
     task = begun(bench, IMPORT, rate=20)
     assert bench.engine.tasks.most(task) == 2
     told: list[int] = []
@@ -146,8 +140,7 @@ def test_an_export_removes_what_its_client_has() -> None:
     check_accounts(bench.broker)
 
 
-def test_what_is_no_step_of_it_is_refused() -> None:
-    bench = Bench()
+def test_what_is_no_step_of_it_is_refused(bench: Bench) -> None:
     bench.sent("a", b"1")
     task = begun(bench)
     with pytest.raises(InvalidTask, match=f"task {task.id} is not of kind import, but export"):
@@ -162,8 +155,7 @@ def test_what_is_no_step_of_it_is_refused() -> None:
         bench.engine.tasks.queue_of(task)
 
 
-def test_so_many_may_be_under_way_beside_those_of_the_broker() -> None:
-    bench = Bench()
+def test_so_many_may_be_under_way_beside_those_of_the_broker(bench: Bench) -> None:
     bench.sent("a", b"1")
     for _ in range(ACTIVE_MAX):
         begun(bench, IMPORT)

@@ -11,7 +11,7 @@ from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.routing import destinations
 from broker.engine.routing.alter import change
-from tests.broker.engine.engine_harness import Bench, section
+from tests.broker.engine.engine_harness import Bench, notes, section
 from tests.support.bodies import body_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
@@ -24,13 +24,6 @@ def disable(bench: Bench, *names: str) -> None:
         bench.run()
 
 
-def filtered(bench: Bench, address: str, selector: str) -> None:
-    """An anycast queue on an address of its own name, with a filter."""
-    home = bench.enter().configuration.declare(address, {ANYCAST})
-    bench.engine.configuration.declare_queue(home, address, ANYCAST, durable=True, selector=selector)
-    bench.run()
-
-
 def closed(*settings: dict[str, object]) -> Bench:
     """A broker whose queue `a` is disabled."""
     bench = Bench(*settings)
@@ -41,10 +34,7 @@ def closed(*settings: dict[str, object]) -> Bench:
 
 def dead(bench: Bench, name: str = "DLQ") -> list[tuple[bytes, object]]:
     """What is on a dead-letter queue: the bodies, and why."""
-    return [
-        (body_of(message), (message.header.annotations or {})["_AMQ_DL_REASON"])
-        for message, _ in bench.engine.messages.browse(bench.queue(name))
-    ]
+    return [(body_of(message), notes(message)["_AMQ_DL_REASON"]) for message in bench.messages(name)]
 
 
 @pytest.mark.parametrize("routing_type", [ANYCAST, None])
@@ -77,7 +67,7 @@ def test_a_queue_that_forgets_without_consumers_loses_on_purpose() -> None:
 
 
 def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
-    filtered(bench, "a", "AMQSize > 1000")
+    bench.declare("a", selector="AMQSize > 1000")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a", ANYCAST)
     bodies = [b"x" * 2_000, b"small", b"y" * 2_000, b"little", b"z" * 2_000]
@@ -91,7 +81,7 @@ def test_a_filter_that_fits_nothing_refuses_those_alone(bench: Bench) -> None:
 
 
 def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there(bench: Bench) -> None:
-    filtered(bench, "a", "AMQSize > 1000")
+    bench.declare("a", selector="AMQSize > 1000")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a", ANYCAST)
     run = [Message(bench.header("a"), b"", body) for body in (b"x" * 2_000, b"small", b"y" * 2_000)]
@@ -103,7 +93,7 @@ def test_nothing_behind_the_first_refusal_if_it_is_to_stop_there(bench: Bench) -
 
 def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
     bench = Bench({"match": "a", "max-size-messages": 3, "address-full-policy": "FAIL"})
-    filtered(bench, "a", "AMQSize > 1000")
+    bench.declare("a", selector="AMQSize > 1000")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a", ANYCAST)
     run = [Message(bench.header("a"), b"", b"%d" % n * (2_000 if n != 1 else 1)) for n in range(5)]
@@ -117,7 +107,7 @@ def test_of_a_run_that_fills_the_address_those_that_no_queue_takes() -> None:
 
 
 def test_duplicates_do_not_shift_the_places(bench: Bench) -> None:
-    filtered(bench, "a", "AMQSize > 1000")
+    bench.declare("a", selector="AMQSize > 1000")
     bench.sent("a", b"x" * 2_000, head=b"_AMQ_DUPL_ID:1\n")
     engine = bench.enter()
     address, queue = destinations.destination(engine._state, "a", ANYCAST)
@@ -174,10 +164,8 @@ def test_a_commit_is_refused_as_a_whole() -> None:
 def test_mixed_messages_do_not_take_each_other_with_them() -> None:
     bench = closed()
     for name in ("b", "c"):
-        filtered(bench, name, "")
-    address = bench.enter().configuration.declare("#", {MULTICAST})
-    bench.engine.configuration.declare_queue(address, "all", MULTICAST, durable=True, selector="AMQSize > 1000")
-    bench.run()
+        bench.declare(name)
+    bench.declare("all", "#", routing_type=MULTICAST, selector="AMQSize > 1000")
     engine = bench.enter()
     sends = []
     for name in ("b", "a", "c"):
@@ -209,7 +197,7 @@ def test_what_cannot_be_made_refuses() -> None:
 def diverted(*settings: dict[str, object], **sections: DivertSection) -> Bench:
     bench = Bench(*settings, diverts=sections)
     for name in ("a", "b", "c"):
-        filtered(bench, name, "")
+        bench.declare(name)
     return bench
 
 

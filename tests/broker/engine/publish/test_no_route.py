@@ -8,13 +8,13 @@ import pytest
 
 from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.limits import Limits
-from broker.engine.model.message import Message, PropertyView, RoutingType
+from broker.engine.model.message import PropertyView, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
 from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.routing.alter import change
 from store import decode
 from store.record import DeadLetterReason
-from tests.broker.engine.engine_harness import Bench, section
+from tests.broker.engine.engine_harness import Bench, notes, section
 from tests.simulation.world import check_accounts, journal_directory, journal_records
 from tests.support.sim_files import Crash, Fault
 
@@ -26,11 +26,6 @@ KEPT: dict[str, object] = {"match": "t.#", "send-to-dla-on-no-route": True}
 def deaths(bench: Bench) -> list[decode.DeadLettered]:
     """The records of deaths, oldest first."""
     return [record for record in journal_records(bench.broker) if isinstance(record, decode.DeadLettered)]
-
-
-def letters(bench: Bench, name: str = "DLQ") -> list[Message]:
-    """What is on a dead-letter queue, oldest first."""
-    return [message for message, _ in bench.engine.messages.browse(bench.queue(name))]
 
 
 def retry(bench: Bench, name: str = "DLQ") -> MoveResult:
@@ -49,7 +44,7 @@ def disable(bench: Bench, name: str, *, enabled: bool = False) -> None:
 def test_it_has_a_record_of_its_death() -> None:
     bench = Bench(KEPT)
     (message,) = bench.sent("t.x", b"1", routing_type=MULTICAST, user="u", origin="c")
-    (copy,) = letters(bench)
+    copy = bench.only("DLQ")
     (death,) = deaths(bench)
     assert death == decode.DeadLettered(
         queue_id=0,
@@ -65,9 +60,15 @@ def test_it_has_a_record_of_its_death() -> None:
         remote="",
         user="u",
     )
-    assert (copy.header.annotations or {})["_AMQ_ORIG_MESSAGE_ID"] == death.old_id
+    noted = notes(copy)
+    assert (noted["_AMQ_ORIG_MESSAGE_ID"], noted["_AMQ_ORIG_ADDRESS"]) == (death.old_id, "t.x")
+    assert "_AMQ_ORIG_QUEUE" not in noted
+    assert bench.engine.addresses["t.x"].unrouted == 0
+    assert [told["address"] for told in bench.broker.reported("message.no_route")] == ["t.x"]
     check_accounts(bench.broker)
-    check_accounts(bench.restart().broker)
+    bench = bench.restart()
+    assert bench.bodies("DLQ") == [b"1"]
+    check_accounts(bench.broker)
 
 
 def test_each_of_a_run_has_one_and_what_was_routed_has_none() -> None:
@@ -75,8 +76,8 @@ def test_each_of_a_run_has_one_and_what_was_routed_has_none() -> None:
     bench.take("t.x", MULTICAST, durable_name="s", selector="k = 'v'")
     bench.sent("t.x", b"1", b"2", routing_type=MULTICAST)
     bench.sent("t.x", b"3", head=b"k:v\n", routing_type=MULTICAST)
-    assert [death.new_id for death in deaths(bench)] == [letter.id for letter in letters(bench)]
-    assert len(deaths(bench)) == 2
+    assert [death.new_id for death in deaths(bench)] == [letter.id for letter in bench.messages("DLQ")]
+    assert bench.bodies("DLQ") == [b"1", b"2"]
     check_accounts(bench.broker)
 
 
@@ -87,10 +88,17 @@ def test_what_is_not_durable_leaves_no_record() -> None:
     assert deaths(bench) == []
 
 
-def test_without_a_dead_letter_address_it_is_unroutable_and_no_death() -> None:
-    bench = Bench(KEPT | {"dead-letter-address": ""})
+def test_a_queue_for_it_is_made_where_the_settings_say_so() -> None:
+    bench = Bench(KEPT | {"auto-create-dead-letter-resources": True})
     bench.sent("t.x", b"1", routing_type=MULTICAST)
-    assert deaths(bench) == []
+    assert bench.bodies("DLQ.t.x") == [b"1"]
+
+
+@pytest.mark.parametrize("address", ["", "t.x"])
+def test_without_another_address_for_it_it_is_unroutable_and_no_death(address: str) -> None:
+    bench = Bench(KEPT | {"dead-letter-address": address})
+    bench.sent("t.x", b"1", routing_type=MULTICAST)
+    assert (deaths(bench), bench.bodies("DLQ")) == ([], [])
     assert bench.engine.addresses["t.x"].unrouted == 1
 
 
@@ -147,8 +155,7 @@ def test_what_was_sent_to_one_queue_goes_back_to_that_one() -> None:
     queue = one.consumer.queue.name
     disable(bench, queue)
     bench.sent(f"t.x::{queue}", b"1", routing_type=MULTICAST)
-    (letter,) = letters(bench)
-    assert (letter.header.annotations or {})["_AMQ_ORIG_QUEUE"] == queue
+    assert notes(bench.only("DLQ"))["_AMQ_ORIG_QUEUE"] == queue
     assert deaths(bench)[0].queue_id == 0, "it was never on it"
     disable(bench, queue, enabled=True)
     assert retry(bench).moved == 1
@@ -172,10 +179,9 @@ def test_it_dies_again() -> None:
     taker = bench.take("t.x", MULTICAST, durable_name="s")
     retry(bench)
     bench.nack(taker, *taker.taken, requeue=False)
-    (letter,) = letters(bench)
-    notes = letter.header.annotations or {}
-    assert (notes["_AMQ_DL_COUNT"], notes["_AMQ_DL_REASON"]) == (2, "rejected")
-    assert notes["_AMQ_DL_FIRST_REASON"] == "no-route"
+    noted = notes(bench.only("DLQ"))
+    assert (noted["_AMQ_DL_COUNT"], noted["_AMQ_DL_REASON"]) == (2, "rejected")
+    assert noted["_AMQ_DL_FIRST_REASON"] == "no-route"
     assert [death.reason for death in deaths(bench)] == [DeadLetterReason.NO_ROUTE, DeadLetterReason.REJECTED]
     check_accounts(bench.broker)
 
@@ -185,7 +191,7 @@ def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
     for n in range(200):
         bench.sent("t.x", b"%d" % n + b"." * 300, routing_type=MULTICAST)
         if n % 40:
-            bench.enter().messages.discard(bench.queue("DLQ"), MessageRange(ids=(letters(bench)[-1].id,)))
+            bench.enter().messages.discard(bench.queue("DLQ"), MessageRange(ids=(bench.messages("DLQ")[-1].id,)))
         bench.broker.advance(Limits().cleaning_period)
     assert "0000000001.journal" not in bench.broker.files.list_dir(journal_directory(bench.broker.config))
     bench.run()
@@ -212,7 +218,7 @@ def test_a_crash_at_each_operation_of_the_disk_leaves_both_or_none() -> None:
         done = files.operations - begun < at
         files.heal()
         bench = bench.restart()
-        copies = [letter.id for letter in letters(bench)] if "DLQ" in bench.engine.queues else []
+        copies = [letter.id for letter in bench.messages("DLQ")] if "DLQ" in bench.engine.queues else []
         assert [death.new_id for death in deaths(bench)] == copies
         found.add(len(copies))
         check_accounts(bench.broker)

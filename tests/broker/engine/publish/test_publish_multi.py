@@ -83,12 +83,12 @@ def test_each_queue_has_what_it_wants_in_order(bench: Bench, durable: bool) -> N
 def test_identities_rise_with_arrival_and_records_with_identities(bench: Bench) -> None:
     subscription(bench, "all", "#")
     publish(bench, TOPICS)
-    ids = [message.id for message, _ in bench.engine.messages.browse(bench.queue("all"))]
+    ids = [message.id for message in bench.messages("all")]
     assert ids == list(range(ids[0], ids[0] + len(TOPICS)))
     taker = bench.take("t", MULTICAST, durable_name="all2", client_id="c")
     assert taker.take() == []
     bench = bench.restart()
-    assert [message.id for message, _ in bench.engine.messages.browse(bench.queue("all"))] == ids
+    assert [message.id for message in bench.messages("all")] == ids
 
 
 def test_what_finds_no_queue_is_gone_by_name(bench: Bench) -> None:

@@ -43,10 +43,10 @@ def check(bench: Bench) -> None:
     retained = bench.engine.retained
     queue = retained.queue
     assert queue is not None
-    messages = [message for message, _ in bench.engine.messages.browse(queue)]
+    messages = bench.messages(queue.name)
     assert (len(messages), sum(m.size for m in messages)) == (retained.messages, retained.bytes)
     assert (queue.address.size_messages, queue.address.size_bytes) == (retained.messages, retained.bytes)
-    everywhere = {m.id: m for each in bench.engine.queues.values() for m, _ in bench.engine.messages.browse(each)}
+    everywhere = {m.id: m for name in bench.engine.queues for m in bench.messages(name)}
     usage = bench.engine.usage
     assert (usage.messages, usage.bytes) == (len(everywhere), sum(m.size for m in everywhere.values()))
     for address in bench.engine.addresses.values():

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 import pytest
 
 from broker.engine.delivery import redelivery
-from broker.engine.model.message import MessageHeader, RoutingType
+from broker.engine.model.message import RoutingType
 from broker.engine.queues.stored import UnknownFormat
 from broker.engine.recovery import restore
 from broker.engine.routing import registry
@@ -13,23 +15,15 @@ from store import decode
 from tests.broker.engine.engine_harness import Bench
 from tests.simulation.world import check_accounts, check_counters, journal_records
 
-FACTS = (
-    "address",
-    "annotations",
-    "durable",
-    "expiration",
-    "expiry_source",
-    "priority",
-    "routing_type",
-    "scheduled",
-    "timestamp",
-    "user",
-    "origin",
-)
+FACTS = attrgetter(
+    "address", "annotations", "durable", "expiration", "expiry_source", "priority", "routing_type", "scheduled",
+    "timestamp", "user", "origin",
+)  # fmt: skip
 
 
-def known(header: MessageHeader) -> dict[str, object]:
-    return {name: getattr(header, name) for name in FACTS}
+def known(bench: Bench) -> dict[int, tuple[object, ...]]:
+    """All that is known of the messages on `a`."""
+    return {m.id: (FACTS(m.header), m.head, m.body, m.size) for m in bench.messages("a")}
 
 
 def test_messages_are_what_they_were(bench: Bench) -> None:
@@ -49,15 +43,10 @@ def test_messages_are_what_they_were(bench: Bench) -> None:
         scheduled=now + 5000,
         annotations={"_AMQ_DL_REASON": "x", "n": 5},
     )
-    before = {
-        m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.messages.browse(bench.queue("a"))
-    }
+    before = known(bench)
     for crash in (True, False):
         bench = bench.restart(crash=crash)
-        after = {
-            m.id: (known(m.header), m.head, m.body, m.size) for m, _ in bench.engine.messages.browse(bench.queue("a"))
-        }
-        assert after == before
+        assert known(bench) == before
     assert bench.broker.restored.messages == 3
     check_counters(bench.broker)
 
@@ -81,14 +70,12 @@ def test_ids_are_never_used_again(bench: Bench) -> None:
 
 
 def test_a_message_on_several_queues_is_one_object_and_is_counted_once(bench: Bench) -> None:
-    engine = bench.enter()
-    address = engine.configuration.declare("a", {RoutingType.MULTICAST})
     for name in ("q1", "q2"):
-        engine.configuration.declare_queue(address, name, RoutingType.MULTICAST, durable=True, selector="")
+        bench.declare(name, "a", routing_type=RoutingType.MULTICAST)
     bench.sent("a", b"1", routing_type=None)
     bench = bench.restart()
-    (one,), (two,) = ([m for m, _ in bench.engine.messages.browse(bench.queue(q))] for q in ("q1", "q2"))
-    assert one is two
+    one = bench.only("q1")
+    assert one is bench.only("q2")
     assert one.refs == 2
     usage = bench.engine.usage
     assert (usage.messages, bench.engine.addresses["a"].size_messages) == (1, 1)
