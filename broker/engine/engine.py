@@ -255,7 +255,11 @@ class Engine:
 
     def known_subscription(self, names: Iterable[str], access: Access) -> Queue | None:
         """The first of these subscriptions that exists and that the client may know of."""
-        return subscribe.known(self._state, names, access)
+        for name in names:
+            queue = self._state.queues.get(name) if name else None
+            if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
+                return queue
+        return None
 
     def queue(self, name: str) -> Queue:
         """A queue by name or FQQN.  Raises NotFound."""

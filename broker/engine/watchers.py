@@ -34,8 +34,6 @@ class Watchers(Watcher):
         self.slow.settle()
         self.dead_letter_rules.settle()
 
-    # -- events of the registry ------------------------------------------------------------------------------------
-
     def address_made(self, address: Address) -> None:
         if address.settings.slow_consumer_threshold >= 0:
             self.slow.watch(address.settings.slow_consumer_check_period)

@@ -12,7 +12,7 @@ whose clients expect it, replaces the subscription if it has no consumer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from broker.engine.delivery.reservations import Reserve
@@ -162,15 +162,6 @@ def predicate(filter: Filter | None, no_local: str) -> Callable[[Message], bool]
     if not no_local:
         return lambda message: accepted.matches(PropertyView(message))
     return lambda message: message.header.origin != no_local and accepted.matches(PropertyView(message))
-
-
-def known(state: State, names: Iterable[str], access: Access) -> Queue | None:
-    """The first of these subscriptions that exists and that the client may know of."""
-    for name in names:
-        queue = state.queues.get(name) if name else None
-        if queue is not None and access.sees(queue.address.name, queue.name, durable=queue.durable):
-            return queue
-    return None
 
 
 def deletable(state: State, name: str, access: Access) -> Queue:

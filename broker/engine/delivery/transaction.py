@@ -109,19 +109,43 @@ class Transactions:
 
         Raises TransactionClosed, NotFound, NoQueue, AddressFull, DuplicateMessage or DiskFull before anything is done.
         """
-        self._state.mark = NO_WAY_BACK
-        settle_acknowledged(self._state)
-        _commit(self._state, transaction)
+        state = self._state
+        state.mark = NO_WAY_BACK
+        settle_acknowledged(state)
+        transaction.check_open()
+        _check(state, transaction)
+        transaction.closed = True
+        state.atomic = True
+        try:
+            _perform(state, transaction)
+        finally:
+            state.atomic = False
         self._open.pop(transaction, None)
 
     def rollback(self, transaction: Transaction) -> None:
-        """Undo a transaction; no effect on a closed one."""
+        """Forget the sends, and return the deliveries to their queues as failed or, if `kept`, to their consumers.
+
+        No effect on a closed transaction.
+        """
         if transaction not in self._open:
             return
-        self._state.mark = NO_WAY_BACK
+        state = self._state
+        state.mark = NO_WAY_BACK
         del self._open[transaction]
-        settle_acknowledged(self._state)
-        _rollback(self._state, transaction)
+        settle_acknowledged(state)
+        transaction.closed = True
+        transaction.sends.clear()
+        transaction.messages.clear()
+        by_consumer: dict[Consumer, list[Message]] = {}
+        for settlement in transaction.settlements:
+            if settlement.kept and not settlement.consumer.closed:
+                settlement.consumer.take_again(settlement.messages)
+            else:
+                by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
+        transaction.settlements.clear()
+        for consumer, messages in by_consumer.items():
+            messages.sort(key=lambda message: message.id)
+            redelivery.give_back(state, consumer.queue, messages, redelivery.ROLLBACK, consumer)
 
     def time_out(self) -> None:
         """Roll back those that took too long."""
@@ -145,8 +169,8 @@ class Transactions:
             transaction.deadline += jump
 
 
-def _commit(state: State, transaction: Transaction) -> None:
-    transaction.check_open()
+def _check(state: State, transaction: Transaction) -> None:
+    """Check what can be refused, and reserve room in the journal.  Raises the errors of `Transactions.commit`."""
     for send in transaction.sends:
         send.find(state)
     need = sum([settlement.bytes_needed() for settlement in transaction.settlements])
@@ -159,12 +183,6 @@ def _commit(state: State, transaction: Transaction) -> None:
             need += sending.needed(send.address, send.messages)
     if need:
         arrival.reserve_bytes(state, need, essential=False)
-    transaction.closed = True
-    state.atomic = True
-    try:
-        _perform(state, transaction)
-    finally:
-        state.atomic = False
 
 
 def _perform(state: State, transaction: Transaction) -> None:
@@ -186,20 +204,3 @@ def _settle(state: State, settlement: Settlement) -> None:
         redelivery.reject(state, queue, settlement.messages, how.text, settlement.consumer, settlement.dead)
     else:
         redelivery.give_back(state, queue, settlement.messages, how, settlement.consumer)
-
-
-def _rollback(state: State, transaction: Transaction) -> None:
-    """Forget the sends; return the deliveries to their queues as failed or, if `kept`, to their consumers."""
-    transaction.closed = True
-    transaction.sends.clear()
-    transaction.messages.clear()
-    by_consumer: dict[Consumer, list[Message]] = {}
-    for settlement in transaction.settlements:
-        if settlement.kept and not settlement.consumer.closed:
-            settlement.consumer.take_again(settlement.messages)
-            continue
-        by_consumer.setdefault(settlement.consumer, []).extend(settlement.messages)
-    transaction.settlements.clear()
-    for consumer, messages in by_consumer.items():
-        messages.sort(key=lambda message: message.id)
-        redelivery.give_back(state, consumer.queue, messages, redelivery.ROLLBACK, consumer)

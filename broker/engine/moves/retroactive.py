@@ -83,8 +83,6 @@ class Retroactive(Watcher):
             )
             registry.add_divert(self._state, divert)
 
-    # -- events of the registry ------------------------------------------------------------------------------------
-
     def address_made(self, address: Address) -> None:
         if address.settings.retroactive_message_count > 0:
             self._settle(address)

@@ -59,8 +59,6 @@ class Notifications(Watcher):
         address = self._state.addresses.get(NOTIFICATIONS)
         self._state.notes.listening = address is not None and any(self._state.bindings.targets(address))
 
-    # -- events of the registry ------------------------------------------------------------------------------------
-
     def address_made(self, address: Address) -> None:
         self._state.notes.add(
             "ADDRESS_ADDED",

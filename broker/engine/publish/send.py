@@ -18,16 +18,6 @@ if TYPE_CHECKING:
 _ANYCAST_ONLY: Final = frozenset({RoutingType.ANYCAST})
 
 
-def is_meant(address: Address, queue: Queue | None, routing_type: RoutingType | None) -> bool:
-    """Whether a message sent like this is meant for a queue, not for subscribers.
-
-    It is if it names a queue, asks for anycast, or its address is only anycast.
-    """
-    if queue is not None or routing_type is RoutingType.ANYCAST:
-        return True
-    return routing_type is None and address.routing_types == _ANYCAST_ONLY
-
-
 class Send:
     """Messages in order of arrival; `queue` if their destination names one.
 
@@ -50,8 +40,15 @@ class Send:
 
     @property
     def meant(self) -> bool:
-        """Whether its messages are durable and meant for a queue."""
-        return self.messages[0].header.durable and is_meant(self.address, self.queue, self.routing_type)
+        """Whether its messages are durable and meant for a queue, not for subscribers.
+
+        They are if it names a queue, asks for anycast, or its address is only anycast.
+        """
+        if not self.messages[0].header.durable:
+            return False
+        if self.queue is not None or self.routing_type is RoutingType.ANYCAST:
+            return True
+        return self.routing_type is None and self.address.routing_types == _ANYCAST_ONLY
 
     def find(self, state: State) -> None:
         """Look up address and queue again; if deleted since, create them if allowed.  Raises EngineError."""

@@ -23,7 +23,7 @@ from broker.engine.model.errors import DuplicateMessage, EngineError
 from broker.engine.model.message import INGRESS_TIMESTAMP, Message, RoutingType, size_of
 from broker.engine.model.settings import AddressFullPolicy
 from broker.engine.moves import dead_letter, move
-from broker.engine.publish.send import Send, is_meant
+from broker.engine.publish.send import Send
 from broker.engine.queues import arrival, duplicates
 from broker.engine.queues.address import Address, Producer
 from broker.engine.queues.diverts import AddressExtras, Divert
@@ -44,10 +44,10 @@ def publish(state: State, send: Send, messages: list[Message]) -> int:
 
     A duplicate counts as if it had.  Raises AddressFull, DiskFull, NoQueue.
     """
-    address, queue, routing_type = send.address, send.queue, send.routing_type
+    address = send.address
     if address.extras is None and send.link_ids is None and not duplicates.may_have_ids(messages):
-        meant = messages[0].header.durable and is_meant(address, queue, routing_type)
-        return arrival.publish(state, address, messages, state.candidates(address, queue, routing_type), meant=meant)
+        targets = state.candidates(address, send.queue, send.routing_type)
+        return arrival.publish(state, address, messages, targets, meant=send.meant)
     ids: list[tuple[Message, bytes]] = []
     fresh = messages
     if send.link_ids is not None or address.settings.id_cache_size > 0:
