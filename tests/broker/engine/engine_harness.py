@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from broker.config.diverts import DivertSection
-from broker.engine.delivery.redelivery import DeliveryOutcome, rejected
+from broker.engine.delivery.redelivery import CLOSED, DeliveryOutcome, rejected
 from broker.engine.delivery.subscribe import SubscribeRequest
 from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
@@ -210,6 +210,16 @@ class Bench:
         """Roll back, and everything that follows."""
         self.enter().transactions.rollback(tx)
         self.run()
+
+    def die(self, name: str, *bodies: bytes, text: str = "", **more: Any) -> None:
+        """Messages that are sent to a queue and rejected for good."""
+        messages = self.sent(name, *bodies, **more)
+        taker = self.take(name)
+        engine = self.enter()
+        for message in messages:
+            engine.consumers.reject(taker.consumer, message.id, text=text)
+        self.run()
+        self.close(taker, CLOSED)
 
     def declare(
         self,

@@ -9,7 +9,6 @@ import pytest
 from broker.engine import DeadLetterCount, DeadLetterGroup, DeadLetterGroups, MessageRange
 from broker.engine.delivery import redelivery
 from broker.engine.model.errors import InvalidAttribute, NotReadable
-from broker.engine.model.message import Message
 from broker.engine.moves.dead_letter_groups import NAMES
 from store.segment import segment_name
 from tests.broker.engine.engine_harness import Bench
@@ -29,15 +28,9 @@ def bench(*, paged: bool = False, step: int = 2) -> Bench:
     return Bench(*([PAGED] if paged else []), engine_limits={"group_step_max": step})
 
 
-def die(bench: Bench, name: str, count: int, words: str = "", **more: object) -> list[Message]:
+def die(bench: Bench, name: str, count: int, words: str = "") -> None:
     """So many messages are sent to a queue and rejected with these words."""
-    taker = bench.take(name)
-    messages = bench.sent(name, *[b"%s%d" % (name.encode(), n) for n in range(count)], **more)
-    for message in messages:
-        bench.enter().consumers.reject(taker.consumer, message.id, text=words)
-    bench.run()
-    bench.close(taker, redelivery.CLOSED)
-    return messages
+    bench.die(name, *[b"%s%d" % (name.encode(), n) for n in range(count)], text=words)
 
 
 def counted(bench: Bench, *by: str, queues: tuple[str, ...] = ("DLQ",), groups_max: int = 1000) -> DeadLetterGroups:

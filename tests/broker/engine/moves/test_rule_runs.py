@@ -38,13 +38,6 @@ def change(bench: Bench, *rules: dict[str, object]) -> None:
     bench.run()
 
 
-def die(bench: Bench, name: str, *bodies: bytes, **more: Any) -> None:
-    """Messages that are sent and rejected for good."""
-    messages = bench.sent(name, *bodies, **more)
-    reject(bench, name)
-    assert messages
-
-
 def reject(bench: Bench, name: str) -> None:
     """Whatever lies on a queue is rejected for good."""
     taker = bench.take(name)
@@ -71,7 +64,7 @@ def sound(bench: Bench) -> None:
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_retry_comes_every_so_often_and_so_many_times_across_restarts(crash: bool) -> None:
     b = bench(RETRY, PARK)
-    die(b, "a", b"x")
+    b.die("a", b"x")
     for trip in (1, 2):
         b.broker.advance(999)
         assert (b.bodies("DLQ"), b.bodies("a")) == ([b"x"], [])
@@ -93,7 +86,7 @@ def test_a_retry_comes_every_so_often_and_so_many_times_across_restarts(crash: b
 
 def test_an_operator_ends_the_count() -> None:
     b = bench(RETRY | {"at-most": 1})
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.broker.advance(1000)
     reject(b, "a")
     b.broker.advance(5000)
@@ -108,7 +101,7 @@ def test_an_operator_ends_the_count() -> None:
 
 def test_refused_attempts_count_and_then_the_next_rule_decides() -> None:
     b = bench(RETRY | {"at-most": 3}, PARK)
-    die(b, "a", b"x", b"y")
+    b.die("a", b"x", b"y")
     b.enter().operators.change(b.queue("a"), {"enabled": False})
     b.run()
     b.broker.advance(2999)
@@ -123,7 +116,7 @@ def test_refused_attempts_count_and_then_the_next_rule_decides() -> None:
 
 def test_a_refused_attempt_does_not_hinder_the_next() -> None:
     b = bench(RETRY)
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.enter().operators.change(b.queue("a"), {"enabled": False})
     b.run()
     b.broker.advance(1000)
@@ -139,7 +132,7 @@ def test_a_refused_attempt_does_not_hinder_the_next() -> None:
 
 def test_what_is_discarded_leaves_by_name() -> None:
     b = bench({"action": "discard", "reasons": ["rejected"], "min-age": 5000})
-    die(b, "a", b"x", b"y")
+    b.die("a", b"x", b"y")
     b.broker.advance(4999)
     assert b.bodies("DLQ") == [b"x", b"y"]
     b.broker.advance(1)
@@ -158,8 +151,8 @@ def test_what_is_discarded_leaves_by_name() -> None:
 
 def test_a_move_is_one_entry_and_goes_at_once() -> None:
     b = bench(PARK | {"origin-address": "orders.#"})
-    die(b, "orders.eu", b"x")
-    die(b, "other", b"y")
+    b.die("orders.eu", b"x")
+    b.die("other", b"y")
     assert (b.bodies("parking"), b.bodies("DLQ")) == ([b"x"], [b"y"])
     assert notes(b.only("parking"))["_AMQ_DL_RULE"] == "move-1"
     entries = entries_with(b, "REMOVED")
@@ -169,14 +162,14 @@ def test_a_move_is_one_entry_and_goes_at_once() -> None:
 
 def test_what_is_left_stays_whatever_follows() -> None:
     b = bench({"action": "leave", "selector": "colour = 'red'"}, {"action": "discard", "min-age": 1})
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.broker.advance(1)
     assert b.bodies("DLQ") == []
 
 
 def test_a_rule_that_comes_later_takes_over_from_one_that_waits() -> None:
     b = bench({"action": "discard", "min-age": 2500}, {"action": "retry", "every": 1000, "at-most": 5})
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.enter().operators.change(b.queue("a"), {"enabled": False})
     b.run()
     b.broker.advance(2499)
@@ -187,7 +180,7 @@ def test_a_rule_that_comes_later_takes_over_from_one_that_waits() -> None:
 
 def test_a_move_that_is_refused_is_tried_again() -> None:
     b = bench(PARK, settings=({"match": "parking", "auto-create-queues": False, "auto-create-addresses": False},))
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert b.bodies("DLQ") == [b"x"]
     assert [refused["reason"] for refused in b.broker.reported("rule.refused")] == ["not-found"]
     b.enter().operators.make_queue(NewQueue("parking", routing_type=RoutingType.ANYCAST, make_address=True))
@@ -198,7 +191,7 @@ def test_a_move_that_is_refused_is_tried_again() -> None:
 
 def test_without_room_on_the_disk_messages_stay_and_go_later() -> None:
     b = Bench(running=SimBroker(small(retained=False), files=SimFiles(capacity=120 << 10)))
-    die(b, "a", *[b"%03d" % n * 200 for n in range(30)])
+    b.die("a", *[b"%03d" % n * 200 for n in range(30)])
     ballast = fill(b, "other")
     change(b, PARK)
     refused = b.broker.reported("rule.refused")[0]
@@ -218,7 +211,7 @@ def test_rules_that_lead_in_a_circle_come_to_an_end() -> None:
         {"action": "move", "queue": "DLQ2", "to": "DLQ"},
         settings=({"match": "b", "dead-letter-address": "DLQ2"},),
     )
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert sorted(b.bodies("DLQ") + b.bodies("DLQ2")) == [b"x"]
     assert sum(counts.get("moved", 0) for counts in done(b).values()) == HOPS_MAX
     assert b.broker.reported("rule.refused")[0]["reason"] == "link-hops"
@@ -232,14 +225,14 @@ def test_expired_messages_and_queues_made_for_each_address() -> None:
     made = {"auto-create-dead-letter-resources": True, "auto-create-expiry-resources": True}
     b = bench(PARK, settings=({"match": "a", "dead-letter-address": "dead", "expiry-address": "late", **made},))
     b.sent("a", b"old", expiration=b.broker.now + 10)
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.broker.advance(60_000)
     assert sorted(b.bodies("parking")) == [b"old", b"x"]
 
 
 def test_copies_for_subscribers_are_not_brought_back_too() -> None:
     b = bench(RETRY, settings=({"match": "a", "auto-create-dead-letter-resources": True},))
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert (b.bodies("DLQ"), b.bodies("DLQ.a")) == ([b"x"], [b"x"])
     b.broker.advance(1000)
     assert (b.bodies("a"), b.bodies("DLQ"), b.bodies("DLQ.a")) == ([b"x"], [], [b"x"])
@@ -250,7 +243,7 @@ def test_copies_for_subscribers_are_not_brought_back_too() -> None:
 def test_other_queues_are_left_alone() -> None:
     b = bench(RETRY | {"at-most": 1})
     b.sent("DLQ", b"sent there")
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.broker.advance(1000)
     assert (b.bodies("a"), b.bodies("DLQ")) == ([b"x"], [b"sent there"])
     b.broker.advance(100_000)
@@ -261,7 +254,7 @@ def test_a_queue_that_keeps_its_messages_is_left_alone() -> None:
     b = bench()
     b.enter().operators.change(b.queue("DLQ"), {"non_destructive": True})
     b.run()
-    die(b, "a", b"x")
+    b.die("a", b"x")
     change(b, PARK)
     b.broker.advance(1000)
     assert b.bodies("DLQ") == [b"x"]
@@ -269,10 +262,10 @@ def test_a_queue_that_keeps_its_messages_is_left_alone() -> None:
 
 def test_settings_that_name_another_address_count_from_then_on() -> None:
     b = bench(PARK)
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert b.bodies("parking") == [b"x"]
     change(b)
-    die(b, "a", b"y")
+    b.die("a", b"y")
     assert b.bodies("DLQ") == [b"y"]
     change(b, PARK)
     assert b.bodies("parking") == [b"x", b"y"]
@@ -284,7 +277,7 @@ def test_settings_that_name_another_address_count_from_then_on() -> None:
 def test_consumers_get_what_rules_have_left() -> None:
     b = bench(PARK | {"reasons": ["rejected"]})
     taker = b.take("DLQ")
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert (taker.take(), b.bodies("parking")) == ([], [b"x"])
 
 
@@ -292,7 +285,7 @@ def test_consumers_get_what_rules_have_left() -> None:
 def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> None:
     b = bench({"action": "retry", "every": 1000, "at-most": 1}, {"action": "discard", "min-age": 2000})
     taker = b.take("DLQ")
-    die(b, "a", b"x")
+    b.die("a", b"x")
     held = list(taker.taken)
     assert taker.take() == [b"x"]
     tx = b.enter().transactions.begin() if in_transaction else None
@@ -314,7 +307,7 @@ def test_what_a_consumer_held_when_the_rules_came() -> None:
     """They are large: what is given back at once takes several steps."""
     b = bench(segment_bytes=16 << 20)
     bodies = [b"%d" % n * 50_000 for n in range(10, 50)]
-    die(b, "a", *bodies)
+    b.die("a", *bodies)
     taker = b.take("DLQ")
     assert len(taker.taken) == 40
     change(b, PARK)
@@ -328,7 +321,7 @@ def test_what_a_consumer_held_when_the_rules_came() -> None:
 @pytest.mark.parametrize("closed", [False, True])
 def test_what_a_transaction_held_when_the_rules_came(closed: bool) -> None:
     b = bench()
-    die(b, "a", b"x", b"y")
+    b.die("a", b"x", b"y")
     taker = b.take("DLQ")
     tx = b.enter().transactions.begin()
     b.ack(taker, taker.taken[0], tx=tx)
@@ -347,7 +340,7 @@ def test_what_a_transaction_held_when_the_rules_came(closed: bool) -> None:
 def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
     b = bench(settings=({"match": "DLQ", **PAGING},))
     bodies = [b"%d" % n for n in range(300)]
-    die(b, "a", *bodies)
+    b.die("a", *bodies)
     assert b.queue("DLQ").paged > 200
     change(b, PARK | {"min-age": 60_000})
     assert b.queue("DLQ").message_count == 300
@@ -364,7 +357,7 @@ def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
 def test_each_letter_is_looked_at_in_its_own_time() -> None:
     b = bench({"action": "discard", "min-age": 1000})
     for n in range(10):
-        die(b, "a", b"%d" % n)
+        b.die("a", b"%d" % n)
         b.broker.advance(100)
     assert b.bodies("DLQ") == [b"%d" % n for n in range(1, 10)]
     b.broker.advance(850)
@@ -373,7 +366,7 @@ def test_each_letter_is_looked_at_in_its_own_time() -> None:
 
 def test_new_letters_and_those_that_are_due_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     b = bench({"action": "discard", "min-age": 1000})
-    die(b, "a", *[b"%d" % n for n in range(200)])
+    b.die("a", *[b"%d" % n for n in range(200)])
     rules = b.engine.dead_letter_rules
     looks: list[str] = []
 
@@ -399,10 +392,10 @@ def test_a_bug_stops_the_rules_and_not_the_broker(monkeypatch: pytest.MonkeyPatc
     b = bench(PARK)
     b.broker.tolerant = True
     monkeypatch.setattr(rule_runs, "decide", None)
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert len(b.broker.reported("rule.failed")) == len(b.broker.reported("broker.error")) == 1
     monkeypatch.undo()
-    die(b, "a", b"y")
+    b.die("a", b"y")
     assert b.bodies("DLQ") == [b"x", b"y"]
     change(b, PARK)
     assert b.bodies("parking") == [b"x", b"y"]
@@ -424,7 +417,7 @@ def test_letters_that_are_not_yet_durable_are_not_passed_over() -> None:
 
 def test_rules_are_not_quicker_than_the_disk() -> None:
     b = bench()
-    die(b, "a", *[b"%d" % n for n in range(200)])
+    b.die("a", *[b"%d" % n for n in range(200)])
     b.broker.hold_disk()
     change(b, PARK)
     step = b.engine.limits.move_step_max
@@ -441,7 +434,7 @@ def test_rules_are_not_quicker_than_the_disk() -> None:
 
 def test_a_clock_that_is_set_forward_makes_them_older() -> None:
     b = bench({"action": "discard", "min-age": 3_600_000})
-    die(b, "a", b"x")
+    b.die("a", b"x")
     b.broker.jump(-3_600_000)
     b.broker.advance(3_600_000)
     assert b.bodies("DLQ") == [b"x"]
@@ -454,7 +447,7 @@ def test_a_clock_that_is_set_forward_makes_them_older() -> None:
 
 def test_a_trial_does_nothing_and_counts() -> None:
     b = bench()
-    die(b, "a", *[b"%d" % n for n in range(100)])
+    b.die("a", *[b"%d" % n for n in range(100)])
     b.sent("DLQ", b"sent there")
     rules = rules_of(configured(dead_letter_rules=sections(PARK | {"origin-address": "b"}, RETRY)))
     trial = Trial()
@@ -471,5 +464,5 @@ def test_a_trial_does_nothing_and_counts() -> None:
 
 def test_without_rules_nothing_is_due() -> None:
     b = bench()
-    die(b, "a", b"x")
+    b.die("a", b"x")
     assert b.engine.dead_letter_rules.next_due() is None

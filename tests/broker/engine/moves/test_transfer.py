@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from broker.engine.delivery import redelivery
@@ -37,15 +35,6 @@ def moved(bench: Bench, name: str, target: str, selection: MessageRange = EVERYT
     return step
 
 
-def die(bench: Bench, name: str, *bodies: bytes, **more: Any) -> list[Message]:
-    """Messages that are sent and rejected for good: the dead letters."""
-    messages = bench.sent(name, *bodies, **more)
-    taker = bench.take(name)
-    bench.nack(taker, *messages, requeue=False)
-    bench.close(taker, redelivery.CLOSED)
-    return bench.messages("DLQ")
-
-
 # -- back to where they came from --------------------------------------------------------------------------------------
 
 
@@ -73,7 +62,8 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
 
 
 def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Bench) -> None:
-    (dead,) = die(bench, "a", b"1")
+    bench.die("a", b"1")
+    dead = bench.only("DLQ")
     died = notes(dead)
     retry(bench)
     back = bench.only("a")
@@ -92,7 +82,7 @@ def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Ben
 
 def test_the_move_is_one_entry() -> None:
     bench = Bench(segment_bytes=1 << 20)
-    die(bench, "a", b"1")
+    bench.die("a", b"1")
     before = len(entries_with(bench, "REMOVED"))
     retry(bench)
     entry = entries_with(bench, "REMOVED")[before:]
@@ -134,9 +124,9 @@ def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there(bench: Ben
 
 def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     bench = Bench({"match": "fixed", "auto-create-queues": False})
-    die(bench, "a", b"1")
+    bench.die("a", b"1")
     bench.declare("fixed")
-    die(bench, "fixed", b"2")
+    bench.die("fixed", b"2")
     for name in ("a", "fixed"):
         bench.enter().delete_queue(bench.queue(name))
         bench.run()
@@ -160,7 +150,7 @@ def test_a_subscription_that_is_gone_is_not_made_again(bench: Bench) -> None:
 def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
     """Its sender did not say; a queue that bears its address's name is no subscription."""
     bench.sent("a", b"0")
-    die(bench, "a", b"1", routing_type=None)
+    bench.die("a", b"1", routing_type=None)
     assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(bench.only("DLQ"))
     bench.enter().delete_queue(bench.queue("a"))
     bench.run()
@@ -169,7 +159,7 @@ def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
 
 
 def test_another_queue_that_took_the_name_does_not_get_it(bench: Bench) -> None:
-    die(bench, "a", b"1")
+    bench.die("a", b"1")
     bench.enter().delete_queue(bench.queue("a"))
     bench.declare("a", "b")
     assert retry(bench).refused == {"no-queue": 1}
@@ -189,7 +179,7 @@ def test_a_queue_that_would_forget_it_does_not_get_it(bench: Bench) -> None:
 def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> None:
     bench = Bench({"match": "a", "dead-letter-address": "a.dead"})
     bench.sent("DLQ", b"sent")
-    die(bench, "b", b"dead")
+    bench.die("b", b"dead")
     assert retry(bench).refused == {"no-origin": 1}
     assert bench.bodies("DLQ") == [b"sent"]
     assert moved(bench, "DLQ", "b").moved == 1
@@ -201,7 +191,7 @@ def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> N
 
 
 def test_a_message_that_came_from_the_same_queue_stays(bench: Bench) -> None:
-    die(bench, "a", b"1")
+    bench.die("a", b"1")
     bench.enter()
     address = bench.engine.addresses["DLQ"]
     annotations = {"_AMQ_ORIG_ADDRESS": "DLQ", "_AMQ_ORIG_QUEUE": "DLQ"}
@@ -312,14 +302,15 @@ def test_messages_that_are_not_durable_move_too(bench: Bench) -> None:
 
 
 def test_a_filter_chooses_by_what_the_broker_noted(bench: Bench) -> None:
-    die(bench, "a", b"1")
-    die(bench, "b", b"2")
+    bench.die("a", b"1")
+    bench.die("b", b"2")
     step = retry(bench, selection=MessageRange(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
     assert (step.moved, step.complete, bench.bodies("DLQ")) == (1, True, [b"1"])
 
 
 def test_one_id(bench: Bench) -> None:
-    dead = die(bench, "a", b"1", b"2")
+    bench.die("a", b"1", b"2")
+    dead = bench.messages("DLQ")
     assert retry(bench, selection=MessageRange(ids=(dead[1].id,))).moved == 1
     assert (bench.bodies("DLQ"), bench.bodies("a")) == ([b"1"], [b"2"])
     assert retry(bench, selection=MessageRange(ids=(dead[1].id,))).refused == {"gone": 1}
@@ -328,7 +319,7 @@ def test_one_id(bench: Bench) -> None:
 
 
 def test_what_consumers_hold_is_left_to_them(bench: Bench) -> None:
-    die(bench, "a", b"1", b"2")
+    bench.die("a", b"1", b"2")
     taker = bench.take("DLQ", window=1)
     assert retry(bench).moved == 1
     assert bench.places("DLQ") == {b"1": "delivering"}
@@ -370,7 +361,7 @@ def test_a_step_at_its_limit(count: int, complete: bool) -> None:
 
 
 def test_what_dies_again_meanwhile_does_not_go_round(bench: Bench) -> None:
-    die(bench, "a", b"1")
+    bench.die("a", b"1")
     first = retry(bench)
     taker = bench.take("a")
     bench.nack(taker, *taker.taken, requeue=False)
@@ -401,7 +392,7 @@ def test_without_room_on_the_disk_messages_stay() -> None:
 
 def test_a_full_address_takes_what_comes_back() -> None:
     bench = Bench({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
-    die(bench, "a", b"1")
+    bench.die("a", b"1")
     bench.sent("a", b"2")
     assert retry(bench).moved == 1
     assert sorted(bench.bodies("a")) == [b"1", b"2"]

@@ -55,10 +55,7 @@ def done(bench: Bench, kind: TaskKind, queue: str = "DLQ", **more: Any) -> Task:
 
 def dead(bench: Bench, name: str, n: int, **more: Any) -> list[Message]:
     """So many dead letters of a queue."""
-    messages = bench.sent(name, *(b"%d" % number for number in range(n)), **more)
-    taker = bench.take(name)
-    bench.nack(taker, *messages, requeue=False)
-    bench.close(taker, redelivery.CLOSED)
+    bench.die(name, *(b"%d" % number for number in range(n)), **more)
     return bench.messages("DLQ")
 
 
