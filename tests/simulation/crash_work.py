@@ -6,6 +6,7 @@ a moved message is in one place and not in two or none, and what was under way i
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from broker.config import Config
@@ -17,7 +18,7 @@ from tests.simulation.random_work import PAGING
 from tests.simulation.world import check_accounts, everything, held, small
 from tests.support.sim_broker import SimBroker, SimClient
 from tests.support.sim_database import SimDatabase
-from tests.support.sim_files import Crash, SimFiles
+from tests.support.sim_files import Crash, Fault, SimFiles
 from tests.support.stomp_client import ServerFrame
 
 _SETTINGS: Final[tuple[dict[str, object], ...]] = (
@@ -195,8 +196,7 @@ class Workload:
         rejected = [body for body in held(self.broker, "DLQ") if body in (b"order 0", b"order 6")]
         for body in rejected:
             self.oracle.may(body, "orders")
-        self.broker.parts.tick.enter()
-        step = self.broker.engine.messages.retry(self.broker.engine.queue("DLQ"), selection)
+        step = self.broker.enter().messages.retry(self.broker.engine.queue("DLQ"), selection)
         self.broker.run()
         self.done(rejected, "orders", step)
 
@@ -205,8 +205,7 @@ class Workload:
         expired = held(self.broker, "ExpiryQueue")
         for body in expired:
             self.oracle.may(body, "again")
-        self.broker.parts.tick.enter()
-        step = self.broker.engine.messages.move(self.broker.engine.queue("ExpiryQueue"), "again", MessageRange())
+        step = self.broker.enter().messages.move(self.broker.engine.queue("ExpiryQueue"), "again", MessageRange())
         self.broker.run()
         self.done(expired, "again", step)
 
@@ -223,8 +222,7 @@ class Workload:
             doomed = [body for body, places in self.oracle.places.items() if "later" in places]
         for body in doomed:
             self.oracle.may(body, "gone")
-        self.broker.parts.tick.enter()
-        self.broker.engine.messages.purge(self.broker.engine.queue("later"))
+        self.broker.enter().messages.purge(self.broker.engine.queue("later"))
         self.broker.run()
         if self.broker.failure is None:
             for body in doomed:
@@ -247,6 +245,25 @@ def attempt(files: SimFiles, settings: Config, shared: SimDatabase | None = None
         if broker is None or not broker.reported("paging.failed"):
             raise
     return oracle
+
+
+def rehearsed(settings: Config, shared: SimDatabase | None = None) -> tuple[SimFiles, Oracle]:
+    """The workload without faults, which it survives to its end."""
+    files = SimFiles(1)
+    oracle = attempt(files, settings, shared)
+    assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
+    return files, oracle
+
+
+def fail_at(operations: Iterable[int], settings: Config, fault: Fault, *, sticky: bool) -> None:
+    """The disk fails at each of these operations, and the next run finds everything where it may be."""
+    for at in operations:
+        files = SimFiles(at)
+        files.plan(at, fault, sticky=sticky)
+        oracle = attempt(files, settings)
+        files.heal()
+        files.crash()
+        restarted(files, settings, oracle)
 
 
 def nothing_is_confirmed(broker: SimBroker) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from broker.engine.moves.transfer import MessageRange
-from tests.simulation.crash_work import attempt, config, restarted
+from tests.simulation.crash_work import attempt, config, fail_at, rehearsed, restarted
 from tests.simulation.world import SCALE, check_accounts, everything, held
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import Crash, Fault, SimFiles
@@ -22,9 +22,7 @@ DISKS: Final = 2 * SCALE
 @cache
 def operations() -> int:
     """How many disk operations the workload needs."""
-    files = SimFiles(1)
-    oracle = attempt(files, config())
-    assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
+    files, oracle = rehearsed(config())
     assert Counter(place for places in oracle.places.values() for place in places) == {
         "orders": 9,
         "DLQ": 1,
@@ -70,8 +68,7 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
         client.drop()
         files.plan(at, Fault.CRASH)
         with suppress(Crash):
-            broker.parts.tick.enter()
-            broker.engine.messages.retry(broker.engine.queue("DLQ"), MessageRange())
+            broker.enter().messages.retry(broker.engine.queue("DLQ"), MessageRange())
             broker.run()
         if not files.faults:
             break
@@ -87,14 +84,7 @@ def test_crash_in_the_middle_of_a_retry(disk: int) -> None:
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
 def test_a_disk_that_fails_at_every_operation(fault: Fault, sticky: bool, retained: bool) -> None:
-    settings = config(retained=retained)
-    for at in range(1, operations() + 1):
-        files = SimFiles(at)
-        files.plan(at, fault, sticky=sticky)
-        oracle = attempt(files, settings)
-        files.heal()
-        files.crash()
-        restarted(files, settings, oracle)
+    fail_at(range(1, operations() + 1), config(retained=retained), fault, sticky=sticky)
 
 
 def test_crash_within_the_recovery_of_a_crash() -> None:

@@ -78,8 +78,7 @@ class Mqtt(Connecting):
 def _prepared() -> SimBroker:
     """A broker with a queue for each consumer, that has stopped."""
     broker = SimBroker(small(*SETTINGS, segment_bytes=1 << 18, retained=False))
-    broker.parts.tick.enter()
-    state = broker.engine._state
+    state = broker.enter()._state
     for name in ("jobs", "tasks", "late", "park"):
         registry.create_queue(state, registry.ensure_address(state, name), name, RoutingType.ANYCAST, durable=True)
     out = registry.ensure_address(state, "out")
@@ -247,8 +246,7 @@ def test_all_that_is_accepted_can_be_rendered(
     if fate in ("dead", "moved") and taken:
         kill(broker, went, notes, why, failed=failed)
     if fate == "moved" and taken:
-        broker.parts.tick.enter()
-        broker.engine.messages.move(broker.engine.queue("park"), "out", MessageRange())
+        broker.enter().messages.move(broker.engine.queue("park"), "out", MessageRange())
         broker.run()
     if fate == "expired":
         broker.advance(10_000)

@@ -246,6 +246,16 @@ def test_artemis_2649_a_wildcard_queue_gets_a_letter_queue_for_the_message_s_own
 # -- ARTEMIS-5717, ARTEMIS-4450: nobody at the dead-letter address takes the letter ------------------------------------
 
 
+def with_dead(**section: object) -> SimBroker:
+    """A broker with such an address for the dead letters of `orders`."""
+    config = small({"match": "orders", "dead-letter-address": "dead"})
+    made = type(config.addresses["DLQ"]).model_validate(section)
+    return SimBroker(config.model_copy(update={"addresses": {"dead": made}}))
+
+
+RED = {"routing-type": "ANYCAST", "filter": "colour = 'red'"}
+
+
 def dead_on(broker: SimBroker, queue: str = "orders") -> None:
     """One message dies."""
     client = broker.connect()
@@ -257,9 +267,7 @@ def dead_on(broker: SimBroker, queue: str = "orders") -> None:
 
 @pytest.mark.parametrize("routing_type", ["ANYCAST", "MULTICAST"])
 def test_artemis_5717_whatever_the_routing_types_of_the_dead_letter_address(routing_type: str) -> None:
-    config = small({"match": "orders", "dead-letter-address": "dead"})
-    section = type(config.addresses["DLQ"]).model_validate({"routing-types": [routing_type]})
-    broker = SimBroker(config.model_copy(update={"addresses": {"dead": section}}))
+    broker = with_dead(**{"routing-types": [routing_type]})
     dead_on(broker)
     assert held(broker, "dead") == [b"1"]
     assert broker.reported("move.queue_created")
@@ -267,10 +275,7 @@ def test_artemis_5717_whatever_the_routing_types_of_the_dead_letter_address(rout
 
 
 def test_artemis_5717_a_queue_whose_filter_refuses_does_not_lose_the_letter() -> None:
-    config = small({"match": "orders", "dead-letter-address": "dead"})
-    queue = {"routing-type": "ANYCAST", "filter": "colour = 'red'"}
-    section = type(config.addresses["DLQ"]).model_validate({"queues": {"red": queue}})
-    broker = SimBroker(config.model_copy(update={"addresses": {"dead": section}}))
+    broker = with_dead(queues={"red": RED})
     dead_on(broker)
     assert held(broker, "red") == []
     assert held(broker, "dead") == [b"1"]
@@ -279,10 +284,7 @@ def test_artemis_5717_a_queue_whose_filter_refuses_does_not_lose_the_letter() ->
 
 def test_artemis_5717_a_letter_that_nobody_can_take_stays_where_it_is_and_says_so() -> None:
     """The queue that would be made exists already and its filter refuses."""
-    config = small({"match": "orders", "dead-letter-address": "dead"})
-    queue = {"routing-type": "ANYCAST", "filter": "colour = 'red'"}
-    section = type(config.addresses["DLQ"]).model_validate({"queues": {"dead": queue}})
-    broker = SimBroker(config.model_copy(update={"addresses": {"dead": section}}))
+    broker = with_dead(queues={"dead": RED})
     dead_on(broker)
     assert broker.reported("move.no_queue")
     assert held(broker, "orders") == [b"1"]

@@ -9,10 +9,10 @@ from typing import Final
 
 import pytest
 
-from tests.simulation.crash_work import attempt, crashing, restarted
+from tests.simulation.crash_work import crashing, fail_at, rehearsed
 from tests.simulation.random_work import PAGING, play
 from tests.simulation.world import SCALE
-from tests.support.sim_files import Fault, SimFiles
+from tests.support.sim_files import Fault
 
 SEEDS: Final = range(12 * SCALE)
 
@@ -27,9 +27,7 @@ def test_a_random_workload_that_pages(seed: int) -> None:
 
 def operations() -> int:
     """How many disk operations the workload needs."""
-    files = SimFiles(1)
-    oracle = attempt(files, crashing())
-    assert all(len(places) == 1 for places in oracle.places.values()), "the workload runs to its end"
+    files, _ = rehearsed(crashing())
     assert any(line.startswith("read_range") for line in files.history), "it reads back what it paged"
     return files.operations
 
@@ -37,11 +35,4 @@ def operations() -> int:
 @pytest.mark.parametrize("sticky", [False, True])
 @pytest.mark.parametrize("fault", [Fault.EIO, Fault.ENOSPC])
 def test_a_disk_that_fails_at_every_operation_of_paging(fault: Fault, sticky: bool) -> None:
-    settings = crashing(retained=False)
-    for at in range(1, operations() + 1, STRIDE):
-        files = SimFiles(at)
-        files.plan(at, fault, sticky=sticky)
-        oracle = attempt(files, settings)
-        files.heal()
-        files.crash()
-        restarted(files, settings, oracle)
+    fail_at(range(1, operations() + 1, STRIDE), crashing(retained=False), fault, sticky=sticky)

@@ -7,7 +7,6 @@ import pytest
 
 from broker.config import Config
 from broker.daemon.wiring import settings_table
-from broker.engine.routing import registry
 from tests.simulation.world import check_accounts, counts, small
 from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker, SimClient
@@ -41,8 +40,7 @@ def test_what_was_prefetched_is_redelivered(mode: str, keep: float) -> None:
     window = "700" if mode != "auto" else "-1"
     taker.subscribe("/queue/orders", ack=mode, consumer_window_size=window)
     taker.stalled = False
-    broker.files.crash(keep)
-    broker = SimBroker(broker.config, files=broker.files, now=broker.now)
+    broker = broker.restart(keep=keep)
     first = {b"%d" % n: "true" if mode == "auto" or n < 3 else "false" for n in range(5)}
     assert redelivered(broker) == first
     assert redelivered(broker.restart()) == first, "a clean return changes nothing, on disk either"
@@ -56,8 +54,7 @@ def test_what_did_not_leave_is_not_redelivered() -> None:
     taker = broker.connect()
     taker.subscribe("/queue/orders")
     assert taker.messages() == []
-    broker.files.crash(0.0)
-    broker = SimBroker(broker.config, files=broker.files, now=broker.now)
+    broker = broker.restart(keep=0.0)
     assert set(redelivered(broker).values()) == {"false"}
 
 
@@ -71,8 +68,7 @@ def test_it_leaves_once_it_is_on_disk() -> None:
     assert taker.bodies() == [], "what need not wait does not overtake"
     broker.step()
     assert taker.bodies() == [b"durable", b"not"]
-    broker.files.crash(0.0)
-    assert redelivered(SimBroker(broker.config, files=broker.files, now=broker.now)) == {b"durable": "true"}
+    assert redelivered(broker.restart(keep=0.0)) == {b"durable": "true"}
 
 
 def test_what_waits_for_a_consumer_leaves_once_its_delivery_is_on_disk() -> None:
@@ -105,8 +101,7 @@ def test_nobody_sees_what_is_not_durable_when_the_mode_changes() -> None:
     other.drop()
     change(broker, small(STRICT))
     broker.catch_up()
-    broker.files.crash(0.0)
-    again = SimBroker(broker.config, files=broker.files, now=broker.now)
+    again = broker.restart(keep=0.0)
     assert counts(again, "orders") == {b"1": 1, b"2": 1, b"3": 0}, "one left in strict mode, one came back"
 
 
@@ -137,8 +132,7 @@ def test_another_mode_counts_from_the_next_delivery_on(strict: bool) -> None:
 
 def change(broker: SimBroker, config: Config) -> None:
     """Other settings, while the broker runs."""
-    broker.parts.tick.enter()
-    registry.change_settings(broker.engine._state, settings_table(config))
+    broker.enter().configuration.change_settings(settings_table(config))
     broker.run()
 
 
@@ -155,7 +149,7 @@ def test_what_never_left_has_not_failed(how: str) -> None:
         taker.do("UNSUBSCRIBE", {"id": "s"})
     else:
         if how == "silent":
-            broker.parts.tick.enter()
+            broker.enter()
             taker.session.timed_out()
         taker.drop()
     broker.catch_up()
@@ -165,8 +159,7 @@ def test_what_never_left_has_not_failed(how: str) -> None:
     assert [body_of(message) for message in queue.backlog] == (
         [b"never left"] if how == "drop" else [b"got", b"never left"]
     )
-    broker.files.crash(0.0)
-    again = SimBroker(broker.config, files=broker.files, now=broker.now)
+    again = broker.restart(keep=0.0)
     assert counts(again, "orders") == counts(broker, "orders"), "and so the journal says"
 
 
@@ -178,7 +171,7 @@ def test_an_automatic_subscription_loses_nothing_between_two_writes() -> None:
     bodies = [b"%d" % n for n in range(50)]
     for body in bodies[:25]:
         sender.send("/queue/orders", body, persistent="true")
-    broker.parts.tick.enter()
+    broker.enter()
     sender.raw(b"".join(b"SEND\ndestination:/queue/orders\npersistent:true\n\n%b\0" % body for body in bodies[25:]))
     assert taker.bodies() == bodies
     broker = broker.restart()

@@ -214,6 +214,11 @@ class SimBroker:
 
     # -- driving ---------------------------------------------------------------------------------------------------
 
+    def enter(self) -> Engine:
+        """Begin a tick, in which verbs may be called; `run` ends it."""
+        self.parts.tick.enter()
+        return self.engine
+
     def step(self) -> None:
         """Let the disk do its submitted work, and end the ticks that follow."""
         self.write()
@@ -300,10 +305,10 @@ class SimBroker:
         self.attached(client)
         return client.connect(**headers)
 
-    def restart(self, *, crash: bool = True, lazy_disk: bool = False) -> SimBroker:
-        """Start the next run on the same disk, after a power loss or a shutdown."""
+    def restart(self, *, crash: bool = True, keep: float | None = None, lazy_disk: bool = False) -> SimBroker:
+        """Start the next run on the same disk, after a shutdown or a power loss (`keep`: see `SimFiles.crash`)."""
         if crash:
-            self.files.crash()
+            self.files.crash(keep)
         else:
             self.shut_down()
         return type(self)(

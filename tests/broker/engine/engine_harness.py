@@ -119,8 +119,7 @@ class Bench:
 
     def enter(self) -> Engine:
         """Begin a tick, in which verbs may be called; `run` ends it."""
-        self.broker.parts.tick.enter()
-        return self.broker.engine
+        return self.broker.enter()
 
     def run(self) -> None:
         """End the tick and all that follow from it."""
