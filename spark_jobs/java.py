@@ -119,11 +119,8 @@ def spark_home_of(java: Java, directory: Path) -> Path:
     Raises NoJava if this one does not, and OSError.
     """
     left_out = f"{_VECTOR}|{_SECURITY_ACTION}" if java.version >= _WITHOUT_SECURITY_ACTION else _VECTOR
-    wrapper = directory / "bin" / "java"
-    wrapper.parent.mkdir(parents=True)
-    wrapper.write_text(_WRAPPER.format(left_out=left_out, java=shlex.quote(str(java.executable))))
-    wrapper.chmod(0o755)
-    if os.access(wrapper, os.X_OK):
+    wrapper = _WRAPPER.format(left_out=left_out, java=shlex.quote(str(java.executable)))
+    if write_script(directory / "bin" / "java", wrapper):
         return directory
     if _ask(java.executable, _VECTOR, "-version").returncode == 0:
         return java.home
@@ -131,3 +128,11 @@ def spark_home_of(java: Java, directory: Path) -> Path:
         f"{java.executable} lacks the module jdk.incubator.vector, and programs cannot be run from {directory}: "
         "set TMPDIR to a directory that is not mounted noexec, or JAVA_HOME to a complete Java"
     )
+
+
+def write_script(path: Path, text: str) -> bool:
+    """Write a script.  Returns whether it can be run: not below a directory that is mounted noexec."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return os.access(path, os.X_OK)

@@ -68,8 +68,10 @@ PATIENT_DEFAULTS: Final[dict[str, str]] = {
 _PATIENCE: Final = {"SPARK_AUTH_SOCKET_TIMEOUT": "3600"}
 
 #: For a local master and a brief session: queries are interpreted, and planned once.  For little data, generating and
-#: compiling code for a query, and planning it again after each stage, takes longer than running it.
+#: compiling code for a query, and planning it again after each stage, takes longer than running it; so does noting for
+#: each expression which line of Python made it.
 BRIEF_DEFAULTS: Final[dict[str, str]] = {
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
@@ -148,7 +150,10 @@ def _start(
     asked = FIXED | conf
     if master is not None:
         asked["spark.master"] = master
-    python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
+    python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON")
+    if not python:
+        local = jvm.will_be_local(asked) and not jvm.submitted()
+        python = jvm.worker_python(temporary) if local else sys.executable
     with jvm.environment({"PYSPARK_PYTHON": python}):
         jvm.start(asked, temporary, quiet=quiet, brief=brief)
         settings = _settings(asked, temporary, brief=brief).setAppName(app)
@@ -218,13 +223,16 @@ def _interrupts_told() -> Iterator[None]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Turn Java's exceptions at the start of Spark into NoSpark with one sentence instead of a page."""
+    """Turn exceptions at the start of Spark into NoSpark with one sentence instead of a page.
+
+    PySpark converts Java's exceptions only after the first start.
+    """
     from py4j.protocol import Py4JJavaError
-    from pyspark.errors import PySparkRuntimeError
+    from pyspark.errors import PySparkException
 
     try:
         yield
     except Py4JJavaError as error:
         raise NoSpark(str(error.java_exception.getMessage())) from error
-    except PySparkRuntimeError as error:
+    except PySparkException as error:
         raise NoSpark(str(error)) from error

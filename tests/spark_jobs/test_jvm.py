@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Final
 
+import pyspark
 import pytest
 
 from spark_jobs import jvm
@@ -83,6 +87,27 @@ def test_what_java_is_started_with(asked: Path) -> None:
     settings = (asked / "log4j2.properties").read_text()
     assert "rootLogger.level = error" in settings
     assert "SYSTEM_ERR" in settings
+
+
+def test_workers_take_the_installed_pyspark_not_that_of_spark(asked: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What else is on the path stays where it was."""
+    monkeypatch.setenv("PYTHONPATH", "/mine")
+    sparks = asked / "pyspark.zip"
+    say = "import json, pyspark, sys; print(json.dumps([sys.executable, pyspark.__file__, sys.path[:3]]))"
+    done = subprocess.run(
+        [jvm.worker_python(asked / "it's here"), "-P", "-c", say],
+        env={"PYTHONPATH": f"{sparks}:/mine"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    packages = Path(pyspark.__file__).parents[1]
+    assert json.loads(done.stdout) == [sys.executable, pyspark.__file__, [str(jvm.ROOT), "/mine", str(packages)]]
+
+
+def test_where_no_script_can_run_they_are_this_python(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    assert jvm.worker_python(tmp_path) == sys.executable
 
 
 def test_a_log_that_is_asked_for_is_sparks_own(asked: Path) -> None:

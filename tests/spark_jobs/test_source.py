@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkAttributeError, PySparkException
 
-from spark_jobs.journal.schema import RECORDS, SEGMENTS, arrow_schema
+from spark_jobs.journal.schema import RECORDS, SEGMENTS, Column, arrow_schema, ddl
 from spark_jobs.journal.snapshot import take
 from spark_jobs.reading import plan, read
 from spark_jobs.source import NAME, JournalSource, open_journal, register
@@ -65,6 +65,22 @@ def test_a_session_with_settings_of_its_own(spark: SparkSession, growing: Growin
     finally:
         for name in OTHERS:
             spark.conf.set(name, str(before[name]))
+
+
+@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS)
+def test_spark_knows_what_columns_are_and_say(spark: SparkSession, view: dict[str, Column]) -> None:
+    """Whatever a session takes a timestamp and double quotes for."""
+    taken = {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
+    for key, value in taken.items():
+        spark.conf.set(key, value)
+    try:
+        frame = spark.createDataFrame([], ddl(view))
+    finally:
+        for key in taken:
+            spark.conf.unset(key)
+    assert [(field.name, field.dataType.simpleString(), field.metadata) for field in frame.schema.fields] == [
+        (column.name, column.ddl, {"comment": column.doc}) for column in view.values()
+    ]
 
 
 def _view(spark: SparkSession, data: Path, view: str) -> pa.Table:

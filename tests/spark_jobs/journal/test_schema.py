@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from spark_jobs.journal.columns import COLUMNS
@@ -29,22 +28,6 @@ def test_spark_reads_and_writes_the_same_types(view: Mapping[str, Column]) -> No
 @pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
 def test_columns_are_named_and_explained(view: Mapping[str, Column]) -> None:
     assert all(column.name == name and column.doc for name, column in view.items())
-
-
-@pytest.mark.parametrize("view", VIEWS.values(), ids=VIEWS.keys())
-def test_spark_knows_what_columns_are_and_say(spark: SparkSession, view: Mapping[str, Column]) -> None:
-    """Whatever a session takes a timestamp and double quotes for."""
-    taken = {"spark.sql.timestampType": "TIMESTAMP_NTZ", "spark.sql.ansi.doubleQuotedIdentifiers": "true"}
-    for key, value in taken.items():
-        spark.conf.set(key, value)
-    try:
-        frame = spark.createDataFrame([], ddl(view))
-    finally:
-        for key in taken:
-            spark.conf.unset(key)
-    assert [(field.name, field.dataType.simpleString(), field.metadata) for field in frame.schema.fields] == [
-        (column.name, column.ddl, {"comment": column.doc}) for column in view.values()
-    ]
 
 
 def test_every_column_of_the_records_is_made() -> None:
