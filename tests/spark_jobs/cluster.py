@@ -1,4 +1,4 @@
-"""Spark's own standalone cluster on loopback: a master and workers, each a process of its own.
+"""Spark's own standalone cluster on loopback: a master, a worker and executors, each a process of its own.
 
 Nothing here polls: what a process says on its pipe is waited for.  A cluster that is left takes its executors with it.
 """
@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
@@ -21,6 +21,7 @@ import pyspark
 
 from spark_jobs.java import find_java, spark_home_of
 from spark_jobs.jvm import BRIEF_OPTIONS
+from spark_jobs.session import BRIEF_DEFAULTS
 
 SPARK_HOME: Final = Path(pyspark.__file__).parent
 
@@ -30,11 +31,12 @@ PATIENCE_S: Final = 60.0
 #: For what lives for seconds: the quick compiler only, and a collector without threads.
 QUICK: Final = f"{BRIEF_OPTIONS} -XX:+UseSerialGC"
 
-#: The settings of applications: as little as the data needs.
-CONF: Final = {
+#: The settings of applications: as little as the data needs, and two executors.
+CONF: Final = BRIEF_DEFAULTS | {
     "spark.driver.memory": "512m",
     "spark.driver.extraJavaOptions": QUICK,
     "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
     "spark.executor.extraJavaOptions": QUICK,
     "spark.sql.shuffle.partitions": "2",
 }
@@ -46,11 +48,11 @@ _WORKER: Final = "org.apache.spark.deploy.worker.Worker"
 class Service:
     """A daemon of Spark; `lines` is what it has said."""
 
-    def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         self.lines: list[str] = []
         self._said: Queue[str | None] = Queue()
         self._process = subprocess.Popen(
-            [str(SPARK_HOME / "bin" / "spark-class"), *command],
+            [f"{environment['SPARK_HOME']}/bin/spark-class", *command],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -90,19 +92,24 @@ class Service:
 
 
 class Cluster:
-    """A master and some workers with one core each; `url` is the master's."""
+    """A master and a worker with two cores; `url` is the master's, `work` the directory of the executors' own."""
 
-    def __init__(self, directory: Path, workers: int = 2) -> None:
+    def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.work = directory / "work"
         self.url = ""
-        self._workers = workers
         self._services: list[Service] = []
         java = spark_home_of(find_java(os.environ), directory / "java")
+        # Not with its zip of PySpark, which each Python would compile: they have the installed one.
+        home = directory / "spark"
+        home.mkdir()
+        for name in ("bin", "jars"):
+            (home / name).symlink_to(SPARK_HOME / name)
         #: The environment of a machine on which nothing of ours is installed but a Python with its packages.
         self.environment = {
             "PATH": os.environ["PATH"],
             "JAVA_HOME": str(java),
-            "SPARK_HOME": str(SPARK_HOME),
+            "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": "127.0.0.1",
             "SPARK_DAEMON_MEMORY": "128m",
             "SPARK_DAEMON_JAVA_OPTS": QUICK,
@@ -114,11 +121,9 @@ class Cluster:
         try:
             master = self._start(_MASTER, "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
             self.url = master.await_line(r"Starting Spark master at (spark://\S+)")[1]
-            common = ("--host", "127.0.0.1", "--webui-port", "0", "--cores", "1", "--memory", "1g")
-            places = [str(self.directory / f"worker-{number}") for number in range(self._workers)]
-            workers = [self._start(_WORKER, *common, "--work-dir", place, self.url) for place in places]
-            for worker in workers:
-                worker.await_line("Successfully registered with master")
+            here = ("--host", "127.0.0.1", "--webui-port", "0", "--work-dir", str(self.work))
+            worker = self._start(_WORKER, *here, "--cores", "2", "--memory", "2g", self.url)
+            worker.await_line("Successfully registered with master")
         except BaseException:
             self.stop()
             raise
@@ -135,7 +140,7 @@ class Cluster:
         self.stop()
 
     def stop(self) -> None:
-        """End everything, the workers first."""
+        """End everything, the worker first."""
         while self._services:
             self._services.pop().stop()
 
@@ -147,7 +152,7 @@ class Cluster:
         for name, value in CONF.items():
             options += ["--conf", f"{name}={value}"]
         return subprocess.run(
-            [str(SPARK_HOME / "bin" / "spark-submit"), *options, str(script), *arguments],
+            [f"{self.environment['SPARK_HOME']}/bin/spark-submit", *options, str(script), *arguments],
             cwd=here,
             env=self.environment,
             stdin=subprocess.DEVNULL,

@@ -1,4 +1,4 @@
-"""On a real cluster: Spark's standalone master, two workers, nothing of ours installed where the executors look."""
+"""On a real cluster: Spark's standalone master, two executors, nothing of ours installed where the executors look."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data directory that both workers see."""
+    """A data directory that both executors see."""
     growing = Growing(tmp_path_factory.mktemp("data"), seed=31)
     growing.run(80)
     return growing.show()
@@ -80,7 +80,7 @@ def test_the_audits_by_spark_submit(cluster: Cluster, archive: Path, journal: Pa
         decode.decode_message(record[4], record[5]) for record in raw(journal) if record[3] == RecordType.MESSAGE
     ]
     assert result["summary"]["enqueued"] == sum(len(message.facts.queue_ids) for message in messages)
-    assert len(list(cluster.directory.glob(f"worker-*/*/*/{archive.name}"))) == 2, "both workers were sent the code"
+    assert len(list(cluster.work.glob(f"*/*/{archive.name}"))) == 2, "both executors were sent the code"
     assert list((cluster.directory / "here").iterdir()) == []
 
 

@@ -5,21 +5,18 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Final
 
 import pytest
 from pyspark.sql import SparkSession
 
-from bench.generator import Load, Target, fill, run
-from bench.messages import FrameTemplate, Pool
 from spark_jobs.audits.ledger import LedgerOptions, ledger
 from spark_jobs.journal.segments import OpenSegments
 from spark_jobs.journal.snapshot import Snapshot, take
 from spark_jobs.results import Verdict
 from tests.support.daemon import running
+from tests.support.stomp_client import StompSocket
 
 #: Files as small as they may be, so that all of that happens all the time.
 SETTINGS: Final = """
@@ -42,11 +39,11 @@ enabled = true
 max-bytes = "12MiB"
 """
 
-#: What comes and goes in one lap, some four segments of it; and what stays.
-LAP: Final = Load(messages=10_000, seconds=None, ack="client", ack_every=100)
+#: What comes and goes in one lap, a few large messages at a time, makes some three segments; and what stays.
+BATCHES: Final = 12
+BATCH: Final = 25
+LARGE: Final = bytes(40_000)
 STAYING: Final = 20
-
-SHAPE: Final = FrameTemplate(size_min=800, size_max=2200, destinations=4, durable=True, seed=1)
 
 #: Between two laps: a broker and customers that never rest take all of two cores.
 PAUSE_S: Final = 0.4
@@ -56,34 +53,28 @@ PATIENCE_S: Final = 100.0
 LAPS_MAX: Final = 10
 
 
-@cache
-def pools() -> tuple[Pool, Pool]:
-    """What passes, and what stays; each customer sends the same."""
-    return Pool(SHAPE), Pool(replace(SHAPE, prefix="/queue/staying."))
-
-
 class Customers(threading.Thread):
     """Send and take, lap after lap, until they are told to end."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, port: int) -> None:
         super().__init__(name="customers")
         self.failure: BaseException | None = None
-        self._target = target
+        self._port = port
         self._laps = 0
         self._enough = False
         self._changed = threading.Condition()
 
     def run(self) -> None:
         """See the class."""
-        passing, staying = pools()
         try:
-            while not self._enough:
-                run(self._target, passing, LAP)
-                fill(self._target, staying, STAYING)
-                with self._changed:
-                    self._laps += 1
-                    self._changed.notify_all()
-                    self._changed.wait_for(lambda: self._enough, PAUSE_S)
+            with StompSocket(self._port).connect() as client:
+                client.subscribe("/queue/passing", ack="client")
+                while not self._enough:
+                    _lap(client)
+                    with self._changed:
+                        self._laps += 1
+                        self._changed.notify_all()
+                        self._changed.wait_for(lambda: self._enough, PAUSE_S)
         except BaseException as failure:
             self.failure = failure
 
@@ -102,11 +93,21 @@ class Customers(threading.Thread):
         assert self.failure is None, self.failure
 
 
+def _lap(client: StompSocket) -> None:
+    for _ in range(BATCHES):
+        for _ in range(BATCH):
+            client.send("/queue/passing", LARGE, persistent="true")
+        client.wait(lambda: len(client.frames) == BATCH)
+        client.ack(client.messages()[-1])
+    for _ in range(STAYING):
+        client.send("/queue/staying", b"stays", persistent="true")
+
+
 @contextmanager
 def busy(directory: Path, settings: str) -> Iterator[tuple[Path, Customers]]:
     """The data directory of a broker that has customers."""
     with running(directory, settings) as broker:
-        customers = Customers(Target("127.0.0.1", broker.port))
+        customers = Customers(broker.port)
         customers.start()
         try:
             customers.lap()
