@@ -31,13 +31,9 @@ def collect(frame: DataFrame) -> pa.Table:
 
 
 def most(frame: DataFrame, order: Sequence[Column], top: int) -> tuple[pa.Table, int]:
-    """The first rows of a frame, and how many more there are."""
-    kept = frame.persist()
-    try:
-        table = collect(kept.orderBy(*order).limit(top))
-        return table, kept.count() - top if table.num_rows == top else 0
-    finally:
-        kept.unpersist()
+    """The first rows of a frame, and how many more there are: only if there are more, it is computed again."""
+    table = collect(frame.orderBy(*order).limit(top))
+    return table, frame.count() - top if table.num_rows == top else 0
 
 
 @dataclass(frozen=True, slots=True)

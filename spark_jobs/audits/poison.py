@@ -51,7 +51,7 @@ def section_of(journal: Journal, deaths: DataFrame) -> Section:
     headers = [_key(key, F.coalesce(*[F.col("properties")[name] for name in names])) for key, names in KEYS.items()]
     keys = F.array(_key(CHAIN, F.col("root").cast("string")), _key(BODY, hash), *headers)
     keyed = died.join(found, "content_id", "left").select(F.inline(keys), "root", "address", "reason", "time")
-    counted = (
+    counted = journal.keep(
         keyed.where(F.col("value").isNotNull())
         .groupBy("key", "value")
         .agg(

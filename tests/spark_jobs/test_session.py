@@ -25,8 +25,8 @@ from tests.spark_jobs.conftest import CONF
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: A process with its own Java: a notebook in which somebody interrupts a query, and goes on; a session that Spark refuses;
-#: and one in which a task fails.
+#: A process with its own Java: a notebook in which somebody interrupts a query, and goes on; a session that Spark
+#: refuses; and one in which a task fails.
 _SCRIPT: Final = """\
 import json, os, signal, sys
 from pyspark.errors import PySparkException
