@@ -12,6 +12,7 @@ from broker.engine.delivery.transaction import Transaction
 from broker.engine.engine import Engine
 from broker.engine.model.errors import DiskFull
 from broker.engine.model.message import Message, MessageHeader, RoutingType
+from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.engine.queues.consumer import AckMode, Consumer
 from broker.engine.queues.queue import Queue
@@ -24,6 +25,9 @@ from tests.support.bodies import body_of
 from tests.support.sim_broker import SimBroker
 
 FORMAT = 1
+
+#: All messages of a queue, as many as one step may move.
+EVERYTHING = MessageRange()
 
 
 class Taker:
@@ -191,6 +195,11 @@ class Bench:
                 engine.consumers.reject(taker.consumer, message.id, tx=tx)
         self.run()
 
+    def grant(self, taker: Taker, credit: int) -> None:
+        """Set a consumer's credit, and everything that follows."""
+        self.enter().consumers.grant(taker.consumer, credit)
+        self.run()
+
     def close(self, taker: Taker, how: DeliveryOutcome) -> None:
         """Detach a consumer, and everything that follows."""
         self.enter().consumers.close(taker.consumer, how)
@@ -248,6 +257,17 @@ class Bench:
         purged = self.enter().messages.purge(self.queue(name))
         self.run()
         return purged
+
+    def delete(self, name: str) -> None:
+        """Delete a queue, and everything that follows."""
+        self.enter().delete_queue(self.queue(name))
+        self.run()
+
+    def retry(self, name: str = "DLQ", selection: MessageRange = EVERYTHING) -> MoveResult:
+        """Make one step of moving messages back, and everything that follows."""
+        step = self.enter().messages.retry(self.queue(name), selection)
+        self.run()
+        return step
 
     def queue(self, name: str) -> Queue:
         """A queue."""

@@ -46,7 +46,7 @@ def test_nothing_ever_happens_by_itself_if_everything_is_off() -> None:
     bench = Bench(broker=off)
     bench.sent("a", b"1", expiration=bench.broker.now + 5)
     assert bench.engine.ticks.next_due() is None
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     assert bench.engine.ticks.next_due() == tx.deadline
 
 

@@ -116,8 +116,7 @@ def test_parts_outlive_the_segments_that_they_were_in() -> None:
             bench.engine.sessions.change(session, {"round": round})
         for _ in range(30):
             bench.sent("t.x::fill", b"x" * 400)
-        bench.enter().messages.purge(bench.queue("fill"))
-        bench.run()
+        bench.purge("fill")
     assert min(bench.broker.parts.journal.space.segments) > 1, "the first segment is gone"
     bench = bench.restart()
     assert {key: part for key, (_, part) in found(bench).parts.items()} == {"a": {"qos": 1}, "b": {"qos": 5}}
@@ -299,8 +298,7 @@ def test_an_id_recorded_again_is_held_once() -> None:
 def _fill(bench: Bench, nbytes: int) -> None:
     """Let messages come and go that need so many bytes of the journal."""
     bench.sent("fill", *[b"x" * 200] * (nbytes // 200))
-    bench.enter().messages.purge(bench.queue("fill"))
-    bench.run()
+    bench.purge("fill")
 
 
 @pytest.mark.parametrize("segments", [2, 30])
@@ -506,8 +504,7 @@ def test_a_ring_evicts_nothing_in_flight_after_a_restart() -> None:
     assert in_flight(bench) == [b"1", b"2"]
     bench.sent("t.a", b"5", routing_type=MULTICAST)
     assert bench.places("q") == {b"1": "delivering", b"2": "delivering", b"4": "ready", b"5": "ready"}
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 def test_a_value_in_flight_is_not_replaced_after_a_restart() -> None:
@@ -522,8 +519,7 @@ def test_a_value_in_flight_is_not_replaced_after_a_restart() -> None:
     assert bench.places("q") == {b"1": "delivering", b"3": "ready"}
     bench.sent("t.a", b"4", head=b"k:v\n", routing_type=MULTICAST)
     assert bench.places("q") == {b"1": "delivering", b"4": "ready"}
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 def test_what_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
@@ -537,5 +533,4 @@ def test_what_a_client_had_leaves_once_though_a_ring_is_too_long() -> None:
     bench.run()
     bench = bench.restart()
     assert bench.bodies("q") == [b"2"]
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()

@@ -82,8 +82,7 @@ class Sessions(RuleBasedStateMachine):
     def grant(self, data: st.DataObject, queue: str, credit: int) -> None:
         """A client takes so many."""
         subscription = self._client(data).subscriptions[queue]
-        self.bench.enter().consumers.grant(subscription.consumer, credit)
-        self.bench.run()
+        self.bench.grant(subscription, credit)
 
     @precondition(lambda self: any(client.sent for client in self.clients.values()))
     @rule(data=st.data(), how=st.sampled_from(["acknowledged", "released", "returned"]))
@@ -143,8 +142,7 @@ class Sessions(RuleBasedStateMachine):
         """Other messages come and go: segments are trimmed, and with some time in between copied forward."""
         for _ in range(segments):
             self.bench.sent("fill", *[b"x" * (SEGMENT // FILL)] * FILL)
-            self.bench.enter().messages.purge(self.bench.queue("fill"))
-            self.bench.run()
+            self.bench.purge("fill")
             self.bench.broker.advance(period)
 
     @rule(crash=st.booleans())

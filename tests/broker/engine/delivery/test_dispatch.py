@@ -103,13 +103,11 @@ def test_counted_credit_is_in_messages_and_does_not_come_back(bench: Bench) -> N
     bench.sent("a", *[b"%d" % n * 2000 for n in range(5)])
     assert taker.take() == [], "nothing before it is given"
     for credit, got in ((2, 2), (0, 0), (1, 1)):
-        bench.enter().consumers.grant(taker.consumer, credit)
-        bench.run()
+        bench.grant(taker, credit)
         assert len(taker.taken) == got
         bench.ack(taker, *taker.taken)
         assert len(taker.take()) == got, "settling gives none"
-    bench.enter().consumers.grant(taker.consumer, 9)
-    bench.run()
+    bench.grant(taker, 9)
     assert len(taker.take()) == 2
     assert taker.consumer.credit == 7
 

@@ -241,11 +241,10 @@ def test_a_rejection_after_the_queue_was_deleted_within_a_transaction() -> None:
         bench = Bench()
         (message,) = bench.sent("a", b"1")
         taker = bench.take("a")
-        tx = bench.enter().transactions.begin()
+        tx = bench.begin()
         bench.nack(taker, message, requeue=requeue, tx=tx)
         bench.enter().delete_queue(bench.queue("a"))
-        bench.enter().transactions.commit(tx)
-        bench.run()
+        bench.commit(tx)
         assert bench.engine.usage.messages == 0
         assert bench.bodies("DLQ") == [], "deleted with its queue: nothing is left to be rejected"
         assert bench.restart().engine.usage.messages == 0

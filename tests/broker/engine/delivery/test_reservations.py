@@ -21,8 +21,7 @@ LINK = Reserve("$link//there/a.b.orders", 60_000)
 def attach(bench: Bench, credit: int = 100, reserve: Reserve = LINK, queue: str = "a") -> Taker:
     """A link's consumer, with credit."""
     taker = bench.take(queue, counted=True, forwards=True, reserve=reserve)
-    bench.enter().consumers.grant(taker.consumer, credit)
-    bench.run()
+    bench.grant(taker, credit)
     return taker
 
 
@@ -38,8 +37,7 @@ def test_a_link_that_is_back_gets_what_was_kept_before_anything_else(bench: Benc
     assert kept(bench) == [b"1", b"2"]
     link = attach(bench, credit=1)
     assert (link.take(), kept(bench)) == ([b"1"], [b"2"])
-    bench.enter().consumers.grant(link.consumer, 10)
-    bench.run()
+    bench.grant(link, 10)
     assert link.take() == [b"2", b"urgent", b"3"]
     check_accounts(bench.broker)
 
@@ -75,8 +73,7 @@ def test_a_message_that_is_given_back_is_for_everybody_also_after_a_crash(bench:
     first, second = bench.sent("a", b"1", b"2")
     link = attach(bench)
     bench.enter().consumers.give_back(link.consumer, first.id, redelivery.RELEASED)
-    bench.enter().consumers.grant(link.consumer, 0)
-    bench.run()
+    bench.grant(link, 0)
     bench = bench.restart()
     assert (bench.take("a").take(), kept(bench)) == ([b"1"], [b"2"])
     assert second.id in bench.queue("a").reserved
@@ -118,12 +115,11 @@ def test_what_waits_to_be_sent_again_is_kept_when_the_link_goes_once_more(bench:
 def test_a_transaction_that_outlives_its_link_goes_its_way(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1")
     link = attach(bench)
-    transaction = bench.enter().transactions.begin()
+    transaction = bench.begin()
     bench.ack(link, message, tx=transaction)
     bench.close(link, redelivery.LOST)
     assert bench.engine.sessions.all() == []
-    bench.enter().transactions.rollback(transaction)
-    bench.run()
+    bench.roll_back(transaction)
     assert bench.take("a").take() == [b"1"]
     assert bench.queue("a").reserved == {}
 
@@ -181,8 +177,7 @@ class World:
         """The link takes what there is."""
         self._stop()
         link = self._attached()
-        self.bench.enter().consumers.grant(link.consumer, 10_000)
-        self.bench.run()
+        self.bench.grant(link, 10_000)
         self._look()
         self._settle(link)
         self._lose()

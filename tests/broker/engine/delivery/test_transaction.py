@@ -26,8 +26,7 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
     bench.send("c", b"y" * 50_000, tx=tx)
     bench.run()
     assert bench.engine.queue("new").message_count == 3
-    bench.enter().transactions.commit(tx)
-    bench.run()
+    bench.commit(tx)
     (entry,) = entries_with(bench, "DEAD_LETTERED")
     assert entry.count("MESSAGE") == 3
     assert entry.count("REMOVED") == 2
@@ -41,18 +40,17 @@ def test_commit_is_one_entry_whatever_it_holds() -> None:
 def test_acknowledgements_take_no_room_of_their_own(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3", b"4")
     taker = bench.take("a")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     for message in messages:
         bench.engine.consumers.acknowledge(taker.consumer, message.id, tx, kept=message is messages[3])
     assert [settlement.messages for settlement in tx.settlements] == [messages[:3], messages[3:]]
-    bench.enter().transactions.rollback(tx)
-    bench.run()
+    bench.roll_back(tx)
     assert list(taker.consumer.unacked) == [messages[3].id, *[message.id for message in messages[:3]]]
 
 
 def test_nothing_is_visible_before(bench: Bench) -> None:
     taker = bench.take("b")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.sent("b", b"1", tx=tx)
     assert taker.take() == []
     assert bench.restart().bodies("b") == []
@@ -61,11 +59,10 @@ def test_nothing_is_visible_before(bench: Bench) -> None:
 def test_rollback_counts_and_gives_back_in_order(bench: Bench) -> None:
     messages = bench.sent("a", b"1", b"2", b"3")
     taker = bench.take("a")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(taker, messages[2], messages[0], tx=tx)
     bench.sent("b", b"x", tx=tx)
-    bench.enter().transactions.rollback(tx)
-    bench.run()
+    bench.roll_back(tx)
     assert taker.take() == [b"1", b"2", b"3", b"1", b"3"]
     bench.enter().transactions.rollback(tx)
     with pytest.raises(TransactionClosed):
@@ -83,7 +80,7 @@ def test_a_consumer_may_leave_before_the_end() -> None:
         bench = Bench()
         messages = bench.sent("a", b"1", b"2")
         taker = bench.take("a")
-        tx = bench.enter().transactions.begin()
+        tx = bench.begin()
         bench.ack(taker, messages[0], tx=tx)
         bench.close(taker, redelivery.CLOSED)
         assert bench.places("a") == {b"2": "ready"}
@@ -101,7 +98,7 @@ def test_a_consumer_may_leave_before_the_end() -> None:
 def test_the_limit_in_bytes() -> None:
     limits = small().limits.model_copy(update={"transaction_bytes_max": 2000})
     bench = Bench(limits=limits)
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     (message,) = bench.send("a", bytes(1000), tx=tx)
     assert tx.bytes == message.size
     with pytest.raises(TooLarge, match="2000 bytes"):
@@ -112,8 +109,7 @@ def test_the_limit_in_bytes() -> None:
     assert tx.bytes == 2000, "the limit itself is allowed"
     with pytest.raises(TooLarge):
         bench.send("a", b"", tx=tx)
-    bench.enter().transactions.commit(tx)
-    bench.run()
+    bench.commit(tx)
     assert len(bench.bodies("a")) == 2
 
 
@@ -122,7 +118,7 @@ def test_a_refused_commit_can_be_rolled_back_as_if_nothing_had_been() -> None:
     bench.sent("full", b"0")
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(taker, message, tx=tx)
     bench.send("b", b"2", tx=tx)
     bench.send("full", b"3", tx=tx)
@@ -141,7 +137,7 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     taker = bench.take("a")
     bench.ack(taker, taker.taken[0])
     bench.broker.advance(10_000)
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(taker, taker.taken[1], tx=tx)
     for n in range(20):
         bench.send("b", b"%d" % n * 700, tx=tx)
@@ -152,11 +148,10 @@ def test_on_a_full_disk_it_is_refused_as_a_whole() -> None:
     bench.run()
     assert bench.bodies("b") == []
     assert len(bench.bodies("a")) == sent - 1
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     for n in range(20):
         bench.send("b", b"%d" % n * 700, durable=False, tx=tx)
-    bench.enter().transactions.commit(tx)
-    bench.run()
+    bench.commit(tx)
     assert len(bench.bodies("b")) == 20, "what is not durable needs no room"
 
 
@@ -167,7 +162,7 @@ def test_dead_letters_need_room_for_what_is_noted_of_their_death(requeue: bool) 
     bench = Bench(running=SimBroker(config, files=SimFiles(capacity=300 << 10)))
     messages = bench.sent("a", *[b"x"] * 200)
     taker = bench.take("a")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     for message in messages:
         bench.nack(taker, message, requeue=requeue, tx=tx)
     with pytest.raises(DiskFull):
@@ -196,7 +191,7 @@ def test_a_queue_that_may_not_be_made_again_refuses_the_commit() -> None:
 def test_one_that_takes_too_long_is_rolled_back(bench: Bench) -> None:
     (message,) = bench.sent("a", b"1")
     taker = bench.take("a")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.ack(taker, message, tx=tx)
     bench.broker.advance(299_999)
     assert taker.take() == [b"1"]
@@ -212,18 +207,17 @@ def test_what_is_kept_stays_with_the_consumer_when_the_transaction_is_undone(ben
     engine.consumers.grant(taker.consumer, 5)
     bench.run()
     assert taker.take() == [b"1", b"2"]
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     for message in messages:
         engine.consumers.acknowledge(taker.consumer, message.id, tx, kept=True)
     engine.transactions.rollback(tx)
     bench.run()
     assert (taker.take(), list(taker.consumer.unacked)) == ([], [m.id for m in messages])
     check_accounts(bench.broker)
-    second = bench.enter().transactions.begin()
+    second = bench.begin()
     engine.consumers.acknowledge(taker.consumer, messages[0].id, second, kept=True)
     bench.close(taker, redelivery.CLOSED)
-    bench.enter().transactions.rollback(second)
-    bench.run()
+    bench.roll_back(second)
     assert bench.places("a") == {b"1": "ready", b"2": "ready"}
     assert bench.queue("a").delivery_count(messages[0].id) == 1, "nobody is there to keep it: a failed delivery"
     check_accounts(bench.broker)
@@ -235,7 +229,7 @@ def test_what_is_kept_counts_as_sent_beside_deliveries_that_await_the_disk() -> 
     taker = bench.take("a", counted=True)
     bench.enter().consumers.grant(taker.consumer, 5)
     [sent] = bench.sent("a", b"sent")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.engine.consumers.acknowledge(taker.consumer, sent.id, tx, kept=True)
     bench.run()
     bench.broker.hold_disk()

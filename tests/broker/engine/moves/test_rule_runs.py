@@ -13,7 +13,6 @@ from broker.engine.moves import rule_runs
 from broker.engine.moves.dead_letter_rules import Action
 from broker.engine.moves.move import HOPS_MAX
 from broker.engine.moves.rule_runs import EXAMPLES_MAX, HELD_AGAIN_MS, REFUSED_AGAIN_MS, Trial, Verdict
-from broker.engine.moves.transfer import MessageRange
 from broker.engine.operators.administration import NewQueue
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench, entries_with, fill, notes
@@ -52,12 +51,6 @@ def done(bench: Bench) -> dict[str, dict[str, int]]:
     return {name: dict(counts) for name, counts in bench.engine.dead_letter_rules.done.items() if counts}
 
 
-def sound(bench: Bench) -> None:
-    """The books are right, in memory and on disk."""
-    check_counters(bench.broker)
-    check_accounts(bench.broker)
-
-
 # -- retry -------------------------------------------------------------------------------------------------------------
 
 
@@ -81,7 +74,7 @@ def test_a_retry_comes_every_so_often_and_so_many_times_across_restarts(crash: b
     assert done(b) == {"move-2": {"moved": 1}}
     b.broker.advance(10_000_000)
     assert b.bodies("parking") == [b"x"]
-    sound(b)
+    b.check()
 
 
 def test_an_operator_ends_the_count() -> None:
@@ -91,8 +84,7 @@ def test_an_operator_ends_the_count() -> None:
     reject(b, "a")
     b.broker.advance(5000)
     assert b.bodies("DLQ") == [b"x"]
-    b.enter().messages.retry(b.queue("DLQ"), MessageRange())
-    b.run()
+    b.retry("DLQ")
     assert "_AMQ_DL_RETRIES" not in notes(b.only("a"))
     reject(b, "a")
     b.broker.advance(1000)
@@ -102,8 +94,7 @@ def test_an_operator_ends_the_count() -> None:
 def test_refused_attempts_count_and_then_the_next_rule_decides() -> None:
     b = bench(RETRY | {"at-most": 3}, PARK)
     b.die("a", b"x", b"y")
-    b.enter().operators.change(b.queue("a"), {"enabled": False})
-    b.run()
+    b.change("a", enabled=False)
     b.broker.advance(2999)
     assert b.bodies("DLQ") == [b"x", b"y"]
     assert done(b) == {"retry-1": {"refused": 4}}
@@ -111,17 +102,15 @@ def test_refused_attempts_count_and_then_the_next_rule_decides() -> None:
     b.broker.advance(2)
     assert b.bodies("parking") == [b"x", b"y"]
     assert done(b) == {"retry-1": {"refused": 6}, "move-2": {"moved": 2}}
-    sound(b)
+    b.check()
 
 
 def test_a_refused_attempt_does_not_hinder_the_next() -> None:
     b = bench(RETRY)
     b.die("a", b"x")
-    b.enter().operators.change(b.queue("a"), {"enabled": False})
-    b.run()
+    b.change("a", enabled=False)
     b.broker.advance(1000)
-    b.enter().operators.change(b.queue("a"), {"enabled": True})
-    b.run()
+    b.change("a", enabled=True)
     assert b.bodies("a") == []
     b.broker.advance(1000)
     assert b.bodies("a") == [b"x"]
@@ -146,7 +135,7 @@ def test_what_is_discarded_leaves_by_name() -> None:
         "DLQ",
         2,
     )
-    sound(b)
+    b.check()
 
 
 def test_a_move_is_one_entry_and_goes_at_once() -> None:
@@ -157,7 +146,7 @@ def test_a_move_is_one_entry_and_goes_at_once() -> None:
     assert notes(b.only("parking"))["_AMQ_DL_RULE"] == "move-1"
     entries = entries_with(b, "REMOVED")
     assert [entry.count("MESSAGE") for entry in entries] == [1, 1, 1], "two deaths and a move"
-    sound(b)
+    b.check()
 
 
 def test_what_is_left_stays_whatever_follows() -> None:
@@ -170,8 +159,7 @@ def test_what_is_left_stays_whatever_follows() -> None:
 def test_a_rule_that_comes_later_takes_over_from_one_that_waits() -> None:
     b = bench({"action": "discard", "min-age": 2500}, {"action": "retry", "every": 1000, "at-most": 5})
     b.die("a", b"x")
-    b.enter().operators.change(b.queue("a"), {"enabled": False})
-    b.run()
+    b.change("a", enabled=False)
     b.broker.advance(2499)
     assert b.bodies("DLQ") == [b"x"]
     b.broker.advance(1)
@@ -215,7 +203,7 @@ def test_rules_that_lead_in_a_circle_come_to_an_end() -> None:
     assert sorted(b.bodies("DLQ") + b.bodies("DLQ2")) == [b"x"]
     assert sum(counts.get("moved", 0) for counts in done(b).values()) == HOPS_MAX
     assert b.broker.reported("rule.refused")[0]["reason"] == "link-hops"
-    sound(b)
+    b.check()
 
 
 # -- which queues ------------------------------------------------------------------------------------------------------
@@ -252,8 +240,7 @@ def test_other_queues_are_left_alone() -> None:
 
 def test_a_queue_that_keeps_its_messages_is_left_alone() -> None:
     b = bench()
-    b.enter().operators.change(b.queue("DLQ"), {"non_destructive": True})
-    b.run()
+    b.change("DLQ", non_destructive=True)
     b.die("a", b"x")
     change(b, PARK)
     b.broker.advance(1000)
@@ -288,7 +275,7 @@ def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> 
     b.die("a", b"x")
     held = list(taker.taken)
     assert taker.take() == [b"x"]
-    tx = b.enter().transactions.begin() if in_transaction else None
+    tx = b.begin() if in_transaction else None
     if tx is not None:
         b.ack(taker, *held, tx=tx)
     b.broker.advance(1500)
@@ -300,7 +287,7 @@ def test_what_a_consumer_held_is_tried_when_it_is_back(in_transaction: bool) -> 
     b.close(taker, redelivery.CLOSED)
     b.broker.advance(HELD_AGAIN_MS)
     assert (b.bodies("a"), b.bodies("DLQ")) == ([b"x"], []), "it has its attempt before the next rule decides"
-    sound(b)
+    b.check()
 
 
 def test_what_a_consumer_held_when_the_rules_came() -> None:
@@ -323,18 +310,17 @@ def test_what_a_transaction_held_when_the_rules_came(closed: bool) -> None:
     b = bench()
     b.die("a", b"x", b"y")
     taker = b.take("DLQ")
-    tx = b.enter().transactions.begin()
+    tx = b.begin()
     b.ack(taker, taker.taken[0], tx=tx)
     if closed:
         b.close(taker, redelivery.CLOSED)
     change(b, PARK)
-    b.enter().transactions.rollback(tx)
-    b.run()
+    b.roll_back(tx)
     if not closed:
         b.close(taker, redelivery.CLOSED)
     b.broker.advance(HELD_AGAIN_MS)
     assert (sorted(b.bodies("parking")), b.bodies("DLQ")) == ([b"x", b"y"], [])
-    sound(b)
+    b.check()
 
 
 def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
@@ -351,7 +337,7 @@ def test_a_long_queue_is_treated_in_steps_also_what_is_paged() -> None:
     assert sorted(b.bodies("parking")) == sorted(bodies)
     assert b.queue("DLQ").message_count == 0
     assert max(int(told["messages"]) for told in b.broker.reported("rule.applied")) <= b.engine.limits.move_step_max
-    sound(b)
+    b.check()
 
 
 def test_each_letter_is_looked_at_in_its_own_time() -> None:
@@ -429,7 +415,7 @@ def test_rules_are_not_quicker_than_the_disk() -> None:
     assert b.queue("DLQ").message_count == 200 - 2 * step
     b.broker.catch_up()
     assert (b.queue("DLQ").message_count, len(b.bodies("parking"))) == (0, 200)
-    sound(b)
+    b.check()
 
 
 def test_a_clock_that_is_set_forward_makes_them_older() -> None:

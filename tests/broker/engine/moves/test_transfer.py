@@ -12,20 +12,12 @@ from broker.engine.moves.transfer import MessageRange, MoveResult
 from broker.engine.publish.send import Send
 from broker.sessions.stomp.format import encode_head
 from store.record import RemovalReason
-from tests.broker.engine.engine_harness import Bench, entries_with, fill, notes
+from tests.broker.engine.engine_harness import EVERYTHING, Bench, entries_with, fill, notes
 from tests.simulation.world import check_accounts, check_counters, reasons, small
 from tests.support.sim_broker import SimBroker
 from tests.support.sim_files import SimFiles
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
-EVERYTHING = MessageRange()
-
-
-def retry(bench: Bench, name: str = "DLQ", selection: MessageRange = EVERYTHING) -> MoveResult:
-    """One step, and everything that follows from it."""
-    step = bench.enter().messages.retry(bench.queue(name), selection)
-    bench.run()
-    return step
 
 
 def moved(bench: Bench, name: str, target: str, selection: MessageRange = EVERYTHING) -> MoveResult:
@@ -46,7 +38,7 @@ def test_a_dead_letter_goes_back_as_if_it_were_new() -> None:
     bench.nack(taker, message)
     bench.close(taker, redelivery.CLOSED)
     dead = bench.only("DLQ")
-    step = retry(bench)
+    step = bench.retry()
     assert (step.moved, step.refused, step.complete) == (1, {}, True)
     back = bench.only("a")
     assert bench.bodies("DLQ") == []
@@ -65,7 +57,7 @@ def test_what_goes_back_carries_its_last_origin_and_its_whole_history(bench: Ben
     bench.die("a", b"1")
     dead = bench.only("DLQ")
     died = notes(dead)
-    retry(bench)
+    bench.retry()
     back = bench.only("a")
     assert notes(back)["_AMQ_ORIG_MESSAGE_ID"] == dead.id
     assert (notes(back)["_AMQ_ORIG_ADDRESS"], notes(back)["_AMQ_ORIG_QUEUE"]) == ("DLQ", "DLQ")
@@ -84,7 +76,7 @@ def test_the_move_is_one_entry() -> None:
     bench = Bench(segment_bytes=1 << 20)
     bench.die("a", b"1")
     before = len(entries_with(bench, "REMOVED"))
-    retry(bench)
+    bench.retry()
     entry = entries_with(bench, "REMOVED")[before:]
     assert entry == [["MESSAGE", "REMOVED"]]
 
@@ -94,7 +86,7 @@ def test_an_expired_message_goes_back_without_its_expiration() -> None:
     for name in ("a", "fresh"):
         bench.sent(name, b"1", expiration=bench.broker.now + 10)
     bench.broker.advance(10)
-    assert retry(bench, "ExpiryQueue").moved == 2
+    assert bench.retry("ExpiryQueue").moved == 2
     assert (bench.only("a").header.expiration, "_AMQ_ACTUAL_EXPIRY" in notes(bench.only("a"))) == (0, False)
     assert bench.only("fresh").header.expiration == bench.broker.now + 5000, "what the address imposes"
     bench.broker.advance(5000)
@@ -107,7 +99,7 @@ def test_only_the_subscription_where_it_died_gets_it_again(bench: Bench) -> None
     (message,) = bench.sent("t", b"1", routing_type=MULTICAST)
     first = bench.take("t", MULTICAST, durable_name="s1")
     bench.nack(first, message, requeue=False)
-    retry(bench)
+    bench.retry()
     assert (bench.bodies("s1"), bench.bodies("s2")) == ([b"1"], [b"1"])
     assert bench.only("s1").header.routing_type is MULTICAST
 
@@ -117,7 +109,7 @@ def test_a_queue_on_a_wildcard_address_gets_back_what_came_from_there(bench: Ben
     (message,) = bench.sent("news.eu", b"1", routing_type=MULTICAST)
     taker = bench.take("news.#", MULTICAST, durable_name="s")
     bench.nack(taker, message, requeue=False)
-    retry(bench)
+    bench.retry()
     assert (bench.only("s").header.address, bench.bodies("DLQ")) == ("news.eu", [])
     assert bench.engine.addresses["news.eu"].size_messages == 1
 
@@ -128,9 +120,8 @@ def test_a_queue_that_is_gone_is_made_again_where_it_may_be() -> None:
     bench.declare("fixed")
     bench.die("fixed", b"2")
     for name in ("a", "fixed"):
-        bench.enter().delete_queue(bench.queue(name))
-        bench.run()
-    step = retry(bench)
+        bench.delete(name)
+    step = bench.retry()
     assert (step.moved, step.refused) == (1, {"no-queue": 1})
     assert (bench.bodies("a"), bench.bodies("DLQ")) == ([b"1"], [b"2"])
     assert bench.queue("a").durable
@@ -143,7 +134,7 @@ def test_a_subscription_that_is_gone_is_not_made_again(bench: Bench) -> None:
     bench.close(taker, redelivery.CLOSED)
     bench.enter().delete_subscription("s")
     bench.run()
-    assert retry(bench).refused == {"no-queue": 1}
+    assert bench.retry().refused == {"no-queue": 1}
     assert (bench.bodies("DLQ"), "s" in bench.engine.queues) == ([b"1"], False)
 
 
@@ -152,9 +143,8 @@ def test_without_a_routing_type_the_name_tells(bench: Bench) -> None:
     bench.sent("a", b"0")
     bench.die("a", b"1", routing_type=None)
     assert "_AMQ_ORIG_ROUTING_TYPE" not in notes(bench.only("DLQ"))
-    bench.enter().delete_queue(bench.queue("a"))
-    bench.run()
-    assert retry(bench).moved == 1
+    bench.delete("a")
+    assert bench.retry().moved == 1
     assert bench.only("a").header.routing_type is None
 
 
@@ -162,7 +152,7 @@ def test_another_queue_that_took_the_name_does_not_get_it(bench: Bench) -> None:
     bench.die("a", b"1")
     bench.enter().delete_queue(bench.queue("a"))
     bench.declare("a", "b")
-    assert retry(bench).refused == {"no-queue": 1}
+    assert bench.retry().refused == {"no-queue": 1}
     assert bench.bodies("a") == []
 
 
@@ -171,7 +161,7 @@ def test_a_queue_that_would_forget_it_does_not_get_it(bench: Bench) -> None:
     (lasting,) = bench.sent("t", b"1", routing_type=MULTICAST)
     (passing,) = bench.sent("t", b"2", routing_type=MULTICAST, durable=False)
     bench.nack(taker, lasting, passing, requeue=False)
-    step = retry(bench)
+    step = bench.retry()
     assert (step.moved, step.refused) == (1, {"no-queue": 1})
     assert (bench.bodies("DLQ"), taker.take()) == ([b"1"], [b"1", b"2", b"2"])
 
@@ -180,12 +170,12 @@ def test_what_was_sent_there_has_no_origin_and_what_came_from_there_stays() -> N
     bench = Bench({"match": "a", "dead-letter-address": "a.dead"})
     bench.sent("DLQ", b"sent")
     bench.die("b", b"dead")
-    assert retry(bench).refused == {"no-origin": 1}
+    assert bench.retry().refused == {"no-origin": 1}
     assert bench.bodies("DLQ") == [b"sent"]
     assert moved(bench, "DLQ", "b").moved == 1
     assert moved(bench, "b", "DLQ", MessageRange(filter=compile_filter("_AMQ_DL_COUNT = 1"))).moved == 1
     assert bench.bodies("b") == [b"sent"]
-    assert retry(bench, "b").moved == 1, "back to where an operator took it from"
+    assert bench.retry("b").moved == 1, "back to where an operator took it from"
     assert sorted(bench.bodies("DLQ")) == [b"dead", b"sent"]
     check_accounts(bench.broker)
 
@@ -198,7 +188,7 @@ def test_a_message_that_came_from_the_same_queue_stays(bench: Bench) -> None:
     message = Message(bench.header("DLQ", annotations=annotations), encode_head([]), b"2")
     bench.engine.publish([Send(address, None, ANYCAST, [message])]).check()
     bench.run()
-    assert retry(bench).refused == {"onto-itself": 1}
+    assert bench.retry().refused == {"onto-itself": 1}
     assert bench.bodies("DLQ") == [b"2"]
 
 
@@ -304,24 +294,24 @@ def test_messages_that_are_not_durable_move_too(bench: Bench) -> None:
 def test_a_filter_chooses_by_what_the_broker_noted(bench: Bench) -> None:
     bench.die("a", b"1")
     bench.die("b", b"2")
-    step = retry(bench, selection=MessageRange(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
+    step = bench.retry(selection=MessageRange(filter=compile_filter("_AMQ_ORIG_ADDRESS = 'b'")))
     assert (step.moved, step.complete, bench.bodies("DLQ")) == (1, True, [b"1"])
 
 
 def test_one_id(bench: Bench) -> None:
     bench.die("a", b"1", b"2")
     dead = bench.messages("DLQ")
-    assert retry(bench, selection=MessageRange(ids=(dead[1].id,))).moved == 1
+    assert bench.retry(selection=MessageRange(ids=(dead[1].id,))).moved == 1
     assert (bench.bodies("DLQ"), bench.bodies("a")) == ([b"1"], [b"2"])
-    assert retry(bench, selection=MessageRange(ids=(dead[1].id,))).refused == {"gone": 1}
+    assert bench.retry(selection=MessageRange(ids=(dead[1].id,))).refused == {"gone": 1}
     bench.take("DLQ")
-    assert retry(bench, selection=MessageRange(ids=(dead[0].id,))).refused == {"delivering": 1}
+    assert bench.retry(selection=MessageRange(ids=(dead[0].id,))).refused == {"delivering": 1}
 
 
 def test_what_consumers_hold_is_left_to_them(bench: Bench) -> None:
     bench.die("a", b"1", b"2")
     taker = bench.take("DLQ", window=1)
-    assert retry(bench).moved == 1
+    assert bench.retry().moved == 1
     assert bench.places("DLQ") == {b"1": "delivering"}
     bench.ack(taker, *taker.taken)
     assert bench.bodies("a") == [b"2"]
@@ -348,8 +338,7 @@ def test_steps_look_at_each_message_once_and_not_at_later_ones(selector: str) ->
     assert counts == [2, 1]
     assert set(bench.bodies("b")) == {b"1", b"3", b"5", b"7", b"9"}
     assert set(bench.bodies("a")) == {b"0", b"2", b"4", b"6", b"8", b"11"}
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
 
 
 @pytest.mark.parametrize(("count", "complete"), [(3, True), (4, False), (5, False)])
@@ -362,11 +351,11 @@ def test_a_step_at_its_limit(count: int, complete: bool) -> None:
 
 def test_what_dies_again_meanwhile_does_not_go_round(bench: Bench) -> None:
     bench.die("a", b"1")
-    first = retry(bench)
+    first = bench.retry()
     taker = bench.take("a")
     bench.nack(taker, *taker.taken, requeue=False)
     assert bench.bodies("DLQ") == [b"1"]
-    assert retry(bench, selection=MessageRange(after=first.last, below=first.below)).moved == 0
+    assert bench.retry(selection=MessageRange(after=first.last, below=first.below)).moved == 0
 
 
 # -- when it cannot be -------------------------------------------------------------------------------------------------
@@ -394,7 +383,7 @@ def test_a_full_address_takes_what_comes_back() -> None:
     bench = Bench({"match": "a", "max-size-messages": 1, "address-full-policy": "FAIL"})
     bench.die("a", b"1")
     bench.sent("a", b"2")
-    assert retry(bench).moved == 1
+    assert bench.retry().moved == 1
     assert sorted(bench.bodies("a")) == [b"1", b"2"]
 
 

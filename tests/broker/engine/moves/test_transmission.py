@@ -148,12 +148,11 @@ def test_a_remote_queue_is_full_by_its_own_limit(policy: str) -> None:
 
 def test_a_transaction_sends_to_several_remote_queues() -> None:
     bench = started(X, OUT)
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     for number in range(4):
         bench.send("xy"[number % 2], b"%d" % number, tx=tx)
     assert bench.bodies("out") == [b"first"]
-    bench.enter().transactions.commit(tx)
-    bench.run()
+    bench.commit(tx)
     messages = linked(bench.restart()).messages("out")
     assert [(each.header.address, body_of(each)) for each in messages[1:]] == [
         ("x", b"0"),
@@ -184,8 +183,7 @@ def test_every_message_is_where_a_list_would_have_it(seed: int) -> None:
             bench.sent(address, *run, expiration=expiration)
             waiting |= {body: (address, 0, expiration) for body in run}
         elif what == "take" and waiting:
-            bench.enter().consumers.grant(taker.consumer, 1)
-            bench.run()
+            bench.grant(taker, 1)
             message = taker.taken[-1]
             body = body_of(message)
             address, failures, expiration = waiting.pop(body)

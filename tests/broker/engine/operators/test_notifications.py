@@ -45,8 +45,7 @@ def test_consumers_come_and_go(bench: Bench) -> None:
 def test_a_deleted_queue_closes_its_consumers(bench: Bench) -> None:
     taker = listener(bench)
     bench.take("a")
-    bench.enter().delete_queue(bench.queue("a"))
-    bench.run()
+    bench.delete("a")
     views = [dict(PropertyView(message)) for message in taker.taken]
     types = [view["_AMQ_NotifType"] for view in views if view["_AMQ_Address"] == "a"]
     assert types == ["ADDRESS_ADDED", "BINDING_ADDED", "CONSUMER_CREATED", "CONSUMER_CLOSED", "BINDING_REMOVED"]

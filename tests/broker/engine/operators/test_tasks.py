@@ -77,8 +77,7 @@ def test_a_task_of_few_messages_has_ended_when_it_was_started(bench: Bench) -> N
     ]
     started = {"task": task.id, "kind": "retry", "queue": "DLQ", "user": "ada"}
     assert bench.broker.reported("task.started") == [started]
-    check_counters(bench.broker)
-    check_accounts(bench.broker)
+    bench.check()
 
 
 @pytest.mark.parametrize("limit", [1, 7, 64])

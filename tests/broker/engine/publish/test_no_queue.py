@@ -10,25 +10,17 @@ from broker.engine.model.errors import AddressFull, NoQueue
 from broker.engine.model.message import Message, RoutingType
 from broker.engine.publish.send import Send
 from broker.engine.routing import destinations
-from broker.engine.routing.alter import change
 from tests.broker.engine.engine_harness import Bench, notes, section
 from tests.support.bodies import body_of
 
 ANYCAST, MULTICAST = RoutingType.ANYCAST, RoutingType.MULTICAST
 
 
-def disable(bench: Bench, *names: str) -> None:
-    """Queues take nothing from now on."""
-    for name in names:
-        change(bench.enter()._state, bench.queue(name), {"enabled": False})
-        bench.run()
-
-
 def closed(*settings: dict[str, object]) -> Bench:
     """A broker whose queue `a` is disabled."""
     bench = Bench(*settings)
     bench.sent("a", b"0")
-    disable(bench, "a")
+    bench.change("a", enabled=False)
     return bench
 
 
@@ -135,7 +127,7 @@ def test_dead_letters_on_a_queue_made_for_them() -> None:
 def test_a_dead_letter_queue_that_is_disabled_too_refuses() -> None:
     bench = closed({"match": "a", "send-to-dla-on-no-route": True})
     bench.sent("a", b"1")
-    disable(bench, "DLQ")
+    bench.change("DLQ", enabled=False)
     with pytest.raises(NoQueue):
         bench.send("a", b"2")
     bench.run()
@@ -151,7 +143,7 @@ def test_without_a_dead_letter_address_they_are_refused() -> None:
 def test_a_commit_is_refused_as_a_whole() -> None:
     bench = closed()
     bench.sent("b", b"0")
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.send("b", b"1", tx=tx)
     bench.send("a", b"2", tx=tx)
     with pytest.raises(NoQueue):
@@ -203,31 +195,32 @@ def diverted(*settings: dict[str, object], **sections: DivertSection) -> Bench:
 
 def test_an_exclusive_divert_to_a_disabled_queue_leaves_the_message_to_its_own_queue() -> None:
     bench = diverted(d=section("a", "b", exclusive=True))
-    disable(bench, "b")
+    bench.change("b", enabled=False)
     bench.sent("a", b"1")
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [])
-    disable(bench, "a")
+    bench.change("a", enabled=False)
     with pytest.raises(NoQueue):
         bench.send("a", b"2")
 
 
 def test_an_exclusive_divert_that_takes_needs_no_other_queue() -> None:
     bench = diverted(d=section("a", "b", exclusive=True))
-    disable(bench, "a")
+    bench.change("a", enabled=False)
     bench.sent("a", b"1", b"2")
     assert (bench.bodies("a"), bench.bodies("b")) == ([], [b"1", b"2"])
 
 
 def test_a_chain_of_diverts_to_nowhere_takes_nothing() -> None:
     bench = diverted(d=section("a", "b", exclusive=True), e=section("b", "c", exclusive=True))
-    disable(bench, "b", "c")
+    bench.change("b", enabled=False)
+    bench.change("c", enabled=False)
     bench.sent("a", b"1")
     assert (bench.bodies("a"), bench.bodies("b"), bench.bodies("c")) == ([b"1"], [], [])
 
 
 def test_a_copy_of_a_divert_that_finds_no_queue_takes_nothing_with_it() -> None:
     bench = diverted(d=section("a", "b"))
-    disable(bench, "b")
+    bench.change("b", enabled=False)
     bench.sent("a", b"1")
     assert (bench.bodies("a"), bench.bodies("b")) == ([b"1"], [])
     assert bench.engine.addresses["b"].unrouted == 1
@@ -241,14 +234,13 @@ def test_dead_and_expired_messages_wait_for_a_disabled_target() -> None:
     bench.nack(taker, *taker.taken)
     bench.close(taker, CLOSED)
     bench.sent("a", b"1")
-    disable(bench, "DLQ")
+    bench.change("DLQ", enabled=False)
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)
     bench.close(taker, CLOSED)
     bench.broker.advance(60_000)
     assert (bench.bodies("a"), bench.bodies("e")) == ([b"1"], [b"late"])
-    change(bench.enter()._state, bench.queue("DLQ"), {"enabled": True})
-    bench.run()
+    bench.change("DLQ", enabled=True)
     bench.broker.advance(60_000)
     taker = bench.take("a")
     bench.nack(taker, *taker.taken)

@@ -10,8 +10,7 @@ from broker.engine.delivery.redelivery import CLOSED
 from broker.engine.model.limits import Limits
 from broker.engine.model.message import PropertyView, RoutingType
 from broker.engine.model.notes import NOTIFICATIONS
-from broker.engine.moves.transfer import MessageRange, MoveResult
-from broker.engine.routing.alter import change
+from broker.engine.moves.transfer import MessageRange
 from store import decode
 from store.record import DeadLetterReason
 from tests.broker.engine.engine_harness import Bench, notes, section
@@ -26,19 +25,6 @@ KEPT: dict[str, object] = {"match": "t.#", "send-to-dla-on-no-route": True}
 def deaths(bench: Bench) -> list[decode.DeadLettered]:
     """The records of deaths, oldest first."""
     return [record for record in journal_records(bench.broker) if isinstance(record, decode.DeadLettered)]
-
-
-def retry(bench: Bench, name: str = "DLQ") -> MoveResult:
-    """Bring back all of a queue."""
-    step = bench.enter().messages.retry(bench.queue(name), MessageRange())
-    bench.run()
-    return step
-
-
-def disable(bench: Bench, name: str, *, enabled: bool = False) -> None:
-    """A queue takes nothing from now on, or again."""
-    change(bench.enter()._state, bench.queue(name), {"enabled": enabled})
-    bench.run()
 
 
 def test_it_has_a_record_of_its_death() -> None:
@@ -104,7 +90,7 @@ def test_without_another_address_for_it_it_is_unroutable_and_no_death(address: s
 
 def test_in_a_transaction_and_by_a_divert() -> None:
     bench = Bench(KEPT, diverts={"d": section("a", "t.y", routing_type="MULTICAST")})
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.send("t.x", b"1", routing_type=MULTICAST, tx=tx)
     bench.send("a", b"2", tx=tx)
     bench.engine.transactions.commit(tx)
@@ -128,9 +114,9 @@ def test_listeners_are_told_of_the_death() -> None:
 def test_it_goes_back_to_its_address() -> None:
     bench = Bench(KEPT)
     bench.sent("t.x", b"1", routing_type=MULTICAST)
-    assert retry(bench).refused == {"no-queue": 1}
+    assert bench.retry().refused == {"no-queue": 1}
     first, second = (bench.take("t.x", MULTICAST, durable_name=name) for name in "ab")
-    assert retry(bench).moved == 1
+    assert bench.retry().moved == 1
     assert (first.take(), second.take(), bench.bodies("DLQ")) == ([b"1"], [b"1"], [])
     check_accounts(bench.broker)
 
@@ -139,12 +125,11 @@ def test_it_goes_back_to_its_address() -> None:
 def test_an_anycast_queue_is_made_for_it(crash: bool) -> None:
     bench = Bench(KEPT)
     bench.sent("t.x", b"0")
-    disable(bench, "t.x")
+    bench.change("t.x", enabled=False)
     bench.sent("t.x", b"1")
-    bench.enter().delete_queue(bench.queue("t.x"))
-    bench.run()
+    bench.delete("t.x")
     bench = bench.restart() if crash else bench
-    assert retry(bench).moved == 1
+    assert bench.retry().moved == 1
     assert bench.bodies("t.x") == [b"1"]
     check_accounts(bench.broker)
 
@@ -153,12 +138,12 @@ def test_what_was_sent_to_one_queue_goes_back_to_that_one() -> None:
     bench = Bench(KEPT)
     one, other = (bench.take("t.x", MULTICAST, name=name, durable_name=name) for name in ("one", "other"))
     queue = one.consumer.queue.name
-    disable(bench, queue)
+    bench.change(queue, enabled=False)
     bench.sent(f"t.x::{queue}", b"1", routing_type=MULTICAST)
     assert notes(bench.only("DLQ"))["_AMQ_ORIG_QUEUE"] == queue
     assert deaths(bench)[0].queue_id == 0, "it was never on it"
-    disable(bench, queue, enabled=True)
-    assert retry(bench).moved == 1
+    bench.change(queue, enabled=True)
+    assert bench.retry().moved == 1
     assert (one.take(), other.take()) == ([b"1"], [])
     check_accounts(bench.broker)
 
@@ -170,14 +155,14 @@ def test_a_queue_that_would_get_it_again_keeps_it() -> None:
     bench.close(taker, CLOSED)
     bench.sent("t.x", b"1", routing_type=MULTICAST)
     assert bench.bodies(name) == [b"1"]
-    assert retry(bench, name).refused == {"onto-itself": 1}
+    assert bench.retry(name).refused == {"onto-itself": 1}
 
 
 def test_it_dies_again() -> None:
     bench = Bench(KEPT)
     bench.sent("t.x", b"1", routing_type=MULTICAST)
     taker = bench.take("t.x", MULTICAST, durable_name="s")
-    retry(bench)
+    bench.retry()
     bench.nack(taker, *taker.taken, requeue=False)
     noted = notes(bench.only("DLQ"))
     assert (noted["_AMQ_DL_COUNT"], noted["_AMQ_DL_REASON"]) == (2, "rejected")
@@ -201,7 +186,7 @@ def test_the_journal_stays_readable_when_it_is_cleaned() -> None:
     assert bench.bodies("DLQ") == left
     assert len(deaths(bench)) == 200, "retention has them"
     check_accounts(bench.broker)
-    assert retry(bench).refused == {"no-queue": len(left)}
+    assert bench.retry().refused == {"no-queue": len(left)}
 
 
 def test_a_crash_at_each_operation_of_the_disk_leaves_both_or_none() -> None:

@@ -15,7 +15,7 @@ from broker.engine.queues.consumer import AckMode
 from broker.engine.routing import destinations
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.simulation.world import check_accounts, reasons
 from tests.support.interpreted import interpreted
 
 MULTICAST = RoutingType.MULTICAST
@@ -73,8 +73,7 @@ def test_each_queue_has_what_it_wants_in_order(bench: Bench, durable: bool) -> N
     assert publish(bench, TOPICS, durable=durable) == [3, 3, 2, 0]
     wanted = {"all": OF_T, "one": [b"1", b"4", b"8"], "other": [b"2", b"7"]}
     assert {name: bench.bodies(name) for name in wanted} == wanted
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
     bench = bench.restart()
     assert {name: bench.bodies(name) for name in wanted} == (wanted if durable else {name: [] for name in wanted})
     check_accounts(bench.broker)

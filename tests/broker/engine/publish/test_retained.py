@@ -17,7 +17,7 @@ from broker.engine.queues import arrival
 from broker.engine.routing import destinations, registry
 from store.record import RemovalReason
 from tests.broker.engine.engine_harness import Bench
-from tests.simulation.world import check_accounts, check_counters, reasons
+from tests.simulation.world import check_accounts, reasons
 from tests.support.bodies import body_of
 
 MULTICAST = RoutingType.MULTICAST
@@ -38,8 +38,7 @@ def matched(bench: Bench, pattern: str) -> list[bytes]:
 
 def check(bench: Bench) -> None:
     """The books, and the memory that is charged."""
-    check_accounts(bench.broker)
-    check_counters(bench.broker)
+    bench.check()
     retained = bench.engine.retained
     queue = retained.queue
     assert queue is not None

@@ -72,7 +72,7 @@ def test_what_a_sender_dated_keeps_its_date(bench: Bench, jump: int) -> None:
 def test_a_transaction_ends_after_its_timeout(jump: int) -> None:
     section = small().broker.model_copy(update={"transaction_timeout": 10_000})
     bench = Bench(broker=section)
-    tx = bench.enter().transactions.begin()
+    tx = bench.begin()
     bench.send("a", b"1", tx=tx)
     bench.run()
     bench.broker.jump(jump)
