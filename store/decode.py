@@ -228,26 +228,10 @@ class Packets:
     packet_ids: tuple[int, ...]
 
 
-Record = (
-    Message
-    | Copied
-    | Removed
-    | Counts
-    | Delivering
-    | Scheduled
-    | DeadLettered
-    | Expired
-    | Dropped
-    | Definition
-    | Opened
-    | Closed
-    | Lost
-    | Ids
-    | Trimmed
-    | DuplicateId
-    | Inflight
-    | Packets
-)
+#: Records about messages that were stored before, of which they have the ids.
+Speaking = Removed | Counts | Delivering | Scheduled | DeadLettered | Expired | Inflight
+_Own = Opened | Closed | Lost | Ids | Trimmed  # about the journal itself
+Record = Message | Copied | Speaking | Dropped | Definition | DuplicateId | Packets | _Own
 
 
 class MessageDecoder:

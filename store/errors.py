@@ -1,19 +1,4 @@
-"""The journal's errors.
-
-JournalError
-+-- JournalFull       refused before anything changed: no room on the disk; try again when there is
-+-- DirectoryLocked   another broker owns the directory
-+-- DatabaseUnfit     the database would not store the log safely, or not at all: the start stops
-+-- IsCopy            the directory is a copy of a log that is elsewhere: the start stops
-+-- CopyAhead         the copy has confirmed entries that the database has lost: the start stops
-+-- Corrupt           damage that recovery must not repair on its own: the start stops
-+-- BodyUnreadable    the file of one body cannot be read: its message cannot be delivered, all others can
-+-- LogError          the log cannot continue
-    +-- LogFailed     a write or sync failed: submitted work may or may not be on disk, nothing more is confirmed
-    +-- LogFull       no room even for records that must not be refused
-    +-- LogFenced     another writer has taken over (replicated logs)
-    +-- LogUnknown    the outcome of an append is unknown and cannot be found out (replicated logs)
-"""
+"""The journal's errors."""
 
 from __future__ import annotations
 

@@ -258,25 +258,22 @@ def _damaged(row: Row) -> LogFailed:
     return LogFailed(f"the database's row at {row.place} is damaged")
 
 
-class UpTo:
+class UpTo(SegmentDirectory):
     """The segments of a copy up to its present end, while another thread extends it."""
 
     def __init__(self, files: Files, directory: str, end: Callable[[], Place]) -> None:
-        self._directory = SegmentDirectory(files, directory)
+        super().__init__(files, directory)
         self._end = end
 
     def segments(self) -> list[int]:
         """List the segments before reading the end: any that is missing by then was dropped as no longer needed."""
-        present = self._directory.segments()
+        present = super().segments()
         end = self._end()
         return [n for n in present if Place(n, 0) < end]
 
-    def path(self, segment: int) -> str:
-        return self._directory.path(segment)
-
     def read(self, segment: int) -> bytes:
         end = self._end()
-        data = self._directory.read(segment)
+        data = super().read(segment)
         return data[: end.offset] if segment == end.segment else data
 
 

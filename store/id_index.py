@@ -69,17 +69,7 @@ _NO_NOTES: Final = bytes(4)
 
 _DIGITS: Final = re.compile(rb"\d{1,20}")
 
-#: Records that contain ids of messages, except MESSAGE and COPIED, and their types; and types that name queues and
-#: sessions.
-Speaking = (
-    decode.Removed
-    | decode.Counts
-    | decode.Delivering
-    | decode.Scheduled
-    | decode.DeadLettered
-    | decode.Expired
-    | decode.Inflight
-)
+#: The types of `decode.Speaking` records; and types that name queues and sessions.
 SPEAKING: Final = frozenset(
     {
         RecordType.REMOVED,
@@ -206,7 +196,7 @@ def origin_in(data: bytes, start: int, end: int) -> int:
 
 def ids_of(record: decode.Record) -> Sequence[int]:
     """The messages that a record of one of the `SPEAKING` types is about."""
-    assert isinstance(record, Speaking)
+    assert isinstance(record, decode.Speaking)
     if isinstance(record, decode.DeadLettered | decode.Expired):
         return [id for id in (record.old_id, record.new_id) if id]
     return record.ids

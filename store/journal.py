@@ -289,39 +289,34 @@ class Journal:
 
     def add_messages(self, facts: bytes, flags: int, messages: Sequence[StoredMessage]) -> None:
         """Add a run of messages to the open entry: `facts` from message_facts, `flags` record.ANYCAST ..."""
-        if not self._parts:
-            self._open_entry()
-        self._nbytes += record.encode_messages(self._parts, facts, flags, messages)
-        self._count += len(messages)
-        self.space.hold(self.segment, len(messages))
+        self.add_mixed([MessageLead(facts, flags)] * len(messages), messages)
 
     def add_mixed(self, leads: list[MessageLead], messages: Sequence[StoredMessage]) -> None:
         """Add messages without common facts to the open entry, each with its lead."""
         if not self._parts:
             self._open_entry()
-        self._nbytes += record.encode_mixed(self._parts, leads, messages)
-        self._count += len(messages)
-        self.space.hold(self.segment, len(messages))
+        self._stored(record.encode_mixed(self._parts, leads, messages), len(messages), 0)
 
     def add_copies(self, facts: bytes, flags: int, messages: Sequence[StoredMessage], previous: int) -> None:
         """Add messages of segment `previous` again: they now belong to this one, which stays as long as that."""
         if not self._parts:
             self._open_entry()
-        self._nbytes += record.encode_copies(self._parts, facts, flags, messages, previous)
-        self._count += len(messages)
-        self.space.hold(self.segment, len(messages))
-        self.refer(previous, released=len(messages))
+        self._stored(record.encode_copies(self._parts, facts, flags, messages, previous), len(messages), previous)
 
     def add_large(self, facts: bytes, flags: int, id: int, head: bytes, body: LargeBody, previous: int = 0) -> None:
         """Add a message whose body is in a durable file; with `previous`, a copy as in `add_copies`."""
         if not self._parts:
             self._open_entry()
         self.bodies.recorded(body.reference.id)
-        self._nbytes += record.encode_large(self._parts, facts, flags, id, head, body.reference, previous)
-        self._count += 1
-        self.space.hold(self.segment, 1)
+        self._stored(record.encode_large(self._parts, facts, flags, id, head, body.reference, previous), 1, previous)
+
+    def _stored(self, nbytes: int, count: int, previous: int) -> None:
+        """Count added messages, in place of those of segment `previous`, if they are copies."""
+        self._nbytes += nbytes
+        self._count += count
+        self.space.hold(self.segment, count)
         if previous:
-            self.refer(previous, released=1)
+            self.refer(previous, released=count)
 
     def _open_entry(self) -> None:
         """Open an entry in `segment`, or in the next one if little room is left and it is allocated."""

@@ -46,26 +46,8 @@ class RecordType(IntEnum):
 FORMATS: Final = {1: "stomp", 2: "amqp", 3: "mqtt"}
 
 #: The types that define something under an id of its own, and those that delete it.
-DEFINING: Final = frozenset(
-    {
-        RecordType.ADDRESS,
-        RecordType.QUEUE,
-        RecordType.DIVERT,
-        RecordType.TASK,
-        RecordType.SESSION,
-        RecordType.SESSION_PART,
-    }
-)
-DELETING: Final = frozenset(
-    {
-        RecordType.ADDRESS_DELETED,
-        RecordType.QUEUE_DELETED,
-        RecordType.DIVERT_DELETED,
-        RecordType.TASK_DELETED,
-        RecordType.SESSION_DELETED,
-        RecordType.SESSION_PART_DELETED,
-    }
-)
+DELETING: Final = frozenset([type for type in RecordType if type.name.endswith("_DELETED")])
+DEFINING: Final = frozenset([RecordType[type.name.removesuffix("_DELETED")] for type in DELETING])
 
 
 class _Reason(IntEnum):

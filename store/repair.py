@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from store import decode, record
@@ -177,8 +177,7 @@ def _join(segments: list[Salvage], ends: dict[int, int], made: Plan) -> None:
             meets = before is not None and before.number == each.number - 1
             following = next((s.header.first_position for s in segments[at + 1 :] if s.header.first_position >= 0), 0)
             first = before.position if before is not None and (meets or not following) else following
-            old = each.header
-            each.header = SegmentHeader(old.number, old.broker_id, old.created, first, old.header_bytes, 0)
+            each.header = replace(each.header, first_position=first)
             each.position = first
         if before is not None and before.number == each.number - 1:
             before.lose_to(each.header.first_position)

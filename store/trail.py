@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any
 
 from store import decode
-from store.id_index import Speaking, ids_of, origin_in
+from store.id_index import ids_of, origin_in
 from store.record import FORMATS, DeadLetterReason, RecordType, RemovalReason
 
 
@@ -124,7 +124,7 @@ def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
         if found.id in wanted:
             yield FoundStep(_stored(found, at), found.facts.queue_ids)
         return
-    assert isinstance(found, Speaking), "the other types are about no message"
+    assert isinstance(found, decode.Speaking), "the other types are about no message"
     facts = _facts_of(found)
     queue_ids = (found.queue_id,) if found.queue_id else ()
     session_id = found.session_id if isinstance(found, decode.Inflight) else 0
@@ -135,7 +135,7 @@ def steps_of(raw: decode.RawRecord, wanted: set[int]) -> Iterator[FoundStep]:
             yield FoundStep(TrailStep(message=id, **at, **facts), queue_ids, session_id)
 
 
-def _told_of(found: Speaking) -> Sequence[int]:
+def _told_of(found: decode.Speaking) -> Sequence[int]:
     """The messages that a record is about; for a death or an expiry, not the message that it became."""
     return (found.old_id,) if isinstance(found, decode.DeadLettered | decode.Expired) else ids_of(found)
 
@@ -169,7 +169,7 @@ def _stored(found: decode.Message | decode.Copied, at: dict[str, Any]) -> TrailS
     )
 
 
-def _facts_of(found: Speaking) -> dict[str, Any]:
+def _facts_of(found: decode.Speaking) -> dict[str, Any]:
     """The fields of the steps that a record makes, beside its place and the names of its queue and session."""
     if isinstance(found, decode.Removed):
         return {"kind": StepKind.LEFT, "reason": RemovalReason(found.reason).word}

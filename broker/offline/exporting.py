@@ -40,13 +40,7 @@ _KINDS: Final[dict[int, str]] = {
     RecordType.SESSION: "session",
     RecordType.SESSION_PART: "session-part",
 }
-_ENDS: Final[dict[int, str]] = {
-    RecordType.ADDRESS_DELETED: "address",
-    RecordType.QUEUE_DELETED: "queue",
-    RecordType.DIVERT_DELETED: "divert",
-    RecordType.SESSION_DELETED: "session",
-    RecordType.SESSION_PART_DELETED: "session-part",
-}
+_ENDS: Final[dict[int, str]] = {RecordType[f"{RecordType(type).name}_DELETED"]: kind for type, kind in _KINDS.items()}
 
 
 class _Definitions:

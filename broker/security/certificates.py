@@ -12,6 +12,7 @@ that a name with a comma in it cannot pose as two attributes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -19,6 +20,9 @@ from broker.engine.model.pattern import Pattern, Token, Wild
 from broker.sessions.login import Subject
 
 COMMON_NAME: Final = "%cn"
+
+#: A character, with its escape if it has one.
+_CHARACTER: Final = re.compile(r"\\?.", re.DOTALL)
 
 #: The short names of RFC 4514, and two more that certificates have.
 _SHORT: Final = {
@@ -73,19 +77,15 @@ def user_of(rules: Iterable[Rule], subject: Subject) -> str | None:
 
 def _attributes(text: str) -> list[tuple[str, Sequence[str]]]:
     """The attributes of a subject in text; values as characters, escaped ones as two.  Raises ValueError."""
+    characters = _CHARACTER.findall(text)
+    if characters[-1:] == ["\\"]:
+        raise ValueError("the subject ends with an escape")
     parts: list[list[str]] = [[]]
-    escaped = False
-    for character in text:
-        if escaped:
-            parts[-1][-1] += character
-            escaped = False
-        elif character == ",":
+    for character in characters:
+        if character == ",":
             parts.append([])
         else:
             parts[-1].append(character)
-            escaped = character == "\\"
-    if escaped:
-        raise ValueError("the subject ends with an escape")
     found: list[tuple[str, Sequence[str]]] = []
     for part in parts:
         if "=" not in part:

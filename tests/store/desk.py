@@ -5,7 +5,7 @@ from __future__ import annotations
 from store import decode, record
 from store.journal import Journal, JournalLimits
 from store.log import FileLog, LogSettings
-from store.record import RecordType
+from store.retention import RetentionSettings
 from store.writer import InlineWriter
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body
 from tests.support.sim_files import SimFiles
@@ -14,12 +14,20 @@ from tests.support.sim_files import SimFiles
 class Desk:
     """A journal on a simulated disk; what it announces is noted."""
 
-    def __init__(self, files: SimFiles | None = None, *, segment_bytes: int = 4096, **limits: int) -> None:
+    def __init__(
+        self,
+        files: SimFiles | None = None,
+        *,
+        segment_bytes: int = 4096,
+        retention: RetentionSettings | None = None,
+        **limits: int,
+    ) -> None:
         self.files = files or SimFiles()
         self.now = EPOCH
         self.announced: list[int] = []
         self.failures: list[Exception] = []
-        self.log = FileLog(self.files, DIRECTORY, LogSettings(segment_bytes=segment_bytes), now=lambda: self.now)
+        settings = LogSettings(segment_bytes=segment_bytes, retention=retention or RetentionSettings())
+        self.log = FileLog(self.files, DIRECTORY, settings, now=lambda: self.now)
         self.log.open()
         self.writer = InlineWriter(self.log, self._durable, self.failures.append)
         self.journal = Journal(
@@ -41,11 +49,15 @@ class Desk:
         found = []
         for segment, position, _, type, buffer, offset in self.journal.replay():
             found.append((segment, position, type, decode.decode(buffer, offset)))
-            if type == RecordType.MESSAGE:
-                self.journal.space.hold(segment, 1)
+            self.fold(segment, found[-1][3])
         self.journal.start()
         self.writer.step()
         return found
+
+    def fold(self, segment: int, found: decode.Record) -> None:
+        """Note what a record of an earlier run says."""
+        if isinstance(found, decode.Message):
+            self.journal.space.hold(segment, 1)
 
     def empty(self) -> bool:
         return self.journal.empty

@@ -14,7 +14,6 @@ from store.journal import Journal
 from store.log import FileLog, LogSettings
 from store.record import RecordType, RemovalReason
 from store.recovery import State
-from store.retention import RetentionSettings
 from store.writer import InlineWriter, WriterThread
 from tests.store.desk import Desk
 from tests.store.workload import BROKER_ID, DIRECTORY, EPOCH, Body, Station, reopened
@@ -291,19 +290,6 @@ def test_a_segment_that_was_trimmed_but_is_still_there_is_ignored_and_trimmed_ag
     station = reopened(files, station.oracle)
     assert 1 not in {segment for segment, _, _ in station.records}
     assert old not in files.paths()
-
-
-def test_retention_takes_what_is_trimmed(files: SimFiles) -> None:
-    station = Station(files, retention=RetentionSettings(enabled=True))
-    queue = station.new_queue("q")
-    for _ in range(6):
-        ids = station.send([queue], [bytes(3000)])
-        station.remove(queue, ids)
-        station.commit()
-        station.step()
-    kept = [p for p in files.paths() if "retention" in p]
-    assert len(kept) >= 4
-    assert len([p for p in files.paths() if p.endswith(".journal")]) - len(kept) <= 2
 
 
 # -- full --------------------------------------------------------------------------------------------------------------

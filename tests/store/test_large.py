@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 
@@ -11,52 +12,36 @@ from store import inspect, record, repair
 from store.bodies import body_path, sizes
 from store.body import LargeBody
 from store.body_check import PIECE_BYTES, Needed, check_bodies
-from store.decode import Copied, Message, RawRecord, Removed, decode
+from store.decode import Copied, Message, Record, Removed
 from store.errors import Corrupt
-from store.journal import Journal
-from store.log import FileLog, LogSettings
 from store.manifest import MANIFEST
 from store.record import RemovalReason
 from store.recovery import Recovery
 from store.retention import RetentionSettings, find_body
 from store.segment import segment_name
-from store.writer import InlineWriter
-from tests.store.workload import BROKER_ID, DAY, DIRECTORY, EPOCH, LIMITS, Body
+from tests.store import desk as desks
+from tests.store.workload import DAY, DIRECTORY, EPOCH, LIMITS, Body
 from tests.support.sim_files import Fault, SimFiles
 
 QUEUES = [1, 2]
 
 
-class Desk:
+class Desk(desks.Desk):
     """A journal with two queues, and messages on both of them whose bodies are in files."""
 
     def __init__(self, files: SimFiles | None = None, retention: RetentionSettings | None = None) -> None:
-        self.files = files or SimFiles()
-        self.now = EPOCH
-        settings = LogSettings(segment_bytes=4096, retention=retention or RetentionSettings())
-        self.log = FileLog(self.files, DIRECTORY, settings, now=lambda: self.now)
-        self.log.open()
-        self.failures: list[Exception] = []
-        self.writer = InlineWriter(self.log, lambda ticket: self.journal.on_durable(ticket), self.failures.append)
-        self.journal = Journal(
-            self.log, self.writer, now=lambda: self.now, new_broker_id=lambda: BROKER_ID, limits=LIMITS
-        )
+        super().__init__(files, retention=retention, **asdict(LIMITS))
         self.bodies: dict[int, LargeBody] = {}
         self.segments: dict[int, int] = {}
         self.queues: dict[int, set[int]] = {}
-        self.journal.recover()
-        for raw in self.journal.replay():
-            self._fold(raw)
-        self.journal.start()
-        self.writer.step()
+        self.start()
 
-    def _fold(self, raw: RawRecord) -> None:
-        found = decode(raw[4], raw[5])
+    def fold(self, segment: int, found: Record) -> None:
         if isinstance(found, Message | Copied):
             if not isinstance(found.body, bytes):
                 self.bodies[found.id] = self.journal.bodies.stored(found.body)
-            self.segments[found.id] = raw[0]
-            self.journal.space.hold(raw[0], 1)
+            self.segments[found.id] = segment
+            self.journal.space.hold(segment, 1)
             self.queues[found.id] = set(found.facts.queue_ids)
         elif isinstance(found, Removed):
             for id in found.ids:
@@ -71,7 +56,7 @@ class Desk:
         for queue in QUEUES:
             self.journal.define(self.journal.allocate_ids(1), record.queue(queue, {"name": f"q{queue}"}))
 
-    def send(self, data: bytes) -> int:
+    def send_large(self, data: bytes) -> int:
         """A message whose body is in a file; returns its id."""
         journal = self.journal
         upload = journal.bodies.begin(lambda: None, durable=True)
@@ -132,10 +117,10 @@ class Desk:
         gc.collect()
         self.commit()
 
-    def commit(self) -> None:
-        self.journal.commit()
-        self.writer.step()
+    def commit(self) -> int:
+        ticket = super().commit()
         assert self.failures == []
+        return ticket
 
     def close(self) -> SimFiles:
         self.journal.close()
@@ -161,7 +146,7 @@ def report(files: SimFiles) -> inspect.Report:
 
 def test_a_start_finds_the_body(desk: Desk) -> None:
     desk.define()
-    id = desk.send(b"large")
+    id = desk.send_large(b"large")
     again = Desk(desk.close())
     assert list(again.bodies) == [id]
     assert again.bodies[id].whole() == b"large"
@@ -177,7 +162,7 @@ def test_a_start_finds_the_body(desk: Desk) -> None:
 
 def test_a_copy_takes_the_place_of_its_message(desk: Desk) -> None:
     desk.define()
-    id = desk.send(b"large")
+    id = desk.send_large(b"large")
     first = desk.journal.segment
     desk.roll()
     desk.copy(id)
@@ -195,7 +180,9 @@ def test_a_copy_takes_the_place_of_its_message(desk: Desk) -> None:
 def test_a_copy_stays_as_long_as_the_message_that_it_was_copied_from(desk: Desk, large: bool) -> None:
     """Else its removal could go, and after a crash the message would be back."""
     desk.define()
-    id, other = (desk.send(b"large"), desk.send(b"other")) if large else (desk.send_small(), desk.send_small())
+    id, other = (
+        (desk.send_large(b"large"), desk.send_large(b"other")) if large else (desk.send_small(), desk.send_small())
+    )
     first = desk.journal.segment
     desk.roll()
     if large:
@@ -226,7 +213,7 @@ def test_copies_of_one_entry(desk: Desk) -> None:
 
 def test_a_copy_counts_with_all_its_bytes(desk: Desk) -> None:
     desk.define()
-    id = desk.send(b"large")
+    id = desk.send_large(b"large")
     before = desk.journal.end
     desk.journal.add_large(desk._facts(), record.ANYCAST, id, b"head", desk.bodies[id], previous=1)
     desk.journal.add(record.closed())
@@ -264,7 +251,7 @@ def test_messages_that_share_nothing_are_one_entry(desk: Desk) -> None:
 def test_a_body_is_kept_under_the_day_on_which_it_became_needless() -> None:
     desk = Desk(retention=RetentionSettings(enabled=True))
     desk.define()
-    before, id = desk.send(b"first"), desk.send(b"large")
+    before, id = desk.send_large(b"first"), desk.send_large(b"large")
     name = desk.file(id).rpartition("/")[2]
     desk.gone(before)
     with pytest.raises(FileNotFoundError):
@@ -280,7 +267,7 @@ def test_a_body_that_was_kept_stays_so_when_the_power_goes_after_its_segment_was
     """A file that came back to its old place would be one of which no record speaks any more, and be removed."""
     desk = Desk(retention=RetentionSettings(enabled=True))
     desk.define()
-    name = desk.file(desk.send(b"large")).rpartition("/")[2]
+    name = desk.file(desk.send_large(b"large")).rpartition("/")[2]
     desk.roll()
     desk.gone(min(desk.bodies))
     desk.roll()
@@ -295,7 +282,7 @@ def test_a_body_that_was_kept_stays_so_when_the_power_goes_after_its_segment_was
 def test_a_limit_takes_bodies_too_and_no_manifest_speaks_of_them() -> None:
     desk = Desk(retention=RetentionSettings(enabled=True, bytes_max=150))
     desk.define()
-    ids = [desk.send(bytes([n]) * 100) for n in range(3)]
+    ids = [desk.send_large(bytes([n]) * 100) for n in range(3)]
     names = [desk.file(id).rpartition("/")[2] for id in ids]
     for id in ids:
         desk.gone(id)
@@ -310,7 +297,7 @@ def test_a_limit_takes_bodies_too_and_no_manifest_speaks_of_them() -> None:
 
 def test_sound_bodies(desk: Desk) -> None:
     desk.define()
-    ids = [desk.send(bytes(n * 10)) for n in (1, 2, 3)]
+    ids = [desk.send_large(bytes(n * 10)) for n in (1, 2, 3)]
     desk.remove(1, ids[0])  # it is on the other queue still
     desk.remove(1, 99)
     desk.commit()
@@ -322,7 +309,7 @@ def test_sound_bodies(desk: Desk) -> None:
 @pytest.mark.parametrize("by", ["removals", "deletions"])
 def test_a_body_that_nothing_needs_is_no_problem(desk: Desk, by: str) -> None:
     desk.define()
-    gone, stays = desk.send(b"gone"), desk.send(b"stays")
+    gone, stays = desk.send_large(b"gone"), desk.send_large(b"stays")
     for queue in QUEUES:
         if by == "removals":
             desk.remove(queue, gone)
@@ -354,7 +341,7 @@ def _flip(desk: Desk, id: int) -> str:
 @pytest.mark.parametrize("hurt", [_remove, _shorten, _flip])
 def test_a_wound_is_told_and_repair_buries_the_message(desk: Desk, hurt: Callable[[Desk, int], str]) -> None:
     desk.define()
-    other, id = desk.send(b"other"), desk.send(b"large")
+    other, id = desk.send_large(b"other"), desk.send_large(b"large")
     body, reference = desk.file(id), desk.bodies[id].reference.id
     files = desk.close()
     what = hurt(desk, id)
@@ -388,7 +375,7 @@ def _removals(lines: list[inspect.Line]) -> list[inspect.Line]:
 
 def test_a_body_that_cannot_be_read_or_goes_meanwhile(desk: Desk) -> None:
     desk.define()
-    id = desk.send(b"large")
+    id = desk.send_large(b"large")
     reference = desk.bodies[id].reference
     needed = Needed()
     for raw in Recovery(desk.log).records():
@@ -436,7 +423,7 @@ def test_a_file_that_goes_while_they_are_listed_is_left_out(files: SimFiles) -> 
 
 def test_a_body_of_many_pieces_is_checked_to_its_end(desk: Desk) -> None:
     desk.define()
-    id = desk.send(bytes(PIECE_BYTES * 2 + 5))
+    id = desk.send_large(bytes(PIECE_BYTES * 2 + 5))
     assert report(desk.files).ok
     desk.files.flip(desk.file(id), PIECE_BYTES * 2 + 4, 1)
     assert report(desk.files).problems == [f"{desk.file(id)}: has a wrong checksum"]

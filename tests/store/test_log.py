@@ -248,6 +248,14 @@ def test_an_error_anywhere_is_a_log_error() -> None:
             everything(failing)
 
 
+@pytest.mark.parametrize("doing", ["copy_name", "resume"])
+def test_an_error_of_a_copy_is_a_log_error(bench: Bench, doing: str) -> None:
+    bench.segments(1)
+    bench.files.plan(1, Fault.EIO)
+    with pytest.raises(LogFailed, match="Input/output error"):
+        bench.log.copy_name() if doing == "copy_name" else bench.log.resume(1, b"", 64, 0)
+
+
 def test_an_error_while_a_spare_is_given_back() -> None:
     bench = Bench(capacity=1000)
     bench.files.unseen = True
@@ -284,17 +292,6 @@ def kept(bench: Bench) -> list[str]:
     return [name for name in names if name.endswith(".journal")]
 
 
-def test_kept_segments_lie_under_the_day_they_were_begun() -> None:
-    bench = Bench(retention=RetentionSettings(enabled=True))
-    bench.log.open()
-    bench.segments(3)
-    bench.log.trim([1, 2])
-    assert kept(bench) == ["date=2023-11-14/0000000001.journal", "date=2023-11-15/0000000002.journal"]
-    bench.files.crash(0.0)
-    assert len(kept(bench)) == 2, "durably"
-    assert bench.log.segments() == [3]
-
-
 @pytest.mark.parametrize(("age_days", "left"), [(-1, 4), (30, 4), (2, 2), (1, 1), (0, 0)])
 def test_kept_segments_grow_old(age_days: int, left: int) -> None:
     bench = Bench(retention=RetentionSettings(enabled=True, age_days=age_days))
@@ -314,18 +311,6 @@ def test_kept_segments_have_a_limit_in_bytes(bytes_max: int, left: int) -> None:
     bench.segments(5)
     bench.log.trim([1, 2, 3, 4])
     assert len(kept(bench)) == left
-
-
-def test_several_segments_of_a_day() -> None:
-    bench = Bench(retention=RetentionSettings(enabled=True, bytes_max=150))
-    bench.log.open()
-    bench.segments(1)
-    bench.now = EPOCH
-    bench.log.begin(2, BROKER_ID, 1)
-    bench.log.append([entry(2, 1)])
-    bench.log.begin(3, BROKER_ID, 2)
-    bench.log.trim([1, 2])
-    assert kept(bench) == ["date=2023-11-14/0000000002.journal"]
 
 
 def test_keeping_waits_while_the_disk_is_full() -> None:

@@ -127,16 +127,7 @@ def test_expired_caps_the_number_of_consumers() -> None:
     assert found.consumers == 65_535
 
 
-DEFINING = (
-    record.address,
-    record.address_deleted,
-    record.queue,
-    record.queue_deleted,
-    record.session,
-    record.session_deleted,
-    record.session_part,
-    record.session_part_deleted,
-)
+DEFINING = [getattr(record, type.name.lower()) for type in sorted(record.DEFINING | record.DELETING)]
 
 
 @pytest.mark.parametrize("encode", DEFINING)

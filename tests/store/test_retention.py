@@ -96,6 +96,18 @@ def test_a_segment_that_this_run_wrote_is_not_read_again(files: SimFiles) -> Non
     assert [s for s in files.history[before:] if s.startswith("read ") and s.endswith(".journal")] == []
 
 
+def test_a_segment_of_a_copy_is_synced_before_it_is_kept(files: SimFiles) -> None:
+    settings = LogSettings(segment_bytes=4096, retention=ON)
+    log = FileLog(files, HOME, settings, now=lambda: EPOCH, synced=False)
+    log.open()
+    for number in (1, 2):
+        write(log, number, [EPOCH])
+    log.trim([1])
+    files.crash(0.0)
+    [path] = kept(files, HOME)
+    assert len(files.read(path)) == SIZE
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_times_are_the_lowest_and_highest_though_the_clock_was_set_back(files: SimFiles, restart: bool) -> None:
     clock = [EPOCH]

@@ -106,6 +106,14 @@ def test_how_much_is_alive(percentage: int, cleaned: int | None) -> None:
     assert space.to_clean(files_min=2, percentage=percentage) == cleaned
 
 
+def test_segments_that_are_found_or_trimmed_twice_are_so_once() -> None:
+    space = Space()
+    for segment in (1, 1, 2):
+        space.found(segment)
+    space.trimmed([1, 1])
+    assert space.segments == [2]
+
+
 def test_what_is_gone_counts_no_more() -> None:
     space = Space()
     for segment in (1, 2, 3):
