@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from enum import Enum
 from random import Random
-from typing import Final, NoReturn
+from typing import Final
 
 from store.errors import DirectoryLocked
+from store.segment import SEGMENT_HEADER_BYTES
 
 SECTOR: Final = 512
 LOCK_PID: Final = 4242
@@ -435,9 +436,11 @@ class SimFile:
 
 @contextmanager
 def refusing(files: SimFiles, number: int) -> Iterator[None]:
-    """Make `read_range` fail with this errno; everything else works."""
+    """Make `read_range` fail with this errno, but for the heads of segments; everything else works."""
 
-    def read_range(path: str, offset: int, nbytes: int) -> NoReturn:
+    def read_range(path: str, offset: int, nbytes: int) -> bytes:
+        if (offset, nbytes) == (0, SEGMENT_HEADER_BYTES):
+            return SimFiles.read_range(files, path, offset, nbytes)
         raise OSError(number, os.strerror(number), path)
 
     files.read_range = read_range  # type: ignore[method-assign]
