@@ -168,37 +168,6 @@ def test_a_retroactive_address_over_all_protocols() -> None:
     assert mqtt.payloads() == [b"2", b"3"]
 
 
-def test_notifications_over_stomp(broker: SimBroker) -> None:
-    client = broker.connect()
-    client.subscribe("/topic/activemq.notifications", selector="_AMQ_NotifType = 'CONSUMER_CREATED'")
-    client.messages()
-    broker.connect().subscribe("/queue/a")
-    (told,) = [frame for frame in client.messages() if frame.headers["_AMQ_Address"] == "a"]
-    assert told.headers["_AMQ_NotifType"] == "CONSUMER_CREATED"
-    assert told.headers["_AMQ_ConsumerCount"] == "1"
-
-
-def test_notifications_over_amqp_have_types(broker: SimBroker) -> None:
-    client = AmqpSim(broker)
-    client.receiver("topic://activemq.notifications")
-    client.take()
-    broker.connect().subscribe("/queue/a")
-    told = [delivery.message.application_properties for delivery in client.take()]
-    (created,) = [note for note in told if note["_AMQ_NotifType"] == "CONSUMER_CREATED"]
-    assert created["_AMQ_ConsumerCount"] == 1
-    assert created["_AMQ_NotifTimestamp"] == broker.now
-
-
-def test_notifications_over_mqtt() -> None:
-    world = SimWorld(small())
-    client = world.connect("c")
-    client.subscribe("activemq/notifications", qos=1)
-    client.take()
-    world.broker.connect().subscribe("/queue/a")
-    told = [dict(found.properties.get_all(USER_PROPERTY)) for found in client.take()]
-    assert {"ADDRESS_ADDED", "BINDING_ADDED", "CONSUMER_CREATED"} <= {note["_AMQ_NotifType"] for note in told}
-
-
 def slow_broker() -> SimBroker:
     """A broker that closes slow consumers of the address a, with a message on it."""
     broker = SimBroker(small({"match": "a", "slow-consumer-threshold": 1, "slow-consumer-policy": "KILL"}))

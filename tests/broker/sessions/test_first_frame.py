@@ -5,15 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from websockets.client import ClientProtocol
-from websockets.frames import Frame
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
 from broker.config import Config, load
 from broker.config.acceptors import MqttAcceptor
 from tests.protocols.mqtt.peer import frame, text
-from tests.support.sim_broker import SimBroker, SimPeer
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_browser import Browser, RawPeer
 
 #: The beginning of a CONNACK of version 5 that lets a client in.
 WELCOME = b"\x20\x11\0\0"
@@ -52,39 +49,6 @@ def long(make: Callable[[bytes], bytes], nbytes: int) -> bytes:
     return frame
 
 
-class Stranger(SimPeer):
-    """Somebody who logs in where everybody may; `answer` is what he is told."""
-
-    def __init__(self, config: Config, acceptor: str) -> None:
-        broker = SimBroker(config)
-        self.answer = b""
-        super().__init__(broker, acceptor, broker.number())
-
-    def heard(self, data: bytes) -> None:
-        """See SimPeer."""
-        self.answer += data
-
-
-class Browser(Stranger):
-    """The same in a WebSocket."""
-
-    def __init__(self, config: Config) -> None:
-        self.ws = ClientProtocol(parse_uri("ws://h/"), subprotocols=[Subprotocol("mqtt")], max_size=None)
-        self.ws.send_request(self.ws.connect())
-        super().__init__(config, "mqtt")
-        self.raw(b"".join(self.ws.data_to_send()))
-
-    def heard(self, data: bytes) -> None:
-        """See SimPeer."""
-        self.ws.receive_data(data)
-        self.answer += b"".join(event.data for event in self.ws.events_received() if isinstance(event, Frame))
-
-    def say(self, data: bytes) -> None:
-        """A message."""
-        self.ws.send_binary(data)
-        self.raw(b"".join(self.ws.data_to_send()))
-
-
 def config(*, websocket: bool = False) -> Config:
     """As shipped, but for the limit."""
     shipped = load(None)
@@ -106,27 +70,27 @@ def config(*, websocket: bool = False) -> Config:
     ids=["stomp", "mqtt 5", "mqtt 3.1.1", "amqp"],
 )
 def test_a_login(acceptor: str, make: Callable[[bytes], bytes], head: bytes, welcome: bytes, refusal: bytes) -> None:
-    peer = Stranger(config(), acceptor)
+    peer = RawPeer(SimBroker(config()), acceptor)
     peer.raw(head + long(make, MOST))
-    assert welcome in peer.answer
+    assert welcome in peer.got
     assert not peer.closed
     assert peer.broker.reported("login.too_large") == []
 
-    peer = Stranger(config(), acceptor)
+    peer = RawPeer(SimBroker(config()), acceptor)
     peer.raw(head + long(make, MOST + 1))
     assert peer.closed
-    assert refusal in peer.answer
-    assert welcome not in peer.answer
+    assert refusal in peer.got
+    assert welcome not in peer.got
     [report] = peer.broker.reported("login.too_large")
     assert str(MOST) in " ".join(map(str, report.values()))
 
 
 def test_a_login_over_websocket() -> None:
-    peer = Browser(config(websocket=True))
-    peer.say(long(mqtt, MOST))
-    assert peer.answer.startswith(WELCOME)
-    peer = Browser(config(websocket=True))
-    peer.say(long(mqtt, MOST + 1))
+    peer = Browser(SimBroker(config(websocket=True)), "mqtt", "mqtt")
+    [answer] = peer.say(long(mqtt, MOST), text=False)
+    assert bytes(answer.data).startswith(WELCOME)
+    peer = Browser(SimBroker(config(websocket=True)), "mqtt", "mqtt")
+    answer, *_ = peer.say(long(mqtt, MOST + 1), text=False)
     assert peer.closed
-    assert peer.answer[2:4] == b"\0\x95"
+    assert answer.data[2:4] == b"\0\x95"
     assert len(peer.broker.reported("login.too_large")) == 1

@@ -1,4 +1,4 @@
-"""Every notification as a client gets it, over STOMP and AMQP, with ActiveMQ Artemis's property names."""
+"""Every notification as a client gets it, over each protocol, with ActiveMQ Artemis's property names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 from protocols.mqtt.properties import USER_PROPERTY
 from tests.simulation.world import small
 from tests.support.amqp_client import AmqpSim, message
-from tests.support.mqtt_world import SimWorld
+from tests.support.mqtt_client import MqttClient, greeting
+from tests.support.mqtt_world import SimCarrier
 from tests.support.sim_broker import SimBroker
 
 #: The notes that came since the last call, as text by name.
@@ -40,6 +41,13 @@ def over_amqp(broker: SimBroker) -> Told:
     return told
 
 
+def over_mqtt(broker: SimBroker) -> Told:
+    """An MQTT client that listens."""
+    client = MqttClient().over(SimCarrier(broker)).connect(greeting("l", user_name="listener", password=b"heard"))
+    client.subscribe("activemq/notifications", qos=1)
+    return lambda: [dict(found.properties.get_all(USER_PROPERTY)) for found in client.take()]
+
+
 def notes(told: Told, type: str, **where: str) -> list[Mapping[str, str]]:
     """Those of one type, about one thing."""
     return [
@@ -49,7 +57,7 @@ def notes(told: Told, type: str, **where: str) -> list[Mapping[str, str]]:
     ]
 
 
-@pytest.fixture(params=[over_stomp, over_amqp], ids=["stomp", "amqp"])
+@pytest.fixture(params=[over_stomp, over_amqp, over_mqtt], ids=["stomp", "amqp", "mqtt"])
 def listening(request: pytest.FixtureRequest) -> tuple[SimBroker, Told]:
     """A broker, and somebody who listens."""
     broker = SimBroker(small({"match": "a", "max-delivery-attempts": 1}), users=USERS)
@@ -100,26 +108,12 @@ def test_what_dies_and_what_expires(listening: tuple[SimBroker, Told]) -> None:
     (died,) = notes(told, "MESSAGE_DEAD_LETTERED")
     assert (died["_AMQ_Address"], died["_AMQ_RoutingName"], died["_AMQ_DL_ADDRESS"]) == ("a", "a", "DLQ")
     assert (died["_AMQ_DL_REASON"], died["_AMQ_DL_ATTEMPTS"], died["_AMQ_User"]) == ("max-deliveries", "1", "slot")
+    assert "delivered 1 time without success" in died["_AMQ_DL_TEXT"]
     assert message.headers["message-id"].endswith(died["_AMQ_Message_ID"])
     client.send("/queue/b", b"2", expires=str(broker.now + 10))
     broker.advance(10_000)
     (expired,) = notes(told, "MESSAGE_EXPIRED")
     assert (expired["_AMQ_Address"], expired["_AMQ_DL_ADDRESS"]) == ("b", "ExpiryQueue")
-
-
-def test_what_dies_over_mqtt() -> None:
-    world = SimWorld(small({"match": "a", "max-delivery-attempts": 1}))
-    listener = world.connect("c")
-    listener.subscribe("activemq/notifications", qos=1)
-    client = world.broker.connect()
-    client.subscribe("/queue/a")
-    client.send("/queue/a", b"1")
-    (message,) = client.messages()
-    client.nack(message)
-    notes = [dict(found.properties.get_all(USER_PROPERTY)) for found in listener.take()]
-    (died,) = [note for note in notes if note["_AMQ_NotifType"] == "MESSAGE_DEAD_LETTERED"]
-    assert (died["_AMQ_DL_REASON"], died["_AMQ_DL_ADDRESS"]) == ("max-deliveries", "DLQ")
-    assert "delivered 1 time without success" in died["_AMQ_DL_TEXT"]
 
 
 def test_others_do_not_speak_for_the_broker(broker: SimBroker) -> None:

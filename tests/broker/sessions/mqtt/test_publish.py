@@ -6,10 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from websockets.client import ClientProtocol
-from websockets.frames import Frame
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
 
 from broker.config import Config
 from broker.config.diverts import DivertSection
@@ -36,7 +32,8 @@ from tests.broker.sessions.mqtt.harness import USERS, authenticate, carrier, que
 from tests.support.amqp_client import AmqpSim, message
 from tests.support.mqtt_client import greeting, publishes, wish
 from tests.support.mqtt_world import SimWorld
-from tests.support.sim_broker import SimBroker, SimPeer, configured
+from tests.support.sim_broker import SimBroker, configured
+from tests.support.sim_browser import Browser, RawPeer
 
 P = PacketType
 
@@ -483,24 +480,6 @@ def test_the_user_is_noted_and_the_origin_is_the_client() -> None:
 # -- other carriers ----------------------------------------------------------------------------------------------------
 
 
-class Wire(SimPeer):
-    """Bytes to an acceptor, and what comes back."""
-
-    def __init__(self, broker: SimBroker, acceptor: str) -> None:
-        self.data = b""
-        super().__init__(broker, acceptor, broker.number())
-        broker.attached(self)
-
-    def heard(self, data: bytes) -> None:
-        """See SimPeer."""
-        self.data += data
-
-    def said(self) -> bytes:
-        """What has come since the last call."""
-        data, self.data = self.data, b""
-        return data
-
-
 CONNECT = b"\x10\x0d\x00\x04MQTT\x04\x02\x00\x00\x00\x01w"
 CONNACK = b"\x20\x02\x00\x00"
 
@@ -508,61 +487,15 @@ CONNACK = b"\x20\x02\x00\x00"
 def test_on_a_port_that_is_shared_the_first_byte_tells() -> None:
     shipped = configured()
     stomp = shipped.acceptors["stomp"].model_copy(update={"also": "mqtt, amqp"})
-    wire = Wire(SimBroker(configured(acceptors={**shipped.acceptors, "stomp": stomp})), "stomp")
+    wire = RawPeer(SimBroker(configured(acceptors={**shipped.acceptors, "stomp": stomp})), "stomp")
     wire.raw(CONNECT[:1])
     wire.raw(CONNECT[1:])
-    assert wire.said() == CONNACK
+    assert wire.got == CONNACK
 
 
 def test_over_websocket() -> None:
-    wire = Wire(SimBroker(with_mqtt(websocket=True)), "mqtt")
-    client = ClientProtocol(parse_uri("ws://broker/mqtt"), subprotocols=[Subprotocol("mqtt")])
-    client.send_request(client.connect())
-    wire.raw(b"".join(client.data_to_send()))
-    client.receive_data(wire.said())
-    assert client.subprotocol == "mqtt"
-    client.events_received()
-    client.send_binary(CONNECT[:5])
-    client.send_binary(CONNECT[5:])
-    wire.raw(b"".join(client.data_to_send()))
-    client.receive_data(wire.said())
-    [frame] = client.events_received()
-    assert isinstance(frame, Frame)
+    browser = Browser(SimBroker(with_mqtt(websocket=True)), "mqtt", "mqtt")
+    assert browser.ws.subprotocol == "mqtt"
+    assert browser.say(CONNECT[:5], text=False) == []
+    [frame] = browser.say(CONNECT[5:], text=False)
     assert frame.data == CONNACK
-
-
-# -- $SYS --------------------------------------------------------------------------------------------------------------
-
-
-def test_the_system_topics(sim: SimWorld) -> None:
-    sim.connect("away", expiry=100).drop()
-    engine = sim.broker.engine
-    assert not any(name.startswith("$SYS") for name in engine.addresses), "nobody has asked"
-    client, everything = sim.connect("c"), sim.connect("all")
-    everything.subscribe("#")
-    client.subscribe("$SYS/broker/clients/+", "$SYS/broker/version", qos=1)
-    told = {m.topic: m.payload for m in client.take()}
-    assert told.pop("$SYS/broker/version").startswith(b"bartleby version ")
-    assert told == {
-        "$SYS/broker/clients/total": b"3",
-        "$SYS/broker/clients/connected": b"2",
-        "$SYS/broker/clients/disconnected": b"1",
-        "$SYS/broker/clients/maximum": b"2",
-        "$SYS/broker/clients/expired": b"0",
-    }
-    sim.advance(15)
-    assert client.take() == [], "nothing has changed"
-    sim.connect("another")
-    sim.advance(15)
-    changed = client.take()
-    assert {m.topic.rpartition("/")[2]: m.payload for m in changed} == {
-        "total": b"4",
-        "connected": b"3",
-        "maximum": b"3",
-    }
-    assert not any(message.retain for message in changed)
-    assert everything.take() == []
-    assert len(engine.alarms) == 2, "the session that is away, and the next look"
-    client.drop()
-    sim.advance(15)
-    assert len(engine.alarms) == 1

@@ -61,18 +61,26 @@ def test_who_is_there(sim: SimWorld) -> None:
     sim.advance(2)
     publisher = sim.connect("publisher")
     publisher.publish("a", b"x", 1, retain=True)
-    _, told = watching(sim, "$SYS/broker/clients/+", "$SYS/broker/+/count", "$SYS/broker/messages/stored")
+    publisher.subscribe("#")
+    assert not any(name.startswith("$SYS") for name in sim.broker.engine.addresses), "nobody has asked"
+    client, told = watching(sim, "$SYS/broker/clients/+", "$SYS/broker/+/count", "$SYS/broker/messages/stored")
     assert told == {
         "clients/connected": "2",
         "clients/disconnected": "1",
         "clients/total": "3",
         "clients/maximum": "2",
         "clients/expired": "1",
-        "subscriptions/count": "5",
+        "subscriptions/count": "6",
         "retained messages/count": "1",
         "messages/stored": told["messages/stored"],
     }
     assert int(told["messages/stored"]) >= 1
+    sim.advance(15)
+    assert client.take() == [], "nothing has changed"
+    sim.connect("another")
+    sim.advance(15)
+    assert shown(client.take()) == {"clients/total": "4", "clients/connected": "3", "clients/maximum": "3"}
+    assert [message.topic for message in publisher.take()] == ["a"]
 
 
 def test_what_has_changed_is_told(sim: SimWorld) -> None:

@@ -257,14 +257,6 @@ def test_a_reserved_name_is_caught_however_it_is_written(version: str) -> None:
     assert message.headers["redelivered"] == "false"
 
 
-def test_of_repeated_headers_the_first_counts() -> None:
-    client = pair()
-    client.raw(b"SEND\ndestination:/queue/a\npriority:7\npriority:1\ncolour:red\ncolour:blue\n\n\0")
-    (message,) = client.messages()
-    assert message.headers["priority"] == "7"
-    assert own(message) == {"colour": "red"}
-
-
 @pytest.mark.parametrize("version", ["1.0", "1.1", "1.2"])
 @pytest.mark.parametrize("sized", [False, True])
 def test_every_message_with_a_body_says_its_length_once(
@@ -395,20 +387,6 @@ def is_read(client: SimClient) -> bool:
 
 def limited(policy: str) -> Config:
     return small({"match": "a", "max-size-messages": 2, "address-full-policy": policy})
-
-
-def test_fail_is_an_error() -> None:
-    broker = SimBroker(limited("FAIL"))
-    client = broker.connect()
-    client.confirmed("/queue/a", b"1")
-    client.confirmed("/queue/a", b"2")
-    client.send("/queue/a", b"3", persistent="true", receipt="r")
-    (error,) = client.take("ERROR")
-    assert b"address a is full" in error.body
-    assert error.headers["receipt-id"] == "r"
-    assert not client.take("RECEIPT")
-    assert client.closed
-    assert held(broker, "a") == [b"1", b"2"]
 
 
 def test_an_error_of_a_gathered_send_keeps_back_nobody_else_and_confirms_nothing_later() -> None:

@@ -141,13 +141,6 @@ def test_nothing_goes_before_connect(broker: SimBroker, first: bytes) -> None:
     assert "a" not in broker.engine.queues
 
 
-def test_connect_comes_once() -> None:
-    client = SimBroker(small()).connect()
-    client.do("CONNECT", {"accept-version": "1.2", "host": "h"})
-    assert client.take("ERROR")[0].headers["message"] == "already connected"
-    assert client.closed
-
-
 def test_frames_that_came_with_connect_are_read_by_its_version() -> None:
     client = SimClient(SimBroker(small()), "1.2", 1)
     client.raw(

@@ -201,12 +201,6 @@ def test_nack_requeue_is_true_or_false(broker: SimBroker, client: SimClient) -> 
     assert held(broker, "a") == [b"0"]
 
 
-def test_nack_is_unknown_to_1_0() -> None:
-    _, client = started(version="1.0")
-    client.do("NACK", {"message-id": "1,1"})
-    assert error(client) == "unknown command"
-
-
 @pytest.mark.parametrize(
     ("end", "failed", "delayed"),
     [("UNSUBSCRIBE", 0, False), ("DISCONNECT", 1, True), ("drop", 1, True), ("silent", 3, False)],

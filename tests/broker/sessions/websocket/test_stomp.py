@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from websockets.client import ClientProtocol
-from websockets.frames import CloseCode, Frame, Opcode
-from websockets.http11 import Response
-from websockets.typing import Subprotocol
-from websockets.uri import parse_uri
+from websockets.frames import CloseCode, Opcode
 
 from broker.config import Config, load
 from broker.config.acceptors import StompAcceptor
 from broker.sessions.stomp.delivery import COPY_BYTES_MAX
-from tests.support.sim_broker import SimBroker, SimPeer
+from tests.support.sim_broker import SimBroker
+from tests.support.sim_browser import Browser
 from tests.support.stomp_client import frame
 
 
@@ -22,43 +19,9 @@ def config() -> Config:
     return load(None).model_copy(update={"acceptors": {"stomp": acceptor}})
 
 
-class Browser(SimPeer):
-    """A client that is all WebSocket; `events` is what it got."""
-
-    def __init__(self, *offers: str) -> None:
-        broker = SimBroker(config())
-        super().__init__(broker, "stomp", broker.number())
-        offered = [Subprotocol(offer) for offer in offers] or None
-        self.ws = ClientProtocol(parse_uri("ws://here/"), subprotocols=offered, max_size=None)
-        self.events: list[Frame] = []
-        self.response: Response | None = None
-        self.ws.send_request(self.ws.connect())
-        self.exchange()
-
-    def heard(self, data: bytes) -> None:
-        """See SimPeer."""
-        self.ws.receive_data(data)
-        for event in self.ws.events_received():
-            if isinstance(event, Response):
-                self.response = event
-            elif isinstance(event, Frame):
-                self.events.append(event)
-
-    def exchange(self) -> None:
-        """What the client has to say."""
-        self.raw(b"".join(self.ws.data_to_send()))
-
-    def say(self, data: bytes, *, text: bool = True) -> list[Frame]:
-        """One message to the broker; what it answers."""
-        (self.ws.send_text if text else self.ws.send_binary)(data)
-        self.events.clear()
-        self.exchange()
-        return list(self.events)
-
-
 def connected(*offers: str) -> Browser:
     """A client that has got CONNECTED, in a message of its own."""
-    browser = Browser(*offers)
+    browser = Browser(SimBroker(config()), "stomp", *offers)
     (answer,) = browser.say(frame("CONNECT", {"accept-version": "1.2", "host": "h"}))
     assert answer.opcode is Opcode.TEXT
     assert bytes(answer.data).startswith(b"CONNECTED\n")
@@ -83,7 +46,7 @@ def test_subprotocols(offers: tuple[str, ...], chosen: str | None) -> None:
 
 
 def test_another_subprotocol_is_refused() -> None:
-    browser = Browser("mqtt")
+    browser = Browser(SimBroker(config()), "stomp", "mqtt")
     assert browser.response is not None
     assert browser.response.status_code == 400
     assert browser.closed
