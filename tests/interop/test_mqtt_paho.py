@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import aiomqtt
@@ -30,6 +31,7 @@ def port(broker: DaemonProcess) -> int:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_messages_of_every_qos(port: int, version: str) -> None:
+    """[MQTT-2.2.1-5], [MQTT-2.2.1-6], [MQTT-4.3.3-11]: paho tells answers apart by their packet identifiers."""
     with connected(port, "", version) if version != "3.1" else connected(port, "paho-31", version) as client:
         name = f"paho/{version}"
         assert client.subscribe([(f"{name}/+", 2), (f"{name}/low/#", 1), ("größe/🐎", 0)]) == (2, 1, 0)
@@ -96,10 +98,12 @@ def test_properties_and_options(port: int) -> None:
             ResponseTopic="a/answers",
             MessageExpiryInterval=3600,
             PayloadFormatIndicator=1,
+            TopicAlias=3,
         )
-        for _ in range(20):
-            assert client.publish("paho/5/p", "größer", 1, properties=told) == 0
+        for number in range(20):
+            assert client.publish("" if number else "paho/5/p", "größer", 1, properties=told) == 0
         for message in client.take(20):
+            assert message.topic == "paho/5/p"
             found: Any = message.properties
             assert found.json() == {
                 "ContentType": "text/plain",
@@ -112,6 +116,15 @@ def test_properties_and_options(port: int) -> None:
             }
         nobody = client.publish("paho/5/nobody", b"x", 1)
         assert nobody == 0x10, "no matching subscribers"
+
+
+def test_paho_is_told_why(port: int) -> None:
+    """A topic alias above the maximum: DISCONNECT 0x94."""
+    with connected(port) as client:
+        codes: SimpleQueue[int] = SimpleQueue()
+        client.client.on_disconnect = lambda c, u, flags, code, p: codes.put(code.value)
+        client.client.publish("a", "x", properties=properties(PacketTypes.PUBLISH, TopicAlias=9999))
+        assert codes.get(timeout=PATIENCE_S) == 0x94
 
 
 def test_a_shared_subscription(port: int) -> None:

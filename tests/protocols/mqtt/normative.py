@@ -66,11 +66,6 @@ PROVED: Final[dict[str, dict[str, str]]] = {
     "test_inflight::test_packet_ids_go_round": {
         "MQTT-2.2.1-4": "So has a server's new PUBLISH.",
     },
-    "test_clients::test_paho": {
-        "MQTT-2.2.1-5": "PUBACK, PUBREC, PUBREL and PUBCOMP have the packet identifier of the PUBLISH.",
-        "MQTT-2.2.1-6": "SUBACK and UNSUBACK have that of the SUBSCRIBE and UNSUBSCRIBE.",
-        "MQTT-4.3.3-11": "QoS 2: PUBREL is answered with PUBCOMP of the same packet identifier.",
-    },
     "test_properties::test_no_properties": {
         "MQTT-2.2.2-1": "No properties are a property length of 0.",
     },
@@ -271,6 +266,9 @@ PROVED: Final[dict[str, dict[str, str]]] = {
         "MQTT-6.0.0-2": "Packets are not aligned to WebSocket frames.",
     },
     BROKER: {
+        "MQTT-2.2.1-5": "PUBACK, PUBREC, PUBREL and PUBCOMP have the packet identifier of the PUBLISH.",
+        "MQTT-2.2.1-6": "SUBACK and UNSUBACK have that of the SUBSCRIBE and UNSUBSCRIBE.",
+        "MQTT-4.3.3-11": "QoS 2: PUBREL is answered with PUBCOMP of the same packet identifier.",
         "MQTT-3.1.2-4": "Clean Start discards the session.",
         "MQTT-3.1.2-5": "Without Clean Start an existing session goes on.",
         "MQTT-3.1.2-6": "Without Clean Start and session there is a new one.",
