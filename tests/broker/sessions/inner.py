@@ -16,46 +16,36 @@ class Inner:
         self._out = b""
 
     def receive_data(self, data: bytes) -> None:
-        """See Session."""
         self.heard += data
         self._out += data
         self.close_expected = b"bye" in self.heard
 
     def receive_eof(self) -> None:
-        """See Session."""
         self.told.append("eof")
 
     def data_to_send(self) -> bytes:
-        """See Session."""
         out, self._out = self._out, b""
         return out
 
     def flushed(self) -> None:
-        """See Session."""
         self.told.append("flushed")
 
     def write_blocked(self) -> None:
-        """See Session."""
         self.told.append("write_blocked")
 
     def send_heartbeat(self) -> None:
-        """See Session."""
         self.told.append("heartbeat")
 
     def timed_out(self) -> None:
-        """See Session."""
         self.told.append("timed_out")
 
     def connection_lost(self) -> None:
-        """See Session."""
         self.told.append("connection_lost")
 
     def fail(self, why: str, *, moved: bool = False) -> None:
-        """See Session."""
         self.told.append(why)
 
     def shut_down(self, *, moved: bool = False) -> None:
-        """See Session."""
         self.told.append("shut_down")
 
 

@@ -30,11 +30,9 @@ class Threads:
         self.waiting: list[Callable[[], None]] = []
 
     def run(self, work: Callable[[], Result], then: Callable[[Result | BaseException], None]) -> None:
-        """See Runner."""
         self.waiting.append(lambda: then(outcome(work)))
 
     def later(self, ms: int, call: Callable[[], None]) -> None:
-        """See Runner."""
         self.waiting.append(call)
 
     def work(self) -> None:
@@ -63,7 +61,6 @@ class Visitor(SimPeer):
         """Nobody is interested."""
 
     def resume_reading(self) -> None:
-        """See Transport."""
         if self.faulty:
             raise RuntimeError("planted")
         super().resume_reading()

@@ -9,11 +9,12 @@ from protocols.mqtt.connection import MqttConnection
 from protocols.mqtt.encode import PublishHead
 from protocols.mqtt.errors import MqttError
 from protocols.mqtt.limits import WHOLE_BYTES_MIN, Limits
-from protocols.mqtt.packets import Begun, Connack, Connect, Packet, Part, Pingreq, Pingresp, Publish
+from protocols.mqtt.packets import Begun, Packet, Part, Pingreq, Pingresp, Publish
 from protocols.mqtt.properties import CONTENT_TYPE, TOPIC_ALIAS, USER_PROPERTY, Properties, Property
 from protocols.mqtt.runs import Shared
 from protocols.mqtt.state import State
 from protocols.mqtt.streams import STREAMED_BYTES_MAX
+from tests.protocols.mqtt import peer
 
 WHOLE = 1000
 LIMITS = Limits(whole_bytes_max=WHOLE, packet_bytes_max=100_000, properties_bytes_max=3000, topic_bytes_max=2000)
@@ -22,15 +23,7 @@ PINGREQ = bytes([0xC0, 0])
 
 def connected(version: int = V5) -> tuple[MqttConnection, MqttConnection]:
     """A server that takes parts, and its client."""
-    server = MqttConnection(Shared(Role.SERVER, LIMITS))
-    client = MqttConnection(Shared(Role.CLIENT, Limits(topic_alias_max=0)))
-    client.send(Connect(version, "c"))
-    server.receive_data(client.data_to_send())
-    assert server.events()
-    server.send(Connack())
-    client.receive_data(server.data_to_send())
-    assert client.events()
-    return server, client
+    return peer.connected(version, limits=LIMITS), peer.connected(version, Role.CLIENT)
 
 
 def publish(

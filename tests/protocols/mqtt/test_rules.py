@@ -29,6 +29,7 @@ C, S = Role.CLIENT, Role.SERVER
 MALFORMED, PROTOCOL = ReasonCode.MALFORMED_PACKET, ReasonCode.PROTOCOL_ERROR
 
 Case = tuple[str, int, Role, bytes, ReasonCode]
+First = tuple[str, bytes, ReasonCode]
 
 USER = b"\x26" + text("k") + text("v")
 
@@ -170,46 +171,34 @@ CONNECTED: list[Case] = [
     *v3("not theirs", b"\xe0\0", PROTOCOL, S),
 ]
 
+
+def first(rule: str, flags: int, payload: bytes = text("c"), versions: tuple[int, ...] = VERSIONS) -> list[First]:
+    """A CONNECT that is wrong in these versions."""
+    return [(rule, frame(0x10, connect_body(version, flags, payload)), MALFORMED) for version in versions]
+
+
 #: The first packet, which may be answered.
-FIRST: list[tuple[str, bytes, ReasonCode]] = [
-    *[("MQTT-3.1.2-3", frame(0x10, connect_body(version, 3)), MALFORMED) for version in (V311, V5)],
-    *[("MQTT-3.1.2-11", frame(0x10, connect_body(version, 0x0A)), MALFORMED) for version in (V311, V5)],
-    *[
-        ("MQTT-3.1.2-12", frame(0x10, connect_body(version, 0x1E, text("c") + text("w") * 2)), MALFORMED)
-        for version in VERSIONS
-    ],
-    *[("MQTT-3.1.2-13", frame(0x10, connect_body(version, 0x22)), MALFORMED) for version in (V311, V5)],
-    *[("MQTT-3.1.2-9", frame(0x10, connect_body(version, 6)), MALFORMED) for version in VERSIONS],
-    *[
-        ("MQTT-3.1.2-9", frame(0x10, connect_body(version, 6, text("c") + b"\0" + text("w"))), MALFORMED)
-        for version in (V5,)
-    ],
-    *[
-        ("MQTT-3.1.2-16", frame(0x10, connect_body(version, 2, text("c") + text("joe"))), MALFORMED)
-        for version in VERSIONS
-    ],
-    *[("MQTT-3.1.2-17", frame(0x10, connect_body(version, 0x82)), MALFORMED) for version in (V311, V5)],
-    *[("MQTT-3.1.2-18", frame(0x10, connect_body(version, 0x82, text("c") * 3)), MALFORMED) for version in VERSIONS],
-    *[("MQTT-3.1.2-19", frame(0x10, connect_body(version, 0xC2, text("c") * 2)), MALFORMED) for version in (V311, V5)],
-    *[
-        ("MQTT-3.1.2-22 of 3.1.1", frame(0x10, connect_body(version, 0x42, text("c") * 2)), MALFORMED)
-        for version in (V31, V311)
-    ],
-    *[("MQTT-3.1.3-3", frame(0x10, connect_body(version, 2, b"")), MALFORMED) for version in VERSIONS],
-    *[("MQTT-3.1.3-4", frame(0x10, connect_body(version, 2, text(b"\xff"))), MALFORMED) for version in VERSIONS],
+FIRST: list[First] = [
+    *first("MQTT-3.1.2-3", 3, versions=(V311, V5)),
+    *first("MQTT-3.1.2-11", 0x0A, versions=(V311, V5)),
+    *first("MQTT-3.1.2-12", 0x1E, text("c") + text("w") * 2),
+    *first("MQTT-3.1.2-13", 0x22, versions=(V311, V5)),
+    *first("MQTT-3.1.2-9", 6),
+    *first("MQTT-3.1.2-9", 6, text("c") + b"\0" + text("w"), (V5,)),
+    *first("MQTT-3.1.2-16", 2, text("c") + text("joe")),
+    *first("MQTT-3.1.2-17", 0x82, versions=(V311, V5)),
+    *first("MQTT-3.1.2-18", 0x82, text("c") * 3),
+    *first("MQTT-3.1.2-19", 0xC2, text("c") * 2, (V311, V5)),
+    *first("MQTT-3.1.2-22 of 3.1.1", 0x42, text("c") * 2, (V31, V311)),
+    *first("MQTT-3.1.3-3", 2, b""),
+    *first("MQTT-3.1.3-4", 2, text(b"\xff")),
     ("MQTT-3.1.3-8 of 3.1.1", frame(0x10, connect_body(V311, 0, text(""))), ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
     ("3.1 CONNECT", frame(0x10, connect_body(V31, 2, text(""))), ReasonCode.CLIENT_IDENTIFIER_NOT_VALID),
-    *[
-        ("MQTT-3.1.3-11", frame(0x10, connect_body(version, 6, text("c") + text(b"\xff") + text(""))), MALFORMED)
-        for version in (V31, V311)
-    ],
-    ("MQTT-3.1.3-11", frame(0x10, connect_body(V5, 6, text("c") + b"\0" + text(b"\xff") + text(""))), MALFORMED),
-    ("MQTT-3.3.2-2", frame(0x10, connect_body(V5, 6, text("c") + b"\0" + text("a/#") + text(""))), MALFORMED),
-    ("MQTT-4.7.3-1", frame(0x10, connect_body(V311, 6, text("c") + text("") + text(""))), MALFORMED),
-    *[
-        ("MQTT-3.1.3-12", frame(0x10, connect_body(version, 0x82, text("c") + text(b"\xff"))), MALFORMED)
-        for version in VERSIONS
-    ],
+    *first("MQTT-3.1.3-11", 6, text("c") + text(b"\xff") + text(""), (V31, V311)),
+    *first("MQTT-3.1.3-11", 6, text("c") + b"\0" + text(b"\xff") + text(""), (V5,)),
+    *first("MQTT-3.3.2-2", 6, text("c") + b"\0" + text("a/#") + text(""), (V5,)),
+    *first("MQTT-4.7.3-1", 6, text("c") + text("") + text(""), (V311,)),
+    *first("MQTT-3.1.3-12", 0x82, text("c") + text(b"\xff")),
     *[("MQTT-2.1.3-1", frame(0x11, connect_body(version)), MALFORMED) for version in (V311, V5)],
     ("MQTT-1.5.5-1", b"\x10\x8e\0" + connect_body(V5), MALFORMED),
     ("3.1.2.11.10", frame(0x10, connect_body(V5, 2, properties=block(b"\x16" + text("x")))), PROTOCOL),

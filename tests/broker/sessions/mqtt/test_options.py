@@ -220,7 +220,6 @@ class Mounted(Connecting):
         self.root = SimWorld(shipped.model_copy(update={"acceptors": {**shipped.acceptors, "devices": acceptor}}))
 
     def stranger(self) -> MqttClient:
-        """See Connecting."""
         client = MqttClient()
         return client.over(SimCarrier(self.root.broker, "devices"))
 
